@@ -1,0 +1,45 @@
+"""The exceptions of Coda, split by whose fault it is and what to do.
+
+CodaError
+├── InvalidInput          the user's or the cluster's input is wrong: say where, change nothing
+│   └── InvalidQuantity   a Kubernetes quantity that cannot be read
+├── Outage                something outside failed for now: try again later
+│   └── Conflict          somebody else wrote first: read again, decide again
+└── InconsistentWorld     a snapshot that cannot exist: our bug, or a breach worth reporting
+
+"Does not fit" is no exception: it is a `Refusal` in the plan.
+"""
+
+from __future__ import annotations
+
+
+class CodaError(Exception):
+    """Root of everything Coda raises on purpose; `str()` is one clear sentence."""
+
+
+class InvalidInput(CodaError):
+    """Input that no retry will mend; the sentence says what, where and what to do."""
+
+
+class InvalidQuantity(InvalidInput):
+    """A string that is no Kubernetes quantity."""
+
+    def __init__(self, text: object) -> None:
+        super().__init__(f"{text!r} is not a Kubernetes quantity such as 500m, 2 or 16Gi")
+        self.text = text
+
+
+class Outage(CodaError):
+    """A part outside Coda did not answer as it should; the same call may work later."""
+
+
+class Conflict(Outage):
+    """The object changed since it was read; nothing was written."""
+
+
+class InconsistentWorld(CodaError):
+    """A world that breaks its own rules; `breaches` lists every broken one."""
+
+    def __init__(self, breaches: tuple[str, ...]) -> None:
+        super().__init__("; ".join(breaches))
+        self.breaches = breaches

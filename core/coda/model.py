@@ -1,0 +1,290 @@
+"""The vocabulary: frozen values that every decision takes and returns.
+
+What must not live here: behaviour that decides anything, and anything that knows JSON.
+
+One word per idea, the same in the CRD, the code and the documents:
+
+job         a TrainingJob: a gang of `replicas` equal ranks
+rank        one member of the gang, 0-based; rank 0 hosts the rendezvous
+attempt     one try at running the whole gang, 1-based; pods carry it in their names
+request     what one rank asks of a node, as the API server would admit it
+placement   rank -> node for one attempt, a durable plan written to the job's status
+commit      write the placement; from here on its capacity is withheld
+release     second write; from here on the operator may create the pods
+withhold    count capacity as taken though no pod uses it yet
+refusal     why a waiting job does not start now: code, sentence, numbers, holders
+holder      a job that has what a refused job needs
+in flight   a foreign pod that passed the filter and is not seen bound yet
+domain      the nodes that share one value of a topology level's label (a rack, a zone)
+epoch       the planner Lease's count of holders: a plan of an older one is stale
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NewType
+
+JobId = NewType("JobId", str)
+"""`namespace/name`: unique among live jobs, and what people type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """An amount of everything a node can run out of. Exact integers, SI base units."""
+
+    cpu_m: int = 0  # millicores
+    memory_bytes: int = 0
+    gpus: int = 0
+    pods: int = 0  # pod slots
+    other: Mapping[str, int] = field(default_factory=dict)  # further resources by name (hugepages-2Mi, rdma/hca, ...)
+
+    def __add__(self, more: Resources) -> Resources:
+        return Resources(
+            cpu_m=self.cpu_m + more.cpu_m,
+            memory_bytes=self.memory_bytes + more.memory_bytes,
+            gpus=self.gpus + more.gpus,
+            pods=self.pods + more.pods,
+            other=_summed(self.other, more.other, 1) if more.other else self.other,
+        )
+
+    def __sub__(self, less: Resources) -> Resources:
+        """May go below zero: an over-committed node has a negative rest."""
+        return Resources(
+            cpu_m=self.cpu_m - less.cpu_m,
+            memory_bytes=self.memory_bytes - less.memory_bytes,
+            gpus=self.gpus - less.gpus,
+            pods=self.pods - less.pods,
+            other=_summed(self.other, less.other, -1) if less.other else self.other,
+        )
+
+    def fits_in(self, free: Resources) -> bool:
+        """True when every amount asked for is free; amounts not asked for may be negative."""
+        return (
+            (self.gpus <= free.gpus or not self.gpus)
+            and (self.cpu_m <= free.cpu_m or not self.cpu_m)
+            and (self.memory_bytes <= free.memory_bytes or not self.memory_bytes)
+            and (self.pods <= free.pods or not self.pods)
+            and all(amount <= free.other.get(name, 0) for name, amount in self.other.items() if amount)
+        )
+
+    def times_in(self, free: Resources) -> int:
+        """How many copies of this fit in `free` together; 0 when not even one does."""
+        counts = [
+            rest // asked
+            for asked, rest in (
+                (self.gpus, free.gpus),
+                (self.cpu_m, free.cpu_m),
+                (self.memory_bytes, free.memory_bytes),
+                (self.pods, free.pods),
+            )
+            if asked
+        ]
+        counts += [free.other.get(name, 0) // asked for name, asked in self.other.items() if asked]
+        return max(0, min(counts, default=0))
+
+
+def _summed(one: Mapping[str, int], two: Mapping[str, int], sign: int) -> Mapping[str, int]:
+    total = dict(one)
+    for name, amount in two.items():
+        total[name] = total.get(name, 0) + sign * amount
+    return total
+
+
+NOTHING = Resources()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A node's taint; `effect` as Kubernetes spells it."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A pod's toleration. Empty `key` with `Exists` tolerates all; empty `effect` every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One expression of a node selector term: `key operator values` (In, NotIn, Exists, DoesNotExist, Gt, Lt)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTerm:
+    """Requirements that must all hold: `labels` on the node's labels, `fields` on its name."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDemand:
+    """Which nodes a pod accepts: the selector, any one of the terms (none: all), and what it tolerates."""
+
+    selector: Mapping[str, str] = field(default_factory=dict)
+    terms: tuple[NodeTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node as the planner sees it. `schedulable` is Ready, not cordoned, not being deleted."""
+
+    name: str
+    allocatable: Resources
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    schedulable: bool = True
+
+
+class PlacementState(Enum):
+    """Committed: capacity withheld. Released: pods may be created."""
+
+    COMMITTED = "Committed"
+    RELEASED = "Released"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One attempt's durable plan; `nodes[rank]` is a node name."""
+
+    attempt: int
+    plan_id: str
+    epoch: int
+    generation: int  # metadata.generation of the spec it was made for
+    state: PlacementState
+    nodes: tuple[str, ...]
+    cpus_per_replica: int
+    committed_s: float  # seconds since 1970
+    bind_deadline_s: float
+
+
+class Phase(Enum):
+    """Where a job is. The legal changes are `lifecycle.NEXT`."""
+
+    QUEUED = "Queued"  # waits for a placement; no pods
+    LAUNCHED = "Launched"  # all pods of the attempt were created
+    STARTING = "Starting"  # all bound
+    RUNNING = "Running"  # all main containers have started
+    RESTARTING = "Restarting"  # the attempt is being rolled back; its pods are going away
+    SUSPENDED = "Suspended"  # by spec.suspend; no pods once they are gone
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+FINISHED = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A TrainingJob as the planner sees it."""
+
+    id: JobId
+    uid: str
+    phase: Phase
+    attempt: int
+    generation: int
+    replicas: int
+    request: Resources  # of one rank
+    cpus_per_replica: int = 0  # whole cores proposed for the main container of each rank
+    demand: NodeDemand = field(default_factory=NodeDemand)
+    priority: int = 0
+    queued_s: float = 0.0  # since when it counts as waiting: its age in the queue
+    not_before_s: float = 0.0  # back-off: no start before this moment
+    avoid: frozenset[str] = frozenset()  # node names this job keeps away from for a while
+    within: str | None = None  # topology level whose one domain must hold all ranks
+    quota: Mapping[str, int] = field(default_factory=dict)  # one rank's use by ResourceQuota key, in milli-units
+    placement: Placement | None = None
+    bound: frozenset[int] = frozenset()  # ranks of the current attempt whose pod has a node
+    unbound: Mapping[int, str] = field(default_factory=dict)  # ranks whose live pod has none yet -> node it is pinned to
+
+    @property
+    def namespace(self) -> str:
+        """The namespace half of the id."""
+        return self.id.split("/", 1)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """A ResourceQuota: per key, hard - used is what is left. Milli-units, like `Job.quota`."""
+
+    namespace: str
+    name: str
+    hard: Mapping[str, int]
+    used: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """A snapshot of one moment. Values only; see `world` for queries and checks.
+
+    `used` is per node what its bound pods that have not ended ask for (terminating ones included), foreign and ours.
+    `in_flight` is per node what foreign pods may take that passed the filter and are not bound yet.
+    `holders` is per node the jobs whose pods or plans occupy it.
+    """
+
+    nodes: tuple[Node, ...]
+    used: Mapping[str, Resources] = field(default_factory=dict)
+    in_flight: Mapping[str, Resources] = field(default_factory=dict)
+    jobs: tuple[Job, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+
+
+class RefusalCode(Enum):
+    """Why a job waits. One word a user can search for; the sentence beside it says the rest."""
+
+    BACKING_OFF = "BackingOff"  # its last attempt failed; it may start again later
+    QUOTA_EXCEEDED = "QuotaExceeded"  # a ResourceQuota leaves less than the whole gang needs
+    NO_MATCHING_NODE = "NoMatchingNode"  # selector, affinity and taints leave no node
+    NEVER_FITS = "NeverFits"  # not even the empty cluster could hold it
+    INSUFFICIENT_GPUS = "InsufficientGPUs"
+    INSUFFICIENT_CPU = "InsufficientCPU"
+    INSUFFICIENT_MEMORY = "InsufficientMemory"
+    INSUFFICIENT_PODS = "InsufficientPods"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"  # another resource, or no single one alone
+    NO_DOMAIN_FITS = "NoDomainFits"  # enough is free, but in no single domain of the level it requires
+    UNKNOWN_LEVEL = "UnknownTopologyLevel"  # locality names a level this installation does not have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why `job` does not start now. Two equal refusals are the same answer: nothing is rewritten."""
+
+    job: JobId
+    code: RefusalCode
+    message: str
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    holders: tuple[JobId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start `job` now: rank -> node in `nodes`, to be committed as one placement."""
+
+    job: JobId
+    attempt: int
+    generation: int
+    nodes: tuple[str, ...]
+    cpus_per_replica: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What `decide` wants: starts in the order they were decided, and a refusal for each job left waiting."""
+
+    starts: tuple[Start, ...] = ()
+    refusals: tuple[Refusal, ...] = ()

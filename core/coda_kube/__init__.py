@@ -1,0 +1,1 @@
+"""The Kubernetes edge, shared by the shells: the only code that knows the objects' JSON."""

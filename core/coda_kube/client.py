@@ -1,0 +1,192 @@
+"""A thin client for the API server: raw JSON in and out, one method per verb.
+
+The `kubernetes` package loads the kubeconfig or the pod's service account, keeps the token fresh and makes the TLS session;
+its model classes are left out, because turning a list of 5000 pods into them costs seconds.
+Errors become Coda's: `Conflict`, `Outage`, or `Rejected` for a request that will never succeed as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from kubernetes.aio import client as kubernetes_client
+from kubernetes.aio import config as kubernetes_config
+
+from coda.errors import CodaError, Conflict, InvalidInput, Outage
+
+Json = dict[str, Any]
+
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
+
+class Rejected(CodaError):
+    """The API server refused the request itself; `status` is HTTP's, `reason` Kubernetes' (Invalid, Forbidden, ...)."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class NotFound(Rejected):
+    """The object does not exist (404)."""
+
+
+class AlreadyExists(Rejected):
+    """An object of that name exists (409 on create)."""
+
+
+class Expired(Outage):
+    """The resourceVersion of a watch or list is too old (410): list again."""
+
+
+class Client:
+    """One API server, one identity. Made by `connect`; safe to share between tasks of one loop."""
+
+    def __init__(self, configuration: Any, *, timeout_s: float = 5.0) -> None:
+        self._api = kubernetes_client.ApiClient(configuration)
+        self._configuration = configuration
+        self._timeout_s = timeout_s
+        self._server = configuration.host.rstrip("/")
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+        """The object or list at `path`."""
+        return await self._call("GET", path, query)
+
+    async def create(self, path: str, body: Json, query: Mapping[str, str] | None = None) -> Json:
+        """POST `body` to the collection `path`. Raises AlreadyExists."""
+        return await self._call("POST", path, query, body)
+
+    async def replace(self, path: str, body: Json) -> Json:
+        """PUT `body`; with a resourceVersion in it, raises Conflict when it is not the newest."""
+        return await self._call("PUT", path, None, body)
+
+    async def patch(self, path: str, body: Any, content_type: str = MERGE) -> Json:
+        """PATCH with a merge patch, or a JSON patch by its content type."""
+        return await self._call("PATCH", path, None, body, content_type)
+
+    async def apply(self, path: str, body: Json, *, manager: str) -> Json:
+        """Server-side apply as `manager`, taking its fields by force. A resourceVersion in `body` is a precondition."""
+        return await self._call("PATCH", path, {"fieldManager": manager, "force": "true"}, body, APPLY)
+
+    async def delete(self, path: str, *, uid: str | None = None, grace_s: int | None = None) -> None:
+        """DELETE, in the background way; gone already is fine. With `uid`, never another object of that name."""
+        options: Json = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        try:
+            await self._call("DELETE", path, None, options)
+        except NotFound:
+            return
+        except Conflict:
+            if uid is None:  # with a uid: another object has the name now, ours is gone
+                raise
+
+    async def list_pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> Json:
+        """The whole collection as one list, read in pages; its metadata is the last page's."""
+        wanted = dict(query or {}) | {"limit": str(page)}
+        items: list[Json] = []
+        while True:
+            answer = await self._call("GET", path, wanted)
+            items += answer.get("items") or []
+            token = answer["metadata"].get("continue")
+            if not token:
+                return {"metadata": answer["metadata"], "items": items}
+            wanted["continue"] = token
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
+        """The events of a watch, one dict each, until the server ends it. Raises Outage after `idle_s` without a byte."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=idle_s)
+        try:
+            session, headers = await self._session()
+            async with session.get(
+                self._server + path, params={**query, "watch": "true"}, headers=headers, timeout=timeout
+            ) as response:
+                await _raise_for(response)
+                yield _events(response)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Outage(f"watch of {path}: {error or type(error).__name__}") from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    async def _session(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
+        rest = self._api.rest_client
+        if rest.pool_manager is None:
+            rest.pool_manager = rest._create_pool_manager()
+        token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        return rest.pool_manager, {"Authorization": token} if token else {}
+
+    async def _call(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any = None, content_type: str | None = None
+    ) -> Json:
+        try:
+            session, headers = await self._session()
+            headers |= {"Content-Type": content_type or "application/json", "Accept": "application/json"}
+            async with session.request(
+                method,
+                self._server + path,
+                params=query,
+                data=None if body is None else orjson.dumps(body),
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+            ) as response:
+                await _raise_for(response)
+                answer: Json = orjson.loads(await response.read())
+                return answer
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            raise Outage(f"{method} {path}: {error or type(error).__name__}") from error
+
+
+async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0) -> Client:
+    """A client from `kubeconfig`, else the pod's service account, else the user's kubeconfig. Raises InvalidInput."""
+    configuration = kubernetes_client.Configuration()
+    try:
+        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            kubernetes_config.load_incluster_config(client_configuration=configuration)
+        else:
+            await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+    except (kubernetes_config.ConfigException, OSError) as error:
+        where = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
+        raise InvalidInput(f"no cluster to talk to: {where}: {error}") from error
+    return Client(configuration, timeout_s=timeout_s)
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
+    async for line in response.content:
+        if line.strip():
+            yield orjson.loads(line)
+
+
+async def _raise_for(response: aiohttp.ClientResponse) -> None:
+    if response.status < 300:
+        return
+    text = await response.text()
+    try:
+        status = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        status = {}
+    reason = str(status.get("reason") or response.reason or "")
+    message = str(status.get("message") or text[:300] or f"HTTP {response.status}")
+    if response.status == 404:
+        raise NotFound(404, reason, message)
+    if response.status == 409:
+        raise AlreadyExists(409, reason, message) if reason == "AlreadyExists" else Conflict(message)
+    if response.status == 410:
+        raise Expired(message)
+    if response.status == 429 or response.status >= 500:
+        raise Outage(f"HTTP {response.status}: {message}")
+    raise Rejected(response.status, reason, message)

@@ -1,0 +1,46 @@
+"""The names Coda gives things in a cluster. Nothing else may spell a `coda.scheduler/` key."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "coda.scheduler"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "TrainingJob"
+
+SYSTEM_NAMESPACE: Final = "coda-system"
+PLANNER_LEASE: Final = "coda-planner"
+OPERATOR_LEASE: Final = "coda-operator"
+
+SCHEDULER: Final = "coda"  # the profile of kube-scheduler that places Coda's pods
+
+# Field managers: one per part, so that each status field has one writer.
+OPERATOR: Final = "coda-operator"
+EXTENDER: Final = "coda-extender"
+
+FINALIZER: Final = f"{GROUP}/operator"
+
+# On pods of a gang.
+LABEL_JOB: Final = f"{GROUP}/job"
+LABEL_JOB_UID: Final = f"{GROUP}/job-uid"
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+LABEL_RANK: Final = f"{GROUP}/rank"
+ANNOTATION_PLAN: Final = f"{GROUP}/plan"
+
+# On the extender's own pod; the Service selects it.
+LABEL_LEADER: Final = f"{GROUP}/leader"
+
+POOL_TAINT: Final = f"{GROUP}/pool"
+
+GPU: Final = "nvidia.com/gpu"
+
+
+def pod_name(job_name: str, attempt: int, rank: int) -> str:
+    """`<job>-<attempt>-<rank>`: the attempt in the name keeps a late pod of an old attempt apart."""
+    return f"{job_name}-{attempt}-{rank}"
+
+
+def rank_hostname(attempt: int, rank: int) -> str:
+    """A rank's host name under the job's headless Service: at most 63 characters for any job."""
+    return f"attempt-{attempt}-rank-{rank}"
