@@ -1,13 +1,12 @@
 """A thin client for the API server: raw JSON in and out, one method per verb.
 
-The `kubernetes` package loads the kubeconfig or the pod's service account, keeps the token fresh and makes the TLS session;
-its model classes are left out, because turning a list of 5000 pods into them costs seconds.
+The `kubernetes` package loads the kubeconfig or the pod's service account, keeps the token fresh and makes the TLS
+session; its model classes are left out, because turning a list of 5000 pods into them costs seconds.
 Errors become Coda's: `Conflict`, `Outage`, or `Rejected` for a request that will never succeed as it is.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -107,7 +106,7 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
-        """The events of a watch, one dict each, until the server ends it. Raises Outage after `idle_s` without a byte."""
+        """The events of a watch, until the server ends it. Raises Outage after `idle_s` without a byte."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=idle_s)
         try:
             session, headers = await self._session()
@@ -147,7 +146,7 @@ class Client:
                 await _raise_for(response)
                 answer: Json = orjson.loads(await response.read())
                 return answer
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Outage(f"{method} {path}: {error or type(error).__name__}") from error
 
 

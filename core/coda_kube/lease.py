@@ -1,0 +1,151 @@
+"""Leader election on a coordination.k8s.io Lease. Knows nothing of what the leader does.
+
+The rules are client-go's: a holder renews every `retry_s`; another takes over once the record has not changed for
+`duration_s` by its own monotonic clock, so clocks of two machines are never compared. `held()` turns false
+`renew_deadline_s` after the last renewal, before anybody else may take over, also in a process that was stopped and
+continued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coda.errors import CodaError
+from coda_kube.client import Client, Json, NotFound
+from coda_kube.quantities import micro_time_from_seconds
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTimes:
+    """Seconds. `renew_deadline_s` < `duration_s`: their difference is the safety margin."""
+
+    duration_s: float = 10.0
+    renew_deadline_s: float = 6.0
+    retry_s: float = 2.0
+
+
+class Elector:
+    """One candidate. `identity` must be unique per process start, so that a restart is a new holder."""
+
+    def __init__(
+        self, client: Client, namespace: str, name: str, identity: str, times: LeaseTimes | None = None
+    ) -> None:
+        self._client = client
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._identity = identity
+        self._times = times or LeaseTimes()
+        self._renewed_s = float("-inf")  # monotonic, taken before the request that renewed
+        self._seen: tuple[object, ...] | None = None  # the last record seen, and since when
+        self._seen_s = 0.0
+        self.epoch = -1
+
+    def held(self) -> bool:
+        """True while nobody else can have taken over; check before every write and every answer."""
+        return time.monotonic() - self._renewed_s < self._times.renew_deadline_s
+
+    async def acquire(self) -> int:
+        """Wait until the Lease is ours; its epoch."""
+        while not await self._try():
+            await asyncio.sleep(self._times.retry_s)
+        return self.epoch
+
+    async def keep(self) -> None:
+        """Renew until it is lost: returns once `held()` is false or another holds the Lease."""
+        while True:
+            await asyncio.sleep(self._times.retry_s)
+            if not self.held():
+                break
+            if await self._try() is False:
+                self._renewed_s = float("-inf")
+                break
+        log.warning("lost the Lease %s", self._name)
+
+    async def release(self) -> None:
+        """Give the Lease up so that the next holder need not wait."""
+        if not self.held():
+            return
+        self._renewed_s = float("-inf")
+        try:
+            lease = await self._client.get(f"{self._collection}/{self._name}")
+            if lease["spec"].get("holderIdentity") == self._identity:
+                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+                await self._client.replace(f"{self._collection}/{self._name}", lease)
+        except CodaError as error:
+            log.warning("could not release the Lease %s: %s", self._name, error)
+
+    async def _try(self) -> bool | None:
+        """One round: True when ours, False when another's, None when the API server did not say."""
+        started_s = time.monotonic()
+        try:
+            return await asyncio.wait_for(self._round(started_s), timeout=self._times.renew_deadline_s / 2)
+        except (CodaError, TimeoutError) as error:
+            log.info("Lease %s: %s", self._name, error or "no answer in time")
+            return None
+
+    async def _round(self, started_s: float) -> bool:
+        try:
+            lease = await self._client.get(f"{self._collection}/{self._name}")
+        except NotFound:
+            lease = await self._client.create(self._collection, self._first())
+            return self._won(lease, started_s)
+        spec = lease["spec"]
+        mine = spec.get("holderIdentity") == self._identity
+        if not mine and spec.get("holderIdentity") and not self._expired(spec):
+            return False
+        if not mine:
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
+            spec["acquireTime"] = micro_time_from_seconds(time.time())
+        spec["holderIdentity"] = self._identity
+        spec["leaseDurationSeconds"] = int(self._times.duration_s)
+        spec["renewTime"] = micro_time_from_seconds(time.time())
+        return self._won(await self._client.replace(f"{self._collection}/{self._name}", lease), started_s)
+
+    def _won(self, lease: Json, started_s: float) -> bool:
+        self.epoch = int(lease["spec"].get("leaseTransitions") or 0)
+        self._renewed_s = started_s
+        return True
+
+    def _expired(self, spec: Json) -> bool:
+        record = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
+        now_s = time.monotonic()
+        if record != self._seen:
+            self._seen, self._seen_s = record, now_s
+        return now_s - self._seen_s >= float(spec.get("leaseDurationSeconds") or self._times.duration_s)
+
+    def _first(self) -> Json:
+        now = micro_time_from_seconds(time.time())
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name},
+            "spec": {
+                "holderIdentity": self._identity,
+                "leaseDurationSeconds": int(self._times.duration_s),
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": 1,
+            },
+        }
+
+
+async def lead(elector: Elector, work: Callable[[], asyncio.Task[None]]) -> None:
+    """Wait for the Lease and run `work` while it is held. Returns once it is lost, or when `work` ends."""
+    await elector.acquire()
+    working, keeping = work(), asyncio.ensure_future(elector.keep())
+    try:
+        await asyncio.wait({working, keeping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (working, keeping):
+            task.cancel()
+        results = await asyncio.gather(working, keeping, return_exceptions=True)
+        await elector.release()
+    for result in results:
+        if isinstance(result, Exception):
+            raise result

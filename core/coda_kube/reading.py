@@ -1,0 +1,231 @@
+"""Kubernetes objects -> model. The only place that knows the JSON of what the planner reads.
+
+Reading never decides. What cannot be read raises InvalidInput with the object's name; the caches log it and go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coda.model import (
+    FINISHED,
+    Job,
+    JobId,
+    Node,
+    NodeDemand,
+    NodeTerm,
+    Phase,
+    Placement,
+    PlacementState,
+    Quota,
+    Requirement,
+    Resources,
+    Taint,
+    Toleration,
+)
+from coda_kube.naming import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
+from coda_kube.quantities import milli_from_quantity, seconds_from_time
+from coda_kube.requests import pod_amounts, resources_from_amounts, resources_from_quantities
+
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangMember:
+    """What makes a pod one of Coda's: its job, attempt, rank and plan, from its labels and annotation."""
+
+    job: JobId
+    job_uid: str
+    attempt: int
+    rank: int
+    plan_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod as the planner and the guard see it."""
+
+    id: str  # namespace/name
+    uid: str
+    node: str | None  # where it is bound
+    pinned_to: str | None  # the one node its required affinity allows
+    request: Resources
+    ended: bool  # Succeeded or Failed: takes no room any more
+    terminating: bool
+    gated: bool
+    unschedulable: bool  # kube-scheduler said so and is not trying now
+    scheduler: str
+    member: GangMember | None
+
+
+def id_of(item: Item) -> JobId:
+    """`namespace/name` of a namespaced object."""
+    return JobId(f"{item['metadata']['namespace']}/{item['metadata']['name']}")
+
+
+def node_from_json(item: Item) -> Node:
+    """A Node object. Schedulable: Ready, not cordoned, not being deleted."""
+    spec, status, metadata = item.get("spec") or {}, item.get("status") or {}, item["metadata"]
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+    allocatable = dict(status.get("allocatable") or {})
+    pods = int(allocatable.pop("pods", 0))
+    return Node(
+        name=metadata["name"],
+        allocatable=resources_from_quantities(allocatable, pods=pods),
+        labels=metadata.get("labels") or {},
+        taints=tuple(
+            Taint(key=t["key"], value=t.get("value") or "", effect=t["effect"]) for t in spec.get("taints") or ()
+        ),
+        schedulable=ready and not spec.get("unschedulable") and not metadata.get("deletionTimestamp"),
+    )
+
+
+def pod_from_json(item: Item) -> Pod:
+    """A Pod object."""
+    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    scheduled: Item = next((c for c in status.get("conditions") or () if c["type"] == "PodScheduled"), {})
+    return Pod(
+        id=f"{metadata['namespace']}/{metadata['name']}",
+        uid=metadata["uid"],
+        node=spec.get("nodeName") or None,
+        pinned_to=_pin(spec),
+        request=resources_from_amounts(pod_amounts(item), pods=1),
+        ended=status.get("phase") in ("Succeeded", "Failed"),
+        terminating="deletionTimestamp" in metadata,
+        gated=bool(spec.get("schedulingGates")),
+        unschedulable=scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable",
+        scheduler=spec.get("schedulerName") or "default-scheduler",
+        member=_member(metadata),
+    )
+
+
+def _member(metadata: Item) -> GangMember | None:
+    labels = metadata.get("labels") or {}
+    if LABEL_JOB_UID not in labels:
+        return None
+    attempt, rank = labels.get(LABEL_ATTEMPT, ""), labels.get(LABEL_RANK, "")
+    return GangMember(
+        job=JobId(f"{metadata['namespace']}/{labels.get(LABEL_JOB, '')}"),
+        job_uid=labels[LABEL_JOB_UID],
+        attempt=int(attempt) if attempt.isdigit() else -1,
+        rank=int(rank) if rank.isdigit() else -1,
+        plan_id=(metadata.get("annotations") or {}).get(ANNOTATION_PLAN, ""),
+    )
+
+
+def _pin(spec: Item) -> str | None:
+    """The node that every required term names, if it is one and the same."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    pins = {
+        tuple(field.get("values") or ())
+        for term in required.get("nodeSelectorTerms") or ()
+        for field in term.get("matchFields") or [{}]
+    }
+    only = pins.pop() if len(pins) == 1 else ()
+    return str(only[0]) if len(only) == 1 else None
+
+
+def quota_from_json(item: Item) -> Quota | None:
+    """A ResourceQuota; None for a scoped one, whose pods only the API server can tell (its 403 then rolls back)."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    if spec.get("scopes") or spec.get("scopeSelector"):
+        return None
+    return Quota(
+        namespace=item["metadata"]["namespace"],
+        name=item["metadata"]["name"],
+        hard={key: milli_from_quantity(text) for key, text in (spec.get("hard") or {}).items()},
+        used={key: milli_from_quantity(text) for key, text in (status.get("used") or {}).items()},
+    )
+
+
+def placement_from_json(status: Item) -> Placement | None:
+    """`status.placement` of a TrainingJob."""
+    placement = status.get("placement")
+    if not placement:
+        return None
+    return Placement(
+        attempt=placement["attempt"],
+        plan_id=placement["planId"],
+        epoch=placement["epoch"],
+        generation=placement["generation"],
+        state=PlacementState(placement["state"]),
+        nodes=tuple(placement["nodes"]),
+        cpus_per_replica=placement["cpusPerReplica"],
+        committed_s=seconds_from_time(placement["committedTime"]),
+        bind_deadline_s=seconds_from_time(placement["bindDeadline"]),
+    )
+
+
+def demand_from_json(spec: Item, terms: tuple[Item, ...]) -> NodeDemand:
+    """Which nodes are accepted: `nodeSelector` and `tolerations` of `spec`, and the node selector terms beside them."""
+    return NodeDemand(
+        selector=spec.get("nodeSelector") or {},
+        terms=tuple(
+            NodeTerm(
+                labels=tuple(_requirement(r) for r in term.get("matchExpressions") or ()),
+                fields=tuple(_requirement(r) for r in term.get("matchFields") or ()),
+            )
+            for term in terms
+        ),
+        tolerations=tuple(
+            Toleration(
+                key=t.get("key") or "",
+                operator=t.get("operator") or "Equal",
+                value=t.get("value") or "",
+                effect=t.get("effect") or "",
+            )
+            for t in spec.get("tolerations") or ()
+        ),
+    )
+
+
+def _requirement(expression: Item) -> Requirement:
+    return Requirement(
+        key=expression["key"], operator=expression["operator"], values=tuple(expression.get("values") or ())
+    )
+
+
+def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
+    """A TrainingJob as the planner sees it, with those of its `pods` that still take room or wait for it.
+
+    None until the operator has accepted it. A job that is suspended, being deleted, or edited since it was accepted
+    reads as SUSPENDED: not in the queue; only its live pods count."""
+    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    request = status.get("request")
+    if not request or not status.get("phase"):
+        return None
+    phase = Phase(status["phase"])
+    edited = status.get("observedGeneration") != metadata["generation"]
+    if phase not in FINISHED and (spec.get("suspend") or metadata.get("deletionTimestamp")):
+        phase = Phase.SUSPENDED
+    if phase is Phase.QUEUED and edited:
+        phase = Phase.SUSPENDED
+    attempt = int(status.get("attempt") or 1)
+    ranks = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
+    return Job(
+        id=id_of(item),
+        uid=metadata["uid"],
+        phase=phase,
+        attempt=attempt,
+        generation=int(status.get("observedGeneration") or 0),
+        replicas=int(spec["replicas"]),
+        request=resources_from_quantities(request["resources"], pods=1),
+        cpus_per_replica=int(request["cpusPerReplica"]),
+        demand=demand_from_json(request, tuple(request.get("nodeSelectorTerms") or ())),
+        priority=int(request.get("priority") or 0),
+        queued_s=seconds_from_time(status.get("queuedTime")),
+        not_before_s=seconds_from_time(status.get("notBefore")),
+        avoid=frozenset(entry["name"] for entry in status.get("avoidNodes") or ()),
+        within=(spec.get("locality") or {}).get("required"),
+        quota={key: milli_from_quantity(text) for key, text in (request.get("quota") or {}).items()},
+        placement=placement_from_json(status),
+        bound=frozenset(rank for rank, pod in ranks if pod.node),
+        unbound={
+            rank: pod.pinned_to
+            for rank, pod in ranks
+            if not pod.node and not pod.ended and not pod.terminating and pod.pinned_to
+        },
+    )

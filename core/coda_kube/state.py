@@ -1,0 +1,119 @@
+"""The cluster as the planner keeps it: fed with changes by the caches, read as a frozen `World`.
+
+Only what changed is read again: a node's use is a running sum over its pods, a job is re-read when its object or one of
+its pods changed. `snapshot` costs a few tuple and dict copies, O(nodes + unfinished jobs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coda.model import FINISHED, NOTHING, Job, JobId, Node, Quota, Resources, World
+from coda_kube.client import Json
+from coda_kube.reading import Pod, id_of, job_from_json, node_from_json, pod_from_json, quota_from_json
+from coda_kube.watching import key_of
+
+
+class ClusterState:
+    """Nodes, pods, jobs and quotas of one cluster. Methods named `on_*` are listeners for `watching.Cache`."""
+
+    def __init__(self) -> None:
+        self.version = 0  # grows with every change that a decision may depend on
+        self.pod_by_id: dict[str, Pod] = {}
+        self.job_json_by_id: dict[JobId, Json] = {}
+        self._node_by_name: dict[str, Node] = {}
+        self._used_by_node: dict[str, Resources] = {}
+        self._quota_by_id: dict[str, Quota] = {}
+        self._pods_by_job: dict[str, dict[str, Pod]] = {}  # job uid -> pod id -> pod
+        self._job_by_id: dict[JobId, Job] = {}
+
+    def on_node(self, old: Json | None, new: Json | None) -> None:
+        """A node came, changed or went. Heartbeats alone change nothing."""
+        if new is None:
+            self._node_by_name.pop(key_of(old or {}), None)
+            self.version += 1
+            return
+        node = node_from_json(new)
+        if self._node_by_name.get(node.name) != node:
+            self._node_by_name[node.name] = node
+            self.version += 1
+
+    def on_pod(self, old: Json | None, new: Json | None) -> None:
+        """A pod came, changed or went."""
+        before = self.pod_by_id.pop(key_of(old or new or {}), None)
+        after = pod_from_json(new) if new is not None else None
+        if after is not None:
+            self.pod_by_id[after.id] = after
+        if before == after:
+            return
+        self._count(before, -1)
+        self._count(after, +1)
+        self._file(before, None)
+        self._file(after, after)
+        for member in {pod.member for pod in (before, after) if pod is not None and pod.member is not None}:
+            self._read_job(member.job)
+        self.version += 1
+
+    def on_job(self, old: Json | None, new: Json | None) -> None:
+        """A TrainingJob came, changed or went."""
+        job = id_of(new or old or {})
+        if new is None:
+            self.job_json_by_id.pop(job, None)
+        else:
+            self.job_json_by_id[job] = new
+        if self._read_job(job):
+            self.version += 1
+
+    def on_quota(self, old: Json | None, new: Json | None) -> None:
+        """A ResourceQuota came, changed or went."""
+        key = key_of(new or old or {})
+        quota = quota_from_json(new) if new is not None else None
+        if quota == self._quota_by_id.get(key):
+            return
+        if quota is None:
+            self._quota_by_id.pop(key, None)
+        else:
+            self._quota_by_id[key] = quota
+        self.version += 1
+
+    def job(self, job: JobId) -> Job | None:
+        """The job as last read; None when unknown, finished or not accepted yet."""
+        return self._job_by_id.get(job)
+
+    def snapshot(self, in_flight: Mapping[str, Resources] | None = None) -> World:
+        """The world now; `in_flight` is the guard's part of it."""
+        return World(
+            nodes=tuple(self._node_by_name.values()),
+            used=dict(self._used_by_node),
+            in_flight=dict(in_flight or {}),
+            jobs=tuple(self._job_by_id.values()),
+            quotas=tuple(self._quota_by_id.values()),
+        )
+
+    def _count(self, pod: Pod | None, sign: int) -> None:
+        if pod is None or pod.node is None or pod.ended:
+            return
+        used = self._used_by_node.get(pod.node, NOTHING)
+        self._used_by_node[pod.node] = used + pod.request if sign > 0 else used - pod.request
+
+    def _file(self, pod: Pod | None, entry: Pod | None) -> None:
+        """Set or, with no `entry`, remove a gang's pod among those of its job."""
+        if pod is None or pod.member is None:
+            return
+        pods = self._pods_by_job.setdefault(pod.member.job_uid, {})
+        if entry is not None:
+            pods[pod.id] = entry
+        else:
+            pods.pop(pod.id, None)
+        if not pods:
+            del self._pods_by_job[pod.member.job_uid]
+
+    def _read_job(self, job: JobId) -> bool:
+        """Read a job again; True when the planner's view of it changed."""
+        item = self.job_json_by_id.get(job)
+        before = self._job_by_id.pop(job, None)
+        if item is not None:
+            after = job_from_json(item, self._pods_by_job.get(item["metadata"]["uid"], {}))
+            if after is not None and (after.phase not in FINISHED or after.unbound):
+                self._job_by_id[job] = after
+        return self._job_by_id.get(job) != before

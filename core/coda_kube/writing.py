@@ -1,0 +1,53 @@
+"""Model -> patches of TrainingJob status: bodies for server-side apply, safe to send twice. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coda.model import JobId, Placement, Refusal
+from coda_kube.client import Json
+from coda_kube.naming import API_VERSION, KIND
+from coda_kube.quantities import time_from_seconds
+
+
+def job_path(job: JobId | str, *, status: bool = False) -> str:
+    """The API path of a TrainingJob, or of its status."""
+    namespace, name = job.split("/", 1)
+    return f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs/{name}" + ("/status" if status else "")
+
+
+def status_patch(job: JobId | str, status: Mapping[str, Any], *, uid: str, version: str | None = None) -> Json:
+    """An apply body that owns exactly the fields in `status`; never another object of that name (`uid`), and with
+    `version` only if nobody wrote since it was read."""
+    namespace, name = job.split("/", 1)
+    metadata: Json = {"name": name, "namespace": namespace, "uid": uid}
+    if version is not None:
+        metadata["resourceVersion"] = version
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": dict(status)}
+
+
+def placement_json(placement: Placement) -> Json:
+    """`status.placement`, as `reading.placement_from_json` reads it."""
+    return {
+        "attempt": placement.attempt,
+        "planId": placement.plan_id,
+        "epoch": placement.epoch,
+        "generation": placement.generation,
+        "state": placement.state.value,
+        "nodes": list(placement.nodes),
+        "cpusPerReplica": placement.cpus_per_replica,
+        "committedTime": time_from_seconds(placement.committed_s),
+        "bindDeadline": time_from_seconds(placement.bind_deadline_s),
+    }
+
+
+def pending_json(refusal: Refusal, *, since_s: float) -> Json:
+    """`status.pending`."""
+    return {
+        "code": refusal.code.value,
+        "message": refusal.message,
+        "since": time_from_seconds(since_s),
+        "numbers": dict(refusal.numbers),
+        "holders": list(refusal.holders),
+    }
