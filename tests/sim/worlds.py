@@ -1,0 +1,31 @@
+"""Trace rows in one line, for these tests."""
+
+from coda_sim.trace import Kind, Row, Status
+
+
+def row(
+    job_id: str = "hv1",
+    *,
+    gpus: int = 1,
+    cpus: float | None = 1.0,
+    nodes: int | None = 1,
+    submit_s: float = 0.0,
+    duration_s: float = 60.0,
+    user: str = "u1",
+    status: Status = Status.PASSED,
+    line: int = 2,
+) -> Row:
+    return Row(
+        line=line,
+        job_id=job_id,
+        user=user,
+        virtual_cluster="venus",
+        submit_s=submit_s,
+        duration_s=duration_s,
+        gpus=gpus,
+        cpus=cpus,
+        memory_gib=None,
+        nodes_requested=nodes,
+        status=status,
+        kind=Kind.GPU if gpus else Kind.CPU,
+    )
