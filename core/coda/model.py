@@ -59,6 +59,16 @@ class Resources:
             other=_summed(self.other, less.other, -1) if less.other else self.other,
         )
 
+    def __mul__(self, count: int) -> Resources:
+        """What `count` equal ranks ask for together."""
+        return Resources(
+            cpu_m=self.cpu_m * count,
+            memory_bytes=self.memory_bytes * count,
+            gpus=self.gpus * count,
+            pods=self.pods * count,
+            other={name: amount * count for name, amount in self.other.items()} if self.other else self.other,
+        )
+
     def fits_in(self, free: Resources) -> bool:
         """True when every amount asked for is free; amounts not asked for may be negative."""
         return (
@@ -210,7 +220,7 @@ class Job:
     quota: Mapping[str, int] = field(default_factory=dict)  # one rank's use by ResourceQuota key, in milli-units
     placement: Placement | None = None
     bound: frozenset[int] = frozenset()  # ranks of the current attempt whose pod has a node
-    unbound: Mapping[int, str] = field(default_factory=dict)  # ranks whose live pod has none yet -> node it is pinned to
+    unbound: Mapping[int, str] = field(default_factory=dict)  # rank -> its pin, where the live pod has no node yet
 
     @property
     def namespace(self) -> str:
@@ -234,7 +244,6 @@ class World:
 
     `used` is per node what its bound pods that have not ended ask for (terminating ones included), foreign and ours.
     `in_flight` is per node what foreign pods may take that passed the filter and are not bound yet.
-    `holders` is per node the jobs whose pods or plans occupy it.
     """
 
     nodes: tuple[Node, ...]
@@ -247,6 +256,7 @@ class World:
 class RefusalCode(Enum):
     """Why a job waits. One word a user can search for; the sentence beside it says the rest."""
 
+    ROLLING_BACK = "RollingBack"  # pods of a plan that was dropped are still going away
     BACKING_OFF = "BackingOff"  # its last attempt failed; it may start again later
     QUOTA_EXCEEDED = "QuotaExceeded"  # a ResourceQuota leaves less than the whole gang needs
     NO_MATCHING_NODE = "NoMatchingNode"  # selector, affinity and taints leave no node

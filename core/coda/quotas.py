@@ -1,0 +1,62 @@
+"""What ResourceQuotas leave for whole gangs. What must not live here: nodes.
+
+A quota that admits one pod of a gang but not all would start it by halves, so the whole gang is checked at once, and
+ranks that were planned but whose pods do not exist yet count as used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coda.model import Job, Phase, World
+from coda.world import live_placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """A quota's key that leaves less than a whole gang needs; milli-units."""
+
+    quota: str
+    key: str
+    needed_milli: int
+    left_milli: int
+
+
+class QuotaLedger:
+    """What every quota has left during one round: hard - used - planned ranks without pods - starts of the round."""
+
+    def __init__(self, world: World) -> None:
+        self._left: dict[str, list[tuple[str, dict[str, int]]]] = {}
+        for quota in sorted(world.quotas, key=lambda quota: (quota.namespace, quota.name)):
+            left = {key: hard - quota.used.get(key, 0) for key, hard in sorted(quota.hard.items())}
+            self._left.setdefault(quota.namespace, []).append((quota.name, left))
+        if self._left:
+            for job in world.jobs:
+                self._take(job, _ranks_without_pods(job))
+
+    def shortage(self, job: Job) -> Shortage | None:
+        """The first quota, by name and key, that leaves less than all ranks of the job need; None without one."""
+        for quota, left in self._left.get(job.namespace, ()):
+            for key, rest in left.items():
+                needed = job.quota.get(key, 0) * job.replicas
+                if needed > rest and needed:
+                    return Shortage(quota=quota, key=key, needed_milli=needed, left_milli=rest)
+        return None
+
+    def take(self, job: Job) -> None:
+        """Count all ranks of a job that starts in this round."""
+        self._take(job, job.replicas)
+
+    def _take(self, job: Job, ranks: int) -> None:
+        if not ranks:
+            return
+        for _, left in self._left.get(job.namespace, ()):
+            for key in left:
+                left[key] -= job.quota.get(key, 0) * ranks
+
+
+def _ranks_without_pods(job: Job) -> int:
+    # Pods are only created while the job is queued with a plan; what is missing later is gone, not to come.
+    if job.phase is not Phase.QUEUED or live_placement(job) is None:
+        return 0
+    return job.replicas - len(job.bound.union(job.unbound))

@@ -1,0 +1,259 @@
+"""Why a waiting job does not start: code, sentence, numbers, holders. What must not live here: choices of nodes.
+
+The first cause that holds is the answer: those that no waiting mends come first, then those that wait for something
+else than room, then what is short. Everything that equal gangs share is worked out once per round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Final
+
+from coda.config import PolicyConfig
+from coda.fitting import Exclusion
+from coda.holding import Holdings
+from coda.model import Job, JobId, NodeDemand, Refusal, RefusalCode, Resources, Start, World
+from coda.quotas import QuotaLedger
+from coda.searching import Kind, Search
+from coda.wording import (
+    CPU,
+    GPUS,
+    MAIN,
+    MEMORY,
+    PODS,
+    amount_of,
+    amounts_text,
+    counted,
+    listed,
+    numbers_of,
+    quota_text,
+    shortage_text,
+)
+
+_CODE_BY_RESOURCE: Final[Mapping[str, RefusalCode]] = {
+    GPUS: RefusalCode.INSUFFICIENT_GPUS,
+    CPU: RefusalCode.INSUFFICIENT_CPU,
+    MEMORY: RefusalCode.INSUFFICIENT_MEMORY,
+    PODS: RefusalCode.INSUFFICIENT_PODS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """A refusal but for the job's name: what all equal gangs share."""
+
+    code: RefusalCode
+    message: str
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    holders: tuple[JobId, ...] = ()
+
+
+class Refuser:
+    """Explains the jobs left waiting at the end of one round."""
+
+    def __init__(
+        self,
+        world: World,
+        starts: Iterable[Start],
+        search: Search,
+        quotas: QuotaLedger,
+        config: PolicyConfig,
+        now_s: float,
+    ) -> None:
+        self._search = search
+        self._quotas = quotas
+        self._config = config
+        self._now_s = now_s
+        self._holdings = Holdings(world, starts, search.room.number_by_name, config.refusal_holders)
+        self._lasting: dict[tuple[Kind, int], Reason | None] = {}
+        self._short: dict[tuple[Kind, int], Reason] = {}
+        self._free: dict[tuple[Kind, str], int] = {}
+
+    def refusal(self, job: Job) -> Refusal:
+        """The first cause that keeps this job waiting now."""
+        kind = self._search.kind(job)
+        key = (kind, job.replicas)
+        if key not in self._lasting:
+            self._lasting[key] = self._never(job, kind)
+        reason = self._lasting[key] or self._held_back(job)
+        if reason is None:
+            reason = self._short.get(key)
+            if reason is None:
+                reason = self._short[key] = self._no_room(job, kind)
+        return Refusal(
+            job=job.id, code=reason.code, message=reason.message, numbers=reason.numbers, holders=reason.holders
+        )
+
+    def _never(self, job: Job, kind: Kind) -> Reason | None:
+        """What no other job's end can mend; avoided and cordoned nodes count as there."""
+        if not kind.match.matching:
+            return self._no_matching_node(job.demand, kind)
+        ranks = self._search.ranks_when_empty(kind, kind.within)
+        if ranks >= job.replicas:
+            return None
+        nodes = counted(len(kind.match.matching), "matching node")
+        each = amounts_text(kind.request)
+        if self._search.ranks_when_empty(kind, None) == 0:
+            sizes = (self._search.room.nodes[number].allocatable for number in kind.match.matching)
+            largest = max(sizes, key=lambda size: (size.gpus, size.cpu_m, size.memory_bytes))
+            message = (
+                f"a rank needs {each}; even empty, none of {nodes} holds it: the largest has {amounts_text(largest)}"
+            )
+        elif kind.within is None:
+            message = f"needs {counted(job.replicas, 'rank')} of {each} each; even empty, {nodes} hold only {ranks}"
+        else:
+            gang = f"needs all {counted(job.replicas, 'rank')} of {each} each within one {job.within}"
+            message = f"{gang}; even empty, no {job.within} holds more than {ranks}"
+        numbers = numbers_of(ranks=job.replicas, ranks_when_empty=ranks, nodes_matching=len(kind.match.matching))
+        return Reason(code=RefusalCode.NEVER_FITS, message=message, numbers=numbers)
+
+    def _no_matching_node(self, demand: NodeDemand, kind: Kind) -> Reason:
+        counts = {cause: kind.match.excluded.get(cause, 0) for cause in Exclusion}
+        selector = ", ".join(f"{key}={value}" for key, value in sorted(demand.selector.items()))
+        clauses = {
+            Exclusion.SELECTOR: f"lack a label of its nodeSelector ({selector})",
+            Exclusion.AFFINITY: "do not meet its required node affinity",
+            Exclusion.TAINT: "have a taint it does not tolerate",
+        }
+        parts = [f"{counts[cause]} {clause}" for cause, clause in clauses.items() if counts[cause]]
+        total = len(self._search.room.nodes)
+        message = f"none of {counted(total, 'node')} accepts its pods: {listed(parts)}" if total else "there is no node"
+        numbers = numbers_of(nodes=total, **{f"excluded_by_{cause.value}": count for cause, count in counts.items()})
+        return Reason(code=RefusalCode.NO_MATCHING_NODE, message=message, numbers=numbers)
+
+    def _held_back(self, job: Job) -> Reason | None:
+        """What the job waits for though there may be room."""
+        for cause in (self._quota_exceeded, self._unknown_level, self._rolling_back, self._backing_off):
+            reason = cause(job)
+            if reason is not None:
+                return reason
+        return None
+
+    def _quota_exceeded(self, job: Job) -> Reason | None:
+        short = self._quotas.shortage(job)
+        if short is None:
+            return None
+        needed, left = quota_text(short.key, short.needed_milli), quota_text(short.key, max(0, short.left_milli))
+        return Reason(
+            code=RefusalCode.QUOTA_EXCEEDED,
+            message=f"the whole gang needs {needed} of {short.key}, and ResourceQuota {short.quota} leaves {left}",
+            numbers=numbers_of(needed=ceil(short.needed_milli / 1000), left=short.left_milli // 1000),
+            holders=self._holdings.of_quota(job.namespace, short.key),
+        )
+
+    def _unknown_level(self, job: Job) -> Reason | None:
+        if job.within is None or self._config.level_index(job.within) is not None:
+            return None
+        known = listed(level.name for level in self._config.levels) or "none"
+        message = f"locality names the level {job.within!r}, which is not configured here; known: {known}"
+        return Reason(code=RefusalCode.UNKNOWN_LEVEL, message=message)
+
+    def _rolling_back(self, job: Job) -> Reason | None:
+        if not job.bound and not job.unbound:
+            return None
+        message = "pods of a plan that was dropped are still going away"
+        return Reason(code=RefusalCode.ROLLING_BACK, message=message)
+
+    def _backing_off(self, job: Job) -> Reason | None:
+        if job.not_before_s <= self._now_s:
+            return None
+        ended = f"attempt {job.attempt - 1} ended early" if job.attempt > 1 else "the last launch did not work"
+        numbers = numbers_of(attempt=job.attempt, not_before_s=ceil(job.not_before_s))
+        return Reason(code=RefusalCode.BACKING_OFF, message=f"{ended}; the next try waits out a pause", numbers=numbers)
+
+    def _no_room(self, job: Job, kind: Kind) -> Reason:
+        anywhere = kind if kind.within is None else self._search.kind_anywhere(job)
+        anywhere.candidates.refresh()
+        if kind.within is not None and anywhere.candidates.ranks >= job.replicas:
+            return self._no_domain_fits(job, kind, kind.within)
+        return self._insufficient(job, anywhere)
+
+    def _no_domain_fits(self, job: Job, kind: Kind, level: int) -> Reason:
+        kind.candidates.refresh()
+        most = kind.candidates.most_ranks_in_one_domain(level)
+        gang = f"needs all {counted(job.replicas, 'rank')} of {amounts_text(kind.request)} each within one {job.within}"
+        return Reason(
+            code=RefusalCode.NO_DOMAIN_FITS,
+            message=f"{gang}; enough is free in all, but no {job.within} has room for more than {most} of them now",
+            numbers=numbers_of(ranks=job.replicas, ranks_in_one_domain=most),
+            holders=self._holdings.on_nodes(kind.match, GPUS if kind.request.gpus else CPU),
+        )
+
+    def _insufficient(self, job: Job, kind: Kind) -> Reason:
+        name = self._lacking(kind, job.replicas)
+        nodes, ranks = len(kind.candidates.ranks_by_node), kind.candidates.ranks
+        matching = len(kind.match.matching)
+        holders = self._holdings.on_nodes(kind.match, name or (GPUS if kind.request.gpus else CPU))
+        clauses = [_want_text(job, nodes, matching, ranks)]
+        if name is not None:
+            scattered = self._free_amount(kind, name) >= amount_of(kind.request, name) * job.replicas
+            clauses.append(shortage_text(name, scattered=scattered))
+        clauses += self._away_texts(kind)
+        if name is None and len(clauses) == 1:
+            clauses.append("more than one resource is short")
+        elif not holders and len(clauses) == 2 and name is not None:
+            clauses.append("pods outside Coda hold the rest")
+        return Reason(
+            code=_CODE_BY_RESOURCE.get(name or "", RefusalCode.INSUFFICIENT_RESOURCES),
+            message="; ".join(clauses),
+            numbers=numbers_of(
+                ranks=job.replicas, ranks_with_room=ranks, nodes_with_room=nodes, nodes_matching=matching
+            ),
+            holders=holders,
+        )
+
+    def _lacking(self, kind: Kind, replicas: int) -> str | None:
+        """The resource that alone stands in the way; the first of several that each would do."""
+        names = [name for name in (*MAIN, *sorted(kind.request.other)) if amount_of(kind.request, name)]
+        return next((name for name in names if self._fits_without(kind, name, replicas)), None)
+
+    def _fits_without(self, kind: Kind, name: str, replicas: int) -> bool:
+        room, rest = self._search.room, _without(kind.request, name)
+        for number in room.with_free_gpus(rest.gpus):
+            if self._is_usable(kind, number):
+                replicas -= rest.times_in(room.free[number]) if rest != Resources() else replicas
+                if replicas <= 0:
+                    return True
+        return False
+
+    def _is_usable(self, kind: Kind, number: int) -> bool:
+        return number in kind.match.accepting and self._search.room.nodes[number].name not in kind.avoid
+
+    def _free_amount(self, kind: Kind, name: str) -> int:
+        room = self._search.room
+        return sum(
+            max(0, amount_of(room.free[number], name))
+            for number in kind.match.matching
+            if self._is_usable(kind, number)
+        )
+
+    def _away_texts(self, kind: Kind) -> list[str]:
+        blocked = len(kind.match.matching) - len(kind.match.accepting)
+        nodes = self._search.room.nodes
+        avoided = sum(nodes[number].name in kind.avoid for number in kind.match.accepting) if kind.avoid else 0
+        texts = [f"{counted(blocked, 'node')} cordoned, not ready or under pressure"] if blocked else []
+        return [*texts, f"{counted(avoided, 'node')} avoided after a failed attempt"] if avoided else texts
+
+
+def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:
+    each = amounts_text(job.request)
+    of_all = counted(matching, "matching node")
+    if job.replicas == 1:
+        return f"needs {each} free on one node; none of {of_all} has that now"
+    has = "has" if nodes == 1 else "have"
+    room = f"{nodes or 'none'} of {of_all} {has} room now" + (f", for {counted(ranks, 'rank')}" if nodes else "")
+    return f"needs {counted(job.replicas, 'rank')} of {each} each; {room}"
+
+
+def _without(request: Resources, name: str) -> Resources:
+    drop: Mapping[str, Callable[[], Resources]] = {
+        GPUS: lambda: replace(request, gpus=0),
+        CPU: lambda: replace(request, cpu_m=0),
+        MEMORY: lambda: replace(request, memory_bytes=0),
+        PODS: lambda: replace(request, pods=0),
+    }
+    if name in drop:
+        return drop[name]()
+    return replace(request, other={other: amount for other, amount in request.other.items() if other != name})

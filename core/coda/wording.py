@@ -1,0 +1,96 @@
+"""The words of refusals: amounts and lists as people read them. What must not live here: causes.
+
+Nothing here depends on the time or on counters that move with every unrelated event: equal facts, equal sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from coda.model import Resources
+
+GPUS: Final = "gpus"
+CPU: Final = "cpu_m"
+MEMORY: Final = "memory_bytes"
+PODS: Final = "pods"
+MAIN: Final = (GPUS, CPU, MEMORY, PODS)  # in the order a shortage is named; names are the fields of Resources
+
+_TOO_FEW: Final[Mapping[str, str]] = {
+    GPUS: "too few GPUs are free",
+    CPU: "too few cores are free",
+    MEMORY: "too little memory is free",
+    PODS: "too few pod slots are free",
+}
+_SCATTERED: Final[Mapping[str, str]] = {
+    GPUS: "enough GPUs are free in all, but too scattered",
+    CPU: "enough cores are free in all, but not on the nodes that have the rest",
+    MEMORY: "enough memory is free in all, but not on the nodes that have the rest",
+    PODS: "enough pod slots are free in all, but not on the nodes that have the rest",
+}
+_UNITS: Final = ((60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
+_INT64: Final = 2**63 - 1
+
+
+def amount_of(resources: Resources, name: str) -> int:
+    """How much of one resource, by a name of `MAIN` or of `Resources.other`."""
+    if name == GPUS:
+        return resources.gpus
+    if name == CPU:
+        return resources.cpu_m
+    if name == MEMORY:
+        return resources.memory_bytes
+    return resources.pods if name == PODS else resources.other.get(name, 0)
+
+
+def shortage_text(name: str, *, scattered: bool) -> str:
+    """What is wrong with one resource: too little of it, or enough in the wrong places."""
+    if scattered:
+        return _SCATTERED.get(name, f"enough {name} is free in all, but not on the nodes that have the rest")
+    return _TOO_FEW.get(name, f"too little {name} is free")
+
+
+def amounts_text(resources: Resources) -> str:
+    """GPUs, cores, memory and the rest, without zeros and pod slots: "8 GPUs, 12 cores and 64 GiB of memory"."""
+    parts = [counted(resources.gpus, "GPU")] if resources.gpus else []
+    if resources.cpu_m:
+        parts.append(f"{_decimal(resources.cpu_m / 1000)} core{'' if resources.cpu_m == 1000 else 's'}")
+    if resources.memory_bytes:
+        parts.append(f"{bytes_text(resources.memory_bytes)} of memory")
+    parts += [f"{amount} {name}" for name, amount in sorted(resources.other.items()) if amount]
+    return listed(parts) or "nothing but a pod slot"
+
+
+def counted(count: int, word: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def listed(parts: Iterable[str]) -> str:
+    """`a, b and c`."""
+    *head, last = [*parts] or [""]
+    return f"{', '.join(head)} and {last}" if head else last
+
+
+def bytes_text(count: int) -> str:
+    """Bytes in the largest binary unit that keeps the number at 1 or more, two decimals."""
+    for power, unit in _UNITS:
+        if abs(count) >= 1 << power:
+            return f"{_decimal(count / (1 << power))} {unit}"
+    return counted(count, "byte")
+
+
+def quota_text(key: str, milli: int) -> str:
+    """An amount under a ResourceQuota key: bytes for memory and storage, else a plain number."""
+    if "memory" in key or "storage" in key or "hugepages" in key:
+        return bytes_text(milli // 1000)
+    return _decimal(milli / 1000)
+
+
+def numbers_of(**numbers: int) -> dict[str, int]:
+    """The numbers of a refusal, kept within what an int64 field of the API can carry."""
+    return {name: max(-_INT64, min(_INT64, number)) for name, number in numbers.items()}
+
+
+def _decimal(number: float) -> str:
+    return f"{number:.2f}".rstrip("0").rstrip(".")
