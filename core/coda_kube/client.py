@@ -118,6 +118,20 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Outage(f"watch of {path}: {error or type(error).__name__}") from error
 
+    async def connection(self) -> dict[str, Any]:
+        """What another library needs to talk to the same server as the same identity, in kopf's words."""
+        configuration = self._configuration
+        token = await configuration.get_api_key_with_prefix("BearerToken")
+        return {
+            "server": self._server,
+            "ca_path": configuration.ssl_ca_cert,
+            "insecure": not configuration.verify_ssl,
+            "certificate_path": configuration.cert_file,
+            "private_key_path": configuration.key_file,
+            "scheme": token.split(" ", 1)[0] if token else None,
+            "token": token.split(" ", 1)[1] if token else None,
+        }
+
     async def close(self) -> None:
         """Close the connections."""
         await self._api.close()

@@ -40,8 +40,8 @@ class ClusterState:
 
     def on_pod(self, old: Json | None, new: Json | None) -> None:
         """A pod came, changed or went."""
+        after = pod_from_json(new) if new is not None else None  # first: if it cannot be read, what was known stays
         before = self.pod_by_id.pop(key_of(old or new or {}), None)
-        after = pod_from_json(new) if new is not None else None
         if after is not None:
             self.pod_by_id[after.id] = after
         if before == after:
@@ -79,6 +79,14 @@ class ClusterState:
     def job(self, job: JobId) -> Job | None:
         """The job as last read; None when unknown, finished or not accepted yet."""
         return self._job_by_id.get(job)
+
+    def node(self, name: str) -> Node | None:
+        """The node of that name, if there is one."""
+        return self._node_by_name.get(name)
+
+    def used(self, node: str) -> Resources:
+        """What the bound pods of a node that have not ended ask for."""
+        return self._used_by_node.get(node, NOTHING)
 
     def snapshot(self, in_flight: Mapping[str, Resources] | None = None) -> World:
         """The world now; `in_flight` is the guard's part of it."""

@@ -56,6 +56,10 @@ class Cache:
         """Take an object that a write of our own answered; older than what is known, it is ignored."""
         self._take(item)
 
+    def drop(self, item: Json) -> None:
+        """Take a deletion that was seen elsewhere."""
+        self._drop(key_of(item), version_of(item))
+
     async def run(self) -> None:
         """Keep the cache until cancelled."""
         failures = 0

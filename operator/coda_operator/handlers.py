@@ -1,0 +1,48 @@
+"""The kopf handlers: they take events over and wake the worker of the job concerned; nothing else.
+
+kopf's own bookkeeping is not used: handlers return nothing and only `on.event` handlers exist, so kopf writes no
+annotations and no finalizers. The finalizer is ours, set and lifted by the reconciler with a resourceVersion.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kopf
+
+from coda_kube.naming import FINALIZER, GROUP, VERSION
+from coda_kube.watching import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
+from coda_operator.cluster import Cluster
+
+ERROR_DELAYS_S = (1, 2, 4, 8, 16, 30)
+
+
+def registry_for(cluster: Cluster, connection: kopf.ConnectionInfo) -> kopf.OperatorRegistry:
+    """kopf's registry with our handlers, bound to `cluster`."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return connection
+
+    @kopf.on.startup(registry=registry)
+    async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.persistence.finalizer = FINALIZER
+        settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+        settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+        settings.posting.enabled = False
+        settings.scanning.disabled = True
+        settings.networking.request_timeout = 5
+        settings.queueing.error_delays = ERROR_DELAYS_S
+        settings.watching.server_timeout = SERVER_TIMEOUT_S
+        settings.watching.inactivity_timeout = IDLE_TIMEOUT_S
+
+    @kopf.on.event(GROUP, VERSION, "trainingjobs", registry=registry)
+    async def take_job(event: kopf.RawEvent, **_: Any) -> None:
+        job = dict(event["object"])
+        if event["type"] == "DELETED":
+            cluster.jobs.drop(job)
+        else:
+            cluster.jobs.put(job)
+
+    return registry

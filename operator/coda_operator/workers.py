@@ -1,0 +1,88 @@
+"""Runs one piece of work per key: never twice at once for a key, again when woken meanwhile, later when asked to.
+
+Knows nothing of what the work is. A key that is idle costs nothing: no task, at most one timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from coda.errors import CodaError
+
+log = logging.getLogger(__name__)
+
+FIRST_DELAY_S = 1.0
+LAST_DELAY_S = 30.0
+
+Work = Callable[[str], Awaitable[float | None]]
+"""Does what `key` needs and returns when to look again (seconds since 1970), or None."""
+
+
+class Workers:
+    """Keyed workers on the running loop."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._task_by_key: dict[str, asyncio.Task[None]] = {}
+        self._woken: set[str] = set()
+        self._timer_by_key: dict[str, asyncio.TimerHandle] = {}
+        self._failures_by_key: dict[str, int] = {}
+
+    def wake(self, key: str) -> None:
+        """Have the work for `key` done soon, once for any number of calls before it begins."""
+        self._woken.add(key)
+        if key not in self._task_by_key:
+            self._task_by_key[key] = asyncio.get_running_loop().create_task(self._run(key))
+
+    async def stop(self) -> None:
+        """Cancel everything and wait until it has ended."""
+        for timer in self._timer_by_key.values():
+            timer.cancel()
+        tasks = list(self._task_by_key.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, key: str) -> None:
+        again_s: float | None = None
+        try:
+            while key in self._woken:
+                self._woken.discard(key)
+                again_s = await self._once(key)
+        finally:
+            del self._task_by_key[key]
+            self._set_timer(key, again_s)
+
+    async def _once(self, key: str) -> float | None:
+        try:
+            again_s = await self._work(key)
+        except CodaError as error:
+            return self._after_failure(key, f"{error}")
+        except Exception:  # outermost: one broken job must not stop the others
+            log.exception("%s", key)
+            return self._after_failure(key, "an error of our own")
+        self._failures_by_key.pop(key, None)
+        return again_s
+
+    def _after_failure(self, key: str, sentence: str) -> float:
+        failures = self._failures_by_key.get(key, 0)
+        self._failures_by_key[key] = failures + 1
+        delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0**failures)
+        log.warning("%s: %s; trying again in %.0f s", key, sentence, delay_s)
+        return time.time() + delay_s
+
+    def _set_timer(self, key: str, again_s: float | None) -> None:
+        timer = self._timer_by_key.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if again_s is not None:
+            loop = asyncio.get_running_loop()
+            delay_s = max(0.0, again_s - time.time()) + 0.001
+            self._timer_by_key[key] = loop.call_later(delay_s, self._on_timer, key)
+
+    def _on_timer(self, key: str) -> None:
+        self._timer_by_key.pop(key, None)
+        self.wake(key)
