@@ -6,24 +6,23 @@ else than room, then what is short. Everything that equal gangs share is worked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
 from coda.config import PolicyConfig
 from coda.fitting import Exclusion
 from coda.holding import Holdings
-from coda.model import Job, JobId, NodeDemand, Refusal, RefusalCode, Resources, Start, World
+from coda.lacking import Rest
+from coda.model import Job, JobId, NodeDemand, Refusal, RefusalCode, Start, World
 from coda.quotas import QuotaLedger
 from coda.searching import Kind, Search
 from coda.wording import (
     CPU,
     GPUS,
-    MAIN,
     MEMORY,
     PODS,
-    amount_of,
     amounts_text,
     counted,
     listed,
@@ -67,9 +66,9 @@ class Refuser:
         self._config = config
         self._now_s = now_s
         self._holdings = Holdings(world, starts, search.room.number_by_name, config.refusal_holders)
+        self._rest = Rest(search.room)
         self._lasting: dict[tuple[Kind, int], Reason | None] = {}
         self._short: dict[tuple[Kind, int], Reason] = {}
-        self._free: dict[tuple[Kind, str], int] = {}
 
     def refusal(self, job: Job) -> Refusal:
         """The first cause that keeps this job waiting now."""
@@ -182,13 +181,13 @@ class Refuser:
         )
 
     def _insufficient(self, job: Job, kind: Kind) -> Reason:
-        name = self._lacking(kind, job.replicas)
+        name = self._rest.lacking(kind, job.replicas)
         nodes, ranks = len(kind.candidates.ranks_by_node), kind.candidates.ranks
         matching = len(kind.match.matching)
         holders = self._holdings.on_nodes(kind.match, name or (GPUS if kind.request.gpus else CPU))
         clauses = [_want_text(job, nodes, matching, ranks)]
         if name is not None:
-            scattered = self._free_amount(kind, name) >= amount_of(kind.request, name) * job.replicas
+            scattered = self._rest.is_enough(kind, name, job.replicas)
             clauses.append(shortage_text(name, scattered=scattered))
         clauses += self._away_texts(kind)
         if name is None and len(clauses) == 1:
@@ -204,35 +203,9 @@ class Refuser:
             holders=holders,
         )
 
-    def _lacking(self, kind: Kind, replicas: int) -> str | None:
-        """The resource that alone stands in the way; the first of several that each would do."""
-        names = [name for name in (*MAIN, *sorted(kind.request.other)) if amount_of(kind.request, name)]
-        return next((name for name in names if self._fits_without(kind, name, replicas)), None)
-
-    def _fits_without(self, kind: Kind, name: str, replicas: int) -> bool:
-        room, rest = self._search.room, _without(kind.request, name)
-        for number in room.with_free_gpus(rest.gpus):
-            if self._is_usable(kind, number):
-                replicas -= rest.times_in(room.free[number]) if rest != Resources() else replicas
-                if replicas <= 0:
-                    return True
-        return False
-
-    def _is_usable(self, kind: Kind, number: int) -> bool:
-        return number in kind.match.accepting and self._search.room.nodes[number].name not in kind.avoid
-
-    def _free_amount(self, kind: Kind, name: str) -> int:
-        room = self._search.room
-        return sum(
-            max(0, amount_of(room.free[number], name))
-            for number in kind.match.matching
-            if self._is_usable(kind, number)
-        )
-
     def _away_texts(self, kind: Kind) -> list[str]:
         blocked = len(kind.match.matching) - len(kind.match.accepting)
-        nodes = self._search.room.nodes
-        avoided = sum(nodes[number].name in kind.avoid for number in kind.match.accepting) if kind.avoid else 0
+        avoided = len(kind.avoided(self._search.room))
         texts = [f"{counted(blocked, 'node')} cordoned, not ready or under pressure"] if blocked else []
         return [*texts, f"{counted(avoided, 'node')} avoided after a failed attempt"] if avoided else texts
 
@@ -242,18 +215,6 @@ def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:
     of_all = counted(matching, "matching node")
     if job.replicas == 1:
         return f"needs {each} free on one node; none of {of_all} has that now"
-    has = "has" if nodes == 1 else "have"
+    has = "have" if nodes > 1 else "has"
     room = f"{nodes or 'none'} of {of_all} {has} room now" + (f", for {counted(ranks, 'rank')}" if nodes else "")
     return f"needs {counted(job.replicas, 'rank')} of {each} each; {room}"
-
-
-def _without(request: Resources, name: str) -> Resources:
-    drop: Mapping[str, Callable[[], Resources]] = {
-        GPUS: lambda: replace(request, gpus=0),
-        CPU: lambda: replace(request, cpu_m=0),
-        MEMORY: lambda: replace(request, memory_bytes=0),
-        PODS: lambda: replace(request, pods=0),
-    }
-    if name in drop:
-        return drop[name]()
-    return replace(request, other={other: amount for other, amount in request.other.items() if other != name})

@@ -39,6 +39,13 @@ class Kind:
         self.candidates = candidates
         self.refused_from: int | None = None  # so many ranks, or more, do not fit any more
 
+    def avoided(self, room: Room) -> frozenset[int]:
+        """The accepting nodes these gangs keep away from for a while."""
+        if not self.avoid:
+            return frozenset()
+        numbers = (room.number_by_name.get(name) for name in self.avoid)
+        return frozenset(number for number in numbers if number is not None and number in self.match.accepting)
+
 
 class Search:
     """All searches of one round over one room."""
