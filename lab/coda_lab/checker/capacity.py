@@ -1,0 +1,128 @@
+"""Invariants (a) and (b): what bound pods and released plans ask of each node, against what the node has. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from coda.model import Phase
+from coda_kube.quantities import quantity_from_milli
+from coda_lab.checker.observed import JobSeen, PodSeen
+from coda_lab.checker.report import Invariant
+from coda_lab.checker.suspicion import Suspicion
+from coda_lab.checker.view import View
+
+RACE_S: Final = (
+    2.0  # an outsider bound less long before the commit may not have been seen; bind times are whole seconds
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is asked of one resource of one node, against what it has; in thousandths."""
+
+    invariant: Invariant
+    node: str
+    resource: str
+    asked: int
+    allocatable: int
+    objects: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[Invariant, str, str]:
+        """Which invariant, node and resource."""
+        return self.invariant, self.node, self.resource
+
+
+Fitted = Mapping[tuple[Invariant, str, str], int]
+"""The load a node last had when it fitted, or less since."""
+
+
+def loads_on(view: View, name: str) -> Iterator[Load]:
+    """(a) and (b): every load of the node; nothing for a node that is gone, since it has nothing to exceed."""
+    node = view.nodes.get(name)
+    if node is None:
+        return
+    bound = [pod for pod in view.pods_on(name) if not pod.terminal]
+    for resource, asked in sorted(_total(bound).items()):
+        pods = tuple(sorted(f"Pod/{pod.name}" for pod in bound if pod.request.get(resource)))
+        yield Load(
+            invariant=Invariant.NODE_OVER_COMMITTED,
+            node=name,
+            resource=resource,
+            asked=asked,
+            allocatable=node.allocatable.get(resource, 0),
+            objects=(f"Node/{name}", *pods),
+        )
+    yield from _planned_loads(view, name, bound)
+
+
+def _planned_loads(view: View, name: str, bound: list[PodSeen]) -> Iterator[Load]:
+    """A pod that another scheduler put there after the newest plan was committed is not Coda's doing: left out."""
+    withheld: defaultdict[str, int] = defaultdict(int)
+    newest_commit_s, jobs = 0.0, []
+    for job, ranks in view.ranks_on(name):
+        open_ranks = [rank for rank in ranks if _is_withheld(view, job, rank)]
+        if not open_ranks or job.plan is None:
+            continue
+        jobs.append(f"TrainingJob/{job.name}")
+        newest_commit_s = max(newest_commit_s, job.plan.committed_s)
+        for resource, amount in job.rank_request.items():
+            withheld[resource] += amount * len(open_ranks)
+    known = [pod for pod in bound if pod.outsider_since_s is None or pod.outsider_since_s < newest_commit_s - RACE_S]
+    taken = _total(known)
+    for resource, amount in sorted(withheld.items()):
+        if amount:
+            yield Load(
+                invariant=Invariant.PLAN_OVER_COMMITTED,
+                node=name,
+                resource=resource,
+                asked=taken.get(resource, 0) + amount,
+                allocatable=view.nodes[name].allocatable.get(resource, 0),
+                objects=(f"Node/{name}", *sorted(jobs)),
+            )
+
+
+def _is_withheld(view: View, job: JobSeen, rank: int) -> bool:
+    """True while the rank's pod may still take its place: unbound, or (until Launched) not created yet."""
+    pods = list(view.pods_as(job.uid, job.attempt, rank))
+    if any(pod.node is not None or pod.terminal for pod in pods):
+        return False
+    return job.phase is Phase.QUEUED or any(pod.live for pod in pods)
+
+
+def _total(pods: list[PodSeen]) -> Mapping[str, int]:
+    total: defaultdict[str, int] = defaultdict(int)
+    for pod in pods:
+        for resource, amount in pod.request.items():
+            total[resource] += amount
+    return {resource: amount for resource, amount in total.items() if amount}
+
+
+def overloads(loads: Iterable[Load], fitted: Fitted) -> list[Suspicion]:
+    """The loads that exceed their node. One that did not grow since it fitted is not charged: the node shrank."""
+    return [
+        _overload(load) for load in loads if load.asked > load.allocatable and load.asked > fitted.get(load.key, -1)
+    ]
+
+
+def fitted_after(loads: Iterable[Load], fitted: Fitted) -> Fitted:
+    """What to remember of these loads: those that fit, and those that only shrank since they did."""
+    return {
+        load.key: load.asked
+        for load in loads
+        if load.asked <= load.allocatable or load.asked <= fitted.get(load.key, -1)
+    }
+
+
+def _overload(load: Load) -> Suspicion:
+    who = "bound pods" if load.invariant is Invariant.NODE_OVER_COMMITTED else "bound pods and released plans"
+    return Suspicion(
+        invariant=load.invariant,
+        subject=(load.node, load.resource),
+        objects=load.objects,
+        sentence=f"node {load.node}: {who} ask for {quantity_from_milli(load.asked)} {load.resource}, "
+        f"allocatable is {quantity_from_milli(load.allocatable)}",
+    )

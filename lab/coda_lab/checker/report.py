@@ -1,0 +1,89 @@
+"""What the referee says: breaches, and how much it looked at, so that "no breach" is known not to be an empty watch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from coda_kube.quantities import time_from_seconds
+
+
+class Invariant(Enum):
+    """What must hold in every cluster run by Coda; the letters are those of the design."""
+
+    NODE_OVER_COMMITTED = "a"  # per node and resource: bound pods that have not ended <= allocatable
+    PLAN_OVER_COMMITTED = "b"  # the same with released plans whose ranks are not bound yet
+    POD_WITHOUT_PLAN = "c"  # a Coda pod lives only under a released plan of its attempt, pinned as the plan says
+    TWO_LIVE_ATTEMPTS = "d"  # of one job, but for terminating pods on lost nodes
+    HALF_BOUND_GANG = "e"  # past its bind deadline
+    STARTED_TWICE = "f"  # the same rank of the same attempt
+    WAITING_UNEXPLAINED = "g"  # or explained again and again with nothing new
+
+    @property
+    def title(self) -> str:
+        """Readable: `pod without plan`."""
+        return self.name.replace("_", " ").lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """An invariant broken: when it was established, on which objects (`Kind/namespace/name`), and how."""
+
+    invariant: Invariant
+    time_s: float
+    objects: tuple[str, ...]
+    sentence: str
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--out` and reports of other programs."""
+        return {
+            "invariant": self.invariant.value,
+            "title": self.invariant.title,
+            "time": time_from_seconds(self.time_s),
+            "objects": list(self.objects),
+            "sentence": self.sentence,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What was looked at since the checker began. All counts but the maxima are of different objects."""
+
+    nodes: int = 0
+    pods: int = 0
+    jobs: int = 0
+    attempts: int = 0  # of which at least one pod was seen
+    plans: int = 0  # seen released
+    most_waiting: int = 0  # jobs waiting at the same time
+    evaluations: int = 0
+    confirmations: int = 0  # fresh consistent lists read to confirm a suspicion
+    dropped: int = 0  # suspicions that the fresh list did not confirm
+    outages: int = 0  # times the API server could not be watched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The whole answer; `notes` say what could not be judged."""
+
+    started_s: float
+    ended_s: float
+    breaches: tuple[Breach, ...]
+    counts: Counts
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        """One line: `no breach: 12 nodes, 340 pods, 25 jobs looked at`."""
+        counts = self.counts
+        found = {0: "no breach", 1: "1 breach"}.get(len(self.breaches), f"{len(self.breaches)} breaches")
+        return f"{found}: {counts.nodes} nodes, {counts.pods} pods, {counts.jobs} jobs looked at"
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--out`."""
+        return {
+            "started": time_from_seconds(self.started_s),
+            "ended": time_from_seconds(self.ended_s),
+            "breaches": [breach.as_json() for breach in self.breaches],
+            "counts": asdict(self.counts),
+            "notes": list(self.notes),
+        }
