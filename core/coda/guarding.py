@@ -1,0 +1,111 @@
+"""What the guard lets pass: pure verdicts on one pod and the nodes offered to it. Remembers nothing.
+
+Two kinds of pods ask. A rank of a gang may go only where its released plan says. A foreign pod may go anywhere but into
+room that plans withhold; on nodes without withheld room kube-scheduler's own arithmetic is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from coda.model import NOTHING, Job, Phase, PlacementState, Resources
+from coda.world import live_placement
+
+MAX_SCORE = 10
+"""The top of the extender protocol's range of scores."""
+
+_MAY_BIND = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """What a gang's pod says of itself: the job's uid, its attempt, rank and plan."""
+
+    job_uid: str
+    attempt: int
+    rank: int
+    plan_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """A foreign pod that passed the filter and may land on any of `nodes`; None: on any node of the cluster."""
+
+    uid: str
+    request: Resources
+    nodes: frozenset[str] | None
+
+
+def planned_node(job: Job | None, rank: Rank) -> str | None:
+    """Where this rank may go: its node in the job's live released plan; None when no such plan names it."""
+    if job is None or job.uid != rank.job_uid or job.phase not in _MAY_BIND:
+        return None
+    plan = live_placement(job)
+    if plan is None or plan.state is not PlacementState.RELEASED:
+        return None
+    if (plan.attempt, plan.plan_id) != (rank.attempt, rank.plan_id) or not 0 <= rank.rank < len(plan.nodes):
+        return None
+    return plan.nodes[rank.rank]
+
+
+def kept_for_gangs(
+    request: Resources, room_by_node: Mapping[str, Resources], total: Resources, others: Sequence[InFlight]
+) -> set[str]:
+    """The nodes of `room_by_node` that a foreign pod asking for `request` may not take.
+
+    `room_by_node`: nodes with withheld room only; allocatable - used - withheld. `others`: the other foreign pods in
+    flight, each counted on every node it may land on; `total` is the sum of their requests. Cost: O(nodes), and
+    O(others) for each node that is full only if they all land on it."""
+    needed = request + total
+    refused: set[str] = set()
+    for name, room in room_by_node.items():
+        if needed.fits_in(room):
+            continue
+        if not request.fits_in(room) or not request.fits_in(room - _landing_on(name, others)):
+            refused.add(name)
+    return refused
+
+
+def _landing_on(name: str, pods: Sequence[InFlight]) -> Resources:
+    taken = NOTHING
+    for pod in pods:
+        if pod.nodes is None or name in pod.nodes:
+            taken = taken + pod.request
+    return taken
+
+
+def in_flight_by_node(pods: Sequence[InFlight], names: Iterable[str]) -> dict[str, Resources]:
+    """Per node of `names`, what pods in flight may take there; nodes without any are absent.
+
+    Cost: O(nodes offered), one addition for each distinct set of pods that may land on a node."""
+    if not pods:
+        return {}
+    mask_by_node = dict.fromkeys(names, sum(1 << bit for bit, pod in enumerate(pods) if pod.nodes is None))
+    for bit, pod in enumerate(pods):
+        for name in pod.nodes or ():
+            if name in mask_by_node:
+                mask_by_node[name] |= 1 << bit
+    sum_by_mask: dict[int, Resources] = {}
+    taken: dict[str, Resources] = {}
+    for name, mask in mask_by_node.items():
+        if not mask:
+            continue
+        if mask not in sum_by_mask:
+            sum_by_mask[mask] = _sum(pod.request for bit, pod in enumerate(pods) if mask >> bit & 1)
+        taken[name] = sum_by_mask[mask]
+    return taken
+
+
+def _sum(amounts: Iterable[Resources]) -> Resources:
+    total = NOTHING
+    for amount in amounts:
+        total = total + amount
+    return total
+
+
+def foreign_score(free_gpus: int) -> int:
+    """How well a node with so many free GPUs suits a foreign pod, 0..10: the fewer it would spoil, the better.
+
+    Our choice: one point per free GPU, so that a full node (or one without GPUs) beats any with room for a gang."""
+    return MAX_SCORE - max(0, min(MAX_SCORE, free_gpus))

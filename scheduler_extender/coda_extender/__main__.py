@@ -1,0 +1,169 @@
+"""`python -m coda_extender`: wiring only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+
+from coda.errors import CodaError, InvalidInput
+from coda_extender.app import Dependencies, create_app
+from coda_extender.cluster import Cluster
+from coda_extender.leadership import LeaderLabel
+from coda_extender.metrics import Metrics
+from coda_extender.planner import Planner, PlannerConfig
+from coda_extender.settings import Settings, read_settings
+from coda_kube.client import Client, connect
+from coda_kube.lease import Elector
+from coda_kube.naming import PLANNER_LEASE, SYSTEM_NAMESPACE
+
+log = logging.getLogger("coda_extender")
+
+SWITCH_INTERVAL_S: Final = 0.0005  # how long a decision may keep the interpreter from a filter answer
+KEEP_ALIVE_S: Final = 3600  # kube-scheduler keeps its connection; closing it costs its next call a retry
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling: shutting down is more than closing the port."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT; 2 for settings that no retry will mend."""
+    try:
+        settings = read_settings()
+        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        log.info("settings: %s", settings.model_dump_json())
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(settings))
+    except CodaError as error:
+        print(f"coda_extender: {error}", file=sys.stderr)  # noqa: T201 - logging may not be set up yet
+        return 2
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    client = await connect(settings.kubeconfig)
+    try:
+        await _serve(settings, client)
+    finally:
+        await client.close()
+
+
+async def _serve(settings: Settings, client: Client) -> None:
+    metrics = Metrics()
+    cluster = Cluster(client, in_flight_limit_s=settings.in_flight_limit_s)
+    identity = f"{settings.identity}-{uuid.uuid4()}"
+    elector = Elector(client, SYSTEM_NAMESPACE, PLANNER_LEASE, identity, settings.lease_times())
+    label = LeaderLabel(client, settings.pod_namespace, settings.pod_name)
+    planner = Planner(client, cluster, elector, label, metrics, _planner_config(settings))
+    app = create_app(
+        Dependencies(
+            guard=cluster.guard,
+            metrics=metrics,
+            leads=planner.leads,
+            synced=cluster.is_synced,
+            body_limit_bytes=settings.body_limit_bytes,
+        )
+    )
+    listening = _listen(settings)
+    server = _Server(_server_config(app))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, setattr, server, "should_exit", True)
+    background = [
+        asyncio.create_task(cluster.run(), name="caches"),
+        asyncio.create_task(planner.run(), name="planner"),
+        asyncio.create_task(_keep_collections_short(cluster), name="memory"),
+    ]
+    try:
+        await _serve_until_stopped(server, listening, background)
+    finally:
+        was_leading = planner.leads()
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)  # the planner gives its Lease up
+        if was_leading:
+            await label.drop()
+
+
+async def _serve_until_stopped(
+    server: uvicorn.Server, listening: socket.socket, background: list[asyncio.Task[None]]
+) -> None:
+    """Serve until a signal; a background task that ends is our bug and ends the process."""
+    serving = asyncio.create_task(server.serve(sockets=[listening]), name="server")
+    try:
+        await asyncio.wait({serving, *background[:2]}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        server.should_exit = True
+        await serving
+    for task in background:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """The listening socket. Raises InvalidInput when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        listening.close()
+        where = f"{settings.host}:{settings.port}"
+        raise InvalidInput(f"cannot listen on {where}: {error.strerror}: change CODA_HOST or CODA_PORT") from error
+    log.info("listening on %s:%d", *listening.getsockname()[:2])
+    return listening
+
+
+async def _keep_collections_short(cluster: Cluster) -> None:
+    """Take the caches out of the garbage collector's sight: walking 50 000 pods would stall filter answers."""
+    await cluster.synced()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
+def _planner_config(settings: Settings) -> PlannerConfig:
+    return PlannerConfig(
+        policy=settings.policy(),
+        scheduler_names=settings.scheduler_names,
+        takeover_limit_s=settings.takeover_limit_s,
+        settle_limit_s=settings.settle_limit_s,
+        writes_at_once=settings.writes_at_once,
+    )
+
+
+def _server_config(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=2,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

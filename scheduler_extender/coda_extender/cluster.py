@@ -1,0 +1,93 @@
+"""What one replica knows of the cluster: four caches that feed the state and the guard, and wake the planner.
+
+Every replica keeps all of it at all times, so that a new leader answers at once. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from coda.model import JobId
+from coda_extender.guard import Guard
+from coda_kube.client import Client, Json
+from coda_kube.naming import API_VERSION
+from coda_kube.reading import id_of
+from coda_kube.state import ClusterState
+from coda_kube.watching import Cache, key_of
+
+
+class Cluster:
+    """Caches, state and guard of one replica. `changed` is set by whatever a decision may depend on."""
+
+    def __init__(
+        self, client: Client, *, in_flight_limit_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.state = ClusterState()
+        self.changed = asyncio.Event()
+        self.guard = Guard(self.state, in_flight_limit_s=in_flight_limit_s, clock=clock, on_settled=self.changed.set)
+        self.stale_pending: set[JobId] = set()  # jobs that left the queue and still show why they waited
+        self.jobs = Cache(client, f"/apis/{API_VERSION}/trainingjobs", listener=self._on_job)
+        self._caches = (
+            Cache(client, "/api/v1/nodes", listener=self._on_node),
+            Cache(client, "/api/v1/pods", listener=self._on_pod),
+            Cache(client, "/api/v1/resourcequotas", listener=self._on_quota),
+            self.jobs,
+        )
+        self._version = self.state.version
+
+    async def run(self) -> None:
+        """Keep the caches until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for cache in self._caches:
+                tasks.create_task(cache.run())
+
+    async def synced(self) -> None:
+        """Wait until all of the cluster was seen once."""
+        for cache in self._caches:
+            await cache.synced.wait()
+
+    def is_synced(self) -> bool:
+        """True once all of the cluster was seen."""
+        return all(cache.synced.is_set() for cache in self._caches)
+
+    def _on_node(self, old: Json | None, new: Json | None) -> None:
+        self.state.on_node(old, new)
+        if self._moved():
+            self.guard.node_changed(key_of(new or old or {}))
+
+    def _on_pod(self, old: Json | None, new: Json | None) -> None:
+        key = key_of(new or old or {})
+        before = self.state.pod_by_id.get(key)
+        self.state.on_pod(old, new)
+        self.guard.pod_changed(before, self.state.pod_by_id.get(key), old, new)
+        self._moved()
+
+    def _on_job(self, old: Json | None, new: Json | None) -> None:
+        self.state.on_job(old, new)
+        job = id_of(new or old or {})
+        self.guard.job_changed(job)
+        if new is not None and _shows_stale_pending(new):
+            self.stale_pending.add(job)
+            self.changed.set()
+        else:
+            self.stale_pending.discard(job)
+        self._moved()
+
+    def _on_quota(self, old: Json | None, new: Json | None) -> None:
+        self.state.on_quota(old, new)
+        self._moved()
+
+    def _moved(self) -> bool:
+        moved = self.state.version != self._version
+        if moved:
+            self._version = self.state.version
+            self.changed.set()
+        return moved
+
+
+def _shows_stale_pending(job: Json) -> bool:
+    """True for a job that shows a reason for waiting though it waits no more: suspended, launched or finished."""
+    status, metadata = job.get("status") or {}, job["metadata"]
+    return bool(status.get("pending")) and status.get("phase") != "Queued" and "deletionTimestamp" not in metadata

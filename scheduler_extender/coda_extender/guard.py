@@ -1,0 +1,112 @@
+"""The guard: answers kube-scheduler's filter and prioritize calls from what is known. Its only memory is the ledger.
+
+Reasons are constants: the scheduler writes them to the pod, and a reason that changes wakes the pod again at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from coda.guarding import MAX_SCORE, InFlight, Rank, kept_for_gangs, planned_node
+from coda.model import Job, JobId
+from coda_extender.ledger import Clock, Ledger
+from coda_extender.rooms import NO_NODE_SCORE, Rooms
+from coda_extender.wire import Answer, Question
+from coda_kube.client import Json
+from coda_kube.reading import GangMember, Pod
+from coda_kube.state import ClusterState
+
+NOT_LEADER: Final = "coda: not the leader"
+NO_PLAN: Final = "coda: no released plan for this pod"
+OTHER_NODE: Final = "coda: the plan of this pod names another node"
+WITHHELD: Final = "coda: capacity is withheld for a gang"
+BOUND: Final = "coda: this pod is bound already"
+
+
+class Guard:
+    """Verdicts on pods. Fed with every change by `Cluster`; `on_settled` tells that a foreign pod is out of the way."""
+
+    def __init__(
+        self, state: ClusterState, *, in_flight_limit_s: float, clock: Clock, on_settled: Callable[[], None]
+    ) -> None:
+        self.ledger = Ledger(clock, on_settled)
+        self._state = state
+        self._rooms = Rooms(state)
+        self._limit_s = in_flight_limit_s
+
+    def filter(self, question: Question) -> Answer:
+        """Which of the nodes offered the pod may take. A foreign pod that passes is in flight from now on."""
+        pod = question.pod
+        known = self._state.pod_by_id.get(pod.id)
+        if known is not None and known.uid == pod.uid and known.node is not None:
+            return _only(known.node, question, BOUND)  # the answer to its binding was lost
+        if pod.member is not None:
+            node = planned_node(self._state.job(pod.member.job), _rank_of(pod.member))
+            return _only(node, question, NO_PLAN if node is None else OTHER_NODE)
+        return self._foreign(question)
+
+    def scores(self, question: Question) -> list[int]:
+        """A score for each node offered, in order: the planned node of a rank; full nodes first for a foreign pod."""
+        member = question.pod.member
+        if member is None:
+            score_by_node = self._rooms.score_by_node
+            return [score_by_node.get(name, NO_NODE_SCORE) for name in question.names]
+        node = planned_node(self._state.job(member.job), _rank_of(member))
+        return [MAX_SCORE if name == node else 0 for name in question.names]
+
+    def take_over(self, scheduler_names: tuple[str, ...], limit_s: float) -> None:
+        """Become the one that is asked: whatever may have passed another replica's filter is in flight everywhere."""
+        self.ledger.clear()
+        for pod in self._state.pod_by_id.values():
+            if pod.node or pod.ended or pod.gated or pod.unschedulable or pod.member is not None:
+                continue
+            if pod.scheduler in scheduler_names:
+                nodes = frozenset({pod.pinned_to}) if pod.pinned_to else None
+                self.ledger.add(InFlight(uid=pod.uid, request=pod.request, nodes=nodes), version=0, limit_s=limit_s)
+
+    def pod_changed(self, before: Pod | None, after: Pod | None, old: Json | None, new: Json | None) -> None:
+        """A pod came, changed or went; the state knows already."""
+        self.ledger.observe(before, after, old, new)
+        if before is not None and after is not None and before == after:
+            return
+        self._rooms.nodes_changed({pod.node for pod in (before, after) if pod is not None})
+        for job in {pod.member.job for pod in (before, after) if pod is not None and pod.member is not None}:
+            self._rooms.job_changed(job)
+
+    def job_changed(self, job: JobId) -> None:
+        """A job came, changed or went; the state knows already."""
+        self._rooms.job_changed(job)
+
+    def node_changed(self, name: str) -> None:
+        """A node came, changed or went; the state knows already."""
+        self._rooms.node_changed(name)
+
+    def job(self, job: JobId) -> Job | None:
+        """The job as the guard sees it."""
+        return self._state.job(job)
+
+    def _foreign(self, question: Question) -> Answer:
+        pod, names = question.pod, question.names
+        kept: set[str] = set()
+        if self._rooms.room_by_node:
+            others, total = self.ledger.others(pod.uid)
+            kept = kept_for_gangs(pod.request, self._rooms.room_by_node, total, others)
+        passed = [name for name in names if name not in kept] if kept else names
+        if passed:
+            in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=frozenset(passed))
+            self.ledger.add(in_flight, version=question.pod_version, limit_s=self._limit_s)
+        else:
+            self.ledger.refused(pod.uid)
+        refused = dict.fromkeys((name for name in names if name in kept), WITHHELD) if kept else {}
+        return Answer(passed=passed, refused=refused)
+
+
+def _only(node: str | None, question: Question, reason: str) -> Answer:
+    """That one node, if it was offered; all others are refused."""
+    passed = [name for name in question.names if name == node]
+    return Answer(passed=passed, refused={name: reason for name in question.names if name != node})
+
+
+def _rank_of(member: GangMember) -> Rank:
+    return Rank(job_uid=member.job_uid, attempt=member.attempt, rank=member.rank, plan_id=member.plan_id)

@@ -1,0 +1,75 @@
+"""The extender's Prometheus metrics, in a registry of their own. Dashboards rely on the names."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from coda.model import Job, RefusalCode
+
+_FAST_S = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
+_ROUND_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class Metrics:
+    """Everything one replica counts. Gauges of the queue are the leader's; another replica shows zeros."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.filter_s = Histogram(
+            "coda_extender_filter_duration_seconds", "Answering a filter call", buckets=_FAST_S, registry=registry
+        )
+        self.prioritize_s = Histogram(
+            "coda_extender_prioritize_duration_seconds",
+            "Answering a prioritize call",
+            buckets=_FAST_S,
+            registry=registry,
+        )
+        self.answers = Counter(
+            "coda_extender_answers_total", "Answers by verb and outcome", ["verb", "outcome"], registry=registry
+        )
+        self.in_flight = Gauge("coda_extender_in_flight_pods", "Foreign pods in flight", registry=registry)
+        self.in_flight_timeouts = Gauge(
+            "coda_extender_in_flight_timeouts", "Foreign pods never heard of again, since start", registry=registry
+        )
+        self.is_leader = Gauge("coda_planner_is_leader", "1 while this replica plans", registry=registry)
+        self.round_s = Histogram(
+            "coda_planner_round_duration_seconds",
+            "One decision, without its writes",
+            buckets=_ROUND_S,
+            registry=registry,
+        )
+        self.waiting_jobs = Gauge("coda_planner_waiting_jobs", "Waiting jobs by reason", ["code"], registry=registry)
+        self.gpus_wanted = Gauge(
+            "coda_queue_gpus_wanted", "GPUs that all waiting jobs together ask for", registry=registry
+        )
+        self.commits = Counter("coda_planner_commits_total", "Plans committed", registry=registry)
+        self.releases = Counter("coda_planner_releases_total", "Plans released", registry=registry)
+        self.adoptions = Counter(
+            "coda_planner_adoptions_total", "Plans taken over from another leader", registry=registry
+        )
+        self.dropped_plans = Counter(
+            "coda_planner_dropped_plans_total", "Plans dropped before release", ["reason"], registry=registry
+        )
+        self.refused_writes = Counter(
+            "coda_planner_refused_writes_total", "Status writes that were not done", ["reason"], registry=registry
+        )
+        self.pending_writes = Counter("coda_planner_pending_writes_total", "Reasons written", registry=registry)
+        self.errors = Counter(
+            "coda_planner_errors_total", "Unexpected errors, each with a traceback", registry=registry
+        )
+        for code in RefusalCode:
+            self.waiting_jobs.labels(code.value)
+
+    def show_queue(self, codes: Iterable[RefusalCode], waiting: Iterable[Job]) -> None:
+        """Set the gauges of the queue."""
+        jobs_by_code = Tally(codes)
+        for code in RefusalCode:
+            self.waiting_jobs.labels(code.value).set(jobs_by_code[code])
+        self.gpus_wanted.set(sum(job.replicas * job.request.gpus for job in waiting))
+
+    def text(self) -> bytes:
+        """The exposition format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,280 @@
+"""The planner: the one replica that holds the Lease decides, commits and releases plans, and says why jobs wait.
+
+Rounds run when something changed, never by a timer alone. The decision itself runs in a thread, so that filter calls
+are answered meanwhile; everything it leads to is written under the conditions of `statuses`. It may be killed anywhere:
+what was written is found by the next leader, what was not is decided again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from coda.config import PolicyConfig
+from coda.model import Placement, PlacementState, Start
+from coda.rechecking import Misfit
+from coda.releasing import DropCause, Fate, Ruling
+from coda.world import is_waiting, placement_from_start
+from coda_extender.cluster import Cluster
+from coda_extender.leadership import LeaderLabel
+from coda_extender.metrics import Metrics
+from coda_extender.reasons import Reasons, Wish, pending_for, wish_for
+from coda_extender.statuses import StatusWriter, Written
+from coda_extender.thinking import Thought, rule, think
+from coda_kube.client import Client, Json
+from coda_kube.lease import Elector, lead
+from coda_kube.writing import placement_json
+
+log = logging.getLogger(__name__)
+
+COALESCE_S: Final = 0.003  # changes come in bursts; a round sees all of one
+PAUSE_LIMIT_S: Final = 0.25  # after a round its own length is left to filter answers, at most this
+_RETRY_S: Final = (0.02, 0.2, 0.5, 1.0, 2.0)  # after writes that did not work; the first is a conflict's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerConfig:
+    """What the planner needs of the settings. Times are seconds."""
+
+    policy: PolicyConfig
+    scheduler_names: tuple[str, ...]
+    takeover_limit_s: float = 5.0
+    settle_limit_s: float = 10.0
+    writes_at_once: int = 16
+
+
+class Planner:
+    """One candidate for the planner's Lease. `run` never ends by itself."""
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        elector: Elector,
+        label: LeaderLabel,
+        metrics: Metrics,
+        config: PlannerConfig,
+    ) -> None:
+        self._cluster = cluster
+        self._elector = elector
+        self._label = label
+        self._metrics = metrics
+        self._config = config
+        self._writer = StatusWriter(client, cluster, metrics, self.leads, at_once=config.writes_at_once)
+        self._reason_slots = asyncio.Semaphore(max(1, config.writes_at_once // 2))
+        self._reasons = Reasons()
+        self._reasons_changed = asyncio.Event()
+        self._leading = False
+        self._settling_since_s: dict[str, float] = {}  # plan id -> monotonic
+        self._failures = 0
+        self._again_s: float | None = None  # monotonic: look again then though nothing may have changed
+
+    def leads(self) -> bool:
+        """True while this replica plans and answers, and nobody else can have taken over."""
+        return self._leading and self._elector.held()
+
+    async def run(self) -> None:
+        """Be a candidate, and plan while leading, until cancelled."""
+        await self._cluster.synced()
+        while True:
+            try:
+                await lead(self._elector, lambda: asyncio.create_task(self._lead(), name="planner"))
+            except Exception:  # outermost loop: a bug in one round must not end planning for good
+                log.exception("the planner failed and starts anew")
+                self._metrics.errors.inc()
+                await asyncio.sleep(_RETRY_S[-1])
+
+    async def _lead(self) -> None:
+        self._cluster.guard.take_over(self._config.scheduler_names, self._config.takeover_limit_s)
+        self._settling_since_s.clear()
+        self._leading = True
+        self._metrics.is_leader.set(1)
+        log.info("leading, epoch %d", self._elector.epoch)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._label.claim(self.leads))
+                tasks.create_task(self._explain_forever())
+                tasks.create_task(self._plan_forever())
+        finally:
+            self._leading = False
+            self._metrics.is_leader.set(0)
+            self._metrics.show_queue((), ())
+            self._reasons.revise(())
+
+    async def _plan_forever(self) -> None:
+        await self._adopt()
+        while True:
+            self._cluster.changed.clear()
+            thought, lasted_s = await self._think()
+            await self._act(thought)
+            await asyncio.sleep(COALESCE_S + min(lasted_s, PAUSE_LIMIT_S))
+            await self._something_to_do(thought)
+
+    # --- thinking -----------------------------------------------------------------------------------------------------
+
+    async def _think(self) -> tuple[Thought, float]:
+        started_s = time.perf_counter()
+        state = self._cluster.state
+        thought = await asyncio.to_thread(
+            think,
+            state.snapshot(),
+            self._cluster.guard.ledger.pods(),
+            state.job_json_by_id,
+            self._config.policy,
+            epoch=self._elector.epoch,
+            now_s=time.time(),
+        )
+        lasted_s = time.perf_counter() - started_s
+        self._metrics.round_s.observe(lasted_s)
+        return thought, lasted_s
+
+    async def _rule(self) -> tuple[Ruling, ...]:
+        snapshot, in_flight = self._cluster.state.snapshot(), self._cluster.guard.ledger.pods()
+        return await asyncio.to_thread(rule, snapshot, in_flight, epoch=self._elector.epoch, now_s=time.time())
+
+    async def _something_to_do(self, thought: Thought) -> None:
+        """Wait for a change, or for the first moment at which time alone may change the answer."""
+        now_s = time.monotonic()
+        moments = [] if self._again_s is None else [self._again_s]
+        if thought.wake_s is not None:
+            moments.append(now_s + max(0.0, thought.wake_s - time.time()) + 0.001)
+        moments += [since_s + self._config.settle_limit_s for since_s in self._settling_since_s.values()]
+        expiry_s = self._cluster.guard.ledger.next_expiry_in_s()
+        if expiry_s is not None and (self._settling_since_s or thought.waiting):
+            moments.append(now_s + expiry_s + 0.001)
+        timeout_s = max(COALESCE_S, min(moments) - now_s) if moments else None
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._cluster.changed.wait(), timeout_s)
+
+    # --- acting -------------------------------------------------------------------------------------------------------
+
+    async def _adopt(self) -> None:
+        """Before anything is decided: take over the plans of earlier leaders, or drop them."""
+        while rulings := [ruling for ruling in await self._rule() if ruling.fate in (Fate.ADOPT, Fate.DROP)]:
+            self._learn(await asyncio.gather(*(self._carry_out(ruling) for ruling in rulings)))
+            await asyncio.sleep(max(COALESCE_S, (self._again_s or 0.0) - time.monotonic()))
+
+    async def _act(self, thought: Thought) -> None:
+        """Write what the round came to; then release what was committed, judged by how the world is by now."""
+        self._show(thought)
+        self._forget_settled(thought.rulings)
+        writes: list[Coroutine[Any, Any, Written]] = [self._carry_out(ruling) for ruling in thought.rulings]
+        writes += [self._commit(start, thought) for start in thought.plan.starts]
+        results = await asyncio.gather(*writes)
+        if thought.plan.starts and Written.DONE in results:
+            results += await asyncio.gather(*(self._carry_out(ruling) for ruling in await self._rule()))
+        self._learn(results)
+
+    def _learn(self, results: list[Written]) -> None:
+        """Set when to try again what did not work; what is merely stale brings a change of its own."""
+        self._again_s = None
+        if Written.FAILED in results or Written.LAPSED in results:
+            self._failures = min(self._failures + 1, len(_RETRY_S) - 1)
+            self._again_s = time.monotonic() + _RETRY_S[self._failures]
+        elif Written.CONFLICT in results:
+            self._again_s = time.monotonic() + _RETRY_S[0]
+        else:
+            self._failures = 0
+
+    def _forget_settled(self, rulings: tuple[Ruling, ...]) -> None:
+        plans = [ruling.job.placement for ruling in rulings if ruling.fate is Fate.SETTLE]
+        plan_ids = {plan.plan_id for plan in plans if plan is not None}
+        self._settling_since_s = {id_: since_s for id_, since_s in self._settling_since_s.items() if id_ in plan_ids}
+
+    async def _commit(self, start: Start, thought: Thought) -> Written:
+        placement = placement_from_start(
+            start,
+            plan_id=uuid.uuid4().hex[:16],
+            epoch=self._elector.epoch,
+            now_s=time.time(),
+            config=self._config.policy,
+        )
+        body = {"placement": placement_json(placement)}  # without `pending`: it waits no more
+        written = await self._writer.write(start.job, lambda _status: body, decided_on=thought.job_by_id[start.job])
+        if written is Written.DONE:
+            self._metrics.commits.inc()
+        return written
+
+    async def _carry_out(self, ruling: Ruling) -> Written:
+        plan = ruling.job.placement
+        assert plan is not None
+        if ruling.fate is Fate.SETTLE:
+            return await self._settle(ruling, plan)
+        if ruling.fate is Fate.DROP:
+            return await self._drop(ruling, _sentence(ruling), _label(ruling))
+        state = PlacementState.RELEASED if ruling.fate is Fate.RELEASE else plan.state
+        body = {"placement": placement_json(replace(plan, epoch=self._elector.epoch, state=state))}
+        written = await self._writer.write(ruling.job.id, lambda _status: body, decided_on=ruling.job)
+        if written is Written.DONE:
+            released = ruling.fate is Fate.RELEASE
+            (self._metrics.releases if released else self._metrics.adoptions).inc()
+            log.info("%s: plan of attempt %d %s", ruling.job.id, plan.attempt, "released" if released else "adopted")
+        return written
+
+    async def _settle(self, ruling: Ruling, plan: Placement) -> Written:
+        since_s = self._settling_since_s.setdefault(plan.plan_id, time.monotonic())
+        if time.monotonic() - since_s < self._config.settle_limit_s:
+            return Written.NEEDLESS
+        return await self._drop(ruling, "pods outside Coda stayed in flight to its nodes for too long", "IN_FLIGHT")
+
+    async def _drop(self, ruling: Ruling, sentence: str, label: str) -> Written:
+        written = await self._writer.write(ruling.job.id, lambda _status: {}, decided_on=ruling.job)
+        if written is Written.DONE:
+            self._metrics.dropped_plans.labels(label).inc()
+            log.info("%s: plan of attempt %d dropped: %s", ruling.job.id, ruling.job.attempt, sentence)
+        return written
+
+    # --- reasons ------------------------------------------------------------------------------------------------------
+
+    def _show(self, thought: Thought) -> None:
+        self._metrics.show_queue((refusal.code for refusal in thought.plan.refusals), thought.waiting)
+        removals = (Wish(job=job, refusal=None, urgent=True) for job in sorted(self._cluster.stale_pending))
+        self._reasons.revise([*thought.wishes, *removals])
+        self._reasons_changed.set()
+
+    async def _explain_forever(self) -> None:
+        while True:
+            self._reasons_changed.clear()
+            wishes, more_in_s = self._reasons.take(time.monotonic())
+            if wishes:
+                results = await asyncio.gather(*(self._explain(wish) for wish in wishes))
+                if Written.FAILED in results or Written.LAPSED in results:
+                    await asyncio.sleep(_RETRY_S[1])
+            elif more_in_s is None or more_in_s > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._reasons_changed.wait(), more_in_s)
+
+    async def _explain(self, wish: Wish) -> Written:
+        """Write one reason, if the job still waits (or remove it, if it still does not)."""
+
+        def change(status: Json) -> Json | None:
+            kept: Json = {"placement": status["placement"]} if status.get("placement") else {}
+            if wish.refusal is None:
+                return kept if status.get("pending") and status.get("phase") != "Queued" else None
+            job = self._cluster.state.job(wish.job)
+            if job is None or not is_waiting(job) or wish_for(wish.refusal, {"status": status}) is None:
+                return None
+            return kept | {"pending": pending_for(wish.refusal, status, time.time())}
+
+        async with self._reason_slots:
+            written = await self._writer.write(wish.job, change)
+        if written is Written.DONE:
+            self._metrics.pending_writes.inc()
+        elif written in (Written.CONFLICT, Written.FAILED, Written.LAPSED):
+            self._reasons.put_back(wish)
+        return written
+
+
+def _sentence(ruling: Ruling) -> str:
+    return str(ruling.why) if isinstance(ruling.why, Misfit) else ruling.why.value if ruling.why else ""
+
+
+def _label(ruling: Ruling) -> str:
+    why = ruling.why
+    return why.flaw.name if isinstance(why, Misfit) else why.name if isinstance(why, DropCause) else ""

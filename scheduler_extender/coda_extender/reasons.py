@@ -1,0 +1,103 @@
+"""Which jobs must be told why they wait, and how soon. Writes nothing itself.
+
+A first reason, a new code, or the end of waiting is due at once. New numbers under an old code are not: on a busy
+cluster every job's numbers change all the time, so these are rewritten at most every few seconds per job, and slowly
+enough in all that a thousand waiting jobs cost the API server next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from coda.model import JobId, Refusal
+from coda_kube.client import Json
+from coda_kube.quantities import seconds_from_time
+from coda_kube.writing import pending_json
+
+PER_JOB_S: Final = 3.0  # between two rewrites of one job's numbers
+PER_SECOND: Final = 50.0  # rewrites of numbers in all
+BATCH: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A reason to be written; `refusal` None: what is written there is to be removed."""
+
+    job: JobId
+    refusal: Refusal | None
+    urgent: bool
+
+
+def wish_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> Wish | None:
+    """What must be written so that the object says what `refusal` says; None when it does."""
+    if job_json is None:
+        return None
+    pending = (job_json.get("status") or {}).get("pending")
+    if not pending or pending.get("code") != refusal.code.value:
+        return Wish(job=refusal.job, refusal=refusal, urgent=True)
+    same = (
+        pending.get("message") == refusal.message
+        and (pending.get("numbers") or {}) == refusal.numbers
+        and tuple(pending.get("holders") or ()) == refusal.holders
+    )
+    return None if same else Wish(job=refusal.job, refusal=refusal, urgent=False)
+
+
+def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Json:
+    """The `status.pending` to write: since when it holds is kept while the code stays."""
+    pending = status.get("pending") or {}
+    same_code = pending.get("code") == refusal.code.value and pending.get("since")
+    return pending_json(refusal, since_s=seconds_from_time(pending["since"]) if same_code else now_s)
+
+
+class Reasons:
+    """The wishes not written yet. `now_s` is any clock that only grows."""
+
+    def __init__(self) -> None:
+        self._urgent: dict[JobId, Wish] = {}
+        self._slow: dict[JobId, Wish] = {}  # oldest first: a revised wish keeps its place
+        self._written_s: dict[JobId, float] = {}  # when a job's reason was last written
+        self._allowance = PER_SECOND
+        self._filled_s = 0.0
+
+    def revise(self, wishes: Iterable[Wish]) -> None:
+        """Replace all wishes by these."""
+        urgent: dict[JobId, Wish] = {}
+        slow: dict[JobId, Wish] = {}
+        for wish in wishes:
+            (urgent if wish.urgent else slow)[wish.job] = wish
+        self._urgent = urgent
+        self._slow = {job: slow.pop(job) for job in self._slow if job in slow} | slow
+
+    def put_back(self, wish: Wish) -> None:
+        """The write did not work: wish again, unless something newer is wished already."""
+        if wish.job not in self._urgent and wish.job not in self._slow:
+            (self._urgent if wish.urgent else self._slow)[wish.job] = wish
+
+    def take(self, now_s: float) -> tuple[list[Wish], float | None]:
+        """What to write now, at most a batch, and in how many seconds there is more (None: nothing is left)."""
+        self._allowance = min(PER_SECOND, self._allowance + (now_s - self._filled_s) * PER_SECOND)
+        self._filled_s = now_s
+        due = [self._urgent.pop(job) for job in list(self._urgent)[:BATCH]]
+        ready_s = {job: self._written_s.get(job, float("-inf")) + PER_JOB_S for job in self._slow}
+        for job in [job for job in self._slow if ready_s[job] <= now_s][: min(BATCH - len(due), int(self._allowance))]:
+            due.append(self._slow.pop(job))
+            self._allowance -= 1.0
+        for wish in due:
+            self._written_s.pop(wish.job, None)
+            self._written_s[wish.job] = now_s
+        self._forget(now_s)
+        if self._urgent:
+            return due, 0.0
+        if not self._slow:
+            return due, None
+        earliest_s = min(ready_s[job] for job in self._slow)
+        return due, max(earliest_s - now_s, (1.0 - self._allowance) / PER_SECOND, 0.02)
+
+    def _forget(self, now_s: float) -> None:
+        for job, written_s in list(self._written_s.items()):  # oldest first
+            if written_s + PER_JOB_S > now_s:
+                break
+            del self._written_s[job]

@@ -1,0 +1,122 @@
+"""The environment, read once into a frozen value. Nothing else of the extender reads it."""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from coda.config import Level, PolicyConfig
+from coda.errors import InvalidInput
+from coda_kube.lease import LeaseTimes
+from coda_kube.naming import SCHEDULER
+
+
+class Settings(BaseSettings):
+    """Everything an installation may set, as `CODA_<NAME>`. Times are seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="CODA_", frozen=True, extra="ignore")
+
+    kubeconfig: str | None = None
+    """Path of a kubeconfig. None: the pod's service account, else the user's kubeconfig."""
+
+    identity: str = Field(default_factory=socket.gethostname, min_length=1, max_length=200)
+    """Who holds the Lease; a random part is added at each start, so that a restart counts as a new holder."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Default: this machine only, because the protocol has no authentication."""
+
+    port: int = Field(default=8888, ge=0, le=65535)
+    """Port to listen on; 0 takes any free one."""
+
+    pod_namespace: str | None = None
+    pod_name: str | None = None
+    """The extender's own pod, which the leader labels. None: nothing is labelled (no Service in front)."""
+
+    scheduler_names: Annotated[tuple[str, ...], NoDecode] = (SCHEDULER,)
+    """Every profile of the kube-scheduler that asks this extender, comma separated. Right after a fail-over the unbound
+    pods of these count as in flight: a profile that is missing here is not protected in these seconds, one too many
+    only delays starts. Add `default-scheduler` where that profile runs in the same process."""
+
+    topology_levels: Annotated[tuple[Level, ...], NoDecode] = PolicyConfig().levels
+    """Topology levels, widest first, as `name=node label` separated by commas."""
+
+    bind_deadline_s: float = Field(default=60.0, gt=0)
+    """From commit until all ranks must be bound."""
+
+    settle_limit_s: float = Field(default=10.0, ge=0)
+    """How long a committed plan waits for foreign pods in flight before it is dropped and made anew elsewhere.
+    Default: several binds' worth; a pod that waits longer (for a volume, say) may wait for minutes."""
+
+    in_flight_limit_s: float = Field(default=30.0, gt=0)
+    """After this a foreign pod that passed the filter and was never heard of again no longer counts as in flight."""
+
+    takeover_limit_s: float = Field(default=5.0, ge=0)
+    """How long after a fail-over the unbound pods of the guarded schedulers count as in flight everywhere."""
+
+    lease_duration_s: float = Field(default=10.0, gt=0)
+    lease_renew_deadline_s: float = Field(default=6.0, gt=0)
+    lease_retry_s: float = Field(default=2.0, gt=0)
+
+    writes_at_once: int = Field(default=16, ge=1, le=256)
+    """Status writes under way at the same time."""
+
+    body_limit_bytes: int = Field(default=3 * 1024 * 1024, ge=1024)
+    """Larger requests are refused unread. Default: above 5000 node names (66 kB) and 1000 small Node objects."""
+
+    log_level: str = "INFO"
+
+    @field_validator("scheduler_names", mode="before")
+    @classmethod
+    def _split_names(cls, value: Any) -> Any:
+        return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+    @field_validator("topology_levels", mode="before")
+    @classmethod
+    def _split_levels(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        pairs = [pair.partition("=") for pair in value.split(",") if pair.strip()]
+        if not all(name.strip() and label.strip() for name, _, label in pairs):
+            raise ValueError("write levels as name=label, separated by commas")
+        return tuple(Level(name.strip(), label.strip()) for name, _, label in pairs)
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        if value.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+            raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
+        return value.upper()
+
+    @model_validator(mode="after")
+    def _lease_has_a_margin(self) -> Settings:
+        if not self.lease_retry_s < self.lease_renew_deadline_s < self.lease_duration_s:
+            raise ValueError("lease times must satisfy retry < renew deadline < duration")
+        return self
+
+    def lease_times(self) -> LeaseTimes:
+        """The Lease's times."""
+        return LeaseTimes(
+            duration_s=self.lease_duration_s,
+            renew_deadline_s=self.lease_renew_deadline_s,
+            retry_s=self.lease_retry_s,
+        )
+
+    def policy(self) -> PolicyConfig:
+        """The policy's configuration. Raises InvalidInput."""
+        return PolicyConfig(levels=self.topology_levels, bind_deadline_s=self.bind_deadline_s)
+
+
+def read_settings() -> Settings:
+    """The settings from the environment. Raises InvalidInput with one sentence that names every bad variable."""
+    try:
+        settings = Settings()
+        settings.policy()
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'_'.join(('CODA', *map(str, fault['loc'][:1]))).upper()}: {fault['msg']}" for fault in error.errors()
+        )
+        raise InvalidInput(f"bad settings in the environment: {faults}") from error
+    return settings

@@ -1,0 +1,117 @@
+"""kube-scheduler's extender protocol <-> values. The only place that knows its JSON; decides nothing.
+
+No pydantic here: a request may hold 5000 names and is answered in about a millisecond. Everything that is not shaped as
+the protocol says raises `Malformed`. Source: `k8s.io/kube-scheduler/extender/v1/types.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from coda.errors import CodaError, InvalidInput
+from coda_kube.client import Json
+from coda_kube.reading import Pod, pod_from_json
+from coda_kube.watching import version_of
+
+
+class Malformed(InvalidInput):
+    """A request that does not follow the protocol."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One filter or prioritize request. `items` are the Node objects, where the scheduler sent those, not names."""
+
+    pod: Pod
+    pod_version: int  # the pod's resourceVersion as the scheduler knew it
+    names: tuple[str, ...] | list[str]
+    items: tuple[Json, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the filter says: the names that passed, and a constant reason for each of the others."""
+
+    passed: tuple[str, ...] | list[str]
+    refused: Mapping[str, str]
+
+
+_UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, CodaError)
+
+
+def question_from_body(body: bytes) -> Question:
+    """The request in `body`. Raises Malformed, whatever the bytes."""
+    try:
+        request = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"coda: the request is not JSON: {error}") from error
+    if not isinstance(request, dict) or not isinstance(request.get("Pod"), dict):
+        raise Malformed("coda: the request has no Pod object")
+    try:
+        pod, version = pod_from_json(request["Pod"]), version_of(request["Pod"])
+        if not all(isinstance(text, str) for text in (pod.id, pod.uid, pod.node or "")):
+            raise TypeError("names and uid must be strings")
+    except _UNREADABLE as error:
+        raise Malformed(
+            f"coda: the Pod of the request cannot be read: {type(error).__name__}: {error}"[:300]
+        ) from error
+    names, items = _nodes_of(request)
+    return Question(pod=pod, pod_version=version, names=names, items=items)
+
+
+def _nodes_of(request: Json) -> tuple[list[str], tuple[Json, ...] | None]:
+    """The names offered; with them the Node objects if only these were sent."""
+    names, nodes = request.get("NodeNames"), request.get("Nodes")
+    if names is not None:
+        if not isinstance(names, list) or not set(map(type, names)) <= {str}:
+            raise Malformed("coda: NodeNames is not a list of strings")
+        return names, None
+    if nodes is None:
+        return [], None
+    try:
+        items = tuple(nodes.get("items") or ())
+        found = [item["metadata"]["name"] for item in items]
+        if not all(isinstance(name, str) for name in found):
+            raise TypeError("a node's name must be a string")
+    except _UNREADABLE as error:
+        raise Malformed("coda: Nodes is not a list of Node objects") from error
+    return found, items
+
+
+def body_from_answer(answer: Answer, question: Question) -> bytes:
+    """The filter's answer, in the form the question had."""
+    nodes: Json | None = None
+    if question.items is not None:
+        passed = set(answer.passed)
+        kept = [item for item, name in zip(question.items, question.names, strict=True) if name in passed]
+        nodes = {"metadata": {}, "items": kept}
+    return orjson.dumps(
+        {
+            "Nodes": nodes,
+            "NodeNames": None if nodes is not None else answer.passed,
+            "FailedNodes": {},
+            "FailedAndUnresolvableNodes": answer.refused,
+            "Error": "",
+        }
+    )
+
+
+def body_from_error(sentence: str) -> bytes:
+    """The filter's answer when it cannot say: the scheduler retries the pod with its error back-off."""
+    return orjson.dumps(
+        {
+            "Nodes": None,
+            "NodeNames": None,
+            "FailedNodes": None,
+            "FailedAndUnresolvableNodes": None,
+            "Error": sentence,
+        }
+    )
+
+
+def body_from_scores(names: tuple[str, ...] | list[str], scores: list[int]) -> bytes:
+    """The answer of prioritize: whole numbers only, or the scheduler drops all of it in silence."""
+    return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
