@@ -170,7 +170,8 @@ def _changes(row: Row, replicas_changed: bool, cores: int) -> tuple[Change, ...]
 
 def _why_never(row: Row, cores: float, shape: Shape) -> str:
     largest = shape.largest
-    asks = f"asks {row.gpus} GPUs and {cores:g} cores (nodes_requested {row.nodes_requested or 'empty'})"
+    gpus = "1 GPU" if row.gpus == 1 else f"{row.gpus} GPUs"
+    asks = f"asks {gpus} and {cores:g} cores (nodes_requested {row.nodes_requested or 'empty'})"
     split = f"in {row.nodes_requested or 1} or more equal replicas of whole GPUs"
     has = f"{shape} has {largest.gpus} GPUs and {largest.cores} cores on its largest node, {shape.gpus} GPUs in all"
     return f"{asks}: {split} it never fits the cluster; {has}"

@@ -80,7 +80,7 @@ def test_a_refusal_names_the_numbers() -> None:
     refused = gang_from_row(row(gpus=1, cpus=88), shape_from_text("12x5x28"), Cores())
     assert isinstance(refused, RefusedRow)
     assert refused.sentence == (
-        "asks 1 GPUs and 88 cores (nodes_requested 1): in 1 or more equal replicas of whole GPUs "
+        "asks 1 GPU and 88 cores (nodes_requested 1): in 1 or more equal replicas of whole GPUs "
         "it never fits the cluster; 12x5x28 has 5 GPUs and 28 cores on its largest node, 60 GPUs in all"
     )
 

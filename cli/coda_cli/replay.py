@@ -1,0 +1,258 @@
+"""`coda replay TRACE`: the GPU jobs of a trace as real TrainingJobs, and a report of their waits. Options, wiring."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+
+from coda.errors import InvalidInput
+from coda_cli.ending import one_sentence, version
+from coda_cli.replaying import replay
+from coda_cli.report import Run, Summary, Workload, summary_from_run
+from coda_cli.showing import ReplayDisplay
+from coda_cli.submitting import Manner, Submission, submissions_from_gangs
+from coda_cli.summarising import json_from_summary, show
+from coda_cli.targets import Target, cluster_target, local_target, refereed
+from coda_sim.durations import seconds_from_duration
+from coda_sim.rows import CORES_PER_GPU, Cores, Gang, RefusedRow, Shape, gangs_from_rows, shape_from_text
+from coda_sim.selection import Selected, Selection, days_from_window, select
+from coda_sim.trace import OnError, Trace, read_request_table, read_trace
+
+NODES = "12x8x48"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line asks for, checked."""
+
+    trace: Path
+    on_error: OnError
+    selection: Selection
+    cores: Cores
+    cores_rule: str
+    speed: float
+    namespace: str
+    image: str
+    with_failures: bool
+    nodes: str | None  # of the fresh local cluster; None: an existing cluster
+    racks: int
+    kubeconfig: Path | None
+    check: bool
+    timeout_s: float | None
+    out: Path | None
+
+
+def replay_command(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="CSV in the common schema, plain or gzip.")],
+    local: Annotated[bool, typer.Option("--local", help="Start a local control plane with simulated nodes.")] = False,
+    nodes: Annotated[
+        str | None, typer.Option(help=f"Nodes of the local cluster: NODESxGPUSxCORES, ... (default {NODES})")
+    ] = None,
+    racks: Annotated[int, typer.Option(min=1, help="Racks the local nodes are spread over.")] = 2,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="The cluster to submit to; your current one if absent.")
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Where the TrainingJobs are created.")] = "default",
+    speed: Annotated[float, typer.Option(help="All times are divided by it.")] = 200.0,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only the first so many GPU jobs, after all filters.")
+    ] = None,
+    max_duration: Annotated[str | None, typer.Option(help="Cut longer run times, as 6h.")] = None,
+    window: Annotated[str | None, typer.Option(help="Only jobs submitted within FIRST:LAST days, as 0:7.")] = None,
+    compress: Annotated[float, typer.Option(help="Divide submit times, but not run times.")] = 1.0,
+    keep: Annotated[int | None, typer.Option(min=0, max=1000, help="Keep so many of 1000 jobs, by their hash.")] = None,
+    max_gpus_per_job: Annotated[int | None, typer.Option(min=1, help="Leave larger jobs out.")] = None,
+    request_table: Annotated[
+        Path | None, typer.Option(help="Draw the cores of jobs without any from this table (gpus, cpus, jobs).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For these draws.")] = 0,
+    with_failures: Annotated[bool, typer.Option(help="Jobs recorded as failed exit 1, without retries.")] = False,
+    on_error: Annotated[OnError, typer.Option(help="Bad rows: leave them out, or refuse the file.")] = OnError.SKIP,
+    image: Annotated[str, typer.Option(help="Image of the jobs; it needs `sleep`.")] = "busybox:1.37",
+    check: Annotated[bool, typer.Option(help="Check the invariants all the time; always so with --local.")] = False,
+    timeout: Annotated[str | None, typer.Option(help="Give up after this long of real time, as 30m.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the whole result as JSON.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Print the TrainingJobs as JSON lines and stop.")] = False,
+) -> None:
+    """Replay a trace: submit its GPU jobs as TrainingJobs and report how long they waited, and why.
+
+    Every job runs for its recorded time and succeeds. Exit code 0: all finished or were refused by name, no invariant
+    was broken and every job that waited said why; 1: not so; 2: bad input, nothing was submitted."""
+    notes = Console(stderr=True)
+    with one_sentence(notes):
+        if nodes is not None and not (local or dry_run):
+            raise InvalidInput("--nodes describes the local cluster: add --local")
+        if local and kubeconfig is not None:
+            raise InvalidInput("--local starts its own cluster: leave --kubeconfig out")
+        table = read_request_table(request_table) if request_table else ()
+        settings = Settings(
+            trace=trace,
+            on_error=on_error,
+            selection=Selection(
+                window_days=days_from_window(window) if window else None,
+                gpu_jobs_only=True,
+                max_gpus_per_job=max_gpus_per_job,
+                keep=keep,
+                limit=limit,
+                compress=_positive("--compress", compress),
+                max_duration_s=seconds_from_duration(max_duration) if max_duration else None,
+            ),
+            cores=Cores(table=table, seed=seed),
+            cores_rule=f"drawn from {request_table}, seed {seed}" if table else f"{CORES_PER_GPU} per GPU",
+            speed=_positive("--speed", speed),
+            namespace=namespace,
+            image=image,
+            with_failures=with_failures,
+            nodes=(nodes or NODES) if local or dry_run else None,
+            racks=racks,
+            kubeconfig=kubeconfig,
+            check=check or local,
+            timeout_s=seconds_from_duration(timeout) if timeout else None,
+            out=out,
+        )
+        if dry_run:
+            _print_submissions(settings, notes)
+        else:
+            _replay_and_report(settings, notes)
+
+
+def _replay_and_report(settings: Settings, notes: Console) -> None:
+    summary = asyncio.run(_run(settings, notes))
+    show(summary, Console())
+    if settings.out is not None:
+        result = json_from_summary(summary, version=version())
+        settings.out.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    if summary.problems:
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """The trace as read, what was selected of it, and what the rules made of that."""
+
+    trace: Trace
+    selected: Selected
+    gangs: tuple[Gang, ...]
+    refused: tuple[RefusedRow, ...]
+
+
+def _load(settings: Settings, trace: Trace, shape: Shape) -> _Load:
+    selected = select(trace.rows, settings.selection)
+    gangs, refused = gangs_from_rows(selected.rows, shape, settings.cores)
+    if not gangs:
+        why = "every one can never fit the cluster" if refused else "the selection leaves none"
+        raise InvalidInput(
+            f"{settings.trace}: no GPU job to submit: {why} ({settings.selection.rule()}; cluster {shape})"
+        )
+    return _Load(trace=trace, selected=selected, gangs=gangs, refused=refused)
+
+
+async def _run(settings: Settings, notes: Console) -> Summary:
+    trace = read_trace(settings.trace, on_error=settings.on_error)
+    _check_writable(settings.out)
+    if settings.nodes is not None:
+        _load(settings, trace, shape_from_text(settings.nodes))  # so that what is wrong is said before anything starts
+        opened = local_target(settings.nodes, settings.racks, notes)
+    else:
+        opened = cluster_target(settings.kubeconfig)
+    async with opened as (target, admin):
+        load = _load(settings, trace, target.shape)
+        manner = _manner(settings, f"replay-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}")
+        submissions = submissions_from_gangs(load.gangs, manner, source=settings.trace.name)
+        _announce(settings, target, submissions, notes)
+        async with refereed(admin if settings.check else None) as watched:
+            with ReplayDisplay(notes) as display:
+                replayed = await replay(target.client, submissions, manner, display, timeout_s=settings.timeout_s)
+        return summary_from_run(
+            Run(
+                workload=_workload(settings, load),
+                cluster=str(target.shape),
+                speed=settings.speed,
+                jobs=replayed.jobs,
+                began_s=replayed.began_s,
+                ended_s=replayed.ended_s,
+                check=watched.check,
+                ended_parts=target.ended_parts(),
+                stopped=replayed.stopped,
+            )
+        )
+
+
+def _announce(settings: Settings, target: Target, submissions: tuple[Submission, ...], notes: Console) -> None:
+    last_s = submissions[-1].at_s
+    notes.print(
+        f"Submitting {len(submissions)} TrainingJobs of {settings.trace.name} to {target.where} over {last_s:.0f} s. "
+        f"Look around with: {target.kubectl} -n {settings.namespace} get tj",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _manner(settings: Settings, run: str) -> Manner:
+    return Manner(
+        namespace=settings.namespace,
+        run=run,
+        speed=settings.speed,
+        image=settings.image,
+        with_failures=settings.with_failures,
+    )
+
+
+def _workload(settings: Settings, load: _Load) -> Workload:
+    changes = Counter(change for gang in load.gangs for change in gang.changes)
+    return Workload(
+        trace=str(settings.trace),
+        rule=settings.selection.rule(),
+        cores=settings.cores_rule,
+        rows=len(load.trace.rows),
+        left_out=load.selected.left_out,
+        durations_cut=load.selected.durations_cut,
+        was_sorted=load.trace.was_sorted,
+        seed=settings.cores.seed,
+        skipped=load.trace.bad,
+        refused=load.refused,
+        changes=dict(sorted(changes.items(), key=lambda entry: entry[0].name)),
+        rows_changed=sum(bool(gang.changes) for gang in load.gangs),
+    )
+
+
+def _print_submissions(settings: Settings, notes: Console) -> None:
+    """JSON lines on stdout: when, and what. What is left out or refused on stderr."""
+    trace = read_trace(settings.trace, on_error=settings.on_error)
+    assert settings.nodes is not None
+    load = _load(settings, trace, shape_from_text(settings.nodes))
+    for bad in trace.bad:
+        notes.print(
+            f"skipped: {settings.trace}:{bad.line}: {bad.sentence}", markup=False, highlight=False, soft_wrap=True
+        )
+    for one in load.refused:
+        where = f"{settings.trace}:{one.row.line}: {one.row.job_id}"
+        notes.print(f"refused: {where} {one.sentence}", markup=False, highlight=False, soft_wrap=True)
+    for submission in submissions_from_gangs(load.gangs, _manner(settings, "dry-run"), source=settings.trace.name):
+        sys.stdout.buffer.write(orjson.dumps({"at_s": submission.at_s, "object": submission.manifest}) + b"\n")
+
+
+def _check_writable(out: Path | None) -> None:
+    if out is None:
+        return
+    try:
+        out.open("ab").close()
+    except OSError as error:
+        raise InvalidInput(f"--out {out}: cannot be written: {error.strerror or error}") from error
+
+
+def _positive(option: str, number: float) -> float:
+    if not 0 < number < math.inf:
+        raise InvalidInput(f"{option} {number}: must be a number above 0")
+    return number

@@ -1,0 +1,133 @@
+"""One replay against a cluster that is there: submit, follow, stop when every job is over. No options, no tables."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from coda_cli.following import Follower, History, following
+from coda_cli.report import Followed
+from coda_cli.showing import Progressed, ReplayDisplay, counts_of
+from coda_cli.submitting import LABEL_RUN, Manner, Sent, Submission, check_names_are_free, submit_all
+from coda_kube.client import Client
+
+LOOK_AFTER_S = 0.25  # counting the histories more often would only take time from the cluster under test
+PATIENCE_S = 300.0
+"""With nothing due, nothing changed and every run time over for so long, the rest will not move: the replay ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What was seen of all submissions that were sent; `stopped` says why it ended early."""
+
+    jobs: tuple[Followed, ...]
+    began_s: float
+    ended_s: float
+    stopped: str | None
+
+
+async def replay(
+    client: Client,
+    submissions: Sequence[Submission],
+    manner: Manner,
+    display: ReplayDisplay,
+    *,
+    timeout_s: float | None = None,
+    patience_s: float = PATIENCE_S,
+) -> Replayed:
+    """Submit each job at its moment and follow them until all are over, or can never start, or time is up.
+
+    Raises InvalidInput before anything was created when the names are taken or the cluster has no TrainingJobs."""
+    await check_names_are_free(client, manner.namespace, submissions)
+    sent_by_name: dict[str, Sent] = {}
+
+    def record(submission: Submission, sent: Sent) -> None:
+        sent_by_name[submission.name] = sent
+
+    async with following(client, manner.namespace, selector=f"{LABEL_RUN}={manner.run}") as follower:
+        began_s = time.time()
+        submitting = asyncio.create_task(submit_all(client, submissions, start_s=began_s, record=record))
+        progress = _Watch(submissions, manner.speed, began_s, sent_by_name, follower)
+        try:
+            stopped = await _until_over(progress, submitting, display, timeout_s, patience_s)
+        finally:
+            submitting.cancel()
+            with suppress(asyncio.CancelledError):
+                await submitting
+        return Replayed(
+            jobs=tuple(
+                Followed(submission=one, sent=sent_by_name[one.name], history=follower.by_name.get(one.name))
+                for one in submissions
+                if one.name in sent_by_name
+            ),
+            began_s=began_s,
+            ended_s=time.time(),
+            stopped=stopped,
+        )
+
+
+async def _until_over(
+    watch: _Watch, submitting: asyncio.Task[None], display: ReplayDisplay, timeout_s: float | None, patience_s: float
+) -> str | None:
+    """None once all jobs are over; else why it stopped before."""
+    while True:
+        now_s = time.time()
+        display.tell(watch.progressed(now_s))
+        if submitting.done():
+            submitting.result()  # a failure of ours ends the replay
+            if watch.is_over():
+                return None
+        if timeout_s is not None and now_s - watch.began_s > timeout_s:
+            return f"the time given (--timeout) was over with {watch.open_jobs()} jobs unfinished"
+        if now_s > watch.quiet_until_s() + patience_s:
+            return f"nothing changed for {patience_s:g} s with {watch.open_jobs()} jobs unfinished"
+        await watch.follower.change(1.0)
+        await asyncio.sleep(LOOK_AFTER_S)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What the loop looks at: the plan, what was sent and what was seen so far."""
+
+    submissions: Sequence[Submission]
+    speed: float
+    began_s: float
+    sent_by_name: dict[str, Sent]
+    follower: Follower
+
+    def is_over(self) -> bool:
+        return self.open_jobs() == 0
+
+    def open_jobs(self) -> int:
+        """Jobs that are not over and not known to be impossible."""
+        return sum(not self._is_settled(one) for one in self.submissions)
+
+    def quiet_until_s(self) -> float:
+        """Until when silence means nothing: the last change or submission plus the longest run time."""
+        last_s = max([self.follower.changed_s, *(self.began_s + one.at_s for one in self.submissions[-1:])])
+        return last_s + max((self._run_s(one) for one in self.submissions), default=0.0)
+
+    def progressed(self, now_s: float) -> Progressed:
+        elapsed_s = now_s - self.began_s
+        ends_s = [one.at_s + self._run_s(one) for one in self.submissions if not self._is_settled(one)]
+        return Progressed(
+            jobs=len(self.submissions),
+            submitted=len(self.sent_by_name),
+            elapsed_s=elapsed_s,
+            trace_s=elapsed_s * self.speed,
+            left_s=max(0.0, max(ends_s, default=0.0) - elapsed_s),
+            **counts_of(self.follower.by_name),
+        )
+
+    def _run_s(self, submission: Submission) -> float:
+        return submission.gang.row.duration_s / self.speed
+
+    def _is_settled(self, submission: Submission) -> bool:
+        sent = self.sent_by_name.get(submission.name)
+        if sent is not None and sent.refusal is not None:
+            return True
+        history: History | None = self.follower.by_name.get(submission.name)
+        return history is not None and (history.is_over or history.is_hopeless)

@@ -1,0 +1,118 @@
+"""The cluster a command works on: one that is there, or a local one for as long as the command; and its referee."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from coda.errors import InvalidInput
+from coda_kube.client import Client, Rejected, connect
+from coda_kube.naming import GPU
+from coda_kube.quantities import milli_from_quantity, whole_from_quantity
+from coda_lab.checker import Checker
+from coda_lab.checker import Report as Check
+from coda_lab.cluster import LocalCluster
+from coda_lab.spec import ClusterSpec
+from coda_sim.rows import NodeGroup, Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A cluster to submit to. `where` names it for people; `kubectl` starts a command line that reaches it."""
+
+    client: Client
+    shape: Shape
+    where: str
+    kubectl: str
+    ended_parts: Callable[[], tuple[str, ...]]  # processes of a local cluster that should run and do not
+
+
+class Watched:
+    """The referee's answer; `check` is None until the block that watched has ended, and for ever if nobody watched."""
+
+    def __init__(self) -> None:
+        self.check: Check | None = None
+
+
+@asynccontextmanager
+async def refereed(client: Client | None) -> AsyncIterator[Watched]:
+    """Check the invariants of the client's cluster while the block lasts; with None nothing is checked."""
+    watched = Watched()
+    if client is None:
+        yield watched
+        return
+    checker = Checker(client)
+    async with checker.watching():
+        yield watched
+    watched.check = checker.report()
+
+
+@asynccontextmanager
+async def local_target(nodes: str, racks: int, notes: Console) -> AsyncIterator[tuple[Target, Client]]:
+    """A fresh local cluster, seen as a plain user would, and an administrator's client for the referee."""
+
+    def tell(sentence: str) -> None:
+        notes.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+    spec = ClusterSpec(nodes=nodes, racks=racks)
+    async with (
+        LocalCluster.running(spec, tell=tell) as cluster,
+        cluster.client("user") as client,
+        cluster.client("admin") as admin,
+    ):
+
+        def ended_parts() -> tuple[str, ...]:
+            return tuple(part for part in spec.names if not cluster.is_running(part))
+
+        yield (
+            Target(
+                client=client,
+                shape=await shape_from_cluster(client),
+                where="a local control plane",
+                kubectl=f"KUBECONFIG={cluster.kubeconfig('user')} {' '.join(cluster.kubectl)}",
+                ended_parts=ended_parts,
+            ),
+            admin,
+        )
+
+
+@asynccontextmanager
+async def cluster_target(kubeconfig: Path | None) -> AsyncIterator[tuple[Target, Client]]:
+    """The cluster of a kubeconfig; the referee uses the same identity."""
+    async with AsyncExitStack() as stack:
+        client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
+        stack.push_async_callback(client.close)
+        yield (
+            Target(
+                client=client,
+                shape=await shape_from_cluster(client),
+                where=f"the cluster of {kubeconfig}" if kubeconfig else "your current cluster",
+                kubectl=f"kubectl --kubeconfig {kubeconfig}" if kubeconfig else "kubectl",
+                ended_parts=tuple,
+            ),
+            client,
+        )
+
+
+async def shape_from_cluster(client: Client) -> Shape:
+    """The cluster's nodes by GPUs and whole cores, most GPUs first. Raises InvalidInput when none has a GPU."""
+    try:
+        listing = await client.list_pages("/api/v1/nodes")
+    except Rejected as error:
+        raise InvalidInput(f"the cluster's nodes cannot be listed, so no row can be fitted to them: {error}") from error
+    sizes: Counter[tuple[int, int]] = Counter()
+    for node in listing["items"]:
+        allocatable = node.get("status", {}).get("allocatable") or {}
+        if node["spec"].get("unschedulable"):
+            continue
+        sizes[whole_from_quantity(allocatable.get(GPU, 0)), milli_from_quantity(allocatable.get("cpu", 0)) // 1000] += 1
+    ordered = sorted(sizes.items(), reverse=True)
+    groups = tuple(NodeGroup(nodes=count, gpus=gpus, cores=cores) for (gpus, cores), count in ordered)
+    if not any(group.gpus for group in groups):
+        raise InvalidInput("no schedulable node of this cluster has a GPU (allocatable nvidia.com/gpu)")
+    return Shape(groups=groups)
