@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import orjson
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from coda.errors import CodaError, InvalidInput, Outage
@@ -88,13 +88,19 @@ async def _print_as_found(console: Console, checker: Checker) -> None:
     while True:
         await checker.news()
         for breach in checker.breaches[printed:]:
-            console.print(f"{time_from_seconds(breach.time_s)}  ", _title(breach), f"  {breach.sentence}", markup=False)
+            console.print(
+                f"{time_from_seconds(breach.time_s)}  ",
+                _title(breach),
+                f"  {breach.sentence}",
+                markup=False,
+                soft_wrap=True,
+            )
         printed = len(checker.breaches)
 
 
 def _show(console: Console, report: Report, *, with_table: bool) -> None:
     if report.breaches and with_table:
-        table = Table("Time", "Invariant", "What", "Objects")
+        table = Table(Column("Time", no_wrap=True), "Invariant", "What", "Objects")
         for breach in report.breaches:
             more = len(breach.objects) - OBJECTS_SHOWN
             objects = "\n".join(breach.objects[:OBJECTS_SHOWN]) + (f"\nand {more} more" if more > 0 else "")
