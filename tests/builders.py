@@ -1,0 +1,160 @@
+"""Small worlds in one line: every builder gives valid defaults, and `world` refuses an impossible one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from coda.model import (
+    Job,
+    JobId,
+    Node,
+    NodeDemand,
+    Phase,
+    Placement,
+    PlacementState,
+    Quota,
+    Resources,
+    Start,
+    Taint,
+    World,
+)
+from coda.world import check
+
+GIB = 2**30
+RACK_LABEL = "topology.coda.scheduler/rack"
+HOST_LABEL = "kubernetes.io/hostname"
+
+
+def resources(*, gpus: int = 0, cores: float = 0, memory_gib: float = 0, pods: int = 0, **other: int) -> Resources:
+    return Resources(gpus=gpus, cpu_m=round(cores * 1000), memory_bytes=round(memory_gib * GIB), pods=pods, other=other)
+
+
+def node(
+    name: str,
+    *,
+    gpus: int = 8,
+    cores: float = 48,
+    memory_gib: float = 384,
+    pods: int = 110,
+    rack: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    taints: tuple[Taint, ...] = (),
+    schedulable: bool = True,
+    other: Mapping[str, int] | None = None,
+) -> Node:
+    """A node of 8 GPUs and 48 cores with its host name label, in no rack unless told."""
+    rack_labels = {} if rack is None else {RACK_LABEL: rack}
+    return Node(
+        name=name,
+        allocatable=resources(gpus=gpus, cores=cores, memory_gib=memory_gib, pods=pods, **(other or {})),
+        labels={HOST_LABEL: name, **rack_labels, **(labels or {})},
+        taints=taints,
+        schedulable=schedulable,
+    )
+
+
+def rack(name: str, nodes: int, *, gpus: int = 8, cores: float = 48) -> tuple[Node, ...]:
+    """The nodes `<name>-0`, `<name>-1`, ... of one rack."""
+    return tuple(node(f"{name}-{number}", rack=name, gpus=gpus, cores=cores) for number in range(nodes))
+
+
+def job(
+    name: str = "job",
+    *,
+    namespace: str = "team",
+    replicas: int = 1,
+    gpus: int = 1,
+    cores: float = 1,
+    memory_gib: float = 1,
+    other: Mapping[str, int] | None = None,
+    phase: Phase = Phase.QUEUED,
+    attempt: int = 1,
+    generation: int = 1,
+    priority: int = 0,
+    queued_s: float = 0.0,
+    not_before_s: float = 0.0,
+    demand: NodeDemand | None = None,
+    avoid: Iterable[str] = (),
+    within: str | None = None,
+    quota: Mapping[str, int] | None = None,
+) -> Job:
+    """A waiting job of one rank with one GPU, one core and 1 GiB."""
+    return Job(
+        id=JobId(f"{namespace}/{name}"),
+        uid=f"uid-{namespace}-{name}",
+        phase=phase,
+        attempt=attempt,
+        generation=generation,
+        replicas=replicas,
+        request=resources(gpus=gpus, cores=cores, memory_gib=memory_gib, pods=1, **(other or {})),
+        cpus_per_replica=int(cores),
+        demand=demand or NodeDemand(),
+        priority=priority,
+        queued_s=queued_s,
+        not_before_s=not_before_s,
+        avoid=frozenset(avoid),
+        within=within,
+        quota=quota or {},
+    )
+
+
+def planned(
+    job: Job, *nodes: str, state: PlacementState = PlacementState.COMMITTED, phase: Phase = Phase.QUEUED
+) -> Job:
+    """The job with a live plan, rank -> node, and no pod yet."""
+    placement = Placement(
+        attempt=job.attempt,
+        plan_id=f"plan-{job.uid}-{job.attempt}",
+        epoch=1,
+        generation=job.generation,
+        state=state,
+        nodes=nodes,
+        cpus_per_replica=job.cpus_per_replica,
+        committed_s=0.0,
+        bind_deadline_s=60.0,
+    )
+    return replace(job, placement=placement, phase=phase)
+
+
+def running(job: Job, *nodes: str) -> Job:
+    """The job with all ranks bound and running on these nodes."""
+    placed = planned(job, *nodes, state=PlacementState.RELEASED, phase=Phase.RUNNING)
+    return replace(placed, bound=frozenset(range(job.replicas)))
+
+
+def quota(name: str = "quota", *, namespace: str = "team", used: Mapping[str, int] | None = None, **hard: int) -> Quota:
+    """A ResourceQuota in milli-units; keys are given as keyword arguments."""
+    return Quota(namespace=namespace, name=name, hard=hard, used=used or {})
+
+
+def world(
+    nodes: Iterable[Node],
+    jobs: Iterable[Job] = (),
+    *,
+    quotas: Iterable[Quota] = (),
+    foreign: Mapping[str, Resources] | None = None,
+    in_flight: Mapping[str, Resources] | None = None,
+) -> World:
+    """A checked world: `used` is what the bound ranks of the jobs take, and `foreign` pods besides."""
+    jobs = tuple(jobs)
+    used = dict(foreign or {})
+    for one in jobs:
+        if one.placement is not None:
+            for rank in one.bound:
+                name = one.placement.nodes[rank]
+                used[name] = used.get(name, Resources()) + one.request
+    snapshot = World(nodes=tuple(nodes), used=used, in_flight=in_flight or {}, jobs=jobs, quotas=tuple(quotas))
+    check(snapshot)
+    return snapshot
+
+
+def start(job: Job, *nodes: str) -> Start:
+    """What `decide` returns when it starts the job on these nodes."""
+    return Start(
+        job=job.id,
+        attempt=job.attempt,
+        generation=job.generation,
+        nodes=nodes,
+        cpus_per_replica=job.cpus_per_replica,
+    )
