@@ -40,6 +40,7 @@ NEXT: Mapping[Phase | None, frozenset[Phase]] = {
 """The legal changes of phase; a test drives `next_step` over random situations and holds it to them."""
 
 TEMPLATE_REFUSED = "TemplateRefused"
+ACCEPTED = "accepted; waits for a placement"
 
 
 def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -78,7 +79,7 @@ def template_refused(progress: Progress, generation: int, message: str, now_s: f
 
 
 def _new(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    return _enqueue(now, now_s, attempt=now.progress.attempt, not_before_s=0.0, reason="Queued", message="")
+    return _enqueue(now, now_s, attempt=now.progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
 
 
 def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -182,14 +183,14 @@ def _suspended(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     planned = now.placement is not None and now.placement.attempt >= now.progress.attempt
     attempt = now.progress.attempt + (1 if planned else 0)
     resumed = replace(now, progress=replace(now.progress, queued_s=0.0))
-    return _enqueue(resumed, now_s, attempt=attempt, not_before_s=0.0, reason="Resumed", message="")
+    return _enqueue(resumed, now_s, attempt=attempt, not_before_s=0.0, reason="Resumed", message=ACCEPTED)
 
 
 def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     progress = now.progress
     if progress.reason == TEMPLATE_REFUSED and progress.generation != now.generation:
         again = replace(now, progress=replace(progress, completion_s=0.0))
-        return _enqueue(again, now_s, attempt=progress.attempt, not_before_s=0.0, reason="Queued", message="")
+        return _enqueue(again, now_s, attempt=progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
     running = tuple(pod for pod in now.pods if not pod.ended and not pod.terminating)
     over = now.terms.ttl_s is not None and now_s >= progress.completion_s + now.terms.ttl_s
     return Step(progress=replace(progress, generation=now.generation), delete=running, remove=over)

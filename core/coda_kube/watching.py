@@ -17,7 +17,7 @@ from coda_kube.client import Client, Expired, Json, Rejected
 
 log = logging.getLogger(__name__)
 
-SERVER_TIMEOUT_S = 30.0  # the server ends a watch after this; the next one resumes where it ended
+SERVER_TIMEOUT_S = 30  # the server ends a watch after this; the next one resumes where it ended
 IDLE_TIMEOUT_S = 35.0  # no byte for so long: the connection is dead though nobody said so
 _DELAYS_S = (0.1, 0.3, 1.0, 2.0, 5.0)
 _TOMBSTONES = 10_000
@@ -97,7 +97,7 @@ class Cache:
         query = self._query | {
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(int(SERVER_TIMEOUT_S)),
+            "timeoutSeconds": str(SERVER_TIMEOUT_S),
         }
         async with self._client.watch(self._path, query, idle_s=IDLE_TIMEOUT_S) as events:
             async for event in events:

@@ -10,7 +10,7 @@ from typing import Any
 
 import kopf
 
-from coda_kube.naming import FINALIZER, GROUP, VERSION
+from coda_kube.naming import GROUP, VERSION
 from coda_kube.watching import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 from coda_operator.cluster import Cluster
 
@@ -27,7 +27,8 @@ def registry_for(cluster: Cluster, connection: kopf.ConnectionInfo) -> kopf.Oper
 
     @kopf.on.startup(registry=registry)
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings.persistence.finalizer = FINALIZER
+        # Not ours: kopf takes away the finalizer it believes its own when no handler of its kind needs one.
+        settings.persistence.finalizer = f"{GROUP}/kopf"
         settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
         settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
         settings.posting.enabled = False
