@@ -123,8 +123,10 @@ def running(job: Job, *nodes: str) -> Job:
     return replace(placed, bound=frozenset(range(job.replicas)))
 
 
-def quota(name: str = "quota", *, namespace: str = "team", used: Mapping[str, int] | None = None, **hard: int) -> Quota:
-    """A ResourceQuota in milli-units; keys are given as keyword arguments."""
+def quota(
+    name: str = "quota", *, hard: Mapping[str, int], used: Mapping[str, int] | None = None, namespace: str = "team"
+) -> Quota:
+    """A ResourceQuota in milli-units."""
     return Quota(namespace=namespace, name=name, hard=hard, used=used or {})
 
 

@@ -104,8 +104,7 @@ def quotas(draw: st.DrawFn, name: str) -> Quota:
         name,
         namespace=draw(st.sampled_from(("team", "other"))),
         used={"pods": draw(st.integers(0, 2)) * 1000},
-        pods=draw(st.integers(2, 20)) * 1000,
-        gpus=draw(st.integers(2, 20)) * 1000,
+        hard={"pods": draw(st.integers(2, 20)) * 1000, "gpus": draw(st.integers(2, 20)) * 1000},
     )
 
 

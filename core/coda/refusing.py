@@ -112,9 +112,9 @@ class Refuser:
         counts = {cause: kind.match.excluded.get(cause, 0) for cause in Exclusion}
         selector = ", ".join(f"{key}={value}" for key, value in sorted(demand.selector.items()))
         clauses = {
-            Exclusion.SELECTOR: f"lack a label of its nodeSelector ({selector})",
-            Exclusion.AFFINITY: "do not meet its required node affinity",
-            Exclusion.TAINT: "have a taint it does not tolerate",
+            Exclusion.SELECTOR: f"without the labels of its nodeSelector ({selector})",
+            Exclusion.AFFINITY: "outside its required node affinity",
+            Exclusion.TAINT: "with a taint it does not tolerate",
         }
         parts = [f"{counts[cause]} {clause}" for cause, clause in clauses.items() if counts[cause]]
         total = len(self._search.room.nodes)
