@@ -1,0 +1,225 @@
+"""All kubelets of this process: what each does when a pod or node changes and when time passes.
+
+Synchronous and without a clock of its own: `now` and `later` are given, what is to be told goes to `report`, so a test
+plays hours in microseconds. A silent machine hears and says nothing: its containers go on and end unseen; what was
+asked of it in the meantime is done when it returns, in order of arrival.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from coda_lab.kubelets.behaviour import PREFIX
+from coda_lab.kubelets.machines import OVER, Machine, SimPod, Stage, Timer
+from coda_lab.kubelets.reading import arrival_order, pod_from_json
+
+log = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
+LOST = PREFIX + "lost"  # annotation on a node: "true" silences its kubelet
+
+_QUICK_S = 0.02  # a state that lasts no longer is not worth a write of its own: a third of all writes saved
+_KILLED_BY_TERM = 143
+_KILLED_AFTER_GRACE = 137
+
+
+def is_lost(node: Json) -> bool:
+    """True when the node's annotation says that its kubelet is cut off."""
+    return (node["metadata"].get("annotations") or {}).get(LOST) == "true"
+
+
+class Fleet:
+    """The machines by name and the pods on them. `returned` is called with each machine that is heard of again."""
+
+    def __init__(
+        self,
+        machines: Iterable[Machine],
+        *,
+        now: Callable[[], float],
+        later: Callable[[float, Callable[[SimPod], None], SimPod], Timer],
+        report: Callable[[SimPod], None],
+        returned: Callable[[Machine], None] = lambda machine: None,
+    ) -> None:
+        self.machines = {machine.name: machine for machine in machines}
+        self._pod_by_uid: dict[str, SimPod] = {}
+        self._pod_by_key: dict[str, SimPod] = {}
+        self._now = now
+        self._later = later
+        self._report = report
+        self.returned = returned
+
+    def pod(self, namespace: str, name: str) -> SimPod | None:
+        """The newest pod of that name on one of the machines."""
+        return self._pod_by_key.get(f"{namespace}/{name}")
+
+    def pods_listed(self, items: Iterable[Json]) -> None:
+        """Take a complete list of bound pods: what is not in it is gone."""
+        ordered = sorted(items, key=arrival_order)
+        present = {item["metadata"]["uid"] for item in ordered}
+        for uid in [uid for uid in self._pod_by_uid if uid not in present]:
+            self.pod_gone(uid)
+        for item in ordered:
+            self.pod_seen(item)
+
+    def pod_seen(self, item: Json) -> None:
+        """A pod was bound or changed."""
+        metadata = item["metadata"]
+        pod = self._pod_by_uid.get(metadata["uid"])
+        if pod is None:
+            machine = self.machines.get(item["spec"].get("nodeName", ""))
+            if machine is None:
+                return
+            pod = self._keep(pod_from_json(item, machine))
+        if metadata.get("deletionTimestamp"):
+            grace_s = float(metadata.get("deletionGracePeriodSeconds") or 0)
+            pod.grace_s = grace_s if pod.grace_s is None else min(grace_s, pod.grace_s)
+        if not pod.machine.silent:
+            self._attend(pod)
+
+    def pod_gone(self, uid: str) -> None:
+        """The API object is gone: so is everything of the pod on its machine."""
+        pod = self._pod_by_uid.pop(uid, None)
+        if pod is None:
+            return
+        pod.gone = True
+        if self._pod_by_key.get(pod.key) is pod:
+            del self._pod_by_key[pod.key]
+        del pod.machine.pods[uid]
+        pod.machine.ledger.release(uid)
+        self._cancel(pod)
+        pod.announce_end()
+
+    def nodes_listed(self, items: Iterable[Json]) -> None:
+        """Take a complete list of nodes: a machine that is not in it was taken away."""
+        by_name = {item["metadata"]["name"]: item for item in items}
+        for name in self.machines:
+            if name in by_name:
+                self.node_seen(by_name[name])
+            else:
+                self.node_gone(name)
+
+    def node_seen(self, item: Json) -> None:
+        """A node was made or changed: its annotation may silence its kubelet or let it speak again."""
+        machine = self.machines.get(item["metadata"]["name"])
+        if machine is None or machine.silent == is_lost(item):
+            return
+        if is_lost(item):
+            log.warning("%s is lost: its %d pods go on unseen", machine.name, len(machine.pods))
+            machine.silent = True
+            return
+        log.warning("%s is back: it reports its %d pods", machine.name, len(machine.pods))
+        machine.silent = False
+        self.returned(machine)
+        for pod in list(machine.pods.values()):
+            if pod.stage not in OVER and pod.stage is not Stage.ARRIVED:
+                pod.revision += 1  # the node controller has marked it not ready meanwhile: tell again how it is
+            self._report(pod)
+            self._attend(pod)
+
+    def node_gone(self, name: str) -> None:
+        """The Node object is gone: the machine was taken away, until a Node of that name is made again."""
+        machine = self.machines.get(name)
+        if machine is not None and not machine.silent:
+            log.warning("%s was deleted: its %d pods are cut off", machine.name, len(machine.pods))
+            machine.silent = True
+
+    def _keep(self, pod: SimPod) -> SimPod:
+        self._pod_by_uid[pod.uid] = self._pod_by_key[pod.key] = pod.machine.pods[pod.uid] = pod
+        if pod.stage is not Stage.ARRIVED and pod.stage not in OVER:
+            pod.machine.ledger.admit(pod.uid, pod.request)
+            pod.address = pod.address or pod.machine.next_address()
+            self._arm(pod)
+        return pod
+
+    def _attend(self, pod: SimPod) -> None:
+        """Do what the API server asks of a pod on a machine that hears it."""
+        if pod.grace_s is None and pod.stage is Stage.ARRIVED:
+            self._admit(pod)
+        elif pod.grace_s is not None and not pod.removal_due:
+            self._stop(pod, pod.grace_s)
+        if pod.timer is None:
+            self._arm(pod)
+
+    def _admit(self, pod: SimPod) -> None:
+        pod.admitted_s = self._now()
+        if pod.behaviour.refusal is not None:
+            self._refuse(pod, pod.behaviour.refusal, pod.message or "asked for by annotation")
+            return
+        shortage = pod.machine.ledger.shortage(pod.request)
+        if shortage is not None:
+            self._refuse(pod, shortage.reason, shortage.message)
+            return
+        pod.machine.ledger.admit(pod.uid, pod.request)
+        pod.address = pod.machine.next_address()
+        pod.enter(Stage.CREATING)
+        if pod.behaviour.never_starts or pod.behaviour.start_delay_s > _QUICK_S:
+            self._report(pod)
+
+    def _refuse(self, pod: SimPod, reason: str, message: str) -> None:
+        log.warning("%s refuses %s: %s: %s", pod.machine.name, pod.key, reason, message)
+        pod.reason, pod.message = reason, message
+        pod.enter(Stage.REFUSED)
+        self._report(pod)
+        pod.announce_end()
+
+    def _stop(self, pod: SimPod, grace_s: float) -> None:
+        if pod.stage is not Stage.RUNNING:
+            self._remove(pod)
+            return
+        stop_s = self._now() + min(grace_s, pod.behaviour.stop_s)
+        if pod.stop_s is None or stop_s < pod.stop_s:
+            pod.stop_s = stop_s
+            self._arm(pod)
+
+    def _remove(self, pod: SimPod) -> None:
+        self._cancel(pod)
+        pod.machine.ledger.release(pod.uid)
+        pod.removal_due = True
+        self._report(pod)
+
+    def _cancel(self, pod: SimPod) -> None:
+        if pod.timer is not None:
+            pod.timer.cancel()
+            pod.timer = None
+
+    def _arm(self, pod: SimPod) -> None:
+        self._cancel(pod)
+        due_s = pod.next_due_s()
+        if due_s is not None and pod.stage not in OVER and not pod.removal_due:
+            pod.timer = self._later(max(0.0, due_s - self._now()), self._due, pod)
+
+    def _due(self, pod: SimPod) -> None:
+        """The moment `next_due_s` named has come. On a silent machine nothing begins; containers only end."""
+        pod.timer = None
+        if pod.stage is Stage.RUNNING:
+            self._end(pod)
+        elif not pod.machine.silent:
+            self._advance(pod)
+
+    def _advance(self, pod: SimPod) -> None:
+        if pod.stage is Stage.PULL_FAILED:
+            pod.enter(Stage.PULL_BACKING_OFF)
+        elif pod.behaviour.fails_image_pull:
+            pod.enter(Stage.PULL_FAILED)
+        else:
+            pod.started_s = self._now()
+            pod.enter(Stage.RUNNING)
+        self._arm(pod)
+        self._report(pod)
+
+    def _end(self, pod: SimPod) -> None:
+        """The containers of a running pod end: by themselves, or stopped by a deletion."""
+        run_s = pod.behaviour.run_s
+        pod.ended_s = self._now() if run_s is None else min(self._now(), pod.started_s + run_s)
+        pod.exit_code = pod.behaviour.exit_code
+        if pod.stop_s is not None and (run_s is None or pod.stop_s < pod.started_s + run_s):
+            is_in_time = pod.behaviour.stop_s <= (pod.grace_s or 0.0)
+            pod.exit_code = _KILLED_BY_TERM if is_in_time else _KILLED_AFTER_GRACE
+            pod.ended_s = pod.stop_s
+        pod.enter(Stage.ENDED)
+        pod.machine.ledger.release(pod.uid)
+        pod.removal_due = pod.stop_s is not None
+        self._report(pod)
+        pod.announce_end()
