@@ -61,6 +61,13 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 
 
 @st.composite
+def twins(draw: st.DrawFn, names: tuple[str, ...]) -> tuple[Node, ...]:
+    """Nodes that differ in their names only, two to a rack: most clusters look like this."""
+    gpus, cores = draw(st.integers(2, 6)), draw(st.integers(4, 12))
+    return tuple(node(name, gpus=gpus, cores=cores, rack=f"r{number // 2}") for number, name in enumerate(names))
+
+
+@st.composite
 def jobs(draw: st.DrawFn, name: str, node_names: tuple[str, ...]) -> Job:
     built = job(
         name,
@@ -115,7 +122,7 @@ def worlds(draw: st.DrawFn, *, max_nodes: int = 6, max_jobs: int = 7) -> World:
         resources, gpus=st.integers(0, 2), cores=st.integers(0, 3), memory_gib=st.integers(0, 3), pods=st.integers(0, 1)
     )
     return world(
-        [draw(nodes(name)) for name in names],
+        draw(st.one_of(twins(names), st.tuples(*(nodes(name) for name in names)))),
         [draw(jobs(f"j{number}", names)) for number in range(draw(st.integers(2, max_jobs)))],
         quotas=[draw(quotas(f"q{number}")) for number in range(draw(st.sampled_from((0, 0, 0, 1, 2))))],
         foreign=draw(st.dictionaries(st.sampled_from(names), amounts, max_size=2)),

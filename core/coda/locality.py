@@ -7,154 +7,146 @@ other way, to the fullest node that fits. Source: Philly (Jeon et al., ATC 2019)
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Iterable
 
 from coda.model import Resources
+from coda.pool import Counts, Pool
 from coda.room import Room
 
-Key = tuple[int, ...]
-"""How good a node is for the gang, best first; ends in the node's number, so no two are equal."""
-
-
-class Tally:
-    """The ranks that one domain holds, and on how many nodes."""
-
-    __slots__ = ("nodes_by_ranks", "ranks")
-
-    def __init__(self) -> None:
-        self.ranks = 0
-        self.nodes_by_ranks: dict[int, int] = {}
-
-    def count(self, ranks: int, nodes: int) -> None:
-        """Add (or with a negative number take away) nodes that hold `ranks` each."""
-        self.ranks += ranks * nodes
-        self.nodes_by_ranks[ranks] = self.nodes_by_ranks.get(ranks, 0) + nodes
-
-    def nodes_needed(self, replicas: int) -> int:
-        """The fewest nodes of the domain that hold `replicas` ranks; the domain must hold them."""
-        needed = 0
-        for ranks in sorted(self.nodes_by_ranks, reverse=True):
-            nodes = self.nodes_by_ranks[ranks]
-            if nodes * ranks >= replicas:
-                return needed - -replicas // ranks
-            needed, replicas = needed + nodes, replicas - nodes * ranks
-        return needed
+Key = tuple[tuple[int, ...], tuple[tuple[str, int], ...]]
+"""How good a free amount is for the gang, best first; different for different amounts."""
 
 
 class Candidates:
     """The nodes with room for at least one rank of some gang, best first, kept up to date with the shrinking room."""
 
-    def __init__(self, room: Room, request: Resources, eligible: Iterable[int], *, packs: bool) -> None:
+    def __init__(self, room: Room, pool: Pool, request: Resources, *, packs: bool) -> None:
         self._room = room
+        self._pool = pool
         self._request = request
         self._packs = packs
-        self._seen = len(room.journal)
-        self._key_by_node: dict[int, Key] = {}
-        self._tallies: tuple[dict[str, Tally], ...] = tuple({} for _ in room.levels)
-        self.ranks_by_node: dict[int, int] = {}
-        self.ranks = 0  # that all candidates hold together
-        for number in eligible:
-            self._admit(number)
-        self._keys = sorted(self._key_by_node.values())
+        self._ranks: dict[int, int] = {}  # that fit into an amount; amounts too small are absent
+        self._keys: list[tuple[Key, int]] = []  # amounts, best first; some may have no node left
+        pool.refresh()
+        self._seen = len(pool.new_amounts)
+        for gpus, amounts in pool.amounts_by_gpus.items():
+            if gpus >= request.gpus or not request.gpus:
+                for amount in amounts:
+                    self._judge(amount)
+        self._keys.sort()
 
     def refresh(self) -> None:
-        """Follow what was taken since the last call. O(nodes taken from)."""
-        journal = self._room.journal
-        if self._seen == len(journal):
-            return
-        for number in dict.fromkeys(journal[self._seen :]):
-            key = self._key_by_node.pop(number, None)
-            if key is None:
-                continue  # not a candidate, and room never grows
-            del self._keys[bisect_left(self._keys, key)]
-            self._count(number, self.ranks_by_node.pop(number), -1)
-            if self._admit(number):
-                insort(self._keys, self._key_by_node[number])
-        self._seen = len(journal)
+        """Follow what was taken since the last call. O(new amounts)."""
+        self._pool.refresh()
+        amounts = self._pool.new_amounts
+        for position in range(self._seen, len(amounts)):
+            if amounts[position] not in self._ranks and self._judge(amounts[position]):
+                insort(self._keys, self._keys.pop())
+        self._seen = len(amounts)
+        while self._keys and not self._pool.nodes_by_amount[self._keys[0][1]]:
+            del self._ranks[self._keys.pop(0)[1]]
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks all candidates hold together."""
+        nodes_by_amount = self._pool.nodes_by_amount
+        return sum(ranks * nodes_by_amount[amount] for amount, ranks in self._ranks.items())
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes have room for at least one rank."""
+        return sum(self._pool.nodes_by_amount[amount] for amount in self._ranks)
 
     def place(self, replicas: int, within: int | None) -> list[tuple[int, int]] | None:
         """Nodes and how many ranks each gets, in rank order; None when the gang does not fit.
 
         One node if any holds it all; else one domain of the narrowest level that can, the one needing fewest nodes,
         then with most room, then by name; else, unless `within` (a level's index) forbids it, fewest nodes anywhere.
-        O(domains) for a gang that stays in one, O(n log n) in the nodes of the domain it is spread over."""
-        if self.ranks < replicas:
+        O(amounts in domains) for a gang that stays in one, O(n log n) in the nodes it may be spread over."""
+        if not self._keys:
             return None
-        best = self._keys[0][-1]
-        if self.ranks_by_node[best] >= replicas:
-            return [(best, replicas)]
-        narrowest = len(self._tallies) - 1
-        for level in range(narrowest, -1 if within is None else within - 1, -1):
+        best = self._keys[0][1]
+        if self._ranks[best] >= replicas:
+            return [(self._pool.first_node(best), replicas)]
+        if replicas == 1 or self.ranks < replicas:
+            return None
+        for level in range(len(self._room.levels) - 1, -1 if within is None else within - 1, -1):
             domain = self._best_domain(level, replicas)
             if domain is not None:
                 return self._spread(self._room.levels[level].nodes_by_domain[domain], replicas)
-        return self._spread(self._key_by_node, replicas) if within is None else None
+        return self._spread(self._pool.amount_by_node, replicas) if within is None else None
 
     def most_ranks_in_one_domain(self, level: int) -> int:
-        """How many ranks the roomiest domain of a level holds; 0 without any."""
-        domains = self._room.levels[level].domain_by_node
-        on_nodes = (ranks for number, ranks in self.ranks_by_node.items() if domains[number] is not None)
-        in_domains = (tally.ranks for tally in self._tallies[level].values())
+        """How many ranks the roomiest domain of a level holds, when all nodes of the pool are in one; 0 without any."""
+        in_domains = (self._ranks_in(counts) for counts in self._pool.domains[level].values())
+        on_nodes = (ranks for amount, ranks in self._ranks.items() if self._pool.nodes_by_amount[amount])
         return max(max(on_nodes, default=0), max(in_domains, default=0))
 
-    def _admit(self, number: int) -> bool:
-        free, request = self._room.free[number], self._request
-        ranks = request.times_in(free)
+    def _judge(self, amount: int) -> bool:
+        free, request = self._room.amounts[amount], self._request
+        ranks = request.times_in(free) if free.gpus >= request.gpus or not request.gpus else 0
         if not ranks:
             return False
-        key: Key
-        if self._packs:
-            key = (free.gpus, free.cpu_m, free.memory_bytes, number)
-        else:
-            key = (
-                -ranks,
-                free.gpus - ranks * request.gpus,
-                free.cpu_m - ranks * request.cpu_m,
-                free.memory_bytes - ranks * request.memory_bytes,
-                number,
-            )
-        self._key_by_node[number] = key
-        self.ranks_by_node[number] = ranks
-        self._count(number, ranks, 1)
+        rest = free if self._packs else free - request * ranks
+        order = (rest.gpus, rest.cpu_m, rest.memory_bytes, rest.pods)
+        key = (order if self._packs else (-ranks, *order), tuple(sorted(rest.other.items())))
+        self._ranks[amount] = ranks
+        self._keys.append((key, amount))
         return True
 
-    def _count(self, number: int, ranks: int, nodes: int) -> None:
-        self.ranks += ranks * nodes
-        for level, tally_by_domain in zip(self._room.levels, self._tallies, strict=True):
-            domain = level.shared_by_node[number]
-            if domain is not None:
-                tally = tally_by_domain.get(domain)
-                if tally is None:
-                    tally = tally_by_domain[domain] = Tally()
-                tally.count(ranks, nodes)
+    def _ranks_in(self, counts: Counts) -> int:
+        return sum(self._ranks.get(amount, 0) * nodes for amount, nodes in counts.items())
+
+    def _nodes_needed(self, counts: Counts, replicas: int) -> int:
+        """The fewest nodes of a domain that hold so many ranks; it must hold them."""
+        needed = 0
+        held = ((self._ranks.get(amount, 0), nodes) for amount, nodes in counts.items())
+        for ranks, nodes in sorted(held, reverse=True):
+            if nodes * ranks >= replicas:
+                return needed - -replicas // ranks
+            needed, replicas = needed + nodes, replicas - nodes * ranks
+        return needed
 
     def _best_domain(self, level: int, replicas: int) -> str | None:
-        fitting = (
-            (tally.nodes_needed(replicas), -tally.ranks, domain)
-            for domain, tally in self._tallies[level].items()
-            if tally.ranks >= replicas
-        )
-        return min(fitting, default=(0, 0, None))[2]
+        best: tuple[int, int, str] | None = None
+        for domain, counts in self._pool.domains[level].items():
+            ranks = self._ranks_in(counts)
+            if ranks >= replicas:
+                rival = (self._nodes_needed(counts, replicas), -ranks, domain)
+                best = rival if best is None else min(best, rival)
+        return None if best is None else best[2]
 
     def _spread(self, numbers: Iterable[int], replicas: int) -> list[tuple[int, int]]:
         """Fill the fewest of these nodes, those in roomy domains first among equals, and line neighbours up."""
+        ranked: list[tuple[int, list[tuple[int, str]], Key, int]] = []
+        key_by_amount = {amount: key for key, amount in self._keys}
+        ranks_by_domain: dict[tuple[int, str], int] = {}
+        for number in numbers:
+            amount = self._pool.amount_by_node.get(number, -1)
+            if amount in key_by_amount:
+                ranks = self._ranks[amount]
+                ranked.append((-ranks, self._neighbours(number, ranks, ranks_by_domain), key_by_amount[amount], number))
         chosen: list[tuple[int, int]] = []
-        for number in sorted((number for number in numbers if number in self._key_by_node), key=self._spread_key):
-            ranks = min(self.ranks_by_node[number], replicas)
-            chosen.append((number, ranks))
-            replicas -= ranks
-            if not replicas:
+        for minus_ranks, _, _, number in sorted(ranked):
+            chosen.append((number, min(-minus_ranks, replicas)))
+            replicas += minus_ranks
+            if replicas <= 0:
                 break
         return self._lined_up(chosen)
 
-    def _spread_key(self, number: int) -> tuple[int, list[tuple[int, str]], Key]:
-        ranks = self.ranks_by_node[number]
-        domains: list[tuple[int, str]] = []
-        for level, tally_by_domain in zip(self._room.levels, self._tallies, strict=True):
+    def _neighbours(self, number: int, ranks: int, known: dict[tuple[int, str], int]) -> list[tuple[int, str]]:
+        """For each level, how roomy the node's domain is, as a sort key: most ranks first, then by name."""
+        keys: list[tuple[int, str]] = []
+        for index, level in enumerate(self._room.levels):
             domain = level.shared_by_node[number]
-            domains.append((-ranks, "") if domain is None else (-tally_by_domain[domain].ranks, domain))
-        return -ranks, domains, self._key_by_node[number]
+            if domain is None:
+                keys.append((-ranks, ""))
+                continue
+            if (index, domain) not in known:
+                known[index, domain] = self._ranks_in(self._pool.domains[index][domain])
+            keys.append((-known[index, domain], domain))
+        return keys
 
     def _lined_up(self, chosen: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Order nodes so that those of one domain are neighbours at every level, domains by their first node."""

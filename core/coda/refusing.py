@@ -182,7 +182,7 @@ class Refuser:
 
     def _insufficient(self, job: Job, kind: Kind) -> Reason:
         name = self._rest.lacking(kind, job.replicas)
-        nodes, ranks = len(kind.candidates.ranks_by_node), kind.candidates.ranks
+        nodes, ranks = kind.candidates.nodes, kind.candidates.ranks
         matching = len(kind.match.matching)
         holders = self._holdings.on_nodes(kind.match, name or (GPUS if kind.request.gpus else CPU))
         clauses = [_want_text(job, nodes, matching, ranks)]

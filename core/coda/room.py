@@ -14,12 +14,6 @@ from coda.model import Node, Resources, World
 from coda.world import free_by_node
 
 
-def key_of(amount: Resources) -> Hashable:
-    """Equal for equal amounts: resources hold a mapping and are no dictionary keys themselves."""
-    other = frozenset(amount.other.items()) if amount.other else None
-    return amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other
-
-
 class LevelDomains:
     """One topology level: which nodes share a domain of it."""
 
@@ -44,31 +38,24 @@ class Room:
         self.nodes = tuple(sorted(world.nodes, key=lambda node: node.name))
         self.number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
         free = free_by_node(world)
+        self.amounts: list[Resources] = []  # every different amount met, numbered: most nodes are alike
+        self._number_by_amount: dict[Hashable, int] = {}
         self.free: list[Resources] = [free[node.name] for node in self.nodes]
+        self.free_amounts: list[int] = [self._number(amount) for amount in self.free]
+        self.whole_amounts: list[int] = [self._number(node.allocatable) for node in self.nodes]
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
-        number_by_size: dict[Hashable, int] = {}
-        self.sizes: list[Resources] = []  # the different allocatable amounts
-        self.size_by_node: list[int] = []
-        for node in self.nodes:
-            size = number_by_size.setdefault(key_of(node.allocatable), len(self.sizes))
-            if size == len(self.sizes):
-                self.sizes.append(node.allocatable)
-            self.size_by_node.append(size)
         self.journal: list[int] = []  # numbers of nodes whose room shrank, in order
-        self._numbers_by_free_gpus: dict[int, dict[int, None]] = {}  # a dict keeps its order, a set would not
-        for number, rest in enumerate(self.free):
-            self._numbers_by_free_gpus.setdefault(rest.gpus, {})[number] = None
 
     def take(self, number: int, amount: Resources) -> None:
         """Make `amount` of a node taken."""
-        before = self.free[number].gpus
         self.free[number] = rest = self.free[number] - amount
+        self.free_amounts[number] = self._number(rest)
         self.journal.append(number)
-        del self._numbers_by_free_gpus[before][number]
-        self._numbers_by_free_gpus.setdefault(rest.gpus, {})[number] = None
 
-    def with_free_gpus(self, gpus: int) -> list[int]:
-        """The nodes with at least so many free GPUs; with 0, all nodes."""
-        if not gpus:
-            return list(range(len(self.nodes)))
-        return [number for free, numbers in self._numbers_by_free_gpus.items() if free >= gpus for number in numbers]
+    def _number(self, amount: Resources) -> int:
+        other = tuple(sorted(amount.other.items())) if amount.other else ()
+        key = (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other)
+        number = self._number_by_amount.setdefault(key, len(self.amounts))
+        if number == len(self.amounts):
+            self.amounts.append(amount)
+        return number

@@ -16,7 +16,8 @@ from coda.config import PolicyConfig
 from coda.fitting import Exclusion, exclusion, is_blocked
 from coda.locality import Candidates
 from coda.model import Job, JobId, NodeDemand, World
-from coda.room import Room, key_of
+from coda.pool import Pool
+from coda.room import Room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +57,7 @@ class Search:
         self._match_by_demand: dict[Hashable, Match] = {}
         self._match_by_identity: dict[int, Match] = {}  # of demands, which the world keeps alive
         self._kind_by_key: dict[Hashable, Kind] = {}
+        self._pool_by_key: dict[tuple[Match, int | None, frozenset[str]], Pool] = {}
         self._kind_by_job: dict[JobId, Kind] = {}
         self._empties_by_match: dict[tuple[Match, int | None], Counter[tuple[str, int]]] = {}
         self._nodes_by_label: dict[str, dict[str, list[int]]] = {}
@@ -91,10 +93,13 @@ class Search:
     def _kind(self, job: Job, within: int | None) -> Kind:
         match = self.match(job.demand)
         packs = job.replicas == 1 and job.request.gpus <= 1
-        key = (key_of(job.request), match, within, packs, job.avoid)
+        pool = self._pool(match, within, job.avoid)
+        request = job.request
+        other = frozenset(request.other.items()) if request.other else None
+        key = (pool, packs, request.gpus, request.cpu_m, request.memory_bytes, request.pods, other)
         kind = self._kind_by_key.get(key)
         if kind is None:
-            candidates = self._candidates(job, match, within, packs=packs)
+            candidates = Candidates(self.room, pool, request, packs=packs)
             kind = self._kind_by_key[key] = Kind(job, match, within, candidates)
         return kind
 
@@ -111,32 +116,36 @@ class Search:
 
     def ranks_when_empty(self, kind: Kind, level: int | None) -> int:
         """How many ranks the matching nodes hold without any pod; with a level, the roomiest of its domains."""
-        ranks_by_size = [kind.request.times_in(size) for size in self.room.sizes]
         ranks_by_domain: Counter[str] = Counter()
-        for (domain, size), nodes in self._empties(kind.match, level).items():
-            ranks_by_domain[domain] += ranks_by_size[size] * nodes
+        for (domain, amount), nodes in self._empties(kind.match, level).items():
+            ranks_by_domain[domain] += kind.request.times_in(self.room.amounts[amount]) * nodes
         return max(ranks_by_domain.values(), default=0)
 
     def _empties(self, match: Match, level: int | None) -> Counter[tuple[str, int]]:
-        """How many matching nodes of each size each domain has; one nameless domain without a level."""
+        """How many matching nodes of each allocatable amount each domain has; one nameless domain without a level."""
         empties = self._empties_by_match.get((match, level))
         if empties is None:
             domain_by_node = None if level is None else self.room.levels[level].domain_by_node
             domains = ((number, domain_by_node[number] if domain_by_node else "") for number in match.matching)
-            sizes = self.room.size_by_node
-            empties = Counter((domain, sizes[number]) for number, domain in domains if domain is not None)
+            whole = self.room.whole_amounts
+            empties = Counter((domain, whole[number]) for number, domain in domains if domain is not None)
             self._empties_by_match[match, level] = empties
         return empties
 
-    def _candidates(self, job: Job, match: Match, within: int | None, *, packs: bool) -> Candidates:
-        room, accepting = self.room, match.accepting
-        eligible = [number for number in room.with_free_gpus(job.request.gpus) if number in accepting]
-        if job.avoid:
-            eligible = [number for number in eligible if room.nodes[number].name not in job.avoid]
-        if within is not None:
-            domain_by_node = room.levels[within].domain_by_node
-            eligible = [number for number in eligible if domain_by_node[number] is not None]
-        return Candidates(room, job.request, eligible, packs=packs)
+    def _pool(self, match: Match, within: int | None, avoid: frozenset[str]) -> Pool:
+        """The accepting nodes, without those to avoid and, for a required level, those in no domain of it."""
+        key = (match, within, avoid)
+        pool = self._pool_by_key.get(key)
+        if pool is None:
+            avoided = {self.room.number_by_name.get(name) for name in avoid}
+            domain_by_node = None if within is None else self.room.levels[within].domain_by_node
+            numbers = (
+                number
+                for number in match.accepting
+                if number not in avoided and (domain_by_node is None or domain_by_node[number] is not None)
+            )
+            pool = self._pool_by_key[key] = Pool(self.room, numbers)
+        return pool
 
     def _matched(self, demand: NodeDemand) -> Match:
         nodes = self.room.nodes

@@ -159,6 +159,13 @@ def test_later_gangs_see_what_earlier_ones_took() -> None:
     assert plan.starts == (start(first, "n1"), start(second, "n2"), start(third, "n1"))
 
 
+def test_a_node_may_come_to_have_what_another_has_lost() -> None:
+    nodes = [node("n1", gpus=1, cores=47, memory_gib=383, pods=109), node("n2", gpus=2)]
+    first, second, third = job("a"), job("b"), job("c")
+    plan = decide(world(nodes, [first, second, third]), PolicyConfig(), now_s=0)
+    assert plan.starts == (start(first, "n1"), start(second, "n2"), start(third, "n2"))
+
+
 def test_capacity_that_foreign_pods_use_or_may_take_is_not_free() -> None:
     gang = job(gpus=8)
     nodes = [node("n1"), node("n2"), node("n3")]
