@@ -7,6 +7,7 @@ Errors become Coda's: `Conflict`, `Outage`, or `Rejected` for a request that wil
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -114,7 +115,10 @@ class Client:
                 self._server + path, params={**query, "watch": "true"}, headers=headers, timeout=timeout
             ) as response:
                 await _raise_for(response)
-                yield _events(response)
+                try:
+                    yield _events(response)
+                finally:
+                    _abort(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Outage(f"watch of {path}: {error or type(error).__name__}") from error
 
@@ -135,6 +139,7 @@ class Client:
     async def close(self) -> None:
         """Close the connections."""
         await self._api.close()
+        await asyncio.sleep(0)  # aborted transports close their sockets in the loop's next round
 
     async def _session(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
         rest = self._api.rest_client
@@ -176,6 +181,13 @@ async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0) -> C
         where = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
         raise InvalidInput(f"no cluster to talk to: {where}: {error}") from error
     return Client(configuration, timeout_s=timeout_s)
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Drop the connection of a watch that is left: a polite TLS goodbye would outlive the client."""
+    transport = response.connection.transport if response.connection is not None else None
+    if transport is not None:
+        transport.abort()
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:

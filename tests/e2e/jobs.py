@@ -1,0 +1,134 @@
+"""What the end-to-end tests do all the time: submit a job as a user would, and wait for what a user would see."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import Callable
+from typing import Any
+
+from coda.errors import Outage
+from coda_kube.client import Client, Json, NotFound
+from coda_kube.writing import job_path
+
+NAMESPACE = "default"
+
+
+def job_json(
+    name: str,
+    *,
+    replicas: int = 1,
+    gpus: int = 1,
+    run_s: float | None = 1.0,
+    simulated: dict[str, str] | None = None,
+    spec: dict[str, Any] | None = None,
+    namespace: str = NAMESPACE,
+) -> Json:
+    """A TrainingJob; `simulated` are annotations for the simulated kubelets, without their prefix."""
+    notes = {f"sim.coda.scheduler/{key}": value for key, value in (simulated or {}).items()}
+    if run_s is not None:
+        notes["sim.coda.scheduler/run-seconds"] = str(run_s)
+    return {
+        "apiVersion": "coda.scheduler/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "gpusPerReplica": gpus,
+            "cpusPerReplica": 1,
+            "template": {
+                "metadata": {"annotations": notes},
+                "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "train:1"}]},
+            },
+        }
+        | copy.deepcopy(spec or {}),
+    }
+
+
+def jobs_path(namespace: str = NAMESPACE) -> str:
+    return f"/apis/coda.scheduler/v1alpha1/namespaces/{namespace}/trainingjobs"
+
+
+async def submit(client: Client, job: Json) -> str:
+    """Create the job; its id."""
+    await client.create(jobs_path(job["metadata"]["namespace"]), job)
+    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+
+
+async def wait_for(client: Client, path: str, holds: Callable[[Json], bool], *, within_s: float) -> Json:
+    """The object at `path` once `holds` is true of it, by a watch; fails with the last state when it takes too long."""
+    last: Json = {}
+    collection, name = path.rsplit("/", 1)
+
+    async def watched() -> Json:
+        nonlocal last
+        while True:
+            try:
+                listing = await client.get(collection, {"fieldSelector": f"metadata.name={name}"})
+                for last in listing["items"]:
+                    if holds(last):
+                        return last
+                query = {
+                    "fieldSelector": f"metadata.name={name}",
+                    "resourceVersion": listing["metadata"]["resourceVersion"],
+                    "timeoutSeconds": "30",
+                }
+                async with client.watch(collection, query, idle_s=35) as events:
+                    async for event in events:
+                        last = event["object"]
+                        if event["type"] != "DELETED" and holds(last):
+                            return last
+            except Outage:
+                await asyncio.sleep(0.1)  # the tests kill API servers too
+
+    try:
+        return await asyncio.wait_for(watched(), within_s)
+    except TimeoutError:
+        raise AssertionError(f"{path} did not get there within {within_s} s; it is {last.get('status')}") from None
+
+
+async def wait_for_phase(client: Client, job: str, *phases: str, within_s: float = 30.0) -> Json:
+    """The job once it is in one of `phases`."""
+    return await wait_for(
+        client, job_path(job), lambda item: (item.get("status") or {}).get("phase") in phases, within_s=within_s
+    )
+
+
+async def wait_for_pending(client: Client, job: str, code: str, *, within_s: float = 10.0) -> Json:
+    """The job once its pending reason has this code."""
+
+    def says(item: Json) -> bool:
+        return bool(((item.get("status") or {}).get("pending") or {}).get("code") == code)
+
+    return await wait_for(client, job_path(job), says, within_s=within_s)
+
+
+async def wait_gone(client: Client, path: str, *, within_s: float = 30.0) -> None:
+    """Until nothing is at `path` any more."""
+    ends_s = time.monotonic() + within_s
+    while time.monotonic() < ends_s:
+        try:
+            await client.get(path)
+        except NotFound:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{path} is still there after {within_s} s")
+
+
+async def pods_of(client: Client, job: str) -> list[Json]:
+    """The pods of a job, by name."""
+    namespace, name = job.split("/")
+    listing = await client.list_pages(
+        f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": f"coda.scheduler/job={name}"}
+    )
+    return sorted(listing["items"], key=lambda pod: str(pod["metadata"]["name"]))
+
+
+async def events_of(client: Client, job: str) -> set[str]:
+    """The reasons of the events on a job."""
+    namespace, name = job.split("/")
+    listing = await client.list_pages(
+        f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": f"involvedObject.name={name}"}
+    )
+    return {event["reason"] for event in listing["items"]}

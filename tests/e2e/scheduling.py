@@ -1,0 +1,35 @@
+"""Looking at the control plane's own parts: who leads, and how often kube-scheduler tried."""
+
+from __future__ import annotations
+
+import aiohttp
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from coda_kube.client import Client
+from coda_lab.cluster import LocalCluster
+
+
+async def leader_of(admin: Client) -> str:
+    """The part that leads: the extender replica whose pod carries the leader label."""
+    selector = "app.kubernetes.io/component=extender,coda.scheduler/leader=true"
+    listing = await admin.list_pages("/api/v1/namespaces/coda-system/pods", {"labelSelector": selector})
+    (pod,) = listing["items"]
+    return str(pod["metadata"]["name"]).removeprefix("coda-")
+
+
+async def schedule_attempts(cluster: LocalCluster) -> float:
+    """How many scheduling attempts kube-scheduler has made."""
+    port = cluster.ports["kube-scheduler"]
+    token = yaml.safe_load(cluster.kubeconfig("admin").read_text())["users"][0]["user"]["token"]
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session,
+        session.get(f"https://127.0.0.1:{port}/metrics", ssl=False) as response,
+    ):
+        text = await response.text()
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "scheduler_schedule_attempts_total"
+    )

@@ -1,0 +1,129 @@
+"""Bad input at a real API server: refused at apply time with the field's path, or handled; never a stuck object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coda_kube.client import Client, Rejected
+from coda_kube.writing import job_path
+from tests.e2e.jobs import job_json, jobs_path, submit, wait_for_phase, wait_gone
+
+pytestmark = pytest.mark.e2e
+
+CONTAINER = {"name": "main", "image": "train:1"}
+
+
+def template(**spec: Any) -> dict[str, Any]:
+    return {"template": {"spec": {"containers": [CONTAINER]} | spec}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        pytest.param({"replicas": 0}, "spec.replicas", id="zero replicas"),
+        pytest.param({"replicas": -1}, "spec.replicas", id="negative replicas"),
+        pytest.param({"replicas": 1.5}, "spec.replicas", id="fractional replicas"),
+        pytest.param({"replicas": 10_000}, "spec.replicas", id="10 000 replicas"),
+        pytest.param({"replicas": 2**40}, "spec.replicas", id="huge replicas"),
+        pytest.param({"replicas": "2"}, "spec.replicas", id="replicas as text"),
+        pytest.param({"gpusPerReplica": 0}, "spec.gpusPerReplica", id="zero GPUs"),
+        pytest.param({"gpusPerReplica": -8}, "spec.gpusPerReplica", id="negative GPUs"),
+        pytest.param({"gpusPerReplica": 0.5}, "spec.gpusPerReplica", id="half a GPU"),
+        pytest.param({"gpusPerReplica": 10**9}, "spec.gpusPerReplica", id="huge GPUs"),
+        pytest.param({"cpusPerReplica": 0}, "spec.cpusPerReplica", id="zero cores"),
+        pytest.param({"cpusPerReplica": -4}, "spec.cpusPerReplica", id="negative cores"),
+        pytest.param({"cpusPerReplica": 1.5}, "spec.cpusPerReplica", id="fractional cores"),
+        pytest.param({"cpusPerReplica": "500m"}, "spec.cpusPerReplica", id="millicores"),
+        pytest.param({"cpusPerReplica": 10**6}, "spec.cpusPerReplica", id="huge cores"),
+        pytest.param({"gpus": 3}, "spec.gpus", id="unknown field"),
+        pytest.param({"category": "Vision"}, "spec.category", id="unknown category"),
+        pytest.param({"retries": -1}, "spec.retries", id="negative retries"),
+        pytest.param({"activeDeadlineSeconds": 0}, "spec.activeDeadlineSeconds", id="no time at all"),
+        pytest.param({"successPolicy": "AnyRank"}, "spec.successPolicy", id="unknown success policy"),
+        pytest.param(template(nodeName="node-0000"), "spec.template.spec.nodeName", id="own nodeName"),
+        pytest.param(
+            template(schedulingGates=[{"name": "example.com/mine"}]),
+            "spec.template.spec.schedulingGates",
+            id="own gates",
+        ),
+        pytest.param(template(restartPolicy="Always"), "spec.template.spec.restartPolicy", id="restartPolicy"),
+        pytest.param(template(schedulerName="volcano"), "spec.template.spec.schedulerName", id="own scheduler"),
+        pytest.param(template(hostname="me"), "spec.template.spec.hostname", id="own hostname"),
+        pytest.param(
+            template(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}),
+            "spec.template.spec.affinity",
+            id="required pod affinity",
+        ),
+        pytest.param(
+            template(containers=[CONTAINER | {"resources": {"limits": {"nvidia.com/gpu": 1}}}]),
+            "spec.template.spec.containers",
+            id="GPUs in the template",
+        ),
+        pytest.param(
+            template(containers=[CONTAINER | {"resources": {"requests": {"cpu": "4"}}}]),
+            "spec.template.spec.containers",
+            id="cores in the template",
+        ),
+        pytest.param(template(containers=[]), "spec.template.spec.containers", id="no containers"),
+        pytest.param({"template": {}}, "spec.template.spec", id="no pod spec"),
+    ],
+)
+async def test_refused_at_apply_time_with_the_fields_path(user: Client, spec: dict[str, Any], path: str) -> None:
+    with pytest.raises(Rejected) as refused:
+        await user.create(jobs_path(), job_json("bad", spec=spec), {"fieldValidation": "Strict"})
+    assert path in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["9lives", "With-Capitals", "dots.in.name", "x" * 64])
+async def test_a_name_that_cannot_be_a_label_is_refused(user: Client, name: str) -> None:
+    with pytest.raises(Rejected, match=r"metadata\.name|Invalid value"):
+        await user.create(jobs_path(), job_json(name))
+
+
+async def test_a_name_of_63_characters_runs(user: Client) -> None:
+    job = await submit(user, job_json("n" * 63, replicas=2, run_s=0.2))
+    await wait_for_phase(user, job, "Succeeded")
+
+
+async def test_an_own_node_affinity_is_kept_beside_the_pin(user: Client) -> None:
+    where = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-0001", "node-0002"]}
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}
+        }
+    }
+    choosy = job_json("choosy", run_s=0.2)
+    choosy["spec"]["template"]["spec"]["affinity"] = affinity
+    job = await submit(user, choosy)
+    done = await wait_for_phase(user, job, "Succeeded")
+    assert done["status"]["placement"]["nodes"][0] in ("node-0001", "node-0002")
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        pytest.param(template(contaners=[]), "contaners", id="a typo in the pod spec"),
+        pytest.param(
+            template(containers=[CONTAINER | {"resources": {"limits": {"memory": "-1Gi"}}}]),
+            "memory",
+            id="negative memory",
+        ),
+        pytest.param(template(containers=[{"name": "Bad_Name", "image": "x"}]), "containers[0].name", id="bad name"),
+        pytest.param(template(containers=[{"name": "main"}]), "image", id="no image"),
+        pytest.param(template(priorityClassName="nope"), "nope", id="unknown priority class"),
+    ],
+)
+async def test_a_template_the_api_server_refuses_fails_the_job_and_an_edit_mends_it(
+    user: Client, spec: dict[str, Any], says: str
+) -> None:
+    job = await submit(user, job_json("refused", spec=spec))
+    refused = await wait_for_phase(user, job, "Failed", within_s=5)
+    assert refused["status"]["reason"] == "TemplateRefused"
+    assert says in refused["status"]["message"]
+    fixed = refused | {"spec": job_json("refused", run_s=0.2)["spec"]}
+    await user.replace(job_path(job), fixed)
+    await wait_for_phase(user, job, "Succeeded")
+    await user.delete(job_path(job))
+    await wait_gone(user, job_path(job))

@@ -1,0 +1,152 @@
+"""What a user does with nothing but kubectl-style calls; each change is shown in status and events within 2 s."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from coda_kube.client import Client
+from coda_kube.writing import job_path
+from coda_lab.cluster import LocalCluster
+from tests.e2e.jobs import (
+    events_of,
+    job_json,
+    pods_of,
+    submit,
+    wait_for,
+    wait_for_pending,
+    wait_for_phase,
+    wait_gone,
+)
+
+pytestmark = pytest.mark.e2e
+
+SHOWN_S = 2.0
+
+
+async def kubectl(cluster: LocalCluster, *words: str, stdin: str = "") -> str:
+    """kubectl as the user; its output."""
+    process = await asyncio.create_subprocess_exec(
+        *cluster.kubectl,
+        f"--kubeconfig={cluster.kubeconfig('user')}",
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, errors = await process.communicate(stdin.encode())
+    assert process.returncode == 0, errors.decode()
+    return out.decode()
+
+
+async def test_submit_watch_and_read_with_kubectl(cluster: LocalCluster, user: Client) -> None:
+    running, waiting = job_json("runs", replicas=7, gpus=8, run_s=None), job_json("waits", replicas=2, gpus=8)
+    assert "created" in await kubectl(cluster, "apply", "-f", "-", stdin=json.dumps(running))
+    await wait_for_phase(user, "default/runs", "Running", within_s=10)
+    assert "created" in await kubectl(cluster, "apply", "-f", "-", stdin=json.dumps(waiting))
+    await wait_for_pending(user, "default/waits", "InsufficientGPUs", within_s=SHOWN_S)
+    table = await kubectl(cluster, "get", "tj")
+    assert table.splitlines()[0].split() == ["NAME", "PHASE", "ARRAY", "GPUS", "CORES", "PENDING", "AGE"]
+    assert "InsufficientGPUs" in table
+    described = await kubectl(cluster, "describe", "tj", "waits")
+    assert "default/runs" in described
+    logs = await kubectl(cluster, "logs", "runs-1-0")
+    assert logs.strip()
+
+
+async def test_deleting_a_running_and_a_waiting_job(user: Client) -> None:
+    running = await submit(user, job_json("runs", replicas=8, gpus=8, run_s=None))
+    await wait_for_phase(user, running, "Running")
+    waiting = await submit(user, job_json("waits", replicas=8, gpus=8, run_s=None))
+    await wait_for_pending(user, waiting, "InsufficientGPUs")
+    await user.delete(job_path(waiting))
+    await wait_gone(user, job_path(waiting), within_s=SHOWN_S)
+    await user.delete(job_path(running))
+    await wait_gone(user, job_path(running), within_s=SHOWN_S + 2)  # its pods get their grace period
+    assert await pods_of(user, running) == []
+
+
+async def test_editing_the_replicas_of_a_waiting_job(user: Client) -> None:
+    await wait_for_phase(user, await submit(user, job_json("half", replicas=4, gpus=8, run_s=None)), "Running")
+    job = await submit(user, job_json("shrinks", replicas=8, gpus=8, run_s=None))
+    await wait_for_pending(user, job, "InsufficientGPUs")
+    await user.patch(job_path(job), {"spec": {"replicas": 6}})
+    await wait_for(
+        user,
+        job_path(job),
+        lambda item: item["status"]["gpus"] == 48 and "6" in (item["status"].get("pending") or {}).get("message", ""),
+        within_s=SHOWN_S,
+    )
+    await user.patch(job_path(job), {"spec": {"replicas": 4}})
+    await wait_for_phase(user, job, "Running", within_s=10)
+    assert len(await pods_of(user, job)) == 4
+
+
+async def test_replicas_of_a_running_job_cannot_change(user: Client) -> None:
+    job = await submit(user, job_json("fixed", run_s=None))
+    await wait_for_phase(user, job, "Running")
+    with pytest.raises(Exception, match=r"set spec\.suspend to true first"):
+        await user.patch(job_path(job), {"spec": {"replicas": 2}})
+
+
+async def test_suspending_and_resuming(user: Client) -> None:
+    job = await submit(user, job_json("pauses", replicas=2, gpus=8, run_s=None))
+    await wait_for_phase(user, job, "Running")
+    await user.patch(job_path(job), {"spec": {"suspend": True}})
+    suspended = await wait_for_phase(user, job, "Suspended", within_s=SHOWN_S)
+    assert (suspended["status"]["failures"], suspended["status"]["disruptions"]) == (0, 0)
+    for pod in await pods_of(user, job):
+        await wait_gone(user, f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", within_s=5)
+    await user.patch(job_path(job), {"spec": {"suspend": False}})
+    await wait_for_phase(user, job, "Queued", "Launched", "Starting", "Running", within_s=SHOWN_S)
+    resumed = await wait_for_phase(user, job, "Running", within_s=10)
+    assert resumed["status"]["attempt"] == 2
+    assert {"Suspended", "Resumed", "Running"} <= await events_of(user, job)
+
+
+async def test_a_job_created_suspended_waits_without_a_plan_until_it_is_resumed(user: Client) -> None:
+    job = await submit(user, job_json("later", run_s=0.1, spec={"suspend": True}))
+    suspended = await wait_for_phase(user, job, "Suspended", within_s=SHOWN_S)
+    assert "placement" not in suspended["status"]
+    await user.patch(job_path(job), {"spec": {"suspend": False}})
+    done = await wait_for_phase(user, job, "Succeeded", within_s=10)
+    assert done["status"]["attempt"] == 1
+
+
+async def test_a_failing_rank_is_retried_up_to_the_limit_and_the_job_then_fails(user: Client) -> None:
+    job = await submit(
+        user, job_json("fails", replicas=2, run_s=0.2, simulated={"exit-code.rank-1": "7"}, spec={"retries": 0})
+    )
+    failed = await wait_for_phase(user, job, "Failed", within_s=10)
+    assert "rank 1" in failed["status"]["message"]
+    assert "exit code 7" in failed["status"]["message"]
+
+
+async def test_rank_zero_decides_and_the_others_are_stopped(user: Client) -> None:
+    job = await submit(
+        user,
+        job_json(
+            "servers",
+            replicas=3,
+            run_s=None,
+            simulated={"run-seconds.rank-0": "0.5"},
+            spec={"successPolicy": "RankZero"},
+        ),
+    )
+    await wait_for_phase(user, job, "Succeeded", within_s=10)
+    for rank in (1, 2):
+        await wait_gone(user, f"/api/v1/namespaces/default/pods/servers-1-{rank}", within_s=5)
+
+
+async def test_time_to_live_removes_the_job(user: Client) -> None:
+    job = await submit(user, job_json("brief", run_s=0.1, spec={"ttlSecondsAfterFinished": 1}))
+    await wait_for_phase(user, job, "Succeeded", within_s=10)
+    await wait_gone(user, job_path(job), within_s=5)
+
+
+async def test_the_active_deadline_ends_a_job(user: Client) -> None:
+    job = await submit(user, job_json("endless", run_s=None, spec={"activeDeadlineSeconds": 1}))
+    failed = await wait_for_phase(user, job, "Failed", within_s=10)
+    assert failed["status"]["reason"] == "DeadlineExceeded"
