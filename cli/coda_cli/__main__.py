@@ -1,0 +1,48 @@
+"""The entry point: mounts the commands, and turns every expected failure into one sentence."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+import typer
+
+from coda.errors import CodaError
+from coda_cli import check, demo, local, replay
+
+app = typer.Typer(
+    name="coda",
+    help="Coda schedules DNN training jobs on Kubernetes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(local.app, name="local")
+app.command("demo")(demo.demo_command)
+app.command("replay")(replay.replay_command)
+app.command("check")(check.check)
+
+
+@app.callback()
+def _coda() -> None:
+    """Coda schedules DNN training jobs on Kubernetes."""
+
+
+def main() -> None:
+    """Run the command line: 0 done, 1 one sentence on stderr, 2 wrong usage, 130 interrupted."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app()
+    except CodaError as error:
+        print(f"coda: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Handle SIGTERM as Ctrl-C, by whoever handles that now."""
+    signal.raise_signal(signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""`coda local`: a control plane of one's own, with simulated nodes and Coda on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from coda_lab import persistent
+from coda_lab.outcomes import LabFailure
+from coda_lab.persistent import PartHealth
+from coda_lab.places import Settings
+from coda_lab.spec import ClusterSpec, Layout
+from coda_lab.supervisor import ClusterState
+
+app = typer.Typer(help="A real control plane on this machine, with simulated nodes and Coda.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Option(help="Several can be up beside each other, under different names.")]
+Nodes = Annotated[str, typer.Option(help="Simulated nodes, NODESxGPUSxCORES: 8x8x48,4x4x28.")]
+Racks = Annotated[int, typer.Option(min=1, help="Racks the nodes are spread over.")]
+
+_console = Console(highlight=False)
+
+
+@app.command()
+def up(
+    nodes: Nodes = "8x8x48",
+    racks: Racks = 2,
+    name: Name = "default",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")] = 0,
+    coda: Annotated[bool, typer.Option(help="Start Coda; without, a plain control plane.")] = True,
+) -> None:
+    """Start it, and return when everything is ready."""
+    spec = ClusterSpec(nodes=nodes, racks=racks, coda=coda, api_port=port)
+    try:
+        state = persistent.up(name, spec, Settings.from_environ(), lambda step: _console.print(step, markup=False))
+    except KeyboardInterrupt:
+        _console.print("Interrupted; nothing is left behind.")
+        raise
+    _print_access(state)
+    suffix = "" if name == "default" else f" --name {name}"
+    _console.print(f"`coda local status{suffix}` shows the parts, `coda local down{suffix}` ends it.", soft_wrap=True)
+
+
+@app.command()
+def status(name: Name = "default") -> None:
+    """Show the parts and how to reach them; exit code 1 unless all are ready."""
+    state = _state(name)
+    parts = asyncio.run(persistent.health(state))
+    table = Table(box=None, pad_edge=False)
+    for column in ("part", "pid", "port", "ready", "uptime", "restarts"):
+        table.add_column(column, justify="left" if column in ("part", "ready") else "right", no_wrap=True)
+    for health in parts:
+        table.add_row(*_row(health))
+    _console.print(table)
+    _print_access(state)
+    if not all(health.ready for health in parts):
+        raise typer.Exit(1)
+
+
+@app.command()
+def down(name: Name = "default") -> None:
+    """End it and remove everything it left."""
+    if persistent.down(name, Settings.from_environ()):
+        _console.print(f"The local control plane {name!r} is down; nothing of it is left.")
+    else:
+        _console.print(f"There is no local control plane {name!r}.")
+
+
+@app.command()
+def logs(
+    part: Annotated[str, typer.Argument(help="A part, as `coda local status` names it, or `supervisor`.")],
+    name: Name = "default",
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines from the end.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows.")] = False,
+) -> None:
+    """Print what a part said."""
+    state = _state(name)
+    known = ["supervisor", *(each.name for each in state.parts)]
+    if part not in known:
+        raise LabFailure(f"No part {part!r}; there are {', '.join(known)}.")
+    log = Layout(folder=state.folder).log(part)
+    command = ["tail", "-n", str(lines), *(["-F"] if follow else []), str(log)]
+    os.execvp(command[0], command)  # noqa: S606 - becomes tail: no shell in between
+
+
+def _state(name: str) -> ClusterState:
+    settings = Settings.from_environ()
+    state = persistent.read_state(persistent.folder_of(name, settings))
+    if state is None:
+        raise LabFailure(f"There is no local control plane {name!r} that is up: start one with `coda local up`.")
+    return state
+
+
+def _row(health: PartHealth) -> tuple[str, ...]:
+    part = health.part
+    uptime = _duration(time.time() - part.started_s) if health.alive else "-"
+    pid = str(part.process.pid) if health.alive and part.process else "-"
+    ready = "yes" if health.ready else ("no" if health.alive else "ended")
+    return (part.name, pid, str(part.port), ready, uptime, str(part.restarts))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest_s = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest_s:02}s" if minutes else f"{rest_s}s"
+
+
+def _print_access(state: ClusterState) -> None:
+    layout = Layout(folder=state.folder)
+    rows = (
+        ("API server", state.server),
+        ("kubectl", str(state.kubectl)),
+        ("administrator", f"export KUBECONFIG={layout.kubeconfig('admin')}"),
+        ("plain user", f"export KUBECONFIG={layout.kubeconfig('user')}"),
+        ("logs", str(layout.log("PART"))),
+    )
+    for title, value in rows:
+        _console.print(f"{title:14} {value}", soft_wrap=True, markup=False)

@@ -1,0 +1,42 @@
+"""What can go wrong in the lab, each as one sentence for the person in front of it. And where a log's end is found."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from coda.errors import Outage
+
+_TAIL_BYTES = 16_384
+
+
+class LabFailure(Outage):
+    """Something on this machine is not as the lab needs it; `log` has the details where there is one."""
+
+    def __init__(self, sentence: str, *, log: Path | None = None, last_lines: str = "") -> None:
+        text = sentence
+        if log is not None:
+            text += f" Its log is {log}"
+            text += f"; the last lines:\n{last_lines}" if last_lines else "."
+        super().__init__(text)
+        self.log = log
+
+
+def last_lines(log: Path, count: int = 8) -> str:
+    """The end of a log, indented; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return "\n".join(f"    {line[:300]}" for line in lines[-count:])
+
+
+def failure_from_os_error(error: OSError, doing: str) -> LabFailure:
+    """One sentence for what the operating system refused while `doing`."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return LabFailure(f"The disk is full: {doing}. Free some space (or set CODA_CACHE_DIR to another disk).")
+    where = f" {error.filename}" if error.filename else ""
+    return LabFailure(f"{doing} failed:{where}: {error.strerror or error}.")

@@ -1,0 +1,214 @@
+"""What a cluster consists of: for each part the command line, its environment, and how it says that it is ready."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from coda_kube.naming import SCHEDULER, SYSTEM_NAMESPACE
+from coda_lab.ports import LOOPBACK
+from coda_lab.processes import python_command
+from coda_lab.spec import EXTENDER, FORWARDER, KUBELETS, OPERATOR, SLOW_HEARTBEATS_ABOVE, ClusterSpec, Layout
+
+PORT_ANNOTATION = "local.coda.scheduler/port"
+"""On an extender's pod object: where its process listens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One process. `ready_url` answers 200 when it is ready; None: it prints the line `ready`."""
+
+    name: str
+    argv: tuple[str, ...]
+    port: int
+    ready_url: str | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def control_plane(
+    spec: ClusterSpec, layout: Layout, argv_by_part: Mapping[str, tuple[str, ...]], ports: Mapping[str, int]
+) -> tuple[Part, ...]:
+    """etcd, API server, controllers and scheduler, with flags as a small real cluster has them."""
+    flags = {
+        "etcd": _etcd(layout, ports),
+        "kube-apiserver": _apiserver(layout, ports),
+        "kube-controller-manager": _controllers(spec, layout, ports),
+        "kube-scheduler": (f"--config={layout.scheduler_config}", *_serving("kube-scheduler", layout, ports)),
+    }
+    urls = {name: f"https://{LOOPBACK}:{ports[name]}/readyz" for name in flags}
+    urls["kube-controller-manager"] = f"https://{LOOPBACK}:{ports['kube-controller-manager']}/healthz"  # has no readyz
+    urls["etcd"] = f"http://{LOOPBACK}:{ports['etcd']}/health"
+    return tuple(
+        Part(name=name, argv=(*argv_by_part[name], *arguments), port=ports[name], ready_url=urls[name])
+        for name, arguments in flags.items()
+    )
+
+
+def coda_parts(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> tuple[Part, ...]:
+    """The simulated kubelets, and Coda itself behind the forwarder."""
+    parts: list[Part] = []
+    for name in spec.names:
+        if name == KUBELETS:
+            parts.append(_kubelets(spec, layout, ports[name]))
+        elif name == FORWARDER:
+            arguments = ("--kubeconfig", str(layout.kubeconfig(FORWARDER)), "--port", str(ports[name]))
+            parts.append(Part(name=name, argv=python_command("coda_lab.forwarder", *arguments), port=ports[name]))
+        elif name.startswith((OPERATOR, EXTENDER)):
+            parts.append(_shell(name, layout, ports[name]))
+    return tuple(parts)
+
+
+def extender_pod(number: int, port: int) -> dict[str, object]:
+    """The object that stands for an extender replica: the leader labels it, the forwarder finds its port there."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"coda-extender-{number}",
+            "namespace": SYSTEM_NAMESPACE,
+            "labels": {"app.kubernetes.io/name": "coda", "app.kubernetes.io/component": EXTENDER},
+            "annotations": {PORT_ANNOTATION: str(port)},
+        },
+        "spec": {
+            "serviceAccountName": "coda-extender",
+            "automountServiceAccountToken": False,
+            "schedulingGates": [{"name": "local.coda.scheduler/process"}],  # it runs as a process: never schedule it
+            "containers": [{"name": EXTENDER, "image": "coda-extender"}],
+        },
+    }
+
+
+def scheduler_config(spec: ClusterSpec, layout: Layout, forwarder_port: int) -> str:
+    """kube-scheduler's configuration: Coda's profile beside the default one, and the extender."""
+    config: dict[str, object] = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(layout.kubeconfig("kube-scheduler")), "qps": 1000, "burst": 2000},
+        "podInitialBackoffSeconds": 1,
+        "podMaxBackoffSeconds": 2,  # with 10, a fail-over of the extender would cost 10 s more
+        "profiles": [
+            {"schedulerName": "default-scheduler"},
+            # No rank of a gang is ever preempted singly, and none preempts: Coda decides about whole gangs.
+            {"schedulerName": SCHEDULER, "plugins": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}},
+        ],
+    }
+    if spec.coda:
+        config["extenders"] = [
+            {
+                "urlPrefix": f"http://{LOOPBACK}:{forwarder_port}",
+                "filterVerb": "filter",
+                "prioritizeVerb": "prioritize",
+                "weight": 13,  # with less, the in-tree scores (about 1200) would outvote it
+                "httpTimeout": "1s",  # it answers in milliseconds; a stalled one holds up every pod for this long
+                "nodeCacheCapable": True,
+                "ignorable": False,  # the local nodes are a shared pool: foreign pods must not slip past
+            }
+        ]
+    return json.dumps(config, indent=2)
+
+
+def account_key() -> str:
+    """A new P-256 private key (SEC 1, PEM). The public half is left out: Go derives it."""
+    der = bytes.fromhex("30310201010420") + secrets.token_bytes(32) + bytes.fromhex("a00a06082a8648ce3d030107")
+    lines = base64.encodebytes(der).decode()
+    return f"-----BEGIN EC PRIVATE KEY-----\n{lines}-----END EC PRIVATE KEY-----\n"
+
+
+def _etcd(layout: Layout, ports: Mapping[str, int]) -> tuple[str, ...]:
+    client, peer = (f"http://{LOOPBACK}:{ports[name]}" for name in ("etcd", "etcd-peer"))
+    return (
+        f"--data-dir={layout.folder / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",  # the state is thrown away with the cluster
+        "--quota-backend-bytes=8589934592",
+        "--log-level=warn",
+    )
+
+
+def _apiserver(layout: Layout, ports: Mapping[str, int]) -> tuple[str, ...]:
+    return (
+        f"--etcd-servers=http://{LOOPBACK}:{ports['etcd']}",
+        f"--bind-address={LOOPBACK}",
+        f"--advertise-address={LOOPBACK}",  # without it a machine that has no default route cannot start
+        f"--secure-port={ports['kube-apiserver']}",
+        f"--cert-dir={layout.certificate.parent}",
+        f"--token-auth-file={layout.credentials / 'tokens.csv'}",
+        "--authorization-mode=RBAC",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={layout.account_key}",
+        f"--service-account-signing-key-file={layout.account_key}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--endpoint-reconciler-type=none",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--max-requests-inflight=2000",
+        "--max-mutating-requests-inflight=1000",
+        "--profiling=false",
+    )
+
+
+def _controllers(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> tuple[str, ...]:
+    slow = spec.node_count > SLOW_HEARTBEATS_ABOVE
+    return (
+        f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}",
+        *_serving("kube-controller-manager", layout, ports),
+        "--leader-elect=false",
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={layout.account_key}",
+        f"--root-ca-file={layout.certificate}",
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+        f"--node-monitor-period={'5s' if slow else '2s'}",
+        f"--node-monitor-grace-period={'10m' if slow else '20s'}",
+    )
+
+
+def _serving(name: str, layout: Layout, ports: Mapping[str, int]) -> tuple[str, ...]:
+    return (
+        f"--authentication-kubeconfig={layout.kubeconfig(name)}",
+        f"--authorization-kubeconfig={layout.kubeconfig(name)}",
+        "--authentication-skip-lookup=true",  # there is no client certificate authority to look up
+        "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={ports[name]}",
+        f"--cert-dir={layout.folder / 'certificates' / name}",
+    )
+
+
+def _kubelets(spec: ClusterSpec, layout: Layout, port: int) -> Part:
+    arguments = {
+        "--kubeconfig": layout.kubeconfig(KUBELETS),
+        "--nodes": spec.nodes,
+        "--racks": spec.racks,
+        "--port": port,
+        "--tls-cert": layout.certificate,
+        "--tls-key": layout.certificate.with_suffix(".key"),
+    }
+    flat = [str(word) for pair in arguments.items() for word in pair]
+    return Part(name=KUBELETS, argv=python_command("coda_lab.kubelets", *flat), port=port)
+
+
+def _shell(name: str, layout: Layout, port: int) -> Part:
+    kind, _, number = name.partition("-")
+    environ = {
+        "CODA_KUBECONFIG": str(layout.kubeconfig(kind)),
+        "CODA_IDENTITY": f"coda-{kind}-{number}",
+    }
+    if kind == OPERATOR:
+        environ["CODA_METRICS_PORT"] = str(port)
+    else:
+        environ |= {
+            "CODA_HOST": LOOPBACK,
+            "CODA_PORT": str(port),
+            "CODA_POD_NAMESPACE": SYSTEM_NAMESPACE,
+            "CODA_POD_NAME": f"coda-{name}",
+        }
+    url = f"http://{LOOPBACK}:{port}/readyz"
+    return Part(name=name, argv=python_command(f"coda_{kind}"), port=port, ready_url=url, environ=environ)

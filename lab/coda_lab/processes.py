@@ -1,0 +1,178 @@
+"""Processes that never outlive their owner, and are never mistaken for somebody else's.
+
+Each is started in a session of its own and asks the kernel to be killed when its parent dies. What still slips through
+(a child of a child) carries the owner's mark in its environment, and only what carries the mark is ever killed by a
+clean-up. Nothing here belongs to an event loop, so that tests with a loop each can share a process. Linux only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "CODA_LOCAL_CLUSTER"
+"""The environment variable that says which cluster's state folder a process belongs to."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def dies_with(parent_pid: int) -> Callable[[], None]:
+    """For `preexec_fn`: the child is killed when its parent's thread ends, and at once if that happened already."""
+
+    def ask_the_kernel() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent_pid:
+            os._exit(1)
+
+    return ask_the_kernel
+
+
+def start_time_ticks(pid: int) -> int | None:
+    """When `pid` was started, in clock ticks since boot: with the pid it names a process for ever. None when gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessId:
+    """A process, told from a later one with the same pid by the time it started."""
+
+    pid: int
+    started_ticks: int
+
+    def is_alive(self) -> bool:
+        """True while this very process runs."""
+        return start_time_ticks(self.pid) == self.started_ticks
+
+
+def python_command(module: str, *arguments: str) -> tuple[str, ...]:
+    """The command line of one of our own programs: this interpreter, without the working folder on its path."""
+    return (sys.executable, "-P", "-m", module, *arguments)
+
+
+def python_path() -> str:
+    """PYTHONPATH for a child that shall find the modules that this process finds."""
+    return os.pathsep.join(path for path in sys.path if path and Path(path).is_dir())
+
+
+class Process:
+    """A running program: its identity and its end. Made by `start`."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self._popen = popen
+        self.started_s = time.time()
+        self.id = ProcessId(pid=popen.pid, started_ticks=start_time_ticks(popen.pid) or 0)
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._popen.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its children; gone already is fine."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.id.pid, number)
+
+    async def ended(self) -> int:
+        """Wait for the end; the exit code."""
+        while (code := self._popen.poll()) is None:
+            descriptor = os.pidfd_open(self.id.pid)
+            try:
+                await readable(descriptor)
+            finally:
+                os.close(descriptor)
+        return code
+
+    def end_at_once(self) -> None:
+        """Kill it and its children, and wait: blocks for the moment that takes."""
+        self.signal(signal.SIGKILL)
+        self._popen.wait()
+
+
+def start(argv: Sequence[str], *, environ: Mapping[str, str], log: Path, folder: Path) -> Process:
+    """Start a program that dies with us, appending what it says to `log`. Call from the main thread only.
+
+    The kernel ties such a child to the thread that made it: made by a worker thread it would die with the worker."""
+    assert threading.current_thread() is threading.main_thread()
+    with log.open("ab") as sink:
+        popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            env=dict(environ),
+            cwd=folder,
+            start_new_session=True,
+            preexec_fn=dies_with(os.getpid()),
+        )
+    return Process(popen)
+
+
+async def readable(descriptor: int) -> None:
+    """Wait until `descriptor` can be read, or has ended."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def marked(mark: str) -> Iterator[int]:
+    """The pids of this user's processes, other than this one, whose environment carries `mark`."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid() and _carries(int(folder.name), mark):
+            yield int(folder.name)
+
+
+def kill_marked(mark: str) -> int:
+    """Kill every process that carries `mark` and wait until all are gone; how many there were.
+
+    A pid is checked again after it is pinned by a descriptor, so one that was re-used meanwhile is left alone."""
+    killed = 0
+    while pids := list(marked(mark)):
+        for pid in pids:
+            killed += _kill_pinned(pid, mark)
+    return killed
+
+
+def _kill_pinned(pid: int, mark: str) -> int:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return 0
+    try:
+        if not _carries(pid, mark):
+            return 0
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        select.select([descriptor], [], [], 5)
+    except ProcessLookupError:
+        return 0
+    finally:
+        os.close(descriptor)
+    return 1
+
+
+def _carries(pid: int, mark: str) -> bool:
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    return f"{MARK}={mark}".encode() in environ.split(b"\0")

@@ -1,0 +1,97 @@
+"""What a local cluster is asked to be, and where its files lie. Values only: nothing here starts anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coda_lab.shape import groups_from_text, node_count
+
+Tell = Callable[[str], None]
+"""Takes a short sentence for the person who waits."""
+
+OPERATOR = "operator"
+EXTENDER = "extender"
+FORWARDER = "forwarder"
+KUBELETS = "kubelets"
+
+SLOW_HEARTBEATS_ABOVE = 100
+"""Above so many nodes the kubelets renew their Leases every 120 s, so that the machine has time for something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """What to start.
+
+    `nodes`: simulated nodes, see `shape`; empty for none. `racks`: the nodes are spread over so many.
+    `coda`: False for a plain control plane, whose scheduler has no extender.
+    `stopped`: parts that are prepared but left for the caller to start.
+    `environ_by_part`: more environment for single parts. `api_port`: 0 takes a free one.
+    """
+
+    nodes: str = "8x8x48"
+    racks: int = 2
+    coda: bool = True
+    operators: int = 1
+    extenders: int = 2
+    stopped: frozenset[str] = frozenset()
+    environ_by_part: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    api_port: int = 0
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes `nodes` means. Raises InvalidInput."""
+        return node_count(groups_from_text(self.nodes)) if self.nodes else 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every part, in the order they are started."""
+        parts = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"]
+        if self.nodes:
+            parts.append(KUBELETS)
+        if self.coda:
+            parts.append(FORWARDER)
+            parts += [f"{EXTENDER}-{number}" for number in range(self.extenders)]
+            parts += [f"{OPERATOR}-{number}" for number in range(self.operators)]
+        return tuple(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The files of one cluster, all under `folder`."""
+
+    folder: Path
+
+    def kubeconfig(self, identity: str) -> Path:
+        """How `identity` reaches the API server."""
+        return self.credentials / f"{identity}.yaml"
+
+    def log(self, part: str) -> Path:
+        """What a part said."""
+        return self.folder / "logs" / f"{part}.log"
+
+    @property
+    def credentials(self) -> Path:
+        """Kubeconfigs and the token file."""
+        return self.folder / "credentials"
+
+    @property
+    def certificate(self) -> Path:
+        """The API server's serving certificate, and the authority that signed it."""
+        return self.folder / "certificates" / "apiserver.crt"
+
+    @property
+    def kubectl(self) -> Path:
+        """A kubectl that talks to this cluster as its administrator unless KUBECONFIG says otherwise."""
+        return self.folder / "kubectl"
+
+    @property
+    def scheduler_config(self) -> Path:
+        """kube-scheduler's configuration."""
+        return self.folder / "scheduler.json"
+
+    @property
+    def account_key(self) -> Path:
+        """The key that signs service account tokens."""
+        return self.folder / "certificates" / "accounts.key"
