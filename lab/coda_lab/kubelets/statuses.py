@@ -39,6 +39,8 @@ def phase_of(pod: SimPod) -> str:
 
 def waiting_reason(pod: SimPod) -> str | None:
     """Why the main container has not started; None once it has."""
+    if pod.stage is Stage.CREATING and pod.init_containers:
+        return "PodInitializing"
     return _WAITING[pod.stage][0] if pod.stage in _WAITING else None
 
 
@@ -66,7 +68,7 @@ def _lived(pod: SimPod) -> Json:
 
 def _conditions(pod: SimPod) -> list[Json]:
     in_sandbox = pod.stage in (Stage.RUNNING, Stage.PULL_FAILED, Stage.PULL_BACKING_OFF)
-    is_initialized = pod.stage in (Stage.RUNNING, Stage.ENDED) or not pod.init_containers
+    is_initialized = pod.stage is not Stage.CREATING or not pod.init_containers
     is_ready = pod.stage is Stage.RUNNING
     since_s = {Stage.RUNNING: pod.started_s, Stage.ENDED: pod.ended_s}.get(pod.stage, pod.admitted_s)
     reason: str | None = "ContainersNotReady"
@@ -96,26 +98,30 @@ def _condition(kind: str, holds: bool, since_s: float, reason: str | None = None
 
 
 def _container_status(pod: SimPod, container: Container) -> Json:
-    is_main = container is pod.containers[0]
-    return _named(pod, container, _state(pod, container, pod.exit_code if is_main else 0), pod.stage is Stage.RUNNING)
+    if pod.stage is Stage.RUNNING:
+        return _named(pod, container, _running(pod.started_s), True)
+    if pod.stage is Stage.ENDED:
+        exit_code = pod.exit_code if container is pod.containers[0] else 0
+        return _named(pod, container, _terminated(pod, container, exit_code, pod.started_s, pod.ended_s), False)
+    reason, message = waiting_reason(pod), _WAITING[pod.stage][1]
+    words = {"message": message.format(image=container.image)} if message else {}
+    return _named(pod, container, {"waiting": {"reason": reason} | words}, False)
 
 
 def _init_container_status(pod: SimPod, container: Container) -> Json:
-    """A plain init container has ended by the time the main one runs; a sidecar lives as long as that."""
-    if container.is_sidecar:
-        return _named(pod, container, _state(pod, container, 0), pod.stage is Stage.RUNNING)
-    if pod.stage not in (Stage.RUNNING, Stage.ENDED):
-        return _named(pod, container, {"waiting": {"reason": "PodInitializing"}}, False)
-    return _named(pod, container, _terminated(pod, container, 0, pod.admitted_s, pod.started_s), True)
-
-
-def _state(pod: SimPod, container: Container, exit_code: int) -> Json:
-    if pod.stage is Stage.RUNNING:
-        return {"running": {"startedAt": time_from_seconds(pod.started_s)}}
+    """A plain init container has ended once the main ones are looked at; a sidecar runs as long as they do."""
+    if pod.stage is Stage.CREATING:
+        return _named(pod, container, {"waiting": {"reason": waiting_reason(pod)}}, False)
+    if not container.is_sidecar:
+        ended_s = pod.started_s or pod.admitted_s
+        return _named(pod, container, _terminated(pod, container, 0, pod.admitted_s, ended_s), True)
     if pod.stage is Stage.ENDED:
-        return _terminated(pod, container, exit_code, pod.started_s, pod.ended_s)
-    reason, message = _WAITING[pod.stage]
-    return {"waiting": {"reason": reason} | ({"message": message.format(image=container.image)} if message else {})}
+        return _named(pod, container, _terminated(pod, container, 0, pod.admitted_s, pod.ended_s), False)
+    return _named(pod, container, _running(pod.admitted_s), True)
+
+
+def _running(since_s: float) -> Json:
+    return {"running": {"startedAt": time_from_seconds(since_s)}}
 
 
 def _terminated(pod: SimPod, container: Container, exit_code: int, started_s: float, ended_s: float) -> Json:
