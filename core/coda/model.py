@@ -81,17 +81,15 @@ class Resources:
 
     def times_in(self, free: Resources) -> int:
         """How many copies of this fit in `free` together; 0 when not even one does."""
-        counts = [
-            rest // asked
-            for asked, rest in (
-                (self.gpus, free.gpus),
-                (self.cpu_m, free.cpu_m),
-                (self.memory_bytes, free.memory_bytes),
-                (self.pods, free.pods),
-            )
-            if asked
-        ]
-        counts += [free.other.get(name, 0) // asked for name, asked in self.other.items() if asked]
+        counts = [free.gpus // self.gpus] if self.gpus else []
+        if self.cpu_m:
+            counts.append(free.cpu_m // self.cpu_m)
+        if self.memory_bytes:
+            counts.append(free.memory_bytes // self.memory_bytes)
+        if self.pods:
+            counts.append(free.pods // self.pods)
+        if self.other:
+            counts += [free.other.get(name, 0) // asked for name, asked in self.other.items() if asked]
         return max(0, min(counts, default=0))
 
 

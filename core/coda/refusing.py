@@ -124,11 +124,9 @@ class Refuser:
 
     def _held_back(self, job: Job) -> Reason | None:
         """What the job waits for though there may be room."""
-        for cause in (self._quota_exceeded, self._unknown_level, self._rolling_back, self._backing_off):
-            reason = cause(job)
-            if reason is not None:
-                return reason
-        return None
+        return (
+            self._quota_exceeded(job) or self._unknown_level(job) or self._rolling_back(job) or self._backing_off(job)
+        )
 
     def _quota_exceeded(self, job: Job) -> Reason | None:
         short = self._quotas.shortage(job)

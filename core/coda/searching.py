@@ -116,9 +116,13 @@ class Search:
 
     def ranks_when_empty(self, kind: Kind, level: int | None) -> int:
         """How many ranks the matching nodes hold without any pod; with a level, the roomiest of its domains."""
-        ranks_by_domain: Counter[str] = Counter()
+        ranks_by_amount: dict[int, int] = {}
+        ranks_by_domain: dict[str, int] = {}
         for (domain, amount), nodes in self._empties(kind.match, level).items():
-            ranks_by_domain[domain] += kind.request.times_in(self.room.amounts[amount]) * nodes
+            ranks = ranks_by_amount.get(amount)
+            if ranks is None:
+                ranks = ranks_by_amount[amount] = kind.request.times_in(self.room.amounts[amount])
+            ranks_by_domain[domain] = ranks_by_domain.get(domain, 0) + ranks * nodes
         return max(ranks_by_domain.values(), default=0)
 
     def _empties(self, match: Match, level: int | None) -> Counter[tuple[str, int]]:

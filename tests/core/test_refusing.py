@@ -12,7 +12,6 @@ from coda.model import (
     RefusalCode,
     Requirement,
     Taint,
-    Toleration,
     World,
 )
 from coda.plan import decide
@@ -300,32 +299,6 @@ def test_pods_of_a_dropped_plan_hold_the_next_start_back() -> None:
     assert refused(world(NODES, [edited])) == [
         refusal(RefusalCode.ROLLING_BACK, "pods of a plan that was dropped are still going away")
     ]
-
-
-def test_names_the_largest_holders_on_matching_nodes_only() -> None:
-    pool = (Taint(key="pool"),)
-    nodes = [node("n1"), node("n2"), node("p1", taints=pool)]
-    tolerant = NodeDemand(tolerations=(Toleration(operator="Exists"),))
-    holders = [
-        running(job("small", gpus=1), "n1"),
-        running(job("wide", replicas=2, gpus=3), "n1", "n2"),
-        running(job("elsewhere", gpus=8, demand=tolerant), "p1"),
-        planned(job("planned", gpus=4), "n2"),
-    ]
-    waiting = job(gpus=8)
-    [answer] = refused(world(nodes, [*holders, waiting]))
-    assert answer.holders == ("team/wide", "team/planned", "team/small")
-
-
-def test_jobs_that_start_in_the_same_round_are_holders_too() -> None:
-    plan = decide(world([node("n1")], [job("a", gpus=8), job("b", gpus=8)]), PolicyConfig(), NOW_S)
-    assert [refusal.holders for refusal in plan.refusals] == [("team/a",)]
-
-
-def test_small_jobs_that_come_and_go_do_not_change_what_a_waiting_job_is_told() -> None:
-    holders = [running(job(f"large-{number}", gpus=2), "n2" if number == 4 else "n1") for number in range(5)]
-    small = [running(job(f"small-{number}"), "n2") for number in range(3)]
-    assert refused(world(NODES, [*holders, job(gpus=8)])) == refused(world(NODES, [*holders, *small, job(gpus=8)]))
 
 
 def test_time_alone_does_not_change_a_refusal() -> None:
