@@ -92,8 +92,8 @@ async def test_a_gang_whose_last_pod_never_comes_holds_nothing(user: Client, adm
             "validations": [
                 {
                     "expression": "!has(object.metadata.labels) ||"
-                    " !('coda.scheduler/rank' in object.metadata.labels) ||"
-                    " object.metadata.labels['coda.scheduler/rank'] != '3'",
+                    " object.metadata.labels[?'coda.scheduler/job'].orValue('') != 'incomplete' ||"
+                    " object.metadata.labels[?'coda.scheduler/rank'].orValue('') != '3'",
                     "message": "rank 3 is not welcome",
                 }
             ],
@@ -110,7 +110,7 @@ async def test_a_gang_whose_last_pod_never_comes_holds_nothing(user: Client, adm
     await admin.create(f"{policies}/validatingadmissionpolicybindings", binding)
     await wait_until_enforced(admin)
     try:
-        gang = await submit(user, job_json("headless-gang", replicas=4, gpus=8, run_s=0.1))
+        gang = await submit(user, job_json("incomplete", replicas=4, gpus=8, run_s=0.1))
         rolled_back = await wait_for(
             user, job_path(gang), lambda job: (job.get("status") or {}).get("reason") == "PodRefused", within_s=15
         )
@@ -127,7 +127,7 @@ async def test_a_gang_whose_last_pod_never_comes_holds_nothing(user: Client, adm
 
 async def wait_until_enforced(admin: Client) -> None:
     """Admission policies take a moment to be compiled everywhere: ask with dry runs until one is refused."""
-    probe = foreign_pod("probe", labels={"coda.scheduler/rank": "3"})
+    probe = foreign_pod("probe", labels={"coda.scheduler/job": "incomplete", "coda.scheduler/rank": "3"})
     for _ in range(100):
         try:
             await admin.create(PODS, probe, {"dryRun": "All"})
