@@ -33,7 +33,7 @@ def main() -> None:
     """Run the command line: 0 done, 1 one sentence on stderr, 2 wrong usage, 130 interrupted."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app()
+        app(prog_name="coda")
     except CodaError as error:
         print(f"coda: {error}", file=sys.stderr)
         raise SystemExit(1) from None
