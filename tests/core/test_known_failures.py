@@ -36,6 +36,12 @@ def test_nine_waiting_jobs_do_not_starve_a_runnable_one() -> None:
     assert codes(plan) == {f"team/big-{number}": RefusalCode.INSUFFICIENT_GPUS for number in range(9)}
 
 
+def test_a_large_gang_does_not_stop_a_smaller_one_of_the_same_kind() -> None:
+    large, small = job("large", replicas=3, gpus=8), job("small", replicas=2, gpus=8, queued_s=1)
+    plan, _ = committed(world([node("n1"), node("n2"), node("n3", schedulable=False)], [large, small]))
+    assert plan.starts == (start(small, "n1", "n2"),)
+
+
 def test_an_unschedulable_head_blocks_nobody_behind_it() -> None:
     head = job("head", gpus=100, priority=1000)
     followers: list[Job] = [job(f"job-{number}", gpus=4, queued_s=number) for number in range(3)]

@@ -79,6 +79,13 @@ def taken(name: str, on: str, gpus: int, *, cores: float = 1) -> Job:
             id="across racks, the roomiest rack is filled first and ranks of a rack are neighbours",
         ),
         pytest.param(
+            [*rack("r1", 1), node("r1-small", gpus=4, rack="r1"), *rack("r2", 1)],
+            [],
+            job(replicas=5, gpus=4),
+            ["r1-0", "r1-0", "r1-small", "r2-0", "r2-0"],
+            id="ranks of a rack are neighbours even where its nodes differ",
+        ),
+        pytest.param(
             [*rack("r1", 1), node("big", gpus=16), *rack("r2", 1)],
             [],
             job(replicas=4, gpus=8),

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from coda.model import Job, Phase, PlacementState, Quota
@@ -64,11 +67,11 @@ def test_starts_of_the_round_count() -> None:
     assert ledger.shortage(GANG) == Shortage(quota="quota", key="pods", needed_milli=3000, left_milli=2000)
 
 
-def test_pods_that_exist_are_not_counted_twice_while_the_rest_is_created() -> None:
+@pytest.mark.parametrize(
+    "fields", [pytest.param({"bound": frozenset({0})}, id="bound"), pytest.param({"unbound": {0: "n"}}, id="unbound")]
+)
+def test_pods_that_exist_are_not_counted_twice_while_the_rest_is_created(fields: dict[str, Any]) -> None:
     half = planned(job("x", replicas=2, quota={"pods": 1000}), "n", "n", state=PlacementState.RELEASED)
-    fields = {name: getattr(half, name) for name in half.__slots__}
-    launching = Job(**{**fields, "bound": frozenset({0})})
-    ledger = QuotaLedger(
-        world([node("n")], [launching, GANG], quotas=[quota(used={"pods": 1000}, hard={"pods": 5000})])
-    )
+    jobs = [replace(half, **fields), GANG]
+    ledger = QuotaLedger(world([node("n")], jobs, quotas=[quota(hard={"pods": 5000}, used={"pods": 1000})]))
     assert ledger.shortage(GANG) is None

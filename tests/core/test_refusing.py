@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coda.config import PolicyConfig
 from coda.model import (
-    Job,
     JobId,
     NodeDemand,
     NodeTerm,
@@ -289,13 +290,7 @@ def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
 
 
 def test_pods_of_a_dropped_plan_hold_the_next_start_back() -> None:
-    gone = job(generation=2)
-    leftover = planned(job(generation=1), "n1")
-    edited = Job(
-        **{field: getattr(gone, field) for field in gone.__slots__ if field not in ("placement", "unbound")},
-        placement=leftover.placement,
-        unbound={0: "n1"},
-    )
+    edited = replace(planned(job(), "n1"), generation=2, unbound={0: "n1"})
     assert refused(world(NODES, [edited])) == [
         refusal(RefusalCode.ROLLING_BACK, "pods of a plan that was dropped are still going away")
     ]
