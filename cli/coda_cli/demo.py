@@ -16,10 +16,10 @@ from rich.console import Console
 
 from coda.errors import InvalidInput
 from coda.model import Phase
-from coda_cli.ending import one_sentence
+from coda_cli.ending import one_sentence, result_console
 from coda_cli.examples import Example, examples_folder, examples_in
 from coda_cli.following import Follower, History, following, jobs_path
-from coda_cli.scene import DemoDisplay, summary_table
+from coda_cli.scene import DemoDisplay, reasons_of, summary_table
 from coda_cli.targets import Target, local_target, refereed
 from coda_kube.client import Client, Rejected
 from coda_lab.checker import Report as Check
@@ -41,7 +41,7 @@ def demo_command(
     """Show Coda at work: start a local cluster, submit the example jobs, follow them to their end.
 
     Exit code 0: every job ended as it should, or said that it can never fit; 1: something else happened."""
-    console = Console()
+    console = result_console()
     with one_sentence(Console(stderr=True)):
         if not 0 < speed < math.inf:
             raise InvalidInput(f"--speed {speed}: must be a number above 0")
@@ -64,7 +64,7 @@ async def _demo(
             with DemoDisplay(console, [example.name for example in examples]) as display:
                 await _until_settled(follower, display, expected=len(examples) - len(rejected), give_up_s=GIVE_UP_S)
         histories = follower.by_name
-        console.print(summary_table([histories[each.name] for each in examples if each.name in histories]))
+        _say_what_became([histories[each.name] for each in examples if each.name in histories], console)
         problems = (
             *rejected,
             *problems_of(examples, histories, target.shape),
@@ -128,6 +128,12 @@ def _say_how_to_look(target: Target, console: Console) -> None:
     console.print("Look around from another terminal while it runs:")
     for command in ("get tj -o wide", "get pods -o wide", "describe tj gpt-64", "get events --sort-by=.lastTimestamp"):
         console.print(f"  {target.kubectl} {command}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _say_what_became(histories: Sequence[History], console: Console) -> None:
+    console.print(summary_table(histories))
+    for line in reasons_of(histories):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _say_end(check: Check | None, problems: Sequence[str], took: str, console: Console) -> None:

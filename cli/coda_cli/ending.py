@@ -1,4 +1,4 @@
-"""How a command ends: an exit code, and one sentence for what went wrong."""
+"""How a command ends: where its results go, an exit code, and one sentence for what went wrong."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ def one_sentence(console: Console) -> Iterator[None]:
     except KeyboardInterrupt as error:
         _say(console, "interrupted")
         raise typer.Exit(130) from error
+
+
+def result_console() -> Console:
+    """Standard output; where it is no terminal, wide enough that tables do not fold every sentence."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 140)
+    return console
 
 
 def version() -> str:

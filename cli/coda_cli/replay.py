@@ -17,8 +17,8 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda_cli.ending import one_sentence, version
-from coda_cli.replaying import replay
+from coda_cli.ending import one_sentence, result_console, version
+from coda_cli.replaying import Limits, replay
 from coda_cli.report import Run, Summary, Workload, summary_from_run
 from coda_cli.showing import ReplayDisplay
 from coda_cli.submitting import Manner, Submission, submissions_from_gangs
@@ -129,7 +129,7 @@ def replay_command(
 
 def _replay_and_report(settings: Settings, notes: Console) -> None:
     summary = asyncio.run(_run(settings, notes))
-    show(summary, Console())
+    show(summary, result_console())
     if settings.out is not None:
         result = json_from_summary(summary, version=version())
         settings.out.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
@@ -171,9 +171,10 @@ async def _run(settings: Settings, notes: Console) -> Summary:
         manner = _manner(settings, f"replay-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}")
         submissions = submissions_from_gangs(load.gangs, manner, source=settings.trace.name)
         _announce(settings, target, submissions, notes)
+        limits = Limits(timeout_s=settings.timeout_s, ended_parts=target.ended_parts)
         async with refereed(admin if settings.check else None) as watched:
             with ReplayDisplay(notes) as display:
-                replayed = await replay(target.client, submissions, manner, display, timeout_s=settings.timeout_s)
+                replayed = await replay(target.client, submissions, manner, display, limits)
         return summary_from_run(
             Run(
                 workload=_workload(settings, load),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,6 +17,16 @@ from coda_kube.client import Client
 LOOK_AFTER_S = 0.25  # counting the histories more often would only take time from the cluster under test
 PATIENCE_S = 300.0
 """With nothing due, nothing changed and every run time over for so long, the rest will not move: the replay ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When to stop though jobs are open. `ended_parts` names processes of the cluster that should run and do not."""
+
+    timeout_s: float | None = None
+    patience_s: float = PATIENCE_S
+    restart_s: float = 30.0  # a part that ended may be started again within this
+    ended_parts: Callable[[], tuple[str, ...]] = tuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +44,7 @@ async def replay(
     submissions: Sequence[Submission],
     manner: Manner,
     display: ReplayDisplay,
-    *,
-    timeout_s: float | None = None,
-    patience_s: float = PATIENCE_S,
+    limits: Limits,
 ) -> Replayed:
     """Submit each job at its moment and follow them until all are over, or can never start, or time is up.
 
@@ -52,7 +60,7 @@ async def replay(
         submitting = asyncio.create_task(submit_all(client, submissions, start_s=began_s, record=record))
         progress = _Watch(submissions, manner.speed, began_s, sent_by_name, follower)
         try:
-            stopped = await _until_over(progress, submitting, display, timeout_s, patience_s)
+            stopped = await _until_over(progress, submitting, display, limits)
         finally:
             submitting.cancel()
             with suppress(asyncio.CancelledError):
@@ -70,9 +78,10 @@ async def replay(
 
 
 async def _until_over(
-    watch: _Watch, submitting: asyncio.Task[None], display: ReplayDisplay, timeout_s: float | None, patience_s: float
+    watch: _Watch, submitting: asyncio.Task[None], display: ReplayDisplay, limits: Limits
 ) -> str | None:
     """None once all jobs are over; else why it stopped before."""
+    whole_s = watch.began_s  # when every part was last seen running
     while True:
         now_s = time.time()
         display.tell(watch.progressed(now_s))
@@ -80,12 +89,23 @@ async def _until_over(
             submitting.result()  # a failure of ours ends the replay
             if watch.is_over():
                 return None
-        if timeout_s is not None and now_s - watch.began_s > timeout_s:
-            return f"the time given (--timeout) was over with {watch.open_jobs()} jobs unfinished"
-        if now_s > watch.quiet_until_s() + patience_s:
-            return f"nothing changed for {patience_s:g} s with {watch.open_jobs()} jobs unfinished"
+        ended = limits.ended_parts()
+        whole_s = whole_s if ended else now_s
+        why = _why_stop(watch, limits, now_s)
+        if now_s - whole_s > limits.restart_s:
+            why = f"{', '.join(ended)} of the local control plane ended"
+        if why is not None:
+            return f"{why}, with {watch.open_jobs()} jobs unfinished"
         await watch.follower.change(1.0)
         await asyncio.sleep(LOOK_AFTER_S)
+
+
+def _why_stop(watch: _Watch, limits: Limits, now_s: float) -> str | None:
+    if limits.timeout_s is not None and now_s - watch.began_s > limits.timeout_s:
+        return "the time given (--timeout) was over"
+    if now_s > watch.quiet_until_s() + limits.patience_s:
+        return f"nothing changed for {limits.patience_s:g} s"
+    return None
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Literal
 
 from rich.console import Console
 from rich.live import Live
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coda.model import Phase
-from coda_cli.following import History, Reason
+from coda_cli.following import History
 from coda_sim.durations import duration_from_seconds
 
 _STYLE_BY_PHASE = {
@@ -64,7 +65,8 @@ def live_table(histories: Sequence[History]) -> Table:
     """Where every job is now."""
     table = Table(title="TrainingJobs")
     for column in ("job", "phase", "GPUs", "cores", "nodes", "why it waits"):
-        table.add_column(column, justify="right" if column in ("GPUs", "cores") else "left")
+        justify: Literal["right", "left"] = "right" if column in ("GPUs", "cores") else "left"
+        table.add_column(column, justify=justify, no_wrap=True, overflow="ellipsis")
     for history in histories:
         phase = _phase(history)
         style = _STYLE_BY_PHASE.get(history.phase, "") if history.phase else ""
@@ -88,22 +90,23 @@ def sentence_of(history: History) -> str:
 
 
 def summary_table(histories: Sequence[History]) -> Table:
-    """What ran where, how long each waited and why; what can never fit."""
+    """What ran where, and how long each waited for its first placement."""
     table = Table(title="What became of the jobs")
-    for column in ("job", "result", "GPUs", "ran on", "waited", "why"):
-        table.add_column(column, justify="right" if column in ("GPUs", "waited") else "left")
+    for column in ("job", "result", "GPUs", "ran on", "waited"):
+        table.add_column(column, justify="right" if column in ("GPUs", "waited") else "left", no_wrap=True)
     for history in histories:
         result = "can never fit" if history.is_hopeless else _phase(history)
-        reasons = "\n".join(f"{reason.code}: {reason.message}" for reason in _last_of_each_code(history))
-        table.add_row(
-            history.name,
-            result,
-            str(history.gpus),
-            Text(compressed(history.nodes)),
-            _waited(history),
-            Text(reasons),
-        )
+        table.add_row(history.name, result, str(history.gpus), Text(compressed(history.nodes)), _waited(history))
     return table
+
+
+def reasons_of(histories: Sequence[History]) -> list[str]:
+    """A line for each job that waited: every code it had, with its last sentence."""
+    return [
+        f"{history.name} {'can never fit' if history.is_hopeless else 'waited'}: {reason.code}: {reason.message}"
+        for history in histories
+        for reason in {reason.code: reason for reason in history.reasons}.values()
+    ]
 
 
 def compressed(names: Sequence[str]) -> str:
@@ -149,7 +152,3 @@ def _waited(history: History) -> str:
     if seen.queued_s is None or seen.placed_s is None:
         return "-"
     return duration_from_seconds(round(max(0.0, seen.placed_s - seen.queued_s), 1))
-
-
-def _last_of_each_code(history: History) -> list[Reason]:
-    return list({reason.code: reason for reason in history.reasons}.values())

@@ -34,8 +34,8 @@ class Progressed:
         """All of it in one line."""
         return (
             f"{self.submitted}/{self.jobs} submitted, {self.waiting} waiting, {self.running} running, "
-            f"{self.finished} finished, {self.failed} failed; trace time {duration_from_seconds(self.trace_s)}, "
-            f"at least {duration_from_seconds(self.left_s)} left"
+            f"{self.finished} finished, {self.failed} failed; trace time {duration_from_seconds(round(self.trace_s))}, "
+            f"at least {duration_from_seconds(round(self.left_s))} left"
         )
 
 

@@ -26,8 +26,8 @@ def seconds_from_duration(text: str) -> float:
 
 def duration_from_seconds(seconds: float) -> str:
     """Two units at most: 5400.0 -> `1h 30m`, 0.25 -> `0.25s`, 93784.0 -> `1d 2h`."""
-    if seconds < 60:
-        return f"{seconds:.3g}s"
+    if seconds < 59.995:
+        return f"{round(seconds, 2):g}s"
     whole = round(seconds)
     for large, unit, small, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
         if whole >= large:

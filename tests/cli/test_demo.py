@@ -7,7 +7,7 @@ from coda.model import Phase
 from coda_cli.demo import problems_of
 from coda_cli.examples import Example, examples_folder, examples_in
 from coda_cli.following import History, Reason
-from coda_cli.scene import compressed, live_table, sentence_of, summary_table
+from coda_cli.scene import compressed, live_table, reasons_of, sentence_of, summary_table
 from coda_sim.rows import shape_from_text
 
 NEVER = Reason(code="NeverFits", message="no node has 16 GPUs", seen_s=1.0)
@@ -97,3 +97,13 @@ def test_a_line_says_who_where_and_why() -> None:
 def test_the_tables_have_a_row_per_job() -> None:
     histories = [history("a", Phase.SUCCEEDED), history("b", Phase.QUEUED, pending=NEVER)]
     assert live_table(histories).row_count == summary_table(histories).row_count == 2
+
+
+def test_a_waiting_job_s_reasons_are_told_once_per_code() -> None:
+    full = Reason(code="InsufficientGPUs", message="3 of 8 free", seen_s=1.0)
+    fuller = Reason(code="InsufficientGPUs", message="7 of 8 free", seen_s=2.0)
+    waited = History(name="a", gpus=8, cores=8, phase=Phase.SUCCEEDED, reasons=(full, fuller))
+    assert reasons_of([waited, history("b", Phase.QUEUED, pending=NEVER), history("c", Phase.SUCCEEDED)]) == [
+        "a waited: InsufficientGPUs: 7 of 8 free",
+        "b can never fit: NeverFits: no node has 16 GPUs",
+    ]

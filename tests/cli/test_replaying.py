@@ -6,7 +6,7 @@ from rich.console import Console
 
 from coda.errors import InvalidInput
 from coda.model import Phase
-from coda_cli.replaying import Replayed, replay
+from coda_cli.replaying import Limits, Replayed, replay
 from coda_cli.report import Outcome
 from coda_cli.showing import ReplayDisplay
 from coda_cli.submitting import Submission
@@ -27,14 +27,14 @@ async def operate(api: Api, statuses: dict[str, list[dict[str, object]]]) -> Non
 
 
 async def replayed_with(
-    jobs: tuple[Submission, ...], statuses: dict[str, list[dict[str, object]]], **limits: float
+    jobs: tuple[Submission, ...], statuses: dict[str, list[dict[str, object]]], limits: Limits | None = None
 ) -> tuple[Replayed, str]:
     api, said = Api(), io.StringIO()
     operator = asyncio.create_task(operate(api, statuses))
     try:
         async with serving(api) as client, asyncio.timeout(20):
             with ReplayDisplay(Console(file=said, width=200)) as display:
-                return await replay(client, jobs, MANNER, display, **limits), said.getvalue()
+                return await replay(client, jobs, MANNER, display, limits or Limits()), said.getvalue()
     finally:
         operator.cancel()
 
@@ -65,21 +65,29 @@ async def test_a_replay_ends_when_every_job_is_over_or_can_never_start() -> None
 
 
 async def test_a_replay_out_of_time_says_so_and_keeps_what_it_saw() -> None:
-    replayed, _ = await replayed_with(submissions(gang("stuck")), {"stuck": [QUEUED]}, timeout_s=0.5)
-    assert replayed.stopped == "the time given (--timeout) was over with 1 jobs unfinished"
+    replayed, _ = await replayed_with(submissions(gang("stuck")), {"stuck": [QUEUED]}, Limits(timeout_s=0.5))
+    assert replayed.stopped == "the time given (--timeout) was over, with 1 jobs unfinished"
     (job,) = replayed.jobs
     assert job.history is not None
     assert job.history.phase is Phase.QUEUED
 
 
 async def test_a_replay_in_which_nothing_moves_any_more_ends_by_itself() -> None:
-    replayed, _ = await replayed_with(submissions(gang("stuck", duration_s=1)), {"stuck": [QUEUED]}, patience_s=0.3)
-    assert replayed.stopped == "nothing changed for 0.3 s with 1 jobs unfinished"
+    replayed, _ = await replayed_with(
+        submissions(gang("stuck", duration_s=1)), {"stuck": [QUEUED]}, Limits(patience_s=0.3)
+    )
+    assert replayed.stopped == "nothing changed for 0.3 s, with 1 jobs unfinished"
+
+
+async def test_a_replay_ends_soon_after_a_part_of_its_cluster_died_for_good() -> None:
+    limits = Limits(restart_s=0.1, ended_parts=lambda: ("operator-0",))
+    replayed, _ = await replayed_with(submissions(gang("stuck")), {"stuck": [QUEUED]}, limits)
+    assert replayed.stopped == "operator-0 of the local control plane ended, with 1 jobs unfinished"
 
 
 async def test_a_cluster_without_training_jobs_is_one_clear_sentence() -> None:
     manner = type(MANNER)(namespace="a/b", run="r", speed=1.0, image="i")
+    display = ReplayDisplay(Console(file=io.StringIO()))
     async with serving(Api()) as client:
-        with ReplayDisplay(Console(file=io.StringIO())) as display:
-            with pytest.raises(InvalidInput, match="does not know TrainingJobs: install Coda first"):
-                await replay(client, submissions(gang()), manner, display)
+        with pytest.raises(InvalidInput, match="does not know TrainingJobs: install Coda first"):
+            await replay(client, submissions(gang()), manner, display, Limits())

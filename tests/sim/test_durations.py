@@ -26,7 +26,17 @@ def test_nothing_and_more_than_a_hundred_years_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0s"), (0.25, "0.25s"), (59, "59s"), (60, "1m"), (5400, "1h 30m"), (93784, "1d 2h"), (3599.7, "1h")],
+    [
+        (0, "0s"),
+        (0.004, "0s"),
+        (0.254, "0.25s"),
+        (59.999, "1m"),
+        (59, "59s"),
+        (60, "1m"),
+        (5400, "1h 30m"),
+        (93784, "1d 2h"),
+        (3599.7, "1h"),
+    ],
 )
 def test_shows_at_most_two_units(seconds: float, text: str) -> None:
     assert duration_from_seconds(seconds) == text
