@@ -84,7 +84,8 @@ class Elector:
         """One round: True when ours, False when another's, None when the API server did not say."""
         started_s = time.monotonic()
         try:
-            return await asyncio.wait_for(self._round(started_s), timeout=self._times.renew_deadline_s / 2)
+            async with asyncio.timeout(self._times.renew_deadline_s / 2):  # wait_for may swallow a cancellation
+                return await self._round(started_s)
         except (CodaError, TimeoutError) as error:
             log.info("Lease %s: %s", self._name, error or "no answer in time")
             return None

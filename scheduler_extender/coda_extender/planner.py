@@ -150,7 +150,8 @@ class Planner:
             moments.append(now_s + expiry_s + 0.001)
         timeout_s = max(COALESCE_S, min(moments) - now_s) if moments else None
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._cluster.changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._cluster.changed.wait()
 
     # --- acting -------------------------------------------------------------------------------------------------------
 
@@ -248,7 +249,8 @@ class Planner:
                     await asyncio.sleep(_RETRY_S[1])
             elif more_in_s is None or more_in_s > 0:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._reasons_changed.wait(), more_in_s)
+                    async with asyncio.timeout(more_in_s):
+                        await self._reasons_changed.wait()
 
     async def _explain(self, wish: Wish) -> Written:
         """Write one reason, if the job still waits (or remove it, if it still does not)."""

@@ -1,0 +1,89 @@
+"""Extender replicas on a fake API server: caches, planner and guard, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from coda.config import PolicyConfig
+from coda.errors import Outage
+from coda_extender.cluster import Cluster
+from coda_extender.leadership import LeaderLabel
+from coda_extender.metrics import Metrics
+from coda_extender.planner import Planner, PlannerConfig
+from coda_extender.wire import Answer, Question
+from coda_kube.client import Client, Json
+from coda_kube.lease import Elector, LeaseTimes
+from coda_kube.reading import pod_from_json
+from coda_kube.watching import version_of
+from tests.extender.fake_api import FakeApi
+
+FAST = LeaseTimes(duration_s=0.6, renew_deadline_s=0.3, retry_s=0.05)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One running extender replica."""
+
+    cluster: Cluster
+    planner: Planner
+    elector: Elector
+    metrics: Metrics
+    api: FakeApi
+
+    def ask(self, pod: dict[str, Any], names: list[str]) -> Answer:
+        """Filter a pod as kube-scheduler would."""
+        question = Question(pod=pod_from_json(pod), pod_version=version_of(pod), names=names)
+        return self.cluster.guard.filter(question)
+
+    def count(self, metric: str, **labels: str) -> float:
+        """The value of a metric."""
+        return self.metrics.registry.get_sample_value(metric, labels) or 0.0
+
+
+class Wire(Client):
+    """One replica's way to the Lease, which can be cut while everything else goes on."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self._to = api
+        self.is_cut = False
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+        return await self._unless_cut().get(path, query)
+
+    async def create(self, path: str, body: Json, query: Mapping[str, str] | None = None) -> Json:
+        return await self._unless_cut().create(path, body, query)
+
+    async def replace(self, path: str, body: Json) -> Json:
+        return await self._unless_cut().replace(path, body)
+
+    def _unless_cut(self) -> FakeApi:
+        if self.is_cut:
+            raise Outage("no route to the API server")
+        return self._to
+
+
+@asynccontextmanager
+async def replica(
+    api: FakeApi, name: str = "one", *, pod: str | None = None, wire: Wire | None = None, **config: Any
+) -> AsyncIterator[Replica]:
+    """A replica that runs until the block ends."""
+    metrics = Metrics()
+    cluster = Cluster(api, in_flight_limit_s=30.0)
+    elector = Elector(wire or api, "coda-system", "coda-planner", name, FAST)
+    label = LeaderLabel(api, "coda-system" if pod else None, pod)
+    settings = PlannerConfig(policy=PolicyConfig(), scheduler_names=("coda",), **config)
+    planner = Planner(api, cluster, elector, label, metrics, settings)
+    tasks = [asyncio.create_task(cluster.run()), asyncio.create_task(planner.run())]
+    try:
+        yield Replica(cluster=cluster, planner=planner, elector=elector, metrics=metrics, api=api)
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,165 @@
+from typing import Any
+
+import pytest
+
+from coda_extender.guard import BOUND, NO_PLAN, OTHER_NODE, WITHHELD, Guard
+from coda_extender.wire import Answer, Question
+from coda_kube.reading import id_of, pod_from_json
+from coda_kube.state import ClusterState
+from tests.extender.objects import job_json, node_json, placement, pod_json, rank_json
+
+
+class Known:
+    """A guard and what it knows, without caches: objects are told as they come."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.settled = 0
+        self.state = ClusterState()
+        self.guard = Guard(self.state, in_flight_limit_s=30.0, clock=lambda: self.now_s, on_settled=self._count)
+        self.version = 0
+
+    def _count(self) -> None:
+        self.settled += 1
+
+    def node(self, name: str, **how: Any) -> None:
+        self.state.on_node(None, node_json(name, **how))
+        self.guard.node_changed(name)
+
+    def job(self, *args: Any, **how: Any) -> None:
+        item = job_json(*args, **how)
+        item["metadata"]["namespace"] = "default"
+        self.state.on_job(None, item)
+        self.guard.job_changed(id_of(item))
+
+    def pod(self, old: Any, new: Any) -> None:
+        self.version += 1
+        if new is not None:
+            new["metadata"]["resourceVersion"] = str(self.version)
+        key = f"default/{(new or old)['metadata']['name']}"
+        before = self.state.pod_by_id.get(key)
+        self.state.on_pod(old, new)
+        self.guard.pod_changed(before, self.state.pod_by_id.get(key), old, new)
+
+    def ask(self, pod: Any, *names: str) -> Answer:
+        return self.guard.filter(Question(pod=pod_from_json(pod), pod_version=self.version, names=list(names)))
+
+    def scores(self, pod: Any, *names: str) -> list[int]:
+        return self.guard.scores(Question(pod=pod_from_json(pod), pod_version=0, names=list(names)))
+
+
+@pytest.fixture
+def known() -> Known:
+    known = Known()
+    for name in ("n1", "n2", "n3"):
+        known.node(name)
+    return known
+
+
+# --- ranks of gangs ---------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_may_go_to_its_planned_node_only(known: Known) -> None:
+    known.job("gang", replicas=2, placement=placement("n2", "n1"))
+    answer = known.ask(rank_json("gang", 0, "n2"), "n1", "n2")
+    assert answer == Answer(passed=["n2"], refused={"n1": OTHER_NODE})
+
+
+def test_a_rank_whose_node_was_not_offered_goes_nowhere(known: Known) -> None:
+    known.job("gang", placement=placement("n2"))
+    assert known.ask(rank_json("gang", 0, "n2"), "n1") == Answer(passed=[], refused={"n1": OTHER_NODE})
+
+
+def test_a_rank_without_a_released_plan_goes_nowhere(known: Known) -> None:
+    known.job("gang", placement=placement("n1", state="Committed"))
+    assert known.ask(rank_json("gang", 0, "n1"), "n1") == Answer(passed=[], refused={"n1": NO_PLAN})
+
+
+def test_a_pod_that_is_bound_already_gets_its_node_again(known: Known) -> None:
+    pod = pod_json("foreign", node="n2")
+    known.pod(None, pod)
+    answer = known.ask(pod_json("foreign"), "n1", "n2")
+    assert answer == Answer(passed=["n2"], refused={"n1": BOUND})
+    assert len(known.guard.ledger) == 0
+
+
+def test_a_pod_recreated_under_its_old_name_is_not_taken_for_the_bound_one(known: Known) -> None:
+    known.pod(None, pod_json("foreign", node="n2"))
+    again = pod_json("foreign", metadata={"uid": "another", "name": "foreign", "namespace": "default"})
+    assert known.ask(again, "n1", "n2").passed == ["n1", "n2"]
+
+
+# --- foreign pods -----------------------------------------------------------------------------------------------------
+
+
+def test_nodes_without_plans_pass_untouched(known: Known) -> None:
+    assert known.ask(pod_json("foreign", gpus=64), "n1", "n2", "unknown").passed == ["n1", "n2", "unknown"]
+
+
+@pytest.mark.parametrize("state", ["Committed", "Released"])
+def test_planned_capacity_is_kept_from_the_commit_on(known: Known, state: str) -> None:
+    known.job("gang", placement=placement("n1", state=state))
+    answer = known.ask(pod_json("foreign", gpus=1), "n1", "n2")
+    assert answer == Answer(passed=["n2"], refused={"n1": WITHHELD})
+
+
+def test_what_a_plan_leaves_may_be_taken(known: Known) -> None:
+    known.job("gang", gpus=6, placement=placement("n1"))
+    assert known.ask(pod_json("two", gpus=2), "n1").passed == ["n1"]
+    assert known.ask(pod_json("three", gpus=3), "n1").passed == []
+
+
+def test_of_two_pods_for_the_last_place_beside_a_plan_only_one_passes(known: Known) -> None:
+    known.job("gang", gpus=6, placement=placement("n1"))
+    assert known.ask(pod_json("one", gpus=2), "n1").passed == ["n1"]
+    assert known.ask(pod_json("two", gpus=2), "n1").passed == []
+    assert known.ask(pod_json("one", gpus=2), "n1").passed == ["n1"], "filtered again it does not stand in its own way"
+
+
+def test_a_bound_rank_is_counted_once(known: Known) -> None:
+    known.job("gang", replicas=2, gpus=2, placement=placement("n1", "n1"))
+    rank = rank_json("gang", 0, "n1")
+    rank["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": "2", "cpu": "4"}}
+    known.pod(None, rank)
+    assert known.ask(pod_json("four", gpus=4), "n1").passed == ["n1"]
+    known.pod(None, pod_json("four", gpus=4, node="n1"))
+    known.pod(rank, rank | {"spec": rank["spec"] | {"nodeName": "n1"}})
+    assert known.ask(pod_json("one", gpus=1), "n1").passed == []
+    known.pod(rank, None)
+    known.job("gang", replicas=2, gpus=2, phase="Succeeded", placement=placement("n1", "n1"))
+    assert known.ask(pod_json("other", gpus=4), "n1").passed == ["n1"]
+
+
+def test_the_room_follows_the_node(known: Known) -> None:
+    known.job("gang", placement=placement("n1"))
+    known.node("n1", gpus=16)
+    assert known.ask(pod_json("foreign", gpus=8), "n1").passed == ["n1"]
+    known.state.on_node(node_json("n1"), None)
+    known.guard.node_changed("n1")
+    assert known.ask(pod_json("late", gpus=1), "n1").passed == []
+
+
+def test_after_a_takeover_unbound_pods_of_the_guarded_schedulers_are_everywhere(known: Known) -> None:
+    known.job("gang", gpus=6, placement=placement("n1"))
+    known.pod(None, pod_json("unbound", gpus=2))
+    known.pod(None, pod_json("other", gpus=2, scheduler="default-scheduler"))
+    known.pod(None, pod_json("gated", gpus=2, spec={"schedulingGates": [{"name": "later"}]}))
+    known.guard.take_over(("coda",), limit_s=5.0)
+    assert [pod.uid for pod in known.guard.ledger.pods()] == ["uid-unbound"]
+    assert known.ask(pod_json("new", gpus=2), "n1").passed == []
+    known.now_s += 5.0
+    assert known.ask(pod_json("new", gpus=2), "n1").passed == ["n1"]
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+def test_foreign_pods_prefer_nodes_with_the_fewest_free_gpus(known: Known) -> None:
+    known.pod(None, pod_json("a", gpus=6, node="n2"))
+    known.job("gang", gpus=8, placement=placement("n3"))
+    assert known.scores(pod_json("foreign"), "n1", "n2", "n3", "unknown") == [2, 8, 10, 0]
+
+
+def test_ranks_prefer_their_planned_node(known: Known) -> None:
+    known.job("gang", placement=placement("n2"))
+    assert known.scores(rank_json("gang", 0, "n2"), "n1", "n2") == [0, 10]

@@ -1,0 +1,45 @@
+import pytest
+
+from coda.config import Level
+from coda.errors import InvalidInput
+from coda_extender.settings import read_settings
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in [name for name in os.environ if name.startswith("CODA_")]:
+        monkeypatch.delenv(name)
+
+
+def test_defaults_need_nothing() -> None:
+    settings = read_settings()
+    assert (settings.port, settings.scheduler_names, settings.body_limit_bytes) == (8888, ("coda",), 3145728)
+    assert settings.policy().levels[0] == Level("rack", "topology.coda.scheduler/rack")
+    assert settings.lease_times().duration_s == 10.0
+
+
+def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODA_SCHEDULER_NAMES", "coda, default-scheduler")
+    monkeypatch.setenv("CODA_TOPOLOGY_LEVELS", "zone=example.com/zone,node=kubernetes.io/hostname")
+    settings = read_settings()
+    assert settings.scheduler_names == ("coda", "default-scheduler")
+    assert settings.policy().levels == (Level("zone", "example.com/zone"), Level("node", "kubernetes.io/hostname"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("CODA_PORT", "70000", "CODA_PORT"),
+        ("CODA_LOG_LEVEL", "loud", "CODA_LOG_LEVEL"),
+        ("CODA_TOPOLOGY_LEVELS", "rack", "name=label"),
+        ("CODA_TOPOLOGY_LEVELS", "rack=a,rack=b", "different names"),
+        ("CODA_LEASE_RENEW_DEADLINE_S", "11", "renew deadline < duration"),
+        ("CODA_BIND_DEADLINE_S", "0", "CODA_BIND_DEADLINE_S"),
+    ],
+)
+def test_bad_values_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str, word: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidInput, match=word):
+        read_settings()
