@@ -5,16 +5,7 @@ from dataclasses import replace
 import pytest
 
 from coda.config import PolicyConfig
-from coda.model import (
-    JobId,
-    NodeDemand,
-    NodeTerm,
-    Refusal,
-    RefusalCode,
-    Requirement,
-    Taint,
-    World,
-)
+from coda.model import JobId, NodeDemand, NodeTerm, Refusal, RefusalCode, Requirement, Taint, World
 from coda.plan import decide
 from tests.builders import GIB, job, node, planned, quota, rack, resources, running, world
 
