@@ -188,7 +188,8 @@ def _suspended(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     progress = now.progress
-    if progress.reason == TEMPLATE_REFUSED and progress.generation != now.generation:
+    refused = progress.phase is Phase.FAILED and progress.reason == TEMPLATE_REFUSED
+    if refused and progress.generation != now.generation:
         again = replace(now, progress=replace(progress, completion_s=0.0))
         return _enqueue(again, now_s, attempt=progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
     running = tuple(pod for pod in now.pods if not pod.ended and not pod.terminating)

@@ -273,6 +273,7 @@ class Refusal:
     """Why `job` does not start now. Two equal refusals are the same answer: nothing is rewritten."""
 
     job: JobId
+    generation: int = 1  # of the spec it answers
     code: RefusalCode
     message: str
     numbers: Mapping[str, int] = field(default_factory=dict)

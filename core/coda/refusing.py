@@ -7,7 +7,7 @@ else than room, then what is short. Everything that equal gangs share is worked 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Final
 
@@ -15,7 +15,7 @@ from coda.config import PolicyConfig
 from coda.fitting import Exclusion
 from coda.holding import Holdings
 from coda.lacking import Rest
-from coda.model import Job, JobId, NodeDemand, Refusal, RefusalCode, Start, World
+from coda.model import Job, JobId, NodeDemand, Refusal, RefusalCode, Resources, Start, World
 from coda.quotas import QuotaLedger
 from coda.searching import Kind, Search
 from coda.wording import (
@@ -82,7 +82,12 @@ class Refuser:
             if reason is None:
                 reason = self._short[key] = self._no_room(job, kind)
         return Refusal(
-            job=job.id, code=reason.code, message=reason.message, numbers=reason.numbers, holders=reason.holders
+            job=job.id,
+            generation=job.generation,
+            code=reason.code,
+            message=reason.message,
+            numbers=reason.numbers,
+            holders=reason.holders,
         )
 
     def _never(self, job: Job, kind: Kind) -> Reason | None:
@@ -97,6 +102,7 @@ class Refuser:
         if self._search.ranks_when_empty(kind, None) == 0:
             sizes = (self._search.room.nodes[number].allocatable for number in kind.match.matching)
             largest = max(sizes, key=lambda size: (size.gpus, size.cpu_m, size.memory_bytes))
+            largest = _of_the_same_kinds(largest, kind.request)
             message = (
                 f"a rank needs {each}; even empty, none of {nodes} holds it: the largest has {amounts_text(largest)}"
             )
@@ -216,3 +222,8 @@ def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:
     has = "have" if nodes > 1 else "has"
     room = f"{nodes or 'none'} of {of_all} {has} room now" + (f", for {counted(ranks, 'rank')}" if nodes else "")
     return f"needs {counted(job.replicas, 'rank')} of {each} each; {room}"
+
+
+def _of_the_same_kinds(size: Resources, asked: Resources) -> Resources:
+    """A node's size without the resources that were not asked for."""
+    return replace(size, other={name: amount for name, amount in size.other.items() if asked.other.get(name)})

@@ -47,6 +47,7 @@ def pending_json(refusal: Refusal, *, since_s: float) -> Json:
     return {
         "code": refusal.code.value,
         "message": refusal.message,
+        "generation": refusal.generation,
         "since": time_from_seconds(since_s),
         "numbers": dict(refusal.numbers),
         "holders": list(refusal.holders),

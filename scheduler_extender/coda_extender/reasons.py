@@ -1,8 +1,8 @@
 """Which jobs must be told why they wait, and how soon. Writes nothing itself.
 
-A first reason, a new code, or the end of waiting is due at once. New numbers under an old code are not: on a busy
-cluster every job's numbers change all the time, so these are rewritten at most every few seconds per job, and slowly
-enough in all that a thousand waiting jobs cost the API server next to nothing.
+A first reason, a new code, the answer to an edit, or the end of waiting is due at once. New numbers under an old code
+are not: on a busy cluster every job's numbers change all the time, so these are rewritten at most every few seconds per
+job, and slowly enough in all that a thousand waiting jobs cost the API server next to nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def wish_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> Wish | Non
     if job_json is None:
         return None
     pending = (job_json.get("status") or {}).get("pending")
-    if not pending or pending.get("code") != refusal.code.value:
+    if not pending or (pending.get("code"), pending.get("generation")) != (refusal.code.value, refusal.generation):
         return Wish(job=refusal.job, refusal=refusal, urgent=True)
     same = (
         pending.get("message") == refusal.message

@@ -283,7 +283,7 @@ def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
 def test_pods_of_a_dropped_plan_hold_the_next_start_back() -> None:
     edited = replace(planned(job(), "n1"), generation=2, unbound={0: "n1"})
     assert refused(world(NODES, [edited])) == [
-        refusal(RefusalCode.ROLLING_BACK, "pods of a plan that was dropped are still going away")
+        replace(refusal(RefusalCode.ROLLING_BACK, "pods of a plan that was dropped are still going away"), generation=2)
     ]
 
 

@@ -12,6 +12,7 @@ REFUSAL = Refusal(
 WRITTEN = {
     "code": "InsufficientGPUs",
     "message": "8 short",
+    "generation": 1,
     "since": "2024-01-01T00:00:00.000Z",
     "numbers": {"free": 1},
     "holders": ["a/b"],
@@ -23,6 +24,7 @@ WRITTEN = {
     [
         pytest.param(None, True, id="no reason yet: at once"),
         pytest.param(WRITTEN | {"code": "BackingOff"}, True, id="another code: at once"),
+        pytest.param(WRITTEN | {"generation": 0}, True, id="the spec was edited: at once"),
         pytest.param(WRITTEN | {"numbers": {"free": 2}}, False, id="other numbers: in its turn"),
         pytest.param(WRITTEN | {"message": "9 short"}, False, id="another sentence: in its turn"),
         pytest.param(WRITTEN | {"holders": []}, False, id="other holders: in its turn"),
