@@ -15,6 +15,7 @@ import select
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,7 +69,8 @@ def python_command(module: str, *arguments: str) -> tuple[str, ...]:
 
 def python_path() -> str:
     """PYTHONPATH for a child that shall find the modules that this process finds."""
-    return os.pathsep.join(path for path in sys.path if path and Path(path).is_dir())
+    own = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))  # the interpreter adds these
+    return os.pathsep.join(path for path in sys.path if Path(path).is_dir() and path and not path.startswith(own))
 
 
 class Process:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coda_lab.shape import groups_from_text, node_count
+from coda_lab.kubelets.nodes import node_specs
 
 Tell = Callable[[str], None]
 """Takes a short sentence for the person who waits."""
@@ -24,7 +24,7 @@ SLOW_HEARTBEATS_ABOVE = 100
 class ClusterSpec:
     """What to start.
 
-    `nodes`: simulated nodes, see `shape`; empty for none. `racks`: the nodes are spread over so many.
+    `nodes`: simulated nodes (8x8x48,4x4x28: count x GPUs x cores), spread over `racks`; empty for none.
     `coda`: False for a plain control plane, whose scheduler has no extender.
     `stopped`: parts that are prepared but left for the caller to start.
     `environ_by_part`: more environment for single parts. `api_port`: 0 takes a free one.
@@ -41,8 +41,8 @@ class ClusterSpec:
 
     @property
     def node_count(self) -> int:
-        """How many nodes `nodes` means. Raises InvalidInput."""
-        return node_count(groups_from_text(self.nodes)) if self.nodes else 0
+        """How many nodes `nodes` means. Raises InvalidInput when `nodes` or `racks` makes no sense."""
+        return len(node_specs(self.nodes, racks=self.racks)) if self.nodes else 0
 
     @property
     def names(self) -> tuple[str, ...]:
