@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from coda_cli.following import Follower, History, following
+from coda_cli.following import Follower, following
 from coda_cli.report import Followed
 from coda_cli.showing import Progressed, ReplayDisplay, counts_of
 from coda_cli.submitting import LABEL_RUN, Manner, Sent, Submission, check_names_are_free, submit_all
@@ -132,15 +132,23 @@ class _Watch:
 
     def progressed(self, now_s: float) -> Progressed:
         elapsed_s = now_s - self.began_s
-        ends_s = [one.at_s + self._run_s(one) for one in self.submissions if not self._is_settled(one)]
+        ends_s = [self._end_s(one, now_s) for one in self.submissions if not self._is_settled(one)]
         return Progressed(
             jobs=len(self.submissions),
             submitted=len(self.sent_by_name),
             elapsed_s=elapsed_s,
             trace_s=elapsed_s * self.speed,
-            left_s=max(0.0, max(ends_s, default=0.0) - elapsed_s),
+            left_s=max(0.0, max(ends_s, default=now_s) - now_s),
             **counts_of(self.follower.by_name),
         )
+
+    def _end_s(self, submission: Submission, now_s: float) -> float:
+        """When the job ends; one that has not started is taken to start now, or when it is due."""
+        history = self.follower.by_name.get(submission.name)
+        started_s = history.seen.started_s if history else None
+        if started_s is None:
+            started_s = max(now_s, self.began_s + submission.at_s)
+        return started_s + self._run_s(submission)
 
     def _run_s(self, submission: Submission) -> float:
         return submission.gang.row.duration_s / self.speed
@@ -149,5 +157,5 @@ class _Watch:
         sent = self.sent_by_name.get(submission.name)
         if sent is not None and sent.refusal is not None:
             return True
-        history: History | None = self.follower.by_name.get(submission.name)
+        history = self.follower.by_name.get(submission.name)
         return history is not None and (history.is_over or history.is_hopeless)

@@ -18,8 +18,8 @@ def show(summary: Summary, console: Console) -> None:
     """Print the summary."""
     run = summary.run
     console.print()
-    _show_lines(console, "rows skipped", _skipped(run.workload))
-    _show_lines(console, "rows refused", _refused(summary))
+    _show_lines(console, "Rows skipped", _skipped(run.workload))
+    _show_lines(console, "Rows refused", _refused(summary))
     console.print(_jobs_table(summary))
     console.print(_waits_table(summary))
     console.print(_reasons_table(summary))
@@ -28,8 +28,8 @@ def show(summary: Summary, console: Console) -> None:
         console.print(f"Largest lag of a submission: {lag_s:.3f} s.", highlight=False)
     checked = run.check.summary() if run.check else "not checked (add --check)"
     console.print(f"Invariants: {checked}.", highlight=False)
-    _show_lines(console, "notes of the invariant checker", list(run.check.notes) if run.check else [])
-    _show_lines(console, "problems", list(summary.problems))
+    _show_lines(console, "Notes of the invariant checker", list(run.check.notes) if run.check else [])
+    _show_lines(console, "Problems", list(summary.problems))
 
 
 def json_from_summary(summary: Summary, *, version: str) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _refused(summary: Summary) -> list[str]:
 def _show_lines(console: Console, title: str, lines: list[str]) -> None:
     if not lines:
         return
-    console.print(Text(f"{len(lines)} {title}:", style="bold"))
+    console.print(Text(f"{title} ({len(lines)}):", style="bold"))
     for line in lines[:SHOWN]:
         console.print(Text(f"  {line}"), soft_wrap=True)
     if len(lines) > SHOWN:
