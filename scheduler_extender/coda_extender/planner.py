@@ -240,13 +240,16 @@ class Planner:
         self._reasons_changed.set()
 
     async def _explain_forever(self) -> None:
+        failures = 0
         while True:
             self._reasons_changed.clear()
             wishes, more_in_s = self._reasons.take(time.monotonic())
             if wishes:
                 results = await asyncio.gather(*(self._explain(wish) for wish in wishes))
-                if Written.FAILED in results or Written.LAPSED in results:
-                    await asyncio.sleep(_RETRY_S[1])
+                failed = Written.FAILED in results or Written.LAPSED in results
+                failures = min(failures + 1, len(_RETRY_S) - 1) if failed else 0
+                if failed or Written.CONFLICT in results:
+                    await asyncio.sleep(_RETRY_S[failures])
             elif more_in_s is None or more_in_s > 0:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(more_in_s):
