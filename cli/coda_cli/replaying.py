@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from coda_cli.following import Follower, following
 from coda_cli.report import Followed
 from coda_cli.showing import Progressed, ReplayDisplay, counts_of
-from coda_cli.submitting import LABEL_RUN, Manner, Sent, Submission, check_names_are_free, submit_all
+from coda_cli.submitting import LABEL_RUN, Manner, Sent, Submission, check_ready, submit_all
 from coda_kube.client import Client
 
 LOOK_AFTER_S = 0.25  # counting the histories more often would only take time from the cluster under test
@@ -49,7 +49,7 @@ async def replay(
     """Submit each job at its moment and follow them until all are over, or can never start, or time is up.
 
     Raises InvalidInput before anything was created when the names are taken or the cluster has no TrainingJobs."""
-    await check_names_are_free(client, manner.namespace, submissions)
+    await check_ready(client, manner.namespace, submissions)
     sent_by_name: dict[str, Sent] = {}
 
     def record(submission: Submission, sent: Sent) -> None:

@@ -148,8 +148,8 @@ def _manifest(gang: Gang, manner: Manner, name: str, source: str) -> Json:
     }
 
 
-async def check_names_are_free(client: Client, namespace: str, submissions: Sequence[Submission]) -> None:
-    """Raises InvalidInput when jobs of these names exist, or when the cluster has no TrainingJobs to offer."""
+async def check_ready(client: Client, namespace: str, submissions: Sequence[Submission]) -> None:
+    """Raises InvalidInput when the cluster would take no TrainingJob here, or has some of these names already."""
     try:
         listing = await client.list_pages(jobs_path(namespace))
     except NotFound as error:
@@ -163,6 +163,14 @@ async def check_names_are_free(client: Client, namespace: str, submissions: Sequ
             f"namespace {namespace} already has {len(taken)} TrainingJobs with names of this trace ({few}, ...): "
             f"give another --namespace, or delete them: kubectl -n {namespace} delete tj -l {LABEL_BY}={REPLAY}"
         )
+    try:
+        await client.create(jobs_path(namespace), submissions[0].manifest, {"dryRun": "All"})
+    except Rejected as error:
+        if error.status in (
+            403,
+            404,
+        ):  # a missing namespace or right stops all jobs, anything else perhaps only this one
+            raise InvalidInput(f"no TrainingJob can be created in namespace {namespace}: {error}") from error
 
 
 Record = Callable[[Submission, Sent], None]

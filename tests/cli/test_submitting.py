@@ -3,7 +3,7 @@ import time
 import pytest
 
 from coda.errors import InvalidInput
-from coda_cli.submitting import Sent, check_names_are_free, name_from_job_id, names_by_job_id, submit_all
+from coda_cli.submitting import Sent, check_ready, name_from_job_id, names_by_job_id, submit_all
 from coda_sim.trace import Status
 from tests.cli.worlds import MANNER, Api, gang, job_json, serving, submissions
 
@@ -124,7 +124,17 @@ async def test_names_of_an_earlier_replay_are_refused_before_anything_is_created
     api = Api()
     await api.put(job_json("hv2"), "ADDED")
     async with serving(api) as client:
-        await check_names_are_free(client, "default", submissions(gang("hv1")))
+        await check_ready(client, "default", submissions(gang("hv1")))
         with pytest.raises(InvalidInput, match="namespace default already has 1 TrainingJobs with names of this trace"):
-            await check_names_are_free(client, "default", submissions(gang("hv1"), gang("hv2")))
+            await check_ready(client, "default", submissions(gang("hv1"), gang("hv2")))
     assert set(api.jobs) == {"hv2"}
+
+
+async def test_a_namespace_that_takes_no_jobs_is_refused_before_anything_is_created() -> None:
+    api = Api()
+    api.answers = [(404, "NotFound", 'namespaces "default" not found')]
+    async with serving(api) as client:
+        with pytest.raises(InvalidInput, match='in namespace default: namespaces "default" not found'):
+            await check_ready(client, "default", submissions(gang()))
+        await check_ready(client, "default", submissions(gang()))
+    assert api.jobs == {}

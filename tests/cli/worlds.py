@@ -109,6 +109,8 @@ class Api:
             status, reason, message = self.answers.pop(0)
             return web.json_response({"kind": "Status", "reason": reason, "message": message}, status=status)
         name = job["metadata"]["name"]
+        if request.query.get("dryRun"):
+            return web.json_response(job, status=201)
         if name in self.jobs:
             return web.json_response({"reason": "AlreadyExists", "message": f"{name} exists"}, status=409)
         job["metadata"]["uid"] = f"uid-{name}"
