@@ -36,10 +36,9 @@ COLUMNS = (
     "kind",
 )
 
-MAX_GPUS = 1_000_000  # of one row; more is a wrong column, as for the next three
+MAX_GPUS = MAX_NODES = 1_000_000  # of one row; more is a wrong column, as for the next two
 MAX_CPUS = 10_000_000
 MAX_MEMORY_GIB = 1_000_000_000
-MAX_NODES = 1_000_000
 MAX_LINE_CHARACTERS = 65_536  # a longer line is no row, and reading it whole could fill the memory
 NAMED = 20  # bad rows that a refusal names one by one
 
@@ -203,10 +202,8 @@ def _field(fields: Mapping[str, str] | str, column: str) -> str:
 
 def _name(fields: Mapping[str, str] | str) -> str:
     name = _field(fields, "job_id")
-    if not name:
-        raise _Bad("job_id is empty")
-    if len(name) > 253 or not name.isprintable():
-        raise _Bad(f"job_id {name[:40]!r} is not at most 253 printable characters")
+    if not name or len(name) > 253 or not name.isprintable():
+        raise _Bad(f"job_id {name[:40]!r} is not 1 to 253 printable characters")
     return name
 
 
