@@ -19,7 +19,7 @@ from coda_sim.measures import STARTED_WITHIN_S, jain_index, mean, percentile, st
 from coda_sim.rows import Change, RefusedRow
 from coda_sim.trace import BadRow
 
-WAITED_AFTER_S = 1.0
+WAITED_AFTER_S = 5.0
 """A job placed later than this after it was queued waited, and must have said why (real time, not trace time)."""
 
 

@@ -17,6 +17,7 @@ from coda_kube.quantities import milli_from_quantity, whole_from_quantity
 from coda_lab.checker import Checker
 from coda_lab.checker import Report as Check
 from coda_lab.cluster import LocalCluster
+from coda_lab.restarting import kept_alive
 from coda_lab.spec import ClusterSpec
 from coda_sim.rows import NodeGroup, Shape
 
@@ -62,6 +63,7 @@ async def local_target(nodes: str, racks: int, notes: Console) -> AsyncIterator[
     spec = ClusterSpec(nodes=nodes, racks=racks)
     async with (
         LocalCluster.running(spec, tell=tell) as cluster,
+        kept_alive(cluster),
         cluster.client("user") as client,
         cluster.client("admin") as admin,
     ):

@@ -15,9 +15,7 @@ import os
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
-from typing import NoReturn
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -26,13 +24,12 @@ from coda_lab.cluster import LocalCluster
 from coda_lab.locking import locked
 from coda_lab.outcomes import LabFailure
 from coda_lab.processes import ProcessId, kill_marked, readable, start_time_ticks
+from coda_lab.restarting import Restarter
 from coda_lab.spec import ClusterSpec
 
 log = logging.getLogger("coda_lab.supervisor")
 
 SPEC = TypeAdapter(ClusterSpec)
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 30.0
-_STEADY_S = 60.0  # a part that lived this long starts again after the first delay
 
 
 class PartState(BaseModel):
@@ -75,24 +72,11 @@ def lock_path(folder: Path) -> Path:
 class _Supervisor:
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
-        self._restarts = dict.fromkeys(cluster.part_by_name, 0)
+        self._restarter = Restarter(cluster, changed=self.write_state)
 
-    async def keep(self, part: str) -> NoReturn:
-        """Start `part` again whenever it ends, with growing delays."""
-        delay_s = _FIRST_DELAY_S
-        while True:
-            process = self._cluster.process(part)
-            assert process is not None
-            code = await process.ended()
-            if time.time() - process.started_s > _STEADY_S:
-                delay_s = _FIRST_DELAY_S
-            log.warning("%s ended with exit code %d; starting it again in %.0f s", part, code, delay_s)
-            self.write_state()
-            await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-            self._restarts[part] += 1
-            self._cluster.launch(part)
-            self.write_state()
+    async def keep_all(self) -> None:
+        """Keep every part alive and the state file true, until cancelled."""
+        await self._restarter.keep_all()
 
     def write_state(self) -> None:
         """Replace the state file in one step."""
@@ -120,7 +104,7 @@ class _Supervisor:
             port=part.port,
             ready_url=part.ready_url,
             log=self._cluster.log_path(name),
-            restarts=self._restarts[name],
+            restarts=self._restarter.restarts_by_part[name],
         )
 
 
@@ -133,9 +117,7 @@ async def _live(spec: ClusterSpec, folder: Path, ready: asyncio.Event) -> None:
         supervisor = _Supervisor(cluster)
         supervisor.write_state()
         ready.set()
-        async with asyncio.TaskGroup() as group:
-            for part in cluster.part_by_name:
-                group.create_task(supervisor.keep(part))
+        await supervisor.keep_all()
 
 
 async def _follow_lifeline() -> None:

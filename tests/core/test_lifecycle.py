@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,7 +49,7 @@ def situation(phase: Phase | None, *pods: RankPod, **changes: object) -> Situati
     return replace(base, **changes)  # type: ignore[arg-type]  # as above
 
 
-def running(rank: int, **changes: object) -> RankPod:
+def running(rank: int, **changes: Any) -> RankPod:
     return pod(rank, state=PodState.STARTED, **changes)
 
 

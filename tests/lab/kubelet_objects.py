@@ -51,9 +51,12 @@ def pod_json(
     }
 
 
-def node_object(name: str, *, lost: bool = False) -> Json:
+def node_object(name: str, *, lost: bool = False, ready: str = "True") -> Json:
     """A Node with nothing but what the fleet looks at."""
-    return {"metadata": {"name": name, "annotations": {LOST: "true"} if lost else {}}}
+    return {
+        "metadata": {"name": name, "annotations": {LOST: "true"} if lost else {}},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
 
 
 @dataclass(order=True)

@@ -31,6 +31,16 @@ def test_a_silent_machine_starts_nothing_and_catches_up_when_it_returns() -> Non
     assert rig.pod("delayed").started_s == T0 + 100
 
 
+def test_a_machine_given_up_while_it_lives_says_so_at_once() -> None:
+    rig = Rig()
+    rig.fleet.node_seen(node_object("n0"))
+    assert rig.returned == []
+    rig.fleet.node_seen(node_object("n0", ready="Unknown"))
+    assert rig.returned == ["n0"]
+    silenced(rig).fleet.node_seen(node_object("n0", lost=True, ready="Unknown"))
+    assert rig.returned == ["n0"]
+
+
 def test_containers_on_a_silent_machine_end_when_they_would_have_and_that_is_told_later() -> None:
     rig = Rig()
     rig.fleet.pod_seen(pod_json("p", run_seconds="10", start_delay_seconds="0"))

@@ -12,12 +12,11 @@ from typing import Final, Protocol
 from coda.errors import InvalidInput, Outage
 from coda_kube import naming
 from coda_kube.client import Expired, Json, Rejected
+from coda_kube.watching import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 from coda_lab.checker.observed import full_name, read_job, read_node, read_pod
 from coda_lab.checker.view import View
 
 RETRY_S: Final = 1.0
-WATCH_S: Final = 300  # the server ends a watch after this long; the next one goes on where it ended
-IDLE_S: Final = 90.0  # bookmarks come about every minute: longer silence is a dead connection
 
 
 class Reader(Protocol):
@@ -83,9 +82,9 @@ class Follower:
         query = {
             "resourceVersion": self._version or "",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_S),
+            "timeoutSeconds": str(SERVER_TIMEOUT_S),
         }
-        async with self._reader.watch(self._kind.value, query, idle_s=IDLE_S) as events:
+        async with self._reader.watch(self._kind.value, query, idle_s=IDLE_TIMEOUT_S) as events:
             async for event in events:
                 self._take(event["type"], event["object"])
 

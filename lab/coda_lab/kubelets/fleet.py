@@ -13,6 +13,7 @@ from typing import Any
 
 from coda_lab.kubelets.behaviour import PREFIX
 from coda_lab.kubelets.machines import OVER, Machine, SimPod, Stage, Timer
+from coda_lab.kubelets.nodes import is_ready
 from coda_lab.kubelets.reading import arrival_order, pod_from_json
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,11 @@ class Fleet:
     def node_seen(self, item: Json) -> None:
         """A node was made or changed: its annotation may silence its kubelet or let it speak again."""
         machine = self.machines.get(item["metadata"]["name"])
-        if machine is None or machine.silent == is_lost(item):
+        if machine is None:
+            return
+        if machine.silent == is_lost(item):
+            if not machine.silent and not is_ready(item):
+                self.returned(machine)  # the node controller gave it up though it lives: it says so at once
             return
         if is_lost(item):
             log.warning("%s is lost: its %d pods go on unseen", machine.name, len(machine.pods))

@@ -13,11 +13,10 @@ from typing import Any
 
 from coda.errors import Outage
 from coda_kube.client import Client, Expired, Json, Rejected
+from coda_kube.watching import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 
 log = logging.getLogger(__name__)
 
-_SERVER_TIMEOUT_S = 240  # the server ends a watch after this; the next one resumes where it ended
-_IDLE_TIMEOUT_S = 90.0  # bookmarks come every minute: silence for longer is a dead connection
 _DELAYS_S = (0.1, 0.3, 1.0, 2.0, 5.0)
 
 
@@ -59,9 +58,9 @@ async def _events(client: Client, path: str, query: dict[str, str], version: str
     wanted = query | {
         "resourceVersion": version,
         "allowWatchBookmarks": "true",
-        "timeoutSeconds": str(_SERVER_TIMEOUT_S),
+        "timeoutSeconds": str(SERVER_TIMEOUT_S),
     }
-    async with client.watch(path, wanted, idle_s=_IDLE_TIMEOUT_S) as events:
+    async with client.watch(path, wanted, idle_s=IDLE_TIMEOUT_S) as events:
         async for event in events:
             if event["type"] == "ERROR":
                 message = str(event["object"].get("message"))
