@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from coda.guarding import MAX_SCORE, InFlight, Rank, kept_for_gangs, planned_node
-from coda.model import Job, JobId
+from coda.model import JobId
 from coda_extender.ledger import Clock, Ledger
 from coda_extender.rooms import NO_NODE_SCORE, Rooms
 from coda_extender.wire import Answer, Question
@@ -82,10 +82,6 @@ class Guard:
         """A node came, changed or went; the state knows already."""
         self._rooms.node_changed(name)
 
-    def job(self, job: JobId) -> Job | None:
-        """The job as the guard sees it."""
-        return self._state.job(job)
-
     def _foreign(self, question: Question) -> Answer:
         pod, names = question.pod, question.names
         kept: set[str] = set()
@@ -97,7 +93,7 @@ class Guard:
             in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=frozenset(passed))
             self.ledger.add(in_flight, version=question.pod_version, limit_s=self._limit_s)
         else:
-            self.ledger.refused(pod.uid)
+            self.ledger.settle(pod.uid)
         refused = dict.fromkeys((name for name in names if name in kept), WITHHELD) if kept else {}
         return Answer(passed=passed, refused=refused)
 

@@ -43,20 +43,20 @@ class Ledger:
         self._entry_by_uid[pod.uid] = _Entry(pod=pod, version=version, until_s=self._clock() + limit_s)
         self.total = self.total + pod.request
 
-    def refused(self, uid: str) -> None:
-        """Count the pod no longer: it was filtered again and no node was left."""
+    def settle(self, uid: str) -> None:
+        """Count the pod no longer: nothing is left open about where it goes."""
         if self._remove(uid):
             self._on_settled()
 
     def observe(self, before: Pod | None, after: Pod | None, old: Json | None, new: Json | None) -> None:
         """Learn from a change of a pod: bound, ended, gone, recreated or given up by the scheduler, it has settled."""
         if before is not None and (after is None or after.uid != before.uid):
-            self.refused(before.uid)
+            self.settle(before.uid)
         entry = self._entry_by_uid.get(after.uid) if after is not None else None
         if after is None or entry is None:
             return
         if after.node or after.ended or (new is not None and _gave_up(entry, old, new)):
-            self.refused(after.uid)
+            self.settle(after.uid)
 
     def pods(self) -> tuple[InFlight, ...]:
         """Everything in flight now."""
