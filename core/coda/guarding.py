@@ -34,7 +34,7 @@ class InFlight:
 
     uid: str
     request: Resources
-    nodes: frozenset[str] | None
+    nodes: tuple[str, ...] | None
 
 
 def planned_node(job: Job | None, rank: Rank) -> str | None:
@@ -55,24 +55,15 @@ def kept_for_gangs(
     """The nodes of `room_by_node` that a foreign pod asking for `request` may not take.
 
     `room_by_node`: nodes with withheld room only; allocatable - used - withheld. `others`: the other foreign pods in
-    flight, each counted on every node it may land on; `total` is the sum of their requests. Cost: O(nodes), and
-    O(others) for each node that is full only if they all land on it."""
+    flight, each counted on every node it may land on; `total` is the sum of their requests. Cost: O(nodes), and the
+    nodes offered to the others only if one of these nodes would be full should all of them land on it."""
     needed = request + total
-    refused: set[str] = set()
-    for name, room in room_by_node.items():
-        if needed.fits_in(room):
-            continue
-        if not request.fits_in(room) or not request.fits_in(room - _landing_on(name, others)):
-            refused.add(name)
+    crowded = [name for name, room in room_by_node.items() if not needed.fits_in(room)]
+    refused = {name for name in crowded if not request.fits_in(room_by_node[name])}
+    doubtful = [name for name in crowded if name not in refused]
+    taken = in_flight_by_node(others, doubtful) if doubtful else {}
+    refused.update(name for name in doubtful if not request.fits_in(room_by_node[name] - taken.get(name, NOTHING)))
     return refused
-
-
-def _landing_on(name: str, pods: Sequence[InFlight]) -> Resources:
-    taken = NOTHING
-    for pod in pods:
-        if pod.nodes is None or name in pod.nodes:
-            taken = taken + pod.request
-    return taken
 
 
 def in_flight_by_node(pods: Sequence[InFlight], names: Iterable[str]) -> dict[str, Resources]:

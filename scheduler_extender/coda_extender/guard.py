@@ -11,8 +11,8 @@ from typing import Final
 from coda.guarding import MAX_SCORE, InFlight, Rank, kept_for_gangs, planned_node
 from coda.model import JobId
 from coda_extender.ledger import Clock, Ledger
-from coda_extender.rooms import NO_NODE_SCORE, Rooms
-from coda_extender.wire import Answer, Question
+from coda_extender.rooms import Rooms
+from coda_extender.wire import Answer, Question, score_entry
 from coda_kube.client import Json
 from coda_kube.reading import GangMember, Pod
 from coda_kube.state import ClusterState
@@ -46,14 +46,14 @@ class Guard:
             return _only(node, question, NO_PLAN if node is None else OTHER_NODE)
         return self._foreign(question)
 
-    def scores(self, question: Question) -> list[int]:
-        """A score for each node offered, in order: the planned node of a rank; full nodes first for a foreign pod."""
+    def scores(self, question: Question) -> list[bytes]:
+        """A scored entry for each node offered: a rank's planned node first; full nodes first for a foreign pod."""
         member = question.pod.member
         if member is None:
-            score_by_node = self._rooms.score_by_node
-            return [score_by_node.get(name, NO_NODE_SCORE) for name in question.names]
+            entry_by_node = self._rooms.score_entry_by_node
+            return [entry_by_node.get(name) or score_entry(name, 0) for name in question.names]
         node = planned_node(self._state.job(member.job), _rank_of(member))
-        return [MAX_SCORE if name == node else 0 for name in question.names]
+        return [score_entry(name, MAX_SCORE if name == node else 0) for name in question.names]
 
     def take_over(self, scheduler_names: tuple[str, ...], limit_s: float) -> None:
         """Become the one that is asked: whatever may have passed another replica's filter is in flight everywhere."""
@@ -62,7 +62,7 @@ class Guard:
             if pod.node or pod.ended or pod.gated or pod.unschedulable or pod.member is not None:
                 continue
             if pod.scheduler in scheduler_names:
-                nodes = frozenset({pod.pinned_to}) if pod.pinned_to else None
+                nodes = (pod.pinned_to,) if pod.pinned_to else None
                 self.ledger.add(InFlight(uid=pod.uid, request=pod.request, nodes=nodes), version=0, limit_s=limit_s)
 
     def pod_changed(self, before: Pod | None, after: Pod | None, old: Json | None, new: Json | None) -> None:
@@ -90,7 +90,7 @@ class Guard:
             kept = kept_for_gangs(pod.request, self._rooms.room_by_node, total, others)
         passed = [name for name in names if name not in kept] if kept else names
         if passed:
-            in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=frozenset(passed))
+            in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=tuple(passed))
             self.ledger.add(in_flight, version=question.pod_version, limit_s=self._limit_s)
         else:
             self.ledger.settle(pod.uid)

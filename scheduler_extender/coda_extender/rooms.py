@@ -10,17 +10,16 @@ from collections.abc import Iterable
 from coda.guarding import foreign_score
 from coda.model import NOTHING, Job, JobId, Resources
 from coda.world import withheld_ranks
+from coda_extender.wire import score_entry
 from coda_kube.state import ClusterState
-
-NO_NODE_SCORE = 0
 
 
 class Rooms:
-    """Per node: `room_by_node` (allocatable - used - withheld) where something is withheld, and a score for all."""
+    """Per node: `room_by_node` (allocatable - used - withheld) where something is withheld; a score for all."""
 
     def __init__(self, state: ClusterState) -> None:
         self.room_by_node: dict[str, Resources] = {}
-        self.score_by_node: dict[str, int] = {}
+        self.score_entry_by_node: dict[str, bytes] = {}  # as prioritize answers it
         self._state = state
         self._withheld_by_node: dict[str, Resources] = {}
         self._shares_by_job: dict[JobId, dict[str, Resources]] = {}
@@ -58,7 +57,7 @@ class Rooms:
         node = self._state.node(name)
         held = self._withheld_by_node.get(name)
         if node is None:
-            self.score_by_node.pop(name, None)
+            self.score_entry_by_node.pop(name, None)
             self.room_by_node.pop(name, None)
             if held is not None:  # a plan on a node that is not known: nothing of it may be taken
                 self.room_by_node[name] = NOTHING - held
@@ -68,7 +67,7 @@ class Rooms:
             self.room_by_node.pop(name, None)
         else:
             rest = self.room_by_node[name] = rest - held
-        self.score_by_node[name] = foreign_score(rest.gpus)
+        self.score_entry_by_node[name] = score_entry(name, foreign_score(rest.gpus))
 
 
 def _withholds_alike(one: Job, two: Job) -> bool:

@@ -112,6 +112,11 @@ def body_from_error(sentence: str) -> bytes:
     )
 
 
-def body_from_scores(names: tuple[str, ...] | list[str], scores: list[int]) -> bytes:
-    """The answer of prioritize: whole numbers only, or the scheduler drops all of it in silence."""
-    return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
+def score_entry(name: str, score: int) -> bytes:
+    """One node's entry in the answer of prioritize: a whole number, or the scheduler drops all of it in silence."""
+    return orjson.dumps({"Host": name, "Score": score})
+
+
+def body_from_scores(entries: list[bytes]) -> bytes:
+    """The answer of prioritize."""
+    return b"[" + b",".join(entries) + b"]"

@@ -21,6 +21,7 @@ from coda_kube.lease import Elector, LeaseTimes
 from coda_kube.reading import pod_from_json
 from coda_kube.watching import version_of
 from tests.extender.fake_api import FakeApi
+from tests.extender.objects import JOBS
 
 FAST = LeaseTimes(duration_s=0.6, renew_deadline_s=0.3, retry_s=0.05)
 
@@ -87,3 +88,19 @@ async def replica(
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+def status(api: FakeApi, job: str) -> Json:
+    """A job's status now."""
+    found: Json = api.item(f"{JOBS}/{job}")["status"]
+    return found
+
+
+def plan_of(api: FakeApi, job: str) -> Json:
+    """A job's placement now; empty without one."""
+    return status(api, job).get("placement") or {}
+
+
+def state_of(api: FakeApi, job: str) -> str | None:
+    """Committed, Released or None."""
+    return plan_of(api, job).get("state")

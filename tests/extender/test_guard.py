@@ -1,5 +1,6 @@
 from typing import Any
 
+import orjson
 import pytest
 
 from coda_extender.guard import BOUND, NO_PLAN, OTHER_NODE, WITHHELD, Guard
@@ -44,8 +45,9 @@ class Known:
     def ask(self, pod: Any, *names: str) -> Answer:
         return self.guard.filter(Question(pod=pod_from_json(pod), pod_version=self.version, names=list(names)))
 
-    def scores(self, pod: Any, *names: str) -> list[int]:
-        return self.guard.scores(Question(pod=pod_from_json(pod), pod_version=0, names=list(names)))
+    def scores(self, pod: Any, *names: str) -> dict[str, int]:
+        entries = self.guard.scores(Question(pod=pod_from_json(pod), pod_version=0, names=list(names)))
+        return {entry["Host"]: entry["Score"] for entry in map(orjson.loads, entries)}
 
 
 @pytest.fixture
@@ -157,9 +159,9 @@ def test_after_a_takeover_unbound_pods_of_the_guarded_schedulers_are_everywhere(
 def test_foreign_pods_prefer_nodes_with_the_fewest_free_gpus(known: Known) -> None:
     known.pod(None, pod_json("a", gpus=6, node="n2"))
     known.job("gang", gpus=8, placement=placement("n3"))
-    assert known.scores(pod_json("foreign"), "n1", "n2", "n3", "unknown") == [2, 8, 10, 0]
+    assert known.scores(pod_json("foreign"), "n1", "n2", "n3", "x") == {"n1": 2, "n2": 8, "n3": 10, "x": 0}
 
 
 def test_ranks_prefer_their_planned_node(known: Known) -> None:
     known.job("gang", placement=placement("n2"))
-    assert known.scores(rank_json("gang", 0, "n2"), "n1", "n2") == [0, 10]
+    assert known.scores(rank_json("gang", 0, "n2"), "n1", "n2") == {"n1": 0, "n2": 10}

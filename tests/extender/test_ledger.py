@@ -24,7 +24,7 @@ class Watched:
 
     def add(self, limit_s: float) -> None:
         pod = pod_from_json(self.pod)
-        in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=frozenset({"n1"}))
+        in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=("n1",))
         self.ledger.add(in_flight, version=10, limit_s=limit_s)
 
     def see(self, new: Any) -> None:
