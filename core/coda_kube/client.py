@@ -120,7 +120,7 @@ class Client:
                 finally:
                     _abort(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Outage(f"watch of {path}: {error or type(error).__name__}") from error
+            raise Outage(f"watch of {path}: {str(error) or type(error).__name__}") from error
 
     async def connection(self) -> dict[str, Any]:
         """What another library needs to talk to the same server as the same identity, in kopf's words."""
@@ -166,19 +166,21 @@ class Client:
                 answer: Json = orjson.loads(await response.read())
                 return answer
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise Outage(f"{method} {path}: {error or type(error).__name__}") from error
+            raise Outage(f"{method} {path}: {str(error) or type(error).__name__}") from error
 
 
 async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0) -> Client:
     """A client from `kubeconfig`, else the pod's service account, else the user's kubeconfig. Raises InvalidInput."""
     configuration = kubernetes_client.Configuration()
+    where = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
     try:
         if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
             kubernetes_config.load_incluster_config(client_configuration=configuration)
+        elif not any(Path(path).exists() for path in where.split(os.pathsep)):  # noqa: ASYNC240  one look at start
+            raise InvalidInput(f"no cluster to talk to: {where} does not exist; set KUBECONFIG to your kubeconfig")
         else:
             await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     except (kubernetes_config.ConfigException, OSError) as error:
-        where = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
         raise InvalidInput(f"no cluster to talk to: {where}: {error}") from error
     return Client(configuration, timeout_s=timeout_s)
 

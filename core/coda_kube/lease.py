@@ -87,7 +87,7 @@ class Elector:
             async with asyncio.timeout(self._times.renew_deadline_s / 2):  # wait_for may swallow a cancellation
                 return await self._round(started_s)
         except (CodaError, TimeoutError) as error:
-            log.info("Lease %s: %s", self._name, error or "no answer in time")
+            log.info("Lease %s: %s", self._name, str(error) or "no answer in time")
             return None
 
     async def _round(self, started_s: float) -> bool:
