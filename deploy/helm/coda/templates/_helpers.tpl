@@ -1,0 +1,135 @@
+{{/*
+Names are fixed and not made from the release's: a cluster has one planner, and its Leases, roles and service accounts
+are known by these names.
+*/}}
+
+{{- define "coda.namespace" -}}
+{{- if ne .Release.Namespace "coda-system" -}}
+{{- fail (printf "Coda keeps its Leases in the namespace coda-system, so that a cluster has one planner: install it there instead of into %q (--namespace coda-system --create-namespace)." .Release.Namespace) -}}
+{{- end -}}
+{{- .Release.Namespace -}}
+{{- end }}
+
+{{/* Labels of every object. Takes the root context, or a dict of root and component. */}}
+{{- define "coda.labels" -}}
+{{- $root := .root | default . -}}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+app.kubernetes.io/part-of: coda
+{{ include "coda.selectorLabels" . }}
+{{- end }}
+
+{{/* Labels that select the pods of a component. */}}
+{{- define "coda.selectorLabels" -}}
+app.kubernetes.io/name: coda
+app.kubernetes.io/instance: {{ (.root | default .).Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Name, namespace and labels of an object that belongs to a component. Takes a dict of root and component. */}}
+{{- define "coda.metadata" -}}
+name: coda-{{ .component }}
+namespace: {{ include "coda.namespace" .root }}
+labels:
+  {{- include "coda.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* An image's reference. Takes a dict of image and the tag for an empty one. */}}
+{{- define "coda.image" -}}
+{{ .image.repository }}:{{ .image.tag | default .default }}
+{{- end }}
+
+{{/* The cluster's version as kube-scheduler's images are tagged: without what a distribution appends to it. */}}
+{{- define "coda.clusterVersion" -}}
+{{ regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}
+{{- end }}
+
+{{/* What every pod's spec has. Takes a dict of root and component. */}}
+{{- define "coda.podSpec" -}}
+serviceAccountName: coda-{{ .component }}
+enableServiceLinks: false  # a Service that is called "coda" would set CODA_PORT
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "coda.selectorLabels" . | nindent 8 }}
+securityContext:
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+{{- end }}
+
+{{/* Image and resources of a component's container. Takes a dict of root, component and the tag for an empty one. */}}
+{{- define "coda.container" -}}
+{{- $values := index .root.Values .component -}}
+name: {{ .component }}
+image: {{ include "coda.image" (dict "image" $values.image "default" .tag) | quote }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
+resources:
+  {{- toYaml $values.resources | nindent 2 }}
+securityContext:
+  {{- toYaml .root.Values.securityContext | nindent 2 }}
+{{- end }}
+
+{{/* Probes of operator and extender. A replica is ready when it knows the cluster, leading or not. */}}
+{{- define "coda.probes" -}}
+readinessProbe:
+  httpGet: {path: /readyz, port: http}
+  periodSeconds: 5
+  timeoutSeconds: 2
+livenessProbe:
+  httpGet: {path: /healthz, port: http}
+  initialDelaySeconds: 10
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+{{- end }}
+
+{{/* Annotations by which a Prometheus without its operator finds a pod. Takes a dict of root and component. */}}
+{{- define "coda.metricsAnnotations" -}}
+{{- if .root.Values.metrics.annotations -}}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ (index .root.Values .component).port | quote }}
+prometheus.io/path: /metrics
+{{- end }}
+{{- end }}
+
+{{/* Environment from a component's settings, by name. Numbers as JSON: Go's own form of 3000000 is 3e+06. */}}
+{{- define "coda.settings" -}}
+{{- range $name, $value := .settings }}
+- name: {{ $name }}
+  value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Topology levels as CODA_TOPOLOGY_LEVELS has them. */}}
+{{- define "coda.topologyLevels" -}}
+{{- $names := list -}}
+{{- $levels := list -}}
+{{- range .Values.topologyLevels -}}
+{{- if has .name $names -}}
+{{- fail (printf "topologyLevels: two levels are called %q; give each a name of its own." .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- $levels = append $levels (printf "%s=%s" .name .label) -}}
+{{- end -}}
+{{- join "," $levels -}}
+{{- end }}

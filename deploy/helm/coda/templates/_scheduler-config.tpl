@@ -1,0 +1,28 @@
+{{/* KubeSchedulerConfiguration of Coda's kube-scheduler. */}}
+{{- define "coda.schedulerConfiguration" -}}
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+  resourceName: coda-scheduler
+  resourceNamespace: {{ include "coda.namespace" . }}
+clientConnection:
+  qps: {{ .Values.scheduler.clientQPS }}
+  burst: {{ .Values.scheduler.clientBurst }}
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 2  # with 10, a fail-over of the extender would cost 10 s more
+profiles:
+  - schedulerName: coda
+    plugins:
+      # No rank of a gang is ever preempted singly, and none preempts: Coda decides about whole gangs.
+      postFilter: {disabled: [{name: DefaultPreemption}]}
+extenders:
+  - urlPrefix: http://coda-extender.{{ include "coda.namespace" . }}.svc:{{ .Values.extender.port }}
+    filterVerb: filter
+    prioritizeVerb: prioritize
+    weight: 13  # with less, the in-tree scores (about 1200) would outvote it
+    httpTimeout: {{ .Values.scheduler.extenderTimeout }}
+    nodeCacheCapable: true
+    # Shared: foreign pods must not slip past. Tainted: there are none, and Coda's are pinned.
+    ignorable: {{ eq .Values.pool.mode "tainted" }}
+{{- end }}
