@@ -63,10 +63,11 @@ class DemoDisplay:
 
 def live_table(histories: Sequence[History]) -> Table:
     """Where every job is now."""
-    table = Table(title="TrainingJobs")
-    for column in ("job", "phase", "GPUs", "cores", "nodes", "why it waits"):
+    table = Table(title="TrainingJobs", expand=True)
+    for column in ("job", "phase", "GPUs", "cores", "nodes"):
         justify: Literal["right", "left"] = "right" if column in ("GPUs", "cores") else "left"
-        table.add_column(column, justify=justify, no_wrap=True, overflow="ellipsis")
+        table.add_column(column, justify=justify, no_wrap=True)
+    table.add_column("why it waits", ratio=1, no_wrap=True, overflow="ellipsis")  # takes what the others leave
     for history in histories:
         phase = _phase(history)
         style = _STYLE_BY_PHASE.get(history.phase, "") if history.phase else ""
