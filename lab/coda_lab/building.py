@@ -1,4 +1,4 @@
-"""Compiles the Go module into one program, saying how far it is. Where the result is kept is not decided here."""
+"""Compiles a Go module into one program, saying how far it is. Where the result is kept is not decided here."""
 
 from __future__ import annotations
 
@@ -15,13 +15,24 @@ from pathlib import Path
 
 from coda_lab.outcomes import LabFailure, failure_from_os_error, last_lines
 from coda_lab.processes import dies_with
-from coda_lab.toolchain import version_from_text
-
-PACKAGES_COLD = 2720
-"""Packages that a build with empty caches compiles: measured with 1.36.3. A warm one compiles fewer."""
 
 _TICK_S = 0.5  # how often progress is told while the compiler is silent: the last minute is one link step
 _NO_SPACE = b"no space left on device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What to compile: `package` of the Go module in the folder `module`, into a program called `program`.
+
+    For people: its `title`, what is told when a build begins, and how many packages one with empty caches compiles."""
+
+    program: str
+    module: Path
+    package: str
+    linker_flags: str
+    title: str
+    announcement: str
+    packages_cold: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +47,19 @@ class BuildProgress:
 
 def kubernetes_version(module: Path) -> str:
     """The Kubernetes version the module pins, such as v1.36.3."""
-    match = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (module / "go.mod").read_text(), re.MULTILINE)
+    return pinned_version(module, "k8s.io/kubernetes")
+
+
+def pinned_version(module: Path, dependency: str) -> str:
+    """The version of `dependency` that the Go module pins, such as v1.36.3."""
+    match = re.search(rf"^\s*{re.escape(dependency)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE)
     if match is None:
-        raise LabFailure(f"{module / 'go.mod'} requires no k8s.io/kubernetes: restore the file from the repository.")
+        raise LabFailure(f"{module / 'go.mod'} requires no {dependency}: restore the file from the repository.")
     return match.group(1)
 
 
 def build(
-    module: Path,
+    recipe: Recipe,
     go: Path,
     output: Path,
     *,
@@ -51,14 +67,14 @@ def build(
     environ: Mapping[str, str],
     tell: Callable[[BuildProgress], None],
 ) -> None:
-    """Compile `module` into the file `output`. Raises LabFailure; interrupted, it leaves no compiler running."""
+    """Compile into the file `output`. Raises LabFailure; interrupted, it leaves no compiler running."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as sink, _compiler(module, go, output, environ) as compiler:
+        with log.open("wb") as sink, _compiler(recipe, go, output, environ) as compiler:
             progress = _follow(compiler, sink.write, tell)
             code = compiler.wait()
     except OSError as error:
-        raise failure_from_os_error(error, "building the control plane") from error
+        raise failure_from_os_error(error, f"building {recipe.title}") from error
     if code == 0:
         tell(progress)
         return
@@ -67,11 +83,11 @@ def build(
             "The disk is full: a first build needs about 6 GB for Go's caches (GOCACHE, GOMODCACHE) and scratch files.",
             log=log,
         )
-    raise LabFailure("Building the control plane failed.", log=log, last_lines=last_lines(log))
+    raise LabFailure(f"Building {recipe.title} failed.", log=log, last_lines=last_lines(log))
 
 
 @contextmanager
-def _compiler(module: Path, go: Path, output: Path, environ: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def _compiler(recipe: Recipe, go: Path, output: Path, environ: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     compiler = subprocess.Popen(
         [
             str(go),
@@ -80,12 +96,12 @@ def _compiler(module: Path, go: Path, output: Path, environ: Mapping[str, str]) 
             "-trimpath",
             "-buildvcs=false",
             "-ldflags",
-            _linker_flags(module),
+            recipe.linker_flags,
             "-o",
             str(output),
-            ".",
+            recipe.package,
         ],
-        cwd=module,
+        cwd=recipe.module,
         env={**environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -101,14 +117,6 @@ def _compiler(module: Path, go: Path, output: Path, environ: Mapping[str, str]) 
             compiler.wait()
         assert compiler.stdout is not None
         compiler.stdout.close()
-
-
-def _linker_flags(module: Path) -> str:
-    version = kubernetes_version(module)
-    major, minor, *_ = version_from_text(version)
-    package = "k8s.io/component-base/version"
-    names = {"gitVersion": version, "gitMajor": str(major), "gitMinor": str(minor)}
-    return " ".join(["-s", "-w", *(f"-X {package}.{name}={value}" for name, value in names.items())])
 
 
 def _follow(

@@ -10,7 +10,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from coda_lab.building import PACKAGES_COLD, BuildProgress
+from coda_lab.building import BuildProgress, Recipe
 
 _LINE_EVERY_S = 15.0
 
@@ -18,7 +18,8 @@ _LINE_EVERY_S = 15.0
 class BuildDisplay:
     """Shows a build while it is entered. Silent when there is nothing to build."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, recipe: Recipe, console: Console | None = None) -> None:
+        self._recipe = recipe
         self._console = console or Console(file=sys.stderr)
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -38,11 +39,7 @@ class BuildDisplay:
         """Show `progress`."""
         if not self._said_anything:
             self._said_anything = True
-            self._console.print(
-                "Building the control plane (etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl): "
-                "once per machine and version, about 5 to 10 minutes on 2 cores.",
-                soft_wrap=True,
-            )
+            self._console.print(self._recipe.announcement, soft_wrap=True)
         if self._console.is_terminal:
             self._show_bar(progress)
         else:
@@ -58,9 +55,9 @@ class BuildDisplay:
                 console=self._console,
                 transient=True,
             )
-            self._task = self._bar.add_task("", total=PACKAGES_COLD)
+            self._task = self._bar.add_task("", total=self._recipe.packages_cold)
             self._bar.start()
-        total = max(PACKAGES_COLD, progress.packages)
+        total = max(self._recipe.packages_cold, progress.packages)
         self._bar.update(self._task, completed=progress.packages, total=total, description=_activity(progress)[-60:])
 
     def _show_line(self, progress: BuildProgress) -> None:
@@ -68,7 +65,8 @@ class BuildDisplay:
         if now_s < self._next_line_s:
             return
         self._next_line_s = now_s + _LINE_EVERY_S
-        counted = f"{progress.packages} of about {PACKAGES_COLD} packages" if progress.packages else "preparing"
+        expected = self._recipe.packages_cold
+        counted = f"{progress.packages} of about {expected} packages" if progress.packages else "preparing"
         with contextlib.suppress(BrokenPipeError):
             self._console.print(f"  {progress.elapsed_s:4.0f} s  {counted}  {_activity(progress)}", soft_wrap=True)
 

@@ -42,6 +42,16 @@ def kube_module() -> Path:
     return _shipped("kube", Path("lab/kube"))
 
 
+def helm_module() -> Path:
+    """The Go module that pins Helm."""
+    return _shipped("helm", Path("lab/helm"))
+
+
+def chart() -> Path:
+    """The Helm chart."""
+    return _shipped("chart", Path("deploy/helm/coda"))
+
+
 def crds() -> Path:
     """The folder of CustomResourceDefinitions."""
     return _shipped("crds", Path("crds"))
