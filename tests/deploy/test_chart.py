@@ -1,0 +1,287 @@
+"""What the chart makes of values: properties of the rendered objects, and sentences for values that make no sense."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coda_lab.installing import objects_in
+from coda_lab.parts import scheduler_config
+from coda_lab.places import chart, manifests
+from coda_lab.spec import ClusterSpec, Layout
+from tests.deploy.charts import (
+    NAMESPACE,
+    PARTS,
+    Helm,
+    Json,
+    container_of,
+    environ_of,
+    find,
+    pod_of,
+    scheduler_configuration,
+)
+
+pytestmark = pytest.mark.e2e
+
+EVERYTHING = (
+    "pool.mode=shared",
+    "networkPolicy.enabled=true",
+    "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=sre",
+    "metrics.podMonitor.enabled=true",
+    "metrics.podMonitor.labels.release=prometheus",
+    "imagePullSecrets[0].name=registry",
+    "nodeSelector.pool=system",
+    "tolerations[0].operator=Exists",
+    "scheduler.extraArgs[0]=-v=3",
+    "operator.settings.CODA_NODE_LOSS_S=90",
+    "extender.settings.CODA_BODY_LIMIT_BYTES=5000000",
+)
+
+
+def test_lints_without_a_complaint(helm: Helm) -> None:
+    ended = helm.run("lint", str(chart()), "--strict", "--namespace", NAMESPACE)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_is_packaged_whole(helm: Helm, tmp_path: Path) -> None:
+    ended = helm.run("package", str(chart()), "--destination", str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    (package,) = tmp_path.glob("coda-*.tgz")
+    rendered = helm.run(
+        "template", "coda", str(package), "--namespace", NAMESPACE, "--kube-version", "v1.36.3", "--include-crds"
+    )
+    assert rendered.returncode == 0, rendered.stderr
+    assert "kind: CustomResourceDefinition" in rendered.stdout
+    assert "name: coda-edit" in rendered.stdout
+
+
+def test_the_roles_are_those_of_the_local_control_plane(helm: Helm) -> None:
+    rendered = {(item["kind"], item["metadata"]["name"]): item for item in helm.render()}
+    for wanted in objects_in(manifests()):
+        if wanted["kind"] == "Namespace":
+            continue
+        item = rendered[wanted["kind"], wanted["metadata"]["name"]]
+        assert wanted["metadata"]["labels"].items() <= item["metadata"]["labels"].items()
+        wanted["metadata"]["labels"] = item["metadata"]["labels"]
+        assert item == wanted
+
+
+@pytest.mark.parametrize("values", [(), EVERYTHING], ids=["defaults", "everything on"])
+def test_everything_of_a_part_carries_its_labels_and_lies_in_the_namespace(helm: Helm, values: tuple[str, ...]) -> None:
+    cluster_wide = {"ClusterRole", "ClusterRoleBinding"}
+    for item in helm.render(*values):
+        labels = item["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "coda"
+        assert labels["app.kubernetes.io/instance"] == "coda"
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        assert labels["helm.sh/chart"] == "coda-0.1.0"
+        elsewhere = "kube-system" if item["metadata"]["name"].endswith("authentication-reader") else NAMESPACE
+        assert item["metadata"].get("namespace") == (None if item["kind"] in cluster_wide else elsewhere)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_pod_is_selected_by_what_is_meant_for_it(helm: Helm, part: str) -> None:
+    items = helm.render(*EVERYTHING)
+    labels = pod_of(items, part)["metadata"]["labels"].items()
+    deployment = find(items, "Deployment", f"coda-{part}")["spec"]
+    budget = find(items, "PodDisruptionBudget", f"coda-{part}")["spec"]
+    policy = find(items, "NetworkPolicy", f"coda-{part}")["spec"]
+    assert deployment["replicas"] == 2
+    assert budget["maxUnavailable"] == 1
+    for selector in (deployment["selector"], budget["selector"], policy["podSelector"]):
+        assert selector["matchLabels"].items() <= labels
+        assert selector["matchLabels"]["app.kubernetes.io/component"] == part
+
+
+def test_one_replica_has_no_budget_that_would_block_a_drain(helm: Helm) -> None:
+    items = helm.render("operator.replicas=1")
+    budgets = {item["metadata"]["name"] for item in items if item["kind"] == "PodDisruptionBudget"}
+    assert budgets == {"coda-extender", "coda-scheduler"}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_pod_can_do_nothing_it_needs_not(helm: Helm, part: str) -> None:
+    items = helm.render(*EVERYTHING)
+    spec, container = pod_of(items, part)["spec"], container_of(items, part)
+    assert spec["serviceAccountName"] == f"coda-{part}"
+    assert spec["priorityClassName"] == "system-cluster-critical"
+    assert spec["enableServiceLinks"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert set(container["resources"]) == {"requests", "limits"}
+    assert spec["nodeSelector"] == {"pool": "system"}
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_only_the_leading_extender_is_behind_its_service(helm: Helm) -> None:
+    items = helm.render("extender.port=9999")
+    service = find(items, "Service", "coda-extender")["spec"]
+    selector = dict(service["selector"])
+    assert selector.pop("coda.scheduler/leader") == "true"
+    pod = pod_of(items, "extender")["metadata"]["labels"]
+    assert selector.items() <= pod.items()
+    assert "coda.scheduler/leader" not in pod
+    (port,) = service["ports"]
+    assert port == {"name": "http", "port": 9999, "targetPort": "http"}
+    assert container_of(items, "extender")["ports"] == [{"name": "http", "containerPort": 9999}]
+    assert environ_of(items, "extender")["CODA_PORT"] == "9999"
+    (extender,) = scheduler_configuration(items)["extenders"]
+    assert extender["urlPrefix"] == "http://coda-extender.coda-system.svc:9999"
+
+
+def test_values_become_settings(helm: Helm) -> None:
+    items = helm.render(
+        "logLevel=DEBUG",
+        "listenAddress=::",
+        "extender.settings.CODA_BODY_LIMIT_BYTES=5000000",
+        "topologyLevels[0].name=zone,topologyLevels[0].label=topology.kubernetes.io/zone",
+        "topologyLevels[1].name=node,topologyLevels[1].label=kubernetes.io/hostname",
+        more=["--set-json", "operator.settings.CODA_NODE_LOSS_S=90.5"],  # --set takes it for text
+    )
+    assert environ_of(items, "operator") == {
+        "CODA_HOST": "::",
+        "CODA_METRICS_PORT": "9090",
+        "CODA_LOG_LEVEL": "DEBUG",
+        "CODA_NODE_LOSS_S": "90.5",
+    }
+    assert environ_of(items, "extender") == {
+        "CODA_HOST": "::",
+        "CODA_PORT": "8888",
+        "CODA_LOG_LEVEL": "DEBUG",
+        "CODA_BODY_LIMIT_BYTES": "5000000",
+        "CODA_TOPOLOGY_LEVELS": "zone=topology.kubernetes.io/zone,node=kubernetes.io/hostname",
+    }
+
+
+def test_an_extender_knows_its_own_pod(helm: Helm) -> None:
+    from_pod = {
+        entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"]
+        for entry in container_of(helm.render(), "extender")["env"]
+        if "valueFrom" in entry
+    }
+    assert from_pod == {
+        "CODA_POD_NAME": "metadata.name",
+        "CODA_POD_NAMESPACE": "metadata.namespace",
+        "CODA_IDENTITY": "metadata.name",
+    }
+
+
+def test_the_scheduler_is_set_up_as_the_one_that_all_tests_run(helm: Helm) -> None:
+    ours = scheduler_configuration(helm.render("pool.mode=shared"))
+    tested = json.loads(scheduler_config(ClusterSpec(), Layout(folder=Path("/x")), 1))
+    assert ours.pop("leaderElection") == {
+        "leaderElect": True,
+        "resourceName": "coda-scheduler",
+        "resourceNamespace": NAMESPACE,
+    }
+    for mine in ("leaderElection", "clientConnection"):
+        tested.pop(mine)
+    ours.pop("clientConnection")
+    tested["profiles"] = [profile for profile in tested["profiles"] if profile["schedulerName"] == "coda"]
+    tested["extenders"][0]["urlPrefix"] = ours["extenders"][0]["urlPrefix"]
+    assert ours == tested
+
+
+@pytest.mark.parametrize(("mode", "ignorable"), [("tainted", True), ("shared", False)])
+def test_the_mode_of_the_pool_says_what_a_silent_extender_means(helm: Helm, mode: str, ignorable: bool) -> None:
+    (extender,) = scheduler_configuration(helm.render(f"pool.mode={mode}"))["extenders"]
+    assert extender["ignorable"] is ignorable
+
+
+def test_a_changed_scheduler_configuration_restarts_the_scheduler_and_nothing_else(helm: Helm) -> None:
+    before, after = helm.render(), helm.render("pool.mode=shared")
+    changed = {part for part in PARTS if pod_of(before, part) != pod_of(after, part)}
+    assert changed == {"scheduler"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "tag"),
+    [("v1.36.3", "v1.36.3"), ("v1.34.4-gke.1234000", "v1.34.4"), ("v1.33.5+k3s1", "v1.33.5")],
+)
+def test_kube_scheduler_has_the_version_of_the_cluster(helm: Helm, cluster: str, tag: str) -> None:
+    assert container_of(helm.render(kube=cluster), "scheduler")["image"].endswith(f"/kube-scheduler:{tag}")
+    chosen = helm.render("scheduler.image.tag=v1.35.0", kube=cluster)
+    assert container_of(chosen, "scheduler")["image"].endswith("/kube-scheduler:v1.35.0")
+
+
+def test_images_are_where_the_values_say(helm: Helm) -> None:
+    items = helm.render("operator.image.repository=images.example:5000/coda/operator", "extender.image.tag=abc")
+    assert container_of(items, "operator")["image"] == "images.example:5000/coda/operator:0.1.0"
+    assert container_of(items, "extender")["image"] == "coda-extender:abc"
+
+
+def test_prometheus_finds_the_metrics_in_either_way(helm: Helm) -> None:
+    items = helm.render("metrics.podMonitor.enabled=true", "metrics.podMonitor.labels.release=prometheus")
+    for part, port in (("operator", "9090"), ("extender", "8888")):
+        notes = pod_of(items, part)["metadata"]["annotations"]
+        assert notes == {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": port,
+            "prometheus.io/path": "/metrics",
+        }
+    monitor = find(items, "PodMonitor", "coda")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    ports = {container_of(items, part)["ports"][0]["name"] for part in ("operator", "extender")}
+    assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} == ports
+    without = helm.render("metrics.annotations=false")
+    assert "annotations" not in pod_of(without, "operator")["metadata"]
+
+
+def peers_of(items: list[Json], part: str) -> list[Any]:
+    rules = find(items, "NetworkPolicy", f"coda-{part}")["spec"]["ingress"]
+    return [peer for rule in rules for peer in rule["from"]]
+
+
+def test_only_the_scheduler_and_prometheus_may_come_in(helm: Helm) -> None:
+    closed = helm.render("networkPolicy.enabled=true")
+    (peer,) = peers_of(closed, "extender")
+    labels = pod_of(closed, "scheduler")["metadata"]["labels"].items()
+    assert peer["podSelector"]["matchLabels"].items() <= labels
+    assert peers_of(closed, "operator") == peers_of(closed, "scheduler") == []
+    opened = helm.render(*EVERYTHING)
+    prometheus = {"namespaceSelector": {"matchLabels": {"team": "sre"}}}
+    assert [prometheus in peers_of(opened, part) for part in PARTS] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        pytest.param(["pool.mode=both"], "at '/pool/mode': value must be one of 'tainted', 'shared'", id="mode"),
+        pytest.param(["extender.replicas=0"], "at '/extender/replicas': minimum: got 0, want 1", id="no replica"),
+        pytest.param(["extender.replica=2"], "at '/extender': additional properties 'replica' not allowed", id="typo"),
+        pytest.param(["logLevel=LOUD"], "at '/logLevel': value must be one of", id="log level"),
+        pytest.param(["operator.settings.CODA_NODE_LOSS=1"], "'CODA_NODE_LOSS' not allowed", id="unknown setting"),
+        pytest.param(
+            ["operator.settings.CODA_NODE_LOSS_S=0"], "/CODA_NODE_LOSS_S': exclusiveMinimum", id="bad setting"
+        ),
+        pytest.param(["operator.port=80"], "at '/operator/port': minimum", id="a port that needs root"),
+        pytest.param(["scheduler.extenderTimeout=soon"], "at '/scheduler/extenderTimeout'", id="duration"),
+        pytest.param(["topologyLevels[0].name=a=b"], "at '/topologyLevels/0/name'", id="a level's name"),
+        pytest.param(
+            [f"topologyLevels[{number}].{key}=rack" for number in (0, 1) for key in ("name", "label")],
+            'two levels are called "rack"; give each a name of its own.',
+            id="a level twice",
+        ),
+    ],
+)
+def test_values_that_make_no_sense_are_named(helm: Helm, values: list[str], sentence: str) -> None:
+    assert sentence in helm.refusal(*values)
+
+
+def test_another_namespace_is_refused_with_the_reason(helm: Helm) -> None:
+    said = helm.refusal(namespace="team-a")
+    assert 'install it there instead of into "team-a" (--namespace coda-system --create-namespace).' in said
+
+
+def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
+    ended = helm.template(kube="v1.32.9")
+    assert "chart requires kubeVersion: >=1.33.0-0 which is incompatible with Kubernetes v1.32.9" in ended.stderr

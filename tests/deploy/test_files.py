@@ -1,0 +1,117 @@
+"""What is shipped fits together: copies are equal, versions agree, the images are made of what was tested."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from coda.config import PolicyConfig
+from coda_extender.settings import Settings as ExtenderSettings
+from coda_lab import places
+from coda_operator.settings import Settings as OperatorSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = {"operator": ("operator", "coda_operator"), "extender": ("scheduler_extender", "coda_extender")}
+
+# What the chart sets itself, from values of their own or from the pod.
+SET_BY_CHART = {
+    "operator": {"kubeconfig", "identity", "host", "metrics_port", "log_level"},
+    "extender": {"kubeconfig", "identity", "host", "port", "pod_name", "pod_namespace", "topology_levels", "log_level"},
+}
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.glob("*.yaml")}
+
+
+def pinned(lock: Path) -> dict[str, str]:
+    """Each requirement with its hashes, by name."""
+    entries = re.split(r"^(?=\S)", re.sub(r"^\s+#.*\n", "", lock.read_text(), flags=re.MULTILINE), flags=re.MULTILINE)
+    return {entry.partition("==")[0]: entry.strip() for entry in entries if entry.strip()}
+
+
+def test_the_chart_has_the_definitions_of_the_repository() -> None:
+    assert texts(places.chart() / "crds") == texts(places.crds()), "run `make chart`"
+
+
+def test_the_chart_has_the_roles_of_the_local_control_plane() -> None:
+    shipped = texts(places.manifests())
+    del shipped["namespace.yaml"]  # Helm's --create-namespace makes it
+    assert texts(places.chart() / "rbac") == shipped, "run `make chart`"
+
+
+def test_chart_and_images_have_the_version_of_the_project() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((places.chart() / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+
+
+@pytest.mark.parametrize(
+    ("part", "fields"),
+    [("operator", OperatorSettings.model_fields), ("extender", ExtenderSettings.model_fields)],
+)
+def test_every_setting_of_a_program_can_be_given_to_the_chart(part: str, fields: dict[str, Any]) -> None:
+    schema = json.loads((places.chart() / "values.schema.json").read_text())
+    settable = schema["properties"][part]["properties"]["settings"]["properties"]
+    assert SET_BY_CHART[part] <= set(fields)
+    assert set(settable) == {f"CODA_{name.upper()}" for name in set(fields) - SET_BY_CHART[part]}
+
+
+def test_the_topology_levels_of_the_chart_are_the_programs_own() -> None:
+    values = yaml.safe_load((places.chart() / "values.yaml").read_text())
+    levels = tuple((level["name"], level["label"]) for level in values["topologyLevels"])
+    assert levels == PolicyConfig().levels
+
+
+def test_every_image_installs_what_was_tested() -> None:
+    tested = pinned(ROOT / "requirements.lock")
+    for folder, _ in IMAGES.values():
+        installed = pinned(ROOT / folder / "requirements.lock")
+        assert installed
+        assert installed.items() <= tested.items(), f"{folder}/requirements.lock: run `make lock`"
+
+
+@pytest.mark.parametrize(("folder", "package"), IMAGES.values(), ids=IMAGES)
+def test_an_image_copies_what_exists_and_starts_its_program(folder: str, package: str) -> None:
+    lines = (ROOT / folder / "Dockerfile").read_text().splitlines()
+    copied = [line.split()[1:] for line in lines if line.startswith("COPY ") and "--from" not in line]
+    assert [source for source, _ in copied] == [
+        f"{folder}/requirements.lock",
+        "core/coda",
+        "core/coda_kube",
+        f"{folder}/{package}",
+    ]
+    assert all((ROOT / source).exists() for source, _ in copied)
+    (entry,) = (line for line in lines if line.startswith("ENTRYPOINT "))
+    assert json.loads(entry.removeprefix("ENTRYPOINT ")) == ["python", "-m", package]
+    assert "USER 65532:65532" in lines
+    bases = {line.split()[1] for line in lines if line.startswith("FROM ")}
+    assert bases == {"${PYTHON_IMAGE}"}
+
+
+def test_what_the_images_copy_is_in_the_build_context() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in lines
+    for folder, package in IMAGES.values():
+        for source in (folder, "core/coda", "core/coda_kube"):
+            assert f"!{source}" in lines, f"{package}: {source} is not sent to the builder"
+
+
+def test_the_kind_cluster_is_one_that_kind_and_coda_understand() -> None:
+    cluster = yaml.safe_load((ROOT / "kind-config.yaml").read_text())
+    assert (cluster.pop("kind"), cluster.pop("apiVersion")) == ("Cluster", "kind.x-k8s.io/v1alpha4")
+    nodes = cluster.pop("nodes")
+    assert set(cluster) <= {"name", "networking", "featureGates", "runtimeConfig", "kubeadmConfigPatches"}
+    fields = {"role", "image", "labels", "extraMounts", "extraPortMappings", "kubeadmConfigPatches"}
+    assert all(set(node) <= fields for node in nodes)
+    assert [node["role"] for node in nodes] == ["control-plane", *["worker"] * (len(nodes) - 1)]
+    rack = PolicyConfig().levels[0].label
+    racks = [node["labels"][rack] for node in nodes if node["role"] == "worker"]
+    assert len(set(racks)) >= 2, "a cluster of one rack shows nothing of locality"
+    assert all(re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", value) for value in racks)
