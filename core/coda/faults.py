@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from coda.gang import LifecycleConfig, PodState, Progress, RankPod, Situation, is_lost, of_attempt
 
+POD_GONE = "PodGone"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
@@ -20,14 +22,21 @@ class Fault:
 def gang_fault(now: Situation, now_s: float, config: LifecycleConfig) -> Fault | None:
     """A fault of an attempt whose pods were all created: also a missing one counts."""
     present = {pod.rank for pod in of_attempt(now)}
-    missing = [rank for rank in range(now.terms.replicas) if rank not in present]
-    if missing:
-        return Fault(own=False, reason="PodGone", message=f"the pod of rank {missing[0]} is gone")
-    return attempt_fault(now, now_s, config)
+    missing = next((rank for rank in range(now.terms.replicas) if rank not in present), None)
+    return pod_gone(missing) if missing is not None else attempt_fault(now, now_s, config)
+
+
+def pod_gone(rank: int) -> Fault:
+    """The fault of an attempt that lost a pod."""
+    return Fault(own=False, reason=POD_GONE, message=f"the pod of rank {rank} is gone")
 
 
 def attempt_fault(now: Situation, now_s: float, config: LifecycleConfig) -> Fault | None:
-    """The first fault of the attempt's pods: an own failure before a disruption, then by rank."""
+    """The first fault of the attempt's pods: an own failure before a disruption, then by rank.
+
+    A pod that was seen and is gone is a fault even if another took its name: no rank is started twice."""
+    if now.vanished:
+        return pod_gone(min(now.vanished))
     faults = [
         (not fault.own, pod.rank, fault)
         for pod in of_attempt(now)
@@ -87,7 +96,7 @@ def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None
 
 
 def with_trouble(progress: Progress, pods: tuple[RankPod, ...]) -> Progress:
-    """Say which rank cannot start and why; the lowest such rank speaks."""
+    """Say which rank cannot start and why; the lowest such rank speaks. Without one, `progress` as it is."""
     troubled = min(
         (pod for pod in pods if pod.state is PodState.WAITING and pod.reason), key=lambda pod: pod.rank, default=None
     )

@@ -23,6 +23,7 @@ class LifecycleConfig:
     disruption_backoff_s: float = 1.0  # after an attempt ended from outside; doubles
     disruption_backoff_limit_s: float = 60.0
     avoid_node_s: float = 120.0  # how long a job keeps away from a node that failed it
+    stuck_s: float = 15.0  # a pod that should have been gone for so long is named in the status (our choice)
 
 
 class PodState(Enum):
@@ -42,10 +43,13 @@ class RankPod:
     uid: str
     attempt: int
     rank: int
+    plan_id: str = ""  # the plan it was created for
     node: str | None = None
     state: PodState = PodState.WAITING
     ended: bool = False  # the whole pod, sidecars too
     terminating: bool = False
+    gone_by_s: float = 0.0  # a terminating pod's grace period is over then
+    finalizers: tuple[str, ...] = ()  # what keeps a terminating pod besides its kubelet
     unschedulable_since_s: float | None = None
     exit_code: int | None = None  # of the main container, once it ended
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
@@ -96,6 +100,7 @@ class Situation:
     placement: Placement | None = None
     epoch: int | None = None
     pods: tuple[RankPod, ...] = ()
+    vanished: frozenset[int] = frozenset()  # ranks of this attempt whose pod was seen and is gone
     unready_since_s: Mapping[str, float] = field(default_factory=dict)  # node -> since when it is not Ready or gone
 
 

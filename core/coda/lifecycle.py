@@ -23,11 +23,23 @@ from coda.faults import (
     start_deadline_missed,
     with_trouble,
 )
-from coda.gang import LifecycleConfig, PodState, Progress, RankPod, Situation, Step, is_lost, of_attempt
+from coda.gang import LifecycleConfig, PodState, Progress, RankPod, Situation, Step, of_attempt
 from coda.model import FINISHED, Phase, Placement, PlacementState
+from coda.transitions import (
+    accept_again,
+    all_bound,
+    all_created,
+    deletable,
+    enqueue,
+    finish,
+    in_short,
+    roll_back,
+    suspend,
+)
+from coda.waiting import pods_left, with_stuck, with_wake
 
 NEXT: Mapping[Phase | None, frozenset[Phase]] = {
-    None: frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED}),
+    None: frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED, Phase.RESTARTING}),  # the last: its status was lost
     Phase.QUEUED: frozenset({Phase.LAUNCHED, Phase.RESTARTING, Phase.SUSPENDED, Phase.FAILED}),
     Phase.LAUNCHED: frozenset({Phase.STARTING, Phase.RESTARTING, Phase.SUSPENDED, Phase.FAILED}),
     Phase.STARTING: frozenset({Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.FAILED}),
@@ -48,24 +60,29 @@ def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
     Promise: repeating it without a change outside gives a step that does nothing new; a job that is not finished always
     has something to wait for (a plan, a pod, or `wake_s`). Cost: O(pods)."""
+    step = _decide(now, now_s, config)
+    return with_wake(replace(step, progress=in_short(step.progress)), now, now_s, config)
+
+
+def _decide(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if now.deleting:
         return _delete(now, now_s, config)
     if now.progress.phase not in FINISHED and (expired := active_deadline_over(now, now_s)) is not None:
-        return _finish(now, now_s, Phase.FAILED, expired)
+        return finish(now, now_s, Phase.FAILED, expired)
     if now.terms.suspend and now.progress.phase not in FINISHED | {Phase.SUSPENDED}:
-        return _suspend(now)
-    step = _BY_PHASE[now.progress.phase](now, now_s, config)
-    return _with_wake(step, now, now_s, config)
+        return suspend(now)
+    return _BY_PHASE[now.progress.phase](now, now_s, config)
 
 
 def launch_refused(now: Situation, reason: str, message: str, now_s: float, config: LifecycleConfig) -> Step:
     """Roll the attempt back because the API server refused one of its pods (a quota, say)."""
-    return _roll_back(now, Fault(own=False, reason=reason, message=message), now_s, config)
+    step = roll_back(now, Fault(own=False, reason=reason, message=message), now_s, config)
+    return replace(step, progress=in_short(step.progress))
 
 
 def template_refused(progress: Progress, generation: int, message: str, now_s: float) -> Progress:
     """The dry run failed for good: the job fails, until its template is edited."""
-    return replace(
+    refused = replace(
         progress,
         phase=Phase.FAILED,
         generation=generation,
@@ -73,13 +90,19 @@ def template_refused(progress: Progress, generation: int, message: str, now_s: f
         reason=TEMPLATE_REFUSED,
         message=message,
     )
+    return in_short(refused)
 
 
 # --- one function per phase -------------------------------------------------------------------------------------------
 
 
 def _new(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    return _enqueue(now, now_s, attempt=now.progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
+    if now.pods:  # its status was taken away: the pods still say which attempt it was at
+        attempt = max(now.progress.attempt, *(pod.attempt for pod in now.pods))
+        lost = replace(now, progress=replace(now.progress, attempt=attempt, queued_s=now_s))
+        fault = Fault(own=False, reason="StatusLost", message="the status of the job was lost")
+        return roll_back(lost, fault, now_s, config)
+    return enqueue(now, now_s, attempt=now.progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
 
 
 def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -87,35 +110,31 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if now.progress.generation != now.generation:
         if pods:
             fault = Fault(own=False, reason="SpecChanged", message="the spec was edited while its pods were created")
-            return _roll_back(now, fault, now_s, config)
-        return replace(_enqueue_again(now), accept=True)
+            return roll_back(now, fault, now_s, config)
+        return accept_again(now)
     plan = _released_plan(now)
+    if pods and (plan is None or any(pod.plan_id != plan.plan_id for pod in pods)):
+        fault = Fault(own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods existed")
+        return roll_back(now, fault, now_s, config)
     if plan is None:
-        if pods:
-            fault = Fault(own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods existed")
-            return _roll_back(now, fault, now_s, config)
         return Step(progress=now.progress, delete=_strays(now))
     fault_found = attempt_fault(now, now_s, config)
     if fault_found is None and now_s > plan.bind_deadline_s:
         fault_found = bind_deadline_missed(pods, now.terms.replicas)
     if fault_found is not None:
-        return _roll_back(now, fault_found, now_s, config)
-    missing = tuple(rank for rank in range(now.terms.replicas) if rank not in {pod.rank for pod in pods})
+        return roll_back(now, fault_found, now_s, config)
+    present = {pod.rank for pod in pods}
+    missing = tuple(rank for rank in range(now.terms.replicas) if rank not in present)
     if missing:
-        if now.epoch is not None and now.epoch != plan.epoch:
-            return Step(
-                progress=now.progress, delete=_strays(now)
-            )  # a stale leader's plan: the new one adopts or drops
-        return Step(progress=now.progress, create=missing, delete=_strays(now))
-    message = f"all {now.terms.replicas} pods of attempt {now.progress.attempt} are created"
-    launched = replace(now.progress, phase=Phase.LAUNCHED, launch_s=now_s, reason="Launched", message=message)
-    return Step(progress=launched, delete=_strays(now))
+        create = missing if _may_create(now, plan, pods_left(now, now_s, config)) else ()
+        return Step(progress=now.progress, create=create, delete=_strays(now))
+    return Step(progress=all_created(now.progress, now.terms.replicas, now_s), delete=_strays(now))
 
 
 def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     fault = gang_fault(now, now_s, config) or start_deadline_missed(now, now_s)
     if fault is not None:
-        return _roll_back(now, fault, now_s, config)
+        return roll_back(now, fault, now_s, config)
     pods = of_attempt(now)
     if not all(pod.node for pod in pods):
         plan = now.placement
@@ -123,22 +142,21 @@ def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
             gone = Fault(
                 own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods were bound"
             )
-            return _roll_back(now, gone, now_s, config)
+            return roll_back(now, gone, now_s, config)
         if now_s > plan.bind_deadline_s:
-            return _roll_back(now, bind_deadline_missed(pods, now.terms.replicas), now_s, config)
-        return Step(progress=with_trouble(now.progress, pods), delete=_strays(now))
-    message = f"all {now.terms.replicas} pods are bound"
-    bound = replace(now.progress, phase=Phase.STARTING, reason="Starting", message=message)
-    return Step(progress=with_trouble(bound, pods), delete=_strays(now))
+            return roll_back(now, bind_deadline_missed(pods, now.terms.replicas), now_s, config)
+        launched = all_created(now.progress, now.terms.replicas, now.progress.launch_s)
+        return Step(progress=with_trouble(launched, pods), delete=_strays(now))
+    return Step(progress=with_trouble(all_bound(now), pods), delete=_strays(now))
 
 
 def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     fault = gang_fault(now, now_s, config) or start_deadline_missed(now, now_s)
     if fault is not None:
-        return _roll_back(now, fault, now_s, config)
+        return roll_back(now, fault, now_s, config)
     pods = of_attempt(now)
     if any(pod.state is PodState.WAITING for pod in pods):
-        return Step(progress=with_trouble(now.progress, pods), delete=_strays(now))
+        return Step(progress=with_trouble(all_bound(now), pods), delete=_strays(now))
     running = replace(
         now.progress,
         phase=Phase.RUNNING,
@@ -153,37 +171,39 @@ def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     pods = of_attempt(now)
     succeeded = {pod.rank for pod in pods if pod.state is PodState.SUCCEEDED}
     if now.terms.rank_zero_decides and 0 in succeeded:
-        return _finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", "rank 0 succeeded"))
+        return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", "rank 0 succeeded"))
     if len(succeeded) == now.terms.replicas:
-        return _finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", f"all {now.terms.replicas} ranks succeeded"))
+        return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", f"all {now.terms.replicas} ranks succeeded"))
     fault = gang_fault(now, now_s, config)
     if fault is not None:
-        return _roll_back(now, fault, now_s, config)
+        return roll_back(now, fault, now_s, config)
     return Step(progress=replace(now.progress, generation=now.generation), delete=_strays(now))
 
 
 def _restarting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    left = _left(now, now_s, config)
+    left = pods_left(now, now_s, config)
+    told = with_stuck(now.progress, left, now_s, config)
     if left:
-        return Step(progress=now.progress, delete=_deletable(left))
-    return _enqueue(
+        return Step(progress=told, delete=deletable(left))
+    return enqueue(
         now,
         now_s,
-        attempt=now.progress.attempt + 1,
-        not_before_s=now.progress.not_before_s,
-        reason=now.progress.reason,
-        message=now.progress.message,
+        attempt=told.attempt + 1,
+        not_before_s=told.not_before_s,
+        reason=told.reason,
+        message=told.message,
     )
 
 
 def _suspended(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    left = _left(now, now_s, config)
+    left = pods_left(now, now_s, config)
     if now.terms.suspend or left:
-        return Step(progress=replace(now.progress, generation=now.generation), delete=_deletable(left))
+        suspended = replace(now.progress, generation=now.generation)
+        return Step(progress=with_stuck(suspended, left, now_s, config), delete=deletable(left))
     planned = now.placement is not None and now.placement.attempt >= now.progress.attempt
     attempt = now.progress.attempt + (1 if planned else 0)
     resumed = replace(now, progress=replace(now.progress, queued_s=0.0))
-    return _enqueue(resumed, now_s, attempt=attempt, not_before_s=0.0, reason="Resumed", message=ACCEPTED)
+    return enqueue(resumed, now_s, attempt=attempt, not_before_s=0.0, reason="Resumed", message=ACCEPTED)
 
 
 def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -191,10 +211,16 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     refused = progress.phase is Phase.FAILED and progress.reason == TEMPLATE_REFUSED
     if refused and progress.generation != now.generation:
         again = replace(now, progress=replace(progress, completion_s=0.0))
-        return _enqueue(again, now_s, attempt=progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
+        return enqueue(again, now_s, attempt=progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
     running = tuple(pod for pod in now.pods if not pod.ended and not pod.terminating)
     over = now.terms.ttl_s is not None and now_s >= progress.completion_s + now.terms.ttl_s
     return Step(progress=replace(progress, generation=now.generation), delete=running, remove=over)
+
+
+def _delete(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
+    left = pods_left(now, now_s, config)
+    told = with_stuck(now.progress, left, now_s, config)
+    return Step(progress=told, delete=deletable(left), finalize=not left)
 
 
 _BY_PHASE: Mapping[Phase | None, Callable[[Situation, float, LifecycleConfig], Step]] = {
@@ -210,78 +236,13 @@ _BY_PHASE: Mapping[Phase | None, Callable[[Situation, float, LifecycleConfig], S
 }
 
 
-# --- changes several phases share -------------------------------------------------------------------------------------
+# --- questions --------------------------------------------------------------------------------------------------------
 
 
-def _delete(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    left = _left(now, now_s, config)
-    return Step(progress=now.progress, delete=_deletable(left), finalize=not left)
-
-
-def _suspend(now: Situation) -> Step:
-    suspended = replace(
-        now.progress,
-        phase=Phase.SUSPENDED,
-        generation=now.generation,
-        launch_s=0.0,
-        start_s=0.0,
-        not_before_s=0.0,
-        reason="Suspended",
-        message="spec.suspend is true",
-    )
-    return Step(progress=suspended, delete=_deletable(now.pods))
-
-
-def _enqueue_again(now: Situation) -> Step:
-    return Step(progress=replace(now.progress, generation=now.generation))
-
-
-def _enqueue(now: Situation, now_s: float, *, attempt: int, not_before_s: float, reason: str, message: str) -> Step:
-    queued = replace(
-        now.progress,
-        phase=Phase.QUEUED,
-        attempt=attempt,
-        generation=now.generation,
-        queued_s=now.progress.queued_s or now_s,
-        not_before_s=not_before_s,
-        launch_s=0.0,
-        avoid={node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s},
-        reason=reason,
-        message=message,
-    )
-    return Step(progress=queued, accept=True)
-
-
-def _roll_back(now: Situation, fault: Fault, now_s: float, config: LifecycleConfig) -> Step:
-    """Count the fault, then either the next attempt or the end."""
-    failures = now.progress.failures + (1 if fault.own else 0)
-    disruptions = now.progress.disruptions + (0 if fault.own else 1)
-    counted = replace(now.progress, failures=failures, disruptions=disruptions)
-    if fault.own and failures > now.terms.retries:
-        message = f"{fault.message}; all {failures} allowed attempts have failed"
-        return _finish(replace(now, progress=counted), now_s, Phase.FAILED, (fault.reason, message))
-    if fault.own:
-        first_s, limit_s, doublings = config.failure_backoff_s, config.failure_backoff_limit_s, failures - 1
-    else:
-        first_s, limit_s, doublings = config.disruption_backoff_s, config.disruption_backoff_limit_s, disruptions - 1
-    avoid = dict(counted.avoid)
-    if fault.node is not None:
-        avoid[fault.node] = now_s + config.avoid_node_s
-    progress = replace(
-        counted,
-        phase=Phase.RESTARTING,
-        not_before_s=now_s + min(limit_s, first_s * 2.0 ** min(doublings, 30)),
-        avoid=avoid,
-        reason=fault.reason,
-        message=f"attempt {now.progress.attempt}: {fault.message}",
-    )
-    return Step(progress=progress, delete=_deletable(now.pods))
-
-
-def _finish(now: Situation, now_s: float, phase: Phase, why: tuple[str, str]) -> Step:
-    reason, message = why
-    done = replace(now.progress, phase=phase, completion_s=now_s, reason=reason, message=message)
-    return Step(progress=done, delete=tuple(pod for pod in _deletable(now.pods) if not pod.ended))
+def _may_create(now: Situation, plan: Placement, left: tuple[RankPod, ...]) -> bool:
+    """Not for a stale leader's plan, which the new one adopts or drops; not beside another attempt's pods."""
+    epoch_holds = now.epoch is None or now.epoch == plan.epoch
+    return epoch_holds and all(pod.ended or pod.attempt == now.progress.attempt for pod in left)
 
 
 def _strays(now: Situation) -> tuple[RankPod, ...]:
@@ -295,42 +256,3 @@ def _released_plan(now: Situation) -> Placement | None:
     if plan is None or (plan.attempt, plan.generation) != (wanted.attempt, wanted.generation):
         return None
     return plan if plan.state is PlacementState.RELEASED and len(plan.nodes) == now.terms.replicas else None
-
-
-def _left(now: Situation, now_s: float, config: LifecycleConfig) -> tuple[RankPod, ...]:
-    """Pods that must be gone first: all but those being deleted on a lost node, which only its kubelet can confirm."""
-    return tuple(
-        pod for pod in now.pods if not (pod.terminating and pod.node and is_lost(pod.node, now, now_s, config))
-    )
-
-
-def _deletable(pods: tuple[RankPod, ...]) -> tuple[RankPod, ...]:
-    return tuple(pod for pod in pods if not pod.terminating)
-
-
-def _with_wake(step: Step, now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    """Add the next moment at which the answer may change by time alone."""
-    progress, terms = step.progress, now.terms
-    moments: list[float] = []
-    if progress.phase in FINISHED:
-        if terms.ttl_s is not None:
-            moments.append(progress.completion_s + terms.ttl_s)
-    else:
-        if terms.active_deadline_s is not None and progress.start_s:
-            moments.append(progress.start_s + terms.active_deadline_s)
-        if progress.phase in (Phase.LAUNCHED, Phase.STARTING):
-            moments.append(progress.launch_s + terms.start_deadline_s)
-        if progress.phase in (Phase.QUEUED, Phase.LAUNCHED) and now.placement is not None:
-            moments.append(now.placement.bind_deadline_s + 0.001)
-        moments += [
-            pod.unschedulable_since_s + config.unschedulable_s
-            for pod in now.pods
-            if pod.unschedulable_since_s is not None
-        ]
-        moments += [
-            now.unready_since_s[pod.node] + config.node_loss_s
-            for pod in now.pods
-            if pod.node and pod.node in now.unready_since_s
-        ]
-    ahead = [moment for moment in moments if moment > now_s]
-    return replace(step, wake_s=min(ahead, default=None))
