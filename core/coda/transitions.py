@@ -35,8 +35,14 @@ def accept_again(now: Situation) -> Step:
     A released plan may have led to creates that nobody sees yet: a new attempt keeps them from the next plan."""
     plan = now.placement
     released = plan is not None and plan.attempt >= now.progress.attempt and plan.state is PlacementState.RELEASED
-    attempt = now.progress.attempt + (1 if released else 0)
-    return Step(progress=replace(now.progress, attempt=attempt, generation=now.generation), accept=True)
+    taken = replace(
+        now.progress,
+        attempt=now.progress.attempt + (1 if released else 0),
+        generation=now.generation,
+        reason="Edited",
+        message="the edited spec is accepted; waits for a placement",
+    )
+    return Step(progress=taken, accept=True)
 
 
 def enqueue(now: Situation, now_s: float, *, attempt: int, not_before_s: float, reason: str, message: str) -> Step:

@@ -1,80 +1,99 @@
 """What the operator knows of the cluster: jobs from kopf, gang pods and nodes from watches. Keeps, never decides.
 
 Everything the operator writes itself is put here at once, so no decision is made on a state older than its own write.
+Pods are read once, when they change, and then kept as `RankPod`s: a gang of 4096 is looked at thousands of times.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from coda.errors import CodaError
+from coda.gang import RankPod
+from coda.lifecycle import TEMPLATE_REFUSED
+from coda.model import FINISHED
 from coda_kube.client import Client, Json, NotFound
-from coda_kube.naming import GPU, LABEL_JOB, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
-from coda_kube.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
-from coda_kube.watching import Cache, key_of
+from coda_kube.naming import API_VERSION, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
+from coda_kube.watching import Cache, key_of, version_of
 from coda_kube.writing import job_path
+from coda_operator.nodes import Nodes
+from coda_operator.rank_pods import rank_pod_from_json
 
+log = logging.getLogger(__name__)
+
+JOBS_PATH = f"/apis/{API_VERSION}/trainingjobs"
 PLANNER_LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{PLANNER_LEASE}"
+LISTING_S = 2.0  # a listing of kopf's comes object by object; after this it is through
+
+_FINISHED = frozenset(phase.value for phase in FINISHED)
 
 
 class Cluster:
-    """Caches of jobs, gang pods and nodes; `wake` is called with the key of each job that a change concerns."""
+    """Caches of jobs, gang pods and nodes; `wake` is called with the key of each known job that a change concerns."""
 
-    def __init__(self, client: Client, wake: Callable[[str], None]) -> None:
+    def __init__(self, client: Client, wake: Callable[[str], None], *, clock: Callable[[], float] = time.time) -> None:
         self._client = client
         self._wake = wake
-        self._pods_by_job_uid: dict[str, dict[str, Json]] = {}
-        self.unready_since_s: dict[str, float] = {}
-        self.jobs = Cache(client, "/apis/coda.scheduler/v1alpha1/trainingjobs", listener=self._on_job)
+        self._clock = clock
+        self._key_by_uid: dict[str, str] = {}  # of the jobs known
+        self._pods_by_job_uid: dict[str, dict[str, RankPod]] = {}
+        self._vanished_by_job_uid: dict[str, tuple[int, set[int]]] = {}  # (newest attempt that lost pods, their ranks)
+        self._job_uid_by_pod_by_node: dict[str, dict[str, str]] = {}
+        self._listed_again = asyncio.Event()
+        self.jobs = Cache(client, JOBS_PATH, listener=self._on_job)
         self.pods = Cache(client, "/api/v1/pods", listener=self._on_pod, query={"labelSelector": LABEL_JOB_UID})
-        self.nodes = Cache(client, "/api/v1/nodes", listener=self._on_node)
+        self.nodes = Nodes(client, self._on_node, clock)
 
     async def run(self) -> None:
         """Keep the watches until cancelled. Jobs are not watched here: kopf feeds them."""
-        await asyncio.gather(self.pods.run(), self.nodes.run())
+        await asyncio.gather(self.pods.run(), self.nodes.cache.run(), self._drop_jobs_unheard_of())
 
     async def synced(self) -> None:
         """Wait until pods and nodes are known."""
-        await asyncio.gather(self.pods.synced.wait(), self.nodes.synced.wait())
+        await asyncio.gather(self.pods.synced.wait(), self.nodes.cache.synced.wait())
 
     def is_synced(self) -> bool:
         """True once pods and nodes are known."""
-        return self.pods.synced.is_set() and self.nodes.synced.is_set()
+        return self.pods.synced.is_set() and self.nodes.cache.synced.is_set()
 
-    def pods_of(self, job: Json) -> Iterable[Json]:
+    def take_job(self, event: str | None, job: Json) -> None:
+        """Take over a job that kopf saw; `event` is a watch's, None in a listing.
+
+        kopf keeps the order of events per uid only: the end of a job may be told after the start of its namesake."""
+        known = self.jobs.by_key.get(key_of(job))
+        if event == "DELETED":
+            if known is None or _uid(known) == _uid(job):
+                self.jobs.drop(job)
+            return
+        if event is None and known is not None:
+            self._listed_again.set()
+        self.jobs.put(job)
+
+    def pods_of(self, job: Json) -> Collection[RankPod]:
         """The gang pods of a job, any attempt."""
-        return tuple(self._pods_by_job_uid.get(job["metadata"]["uid"], {}).values())
+        return tuple(self._pods_by_job_uid.get(_uid(job), {}).values())
 
-    def unready_nodes(self, pods: Iterable[Json]) -> Mapping[str, float]:
+    def vanished(self, job: Json, attempt: int) -> frozenset[int]:
+        """The ranks of that attempt whose pod was seen and is gone."""
+        newest, ranks = self._vanished_by_job_uid.get(_uid(job), (0, set()))
+        return frozenset(ranks) if newest == attempt else frozenset()
+
+    def unready_nodes(self, pods: Collection[RankPod]) -> Mapping[str, float]:
         """Of the nodes these pods are on, those not Ready or gone: since when."""
-        names = {node for pod in pods if (node := pod["spec"].get("nodeName"))}
-        for name in names - self.nodes.by_key.keys():
-            self.unready_since_s.setdefault(name, time.time())
-        return {name: self.unready_since_s[name] for name in names & self.unready_since_s.keys()}
-
-    def most_cores(self, gpus: int) -> int:
-        """Cores of the largest node that has `gpus` GPUs; 0 when there is none."""
-        return max(
-            (
-                milli_from_quantity(allocatable.get("cpu", "0")) // 1000
-                for node in self.nodes.by_key.values()
-                if whole_from_quantity((allocatable := node["status"].get("allocatable") or {}).get(GPU, "0")) >= gpus
-            ),
-            default=0,
-        )
+        return self.nodes.unready_since_s({pod.node for pod in pods if pod.node})
 
     async def read_pods_again(self, job: Json) -> None:
         """A consistent list of the job's pods: what the watch has not told yet is taken over, also what is gone."""
-        metadata = job["metadata"]
-        path = f"/api/v1/namespaces/{metadata['namespace']}/pods"
-        listing = await self._client.list_pages(path, {"labelSelector": f"{LABEL_JOB_UID}={metadata['uid']}"})
+        path = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
+        listing = await self._client.list_pages(path, {"labelSelector": f"{LABEL_JOB_UID}={_uid(job)}"})
         present = {key_of(pod) for pod in listing["items"]}
         for pod in listing["items"]:
             self.pods.put(pod)
-        for pod in self.pods_of(job):
-            if key_of(pod) not in present:
-                self.pods.drop(pod)
+        for key in self._pods_by_job_uid.get(_uid(job), {}).keys() - present:
+            self._drop_older(self.pods, self.pods.by_key[key], int(listing["metadata"]["resourceVersion"]))
 
     async def read_job_again(self, key: str) -> None:
         """The job as it is now; dropped when it is gone."""
@@ -90,38 +109,120 @@ class Cluster:
             lease = await self._client.get(PLANNER_LEASE_PATH)
         except NotFound:
             return -1
-        return int(lease["spec"].get("leaseTransitions") or 0)
+        return int((lease.get("spec") or {}).get("leaseTransitions") or 0)
+
+    async def _drop_jobs_unheard_of(self) -> None:
+        """After an outage kopf lists again, and never tells which jobs are gone since."""
+        while True:
+            await self._listed_again.wait()
+            await asyncio.sleep(LISTING_S)
+            self._listed_again.clear()
+            try:
+                listing = await self._client.list_pages(JOBS_PATH)
+            except CodaError as error:
+                log.info("%s: %s", JOBS_PATH, error)
+                self._listed_again.set()
+                continue
+            present = {_uid(job) for job in listing["items"]}
+            for job in [job for job in self.jobs.by_key.values() if _uid(job) not in present]:
+                self._drop_older(self.jobs, job, int(listing["metadata"]["resourceVersion"]))
+
+    def _drop_older(self, cache: Cache, item: Json, version: int) -> None:
+        """Drop what a list of that version lacks; what is newer than the list was not in it yet."""
+        if version_of(item) <= version:
+            cache.drop(item)
 
     def _on_job(self, old: Json | None, new: Json | None) -> None:
-        self._wake(key_of(new or old or {}))
+        key = key_of(new or old or {})
+        if old is not None and (new is None or _uid(new) != _uid(old)):
+            self._key_by_uid.pop(_uid(old), None)
+            self._vanished_by_job_uid.pop(_uid(old), None)
+        if new is not None:
+            self._key_by_uid[_uid(new)] = key
+            self.jobs.by_key[key] = _without_what_is_over(new)
+        self._wake(key)
 
     def _on_pod(self, old: Json | None, new: Json | None) -> None:
-        pod = new or old or {}
-        labels = pod["metadata"]["labels"]
-        pods = self._pods_by_job_uid.setdefault(labels[LABEL_JOB_UID], {})
+        key = key_of(new or old or {})
+        pod_now = None
         if new is not None:
-            pods[key_of(pod)] = new
-        else:
-            pods.pop(key_of(pod), None)
+            known = self._pods_by_job_uid.get(_job_uid(new), {}).get(key)
+            pod_now = rank_pod_from_json(new, now_s=self._clock(), before=known)
+        if old is not None:
+            self._take_out(key, _job_uid(old), pod_now)
+        if new is not None and pod_now is not None:
+            self._pods_by_job_uid.setdefault(_job_uid(new), {})[key] = pod_now
+            if pod_now.node:
+                self._job_uid_by_pod_by_node.setdefault(pod_now.node, {})[key] = _job_uid(new)
+            self.pods.by_key[key] = _without_content(new)
+        for uid in {_job_uid(item) for item in (old, new) if item is not None}:
+            self._wake_job(uid)
+
+    def _take_out(self, key: str, job_uid: str, pod_now: RankPod | None) -> None:
+        """Forget what a pod was; if it is not this rank's any more, remember that the rank had one."""
+        pods = self._pods_by_job_uid.get(job_uid, {})
+        pod = pods.pop(key, None)
+        if pod is None:
+            return
         if not pods:
-            del self._pods_by_job_uid[labels[LABEL_JOB_UID]]
-        self._wake(f"{pod['metadata']['namespace']}/{labels.get(LABEL_JOB, '')}")
+            del self._pods_by_job_uid[job_uid]
+        if pod.node:
+            self._take_off(pod.node, key)
+        is_same = pod_now is not None and (pod_now.uid, pod_now.attempt, pod_now.rank) == (
+            pod.uid,
+            pod.attempt,
+            pod.rank,
+        )
+        if not is_same and job_uid in self._key_by_uid:
+            self._note_vanished(job_uid, pod)
 
-    def _on_node(self, old: Json | None, new: Json | None) -> None:
-        name = key_of(new or old or {})
-        was_unready = name in self.unready_since_s
-        ready = _ready_condition(new) if new is not None else {"status": "Unknown"}
-        if ready.get("status") == "True":
-            self.unready_since_s.pop(name, None)
-        else:
-            since_s = seconds_from_time(ready.get("lastTransitionTime")) or time.time()
-            self.unready_since_s.setdefault(name, since_s)
-        if was_unready != (name in self.unready_since_s):
-            for pod in self.pods.by_key.values():
-                if pod["spec"].get("nodeName") == name:
-                    self._wake(f"{pod['metadata']['namespace']}/{pod['metadata']['labels'].get(LABEL_JOB, '')}")
+    def _note_vanished(self, job_uid: str, pod: RankPod) -> None:
+        attempt, ranks = self._vanished_by_job_uid.get(job_uid, (pod.attempt, set()))
+        if pod.attempt > attempt:
+            attempt, ranks = pod.attempt, set()
+        if pod.attempt == attempt:
+            ranks.add(pod.rank)
+            self._vanished_by_job_uid[job_uid] = attempt, ranks
+
+    def _take_off(self, node: str, key: str) -> None:
+        pods = self._job_uid_by_pod_by_node[node]
+        del pods[key]
+        if not pods:
+            del self._job_uid_by_pod_by_node[node]
+            self.nodes.forget(node)
+
+    def _on_node(self, name: str) -> None:
+        uids = set(self._job_uid_by_pod_by_node.get(name, {}).values())
+        if not uids:
+            self.nodes.forget(name)
+        for uid in uids:
+            self._wake_job(uid)
+
+    def _wake_job(self, uid: str) -> None:
+        if uid in self._key_by_uid:
+            self._wake(self._key_by_uid[uid])
 
 
-def _ready_condition(node: Json) -> Json:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return next((condition for condition in conditions if condition["type"] == "Ready"), {})
+def _uid(item: Json) -> str:
+    return str(item["metadata"]["uid"])
+
+
+def _job_uid(pod: Json) -> str:
+    return str(pod["metadata"]["labels"][LABEL_JOB_UID])
+
+
+def _without_content(pod: Json) -> Json:
+    """What the cache itself needs of a pod."""
+    kept = {name: pod["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
+    return {"metadata": kept | {"labels": {LABEL_JOB_UID: _job_uid(pod)}}}
+
+
+def _without_what_is_over(job: Json) -> Json:
+    """A finished job without its template and plan, which nobody looks at again; jobs are kept for weeks.
+
+    A refused template stays: it may be edited."""
+    status = job.get("status") or {}
+    if status.get("phase") not in _FINISHED or status.get("reason") == TEMPLATE_REFUSED:
+        return job
+    spec = {name: field for name, field in job["spec"].items() if name != "template"}
+    return job | {"spec": spec, "status": {name: field for name, field in status.items() if name != "placement"}}

@@ -10,6 +10,7 @@ from typing import Any
 
 import kopf
 
+from coda_kube.client import Client
 from coda_kube.naming import GROUP, VERSION
 from coda_kube.watching import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 from coda_operator.cluster import Cluster
@@ -17,13 +18,13 @@ from coda_operator.cluster import Cluster
 ERROR_DELAYS_S = (1, 2, 4, 8, 16, 30)
 
 
-def registry_for(cluster: Cluster, connection: kopf.ConnectionInfo) -> kopf.OperatorRegistry:
-    """kopf's registry with our handlers, bound to `cluster`."""
+def registry_for(cluster: Cluster, client: Client) -> kopf.OperatorRegistry:
+    """kopf's registry with our handlers, bound to `cluster`; kopf is who `client` is, with tokens as fresh."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
-        return connection
+        return kopf.ConnectionInfo(**await client.connection())
 
     @kopf.on.startup(registry=registry)
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
@@ -40,10 +41,6 @@ def registry_for(cluster: Cluster, connection: kopf.ConnectionInfo) -> kopf.Oper
 
     @kopf.on.event(GROUP, VERSION, "trainingjobs", registry=registry)
     async def take_job(event: kopf.RawEvent, **_: Any) -> None:
-        job = dict(event["object"])
-        if event["type"] == "DELETED":
-            cluster.jobs.drop(job)
-        else:
-            cluster.jobs.put(job)
+        cluster.take_job(event["type"], dict(event["object"]))
 
     return registry

@@ -7,207 +7,174 @@ may be late. Status writes carry the resourceVersion they were decided on; a con
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
+from typing import Final
 
-from coda.allocator import start_cores
-from coda.errors import Conflict, Outage
+from coda.errors import Conflict
+from coda.faults import POD_GONE
 from coda.gang import LifecycleConfig, Progress, Situation, Step
 from coda.lifecycle import launch_refused, next_step, template_refused
 from coda.model import Phase
-from coda_kube.client import AlreadyExists, Client, Json, Rejected
+from coda_kube.client import Client, Json, NotFound, Rejected
 from coda_kube.naming import FINALIZER, OPERATOR
+from coda_kube.watching import key_of
 from coda_kube.writing import job_path, status_patch
+from coda_operator.accepting import Acceptor, TemplateRefused
 from coda_operator.cluster import Cluster
 from coda_operator.events import Recorder
-from coda_operator.gang_pods import headless_service, probe_pod, rank_pod
-from coda_operator.observing import situation_from_json, tuning_from_json
-from coda_operator.reporting import request_from_pod, status_json
+from coda_operator.launching import Launcher, NameTaken
+from coda_operator.metrics import Metrics
+from coda_operator.observing import situation_from_json
+from coda_operator.refusals import Blame, blame_for, reason_for
+from coda_operator.reporting import is_news, status_json
+from coda_operator.requesting import Requests
 
-log = logging.getLogger(__name__)
-
-MOST_CORES = 1024  # the CRD's limit, where no node says less
-_MOVES_ON = frozenset({Phase.RESTARTING, Phase.SUSPENDED})
-
-
-class NotLeaderError(Outage):
-    """The Lease is not ours (any more): nothing may be written."""
+TRIES_AT_ONCE: Final = 3  # after so many conflicts in a row somebody fights us: back off like after an outage
+_MOVES_ON: Final = frozenset({Phase.RESTARTING, Phase.SUSPENDED})
 
 
 class Reconciler:
-    """Does what one job needs; `may_write` is asked before every write."""
+    """Does what one job needs."""
 
     def __init__(
         self,
         client: Client,
         cluster: Cluster,
+        requests: Requests,
         recorder: Recorder,
+        metrics: Metrics,
         config: LifecycleConfig,
         *,
-        may_write: Callable[[], bool],
-        writes_in_flight: int,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._cluster = cluster
+        self._requests = requests
         self._recorder = recorder
+        self._metrics = metrics
         self._config = config
-        self._may_write = may_write
-        self._slots = asyncio.Semaphore(writes_in_flight)
+        self._clock = clock
+        self._acceptor = Acceptor(client, cluster, requests)
+        self._launcher = Launcher(client, cluster, requests)
 
     async def reconcile(self, key: str) -> float | None:
-        """Take the job one step on; when to look again. Raises Outage when the API server fails."""
-        job = self._cluster.jobs.by_key.get(key)
-        if job is None:
-            return None
-        if not self._may_write():
-            raise NotLeaderError("the Lease is not ours")
-        try:
-            return await self._take_step(job)
-        except Conflict:
-            await self._cluster.read_job_again(key)
-            return time.time()
+        """Take the job one step on; when to look again. Raises a CodaError when the API server fails or refuses."""
+        met: Conflict | NotFound | None = None
+        for _ in range(TRIES_AT_ONCE):
+            job = self._cluster.jobs.by_key.get(key)
+            if job is None:
+                return None
+            self._requests.check()
+            try:
+                return await self._take_step(job)
+            except (Conflict, NotFound) as error:
+                met = error
+                async with self._requests.reading():
+                    await self._cluster.read_job_again(key)
+        assert met is not None
+        raise met
 
     async def _take_step(self, job: Json) -> float | None:
         if FINALIZER not in (job["metadata"].get("finalizers") or ()):
             if "deletionTimestamp" in job["metadata"]:
-                return None
+                return None  # somebody took our finalizer away: what is left is the garbage collector's
             job = await self._set_finalizers(job, [*(job["metadata"].get("finalizers") or ()), FINALIZER])
         situation, step = self._decide(job)
         if _needs_fresh_pods(situation, step):
-            await self._cluster.read_pods_again(job)
+            async with self._requests.reading():
+                await self._cluster.read_pods_again(job)
             situation, step = self._decide(job)
         if step.create:
-            situation, step = self._decide(job, epoch=await self._cluster.planner_epoch())
+            async with self._requests.reading():
+                epoch = await self._cluster.planner_epoch()
+            situation, step = self._decide(job, epoch=epoch)
         if step.create:
-            step = await self._launch(job, situation, step) or step
+            step = await self._launch(job, situation, step)
         if step.accept:
-            return await self._accept(job, step)
+            await self._accept(job, situation.progress, step.progress)
+            return None
         await self._write_progress(job, situation.progress, step.progress, (job.get("status") or {}).get("request"))
-        await self._delete(job, step)
+        await self._delete_pods(job, step)
         if step.finalize:
-            kept = [name for name in job["metadata"]["finalizers"] if name != FINALIZER]
-            await self._set_finalizers(job, kept)
+            await self._set_finalizers(job, [name for name in job["metadata"]["finalizers"] if name != FINALIZER])
         if step.remove:
-            await self._client.delete(job_path(_key(job)), uid=job["metadata"]["uid"])
+            async with self._requests.writing():
+                await self._client.delete(job_path(key_of(job)), uid=job["metadata"]["uid"])
         return step.wake_s
 
     def _decide(self, job: Json, *, epoch: int | None = None) -> tuple[Situation, Step]:
         pods = self._cluster.pods_of(job)
-        situation = situation_from_json(job, pods, self._cluster.unready_nodes(pods), epoch=epoch)
-        return situation, next_step(situation, time.time(), self._config)
-
-    async def _accept(self, job: Json, step: Step) -> float | None:
-        """Ask the API server what one rank is, by a dry run, and write the job into the queue."""
-        cores = self._cores(job["spec"])
-        probe = probe_pod(job, attempt=step.progress.attempt, cores=cores)
-        path = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
-        try:
-            admitted = await self._client.create(path, probe, {"dryRun": "All", "fieldValidation": "Strict"})
-        except Rejected as error:
-            if "exceeded quota" not in str(error):
-                refused = template_refused(step.progress, job["metadata"]["generation"], str(error), time.time())
-                await self._write_progress(job, None, refused, None)
-                return None
-            admitted = probe  # the planner refuses it by that quota, with numbers, until there is room
-        await self._write_progress(job, None, step.progress, request_from_pod(admitted, cores=cores))
-        return None
-
-    def _cores(self, spec: Json) -> int:
-        wanted = spec["cpusPerReplica"]
-        if isinstance(wanted, int):
-            return wanted
-        gpus = spec["gpusPerReplica"]
-        category, hints = tuning_from_json(spec)
-        return start_cores(category, hints, gpus, self._cluster.most_cores(gpus) or MOST_CORES)
-
-    async def _launch(self, job: Json, situation: Situation, step: Step) -> Step | None:
-        """Create the missing pods; a step of its own when the API server refuses one."""
-        placement = situation.placement
-        assert placement is not None
-        if situation.terms.replicas > 1 and not situation.pods:
-            await self._create_service(job)
-        results = await asyncio.gather(
-            *(self._write(self._create_pod(job, rank_pod(job, placement, rank))) for rank in step.create),
-            return_exceptions=True,
+        attempt = (job.get("status") or {}).get("attempt") or 1
+        situation = situation_from_json(
+            job,
+            pods,
+            self._cluster.unready_nodes(pods),
+            vanished=self._cluster.vanished(job, attempt),
+            epoch=epoch,
         )
-        refusals = [error for error in results if isinstance(error, Rejected)]
-        for error in results:
-            if isinstance(error, BaseException) and not isinstance(error, Rejected):
-                raise error
-        situation, step = self._decide(job, epoch=placement.epoch)
-        if refusals:
-            quota = "exceeded quota" in str(refusals[0])
-            reason = "QuotaExceeded" if quota else "PodRefused"
-            return launch_refused(situation, reason, str(refusals[0]), time.time(), self._config)
-        return step
+        return situation, next_step(situation, self._clock(), self._config)
 
-    async def _create_pod(self, job: Json, pod: Json) -> None:
-        path = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
+    async def _accept(self, job: Json, before: Progress, after: Progress) -> None:
+        """Ask the API server what one rank is, and write the job into the queue."""
+        request = await self._acceptor.request_of(job, after.attempt)
+        if isinstance(request, TemplateRefused):
+            after = template_refused(after, job["metadata"]["generation"], request.message, self._clock())
+        await self._write_progress(job, before, after, None if isinstance(request, TemplateRefused) else request)
+
+    async def _launch(self, job: Json, before: Situation, step: Step) -> Step:
+        """Create the missing pods; the step that follows, which is the roll-back when something is refused."""
+        placement = before.placement
+        assert placement is not None
         try:
-            created = await self._client.create(path, pod)
-        except AlreadyExists:
-            created = await self._client.get(f"{path}/{pod['metadata']['name']}")
-            owners = created["metadata"].get("ownerReferences") or ()
-            if not any(owner["uid"] == job["metadata"]["uid"] for owner in owners):
-                sentence = f"a pod named {pod['metadata']['name']} exists and is not this job's"
-                raise Rejected(409, "AlreadyExists", sentence) from None
-        self._cluster.pods.put(created)
+            if before.terms.replicas > 1 and not before.pods:
+                await self._launcher.create_service(job)
+            refusal = await self._launcher.create_pods(job, placement, step.create)
+        except Rejected as error:
+            if not isinstance(error, NameTaken) and blame_for(error) is Blame.MOMENT:
+                raise
+            refusal = error
+        after, step = self._decide(job, epoch=placement.epoch)
+        if refusal is None:
+            return step
+        return launch_refused(after, reason_for(refusal), str(refusal), self._clock(), self._config)
 
-    async def _create_service(self, job: Json) -> None:
-        path = f"/api/v1/namespaces/{job['metadata']['namespace']}/services"
-        try:
-            await self._write(self._client.create(path, headless_service(job)))
-        except AlreadyExists:
-            service = await self._client.get(f"{path}/{job['metadata']['name']}")
-            if service["spec"].get("clusterIP") != "None":
-                log.warning(
-                    "%s: a Service of that name exists and is not headless: ranks may not find rank 0", _key(job)
-                )
-
-    async def _write_progress(self, job: Json, before: Progress | None, after: Progress, request: Json | None) -> None:
+    async def _write_progress(self, job: Json, before: Progress, after: Progress, request: Json | None) -> None:
         if after == before:
             return
-        status = status_json(after, job.get("status") or {}, request, job["spec"], time.time())
-        patch = status_patch(_key(job), status, uid=job["metadata"]["uid"], version=job["metadata"]["resourceVersion"])
-        written = await self._write(self._client.apply(job_path(_key(job), status=True), patch, manager=OPERATOR))
-        if before is None or (before.phase, before.reason, before.attempt) != (
-            after.phase,
-            after.reason,
-            after.attempt,
-        ):
+        status = status_json(after, job.get("status") or {}, request, job["spec"], self._clock())
+        metadata = job["metadata"]
+        patch = status_patch(key_of(job), status, uid=metadata["uid"], version=metadata["resourceVersion"])
+        async with self._requests.writing():
+            written = await self._client.apply(job_path(key_of(job), status=True), patch, manager=OPERATOR)
+        self._metrics.note(before, after)
+        if is_news(before, after):
             self._recorder.record(job, after)
         self._cluster.jobs.put(written)
 
-    async def _delete(self, job: Json, step: Step) -> None:
+    async def _delete_pods(self, job: Json, step: Step) -> None:
         pods = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
-        await asyncio.gather(
-            *(self._write(self._client.delete(f"{pods}/{pod.name}", uid=pod.uid)) for pod in step.delete)
-        )
+
+        async def delete(name: str, uid: str) -> None:
+            async with self._requests.writing(bulk=True):
+                await self._client.delete(f"{pods}/{name}", uid=uid)
+
+        results = await asyncio.gather(*(delete(pod.name, pod.uid) for pod in step.delete), return_exceptions=True)
+        for error in results:
+            if isinstance(error, BaseException):
+                raise error
 
     async def _set_finalizers(self, job: Json, finalizers: list[str]) -> Json:
         version = job["metadata"]["resourceVersion"]
         patch = {"metadata": {"finalizers": finalizers, "resourceVersion": version}}
-        written: Json = await self._write(self._client.patch(job_path(_key(job)), patch))
+        async with self._requests.writing():
+            written = await self._client.patch(job_path(key_of(job)), patch)
         self._cluster.jobs.put(written)
         return written
-
-    async def _write(self, request: Coroutine[Any, Any, Any]) -> Any:
-        """One write, within the limit of writes in flight, and only while the Lease is ours."""
-        async with self._slots:
-            if not self._may_write():
-                request.close()
-                raise NotLeaderError("the Lease is not ours")
-            return await request
-
-
-def _key(job: Json) -> str:
-    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
 
 def _needs_fresh_pods(situation: Situation, step: Step) -> bool:
     """True for decisions that rest on a pod being absent."""
     before, after = situation.progress.phase, step.progress.phase
     moved_on = before in _MOVES_ON and after is Phase.QUEUED
-    return step.finalize or moved_on or (after is Phase.RESTARTING and step.progress.reason == "PodGone")
+    return step.finalize or moved_on or (after is Phase.RESTARTING and step.progress.reason == POD_GONE)

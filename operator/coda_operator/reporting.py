@@ -95,6 +95,13 @@ def _conditions(progress: Progress, old: Item, now_s: float) -> Iterator[Json]:
         }
 
 
+def is_news(before: Progress, after: Progress) -> bool:
+    """True when a change is worth an event: another phase, reason or attempt, or an edit that was judged."""
+    judged = after.phase is Phase.QUEUED or after.reason == TEMPLATE_REFUSED
+    edited = judged and before.generation != after.generation
+    return edited or (before.phase, before.reason, before.attempt) != (after.phase, after.reason, after.attempt)
+
+
 def event_json(job: Item, progress: Progress, *, identity: str, now_s: float) -> Json:
     """A core/v1 Event on the job for what just happened."""
     metadata = job["metadata"]

@@ -18,27 +18,32 @@ FIRST_DELAY_S = 1.0
 LAST_DELAY_S = 30.0
 
 Work = Callable[[str], Awaitable[float | None]]
-"""Does what `key` needs and returns when to look again (seconds since 1970), or None."""
+"""Does what `key` needs and returns when to look again (by the clock), or None."""
 
 
 class Workers:
-    """Keyed workers on the running loop."""
+    """Keyed workers on the running loop. `clock` counts in seconds; only its differences matter."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, *, clock: Callable[[], float] = time.time) -> None:
         self._work = work
+        self._clock = clock
         self._task_by_key: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
         self._timer_by_key: dict[str, asyncio.TimerHandle] = {}
         self._failures_by_key: dict[str, int] = {}
+        self._stopped = False
 
     def wake(self, key: str) -> None:
         """Have the work for `key` done soon, once for any number of calls before it begins."""
+        if self._stopped:
+            return
         self._woken.add(key)
         if key not in self._task_by_key:
             self._task_by_key[key] = asyncio.get_running_loop().create_task(self._run(key))
 
     async def stop(self) -> None:
-        """Cancel everything and wait until it has ended."""
+        """Cancel everything for good and wait until it has ended."""
+        self._stopped = True
         for timer in self._timer_by_key.values():
             timer.cancel()
         tasks = list(self._task_by_key.values())
@@ -70,18 +75,17 @@ class Workers:
     def _after_failure(self, key: str, sentence: str) -> float:
         failures = self._failures_by_key.get(key, 0)
         self._failures_by_key[key] = failures + 1
-        delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0**failures)
+        delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(failures, 30))
         log.warning("%s: %s; trying again in %.0f s", key, sentence, delay_s)
-        return time.time() + delay_s
+        return self._clock() + delay_s
 
     def _set_timer(self, key: str, again_s: float | None) -> None:
         timer = self._timer_by_key.pop(key, None)
         if timer is not None:
             timer.cancel()
-        if again_s is not None:
-            loop = asyncio.get_running_loop()
-            delay_s = max(0.0, again_s - time.time()) + 0.001
-            self._timer_by_key[key] = loop.call_later(delay_s, self._on_timer, key)
+        if again_s is not None and not self._stopped:
+            delay_s = max(0.0, again_s - self._clock()) + 0.001
+            self._timer_by_key[key] = asyncio.get_running_loop().call_later(delay_s, self._on_timer, key)
 
     def _on_timer(self, key: str) -> None:
         self._timer_by_key.pop(key, None)

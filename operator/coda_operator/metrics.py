@@ -1,0 +1,80 @@
+"""The operator's Prometheus metrics. Dashboards rely on the names."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Tally
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from coda.gang import Progress
+from coda.model import FINISHED, Phase
+from coda_kube.client import Json
+
+_RECONCILE_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+_UNDER_WAY = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+_NEW = "New"  # not accepted yet
+
+
+class Metrics:
+    """Everything one replica counts, in `registry`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._reconcile_s = Histogram(
+            "coda_operator_reconcile_duration_seconds",
+            "Taking one job one step on",
+            buckets=_RECONCILE_S,
+            registry=registry,
+        )
+        self._errors = Counter(
+            "coda_operator_reconcile_errors_total", "Steps that failed and are tried again", registry=registry
+        )
+        self._attempts_ended = Counter(
+            "coda_operator_attempts_ended_total",
+            "Attempts that ended, by what ended them",
+            ["reason"],
+            registry=registry,
+        )
+        self._is_leader = Gauge("coda_operator_is_leader", "1 while this replica holds the Lease", registry=registry)
+
+    def show_leader(self, held: Callable[[], bool]) -> None:
+        """Report what `held` says whenever somebody looks."""
+        self._is_leader.set_function(lambda: float(held()))
+
+    def show_jobs(self, jobs: Callable[[], Iterable[Json]]) -> None:
+        """Report the jobs by phase whenever somebody looks; another replica than the leader knows none."""
+        self.registry.register(_JobsByPhase(jobs))
+
+    async def timed(self, work: Awaitable[float | None]) -> float | None:
+        """Do `work`, and count how long it took and whether it failed."""
+        started_s = time.perf_counter()
+        try:
+            return await work
+        except Exception:
+            self._errors.inc()
+            raise
+        finally:
+            self._reconcile_s.observe(time.perf_counter() - started_s)
+
+    def note(self, before: Progress, after: Progress) -> None:
+        """Count the attempt if this change, now written, ended it."""
+        stopped = after.phase in FINISHED or after.phase is Phase.SUSPENDED
+        ran = before.phase in _UNDER_WAY and before.phase is not Phase.QUEUED
+        if before.phase in _UNDER_WAY and (after.phase is Phase.RESTARTING or (ran and stopped)):
+            self._attempts_ended.labels(after.reason).inc()
+
+
+class _JobsByPhase(Collector):
+    def __init__(self, jobs: Callable[[], Iterable[Json]]) -> None:
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[Metric]:
+        count_by_phase = Tally((job.get("status") or {}).get("phase") or _NEW for job in self._jobs())
+        family = GaugeMetricFamily("coda_jobs", "TrainingJobs by phase", labels=["phase"])
+        for phase in (_NEW, *(phase.value for phase in Phase)):
+            family.add_metric([phase], count_by_phase[phase])
+        yield family
