@@ -1,0 +1,160 @@
+"""Runs the pods of an installed chart as processes: what a kubelet and a container engine would do, without either.
+
+A pod's command and environment are taken as the API server has them, and its identity is a token of its service
+account. What a process outside a cluster needs is changed and nothing else: loopback and free ports, a kubeconfig in
+the place of the mounted token, the forwarder in the place of the Service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coda_kube.client import Client
+from coda_lab import processes
+from coda_lab.cluster import LocalCluster, answers_ok
+from coda_lab.parts import PORT_ANNOTATION
+from coda_lab.ports import LOOPBACK, free_ports
+from coda_lab.processes import Process
+from tests.deploy.charts import NAMESPACE, Json
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILES = {"operator": "operator/Dockerfile", "extender": "scheduler_extender/Dockerfile"}
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPod:
+    """A pod's process: where its container's port is on this machine, and what it says."""
+
+    name: str
+    part: str
+    port: int
+    process: Process
+    log: Path
+    container: Json
+
+    async def becomes_ready(self, *, within_s: float = 60.0) -> None:
+        """Wait until its readiness probe, as the chart wrote it, is answered; its liveness probe is answered too."""
+        async with asyncio.timeout(within_s):
+            while not await answers_ok(self._probe("readinessProbe")):
+                assert self.process.exit_code is None, self.log.read_text()
+                await asyncio.sleep(0.1)
+        assert await answers_ok(self._probe("livenessProbe"))
+
+    def _probe(self, kind: str) -> str:
+        probe = self.container[kind]["httpGet"]
+        (port,) = self.container["ports"]
+        assert probe["port"] == port["name"]
+        return f"{probe.get('scheme', 'HTTP').lower()}://{LOOPBACK}:{self.port}{probe['path']}"
+
+
+async def run_pods(cluster: LocalCluster, admin: Client, part: str) -> list[RunningPod]:
+    """A process for each pod of that part."""
+    selector = {"labelSelector": f"app.kubernetes.io/component={part}"}
+    pods = sorted((await admin.list_pages(PODS, selector))["items"], key=lambda pod: str(pod["metadata"]["name"]))
+    ports = free_ports(len(pods), random.Random())
+    return [await _run(cluster, admin, part, pod, port) for pod, port in zip(pods, ports, strict=True)]
+
+
+async def _run(cluster: LocalCluster, admin: Client, part: str, pod: Json, port: int) -> RunningPod:
+    name = pod["metadata"]["name"]
+    (container,) = pod["spec"]["containers"]
+    folder = cluster.layout.folder / "pods" / name
+    folder.mkdir(parents=True)
+    kubeconfig = await _kubeconfig(cluster, admin, pod["spec"]["serviceAccountName"], folder)
+    environ = _environ(pod, container) | {processes.MARK: str(cluster.layout.folder), "NO_PROXY": LOOPBACK}
+    if part == "scheduler":
+        argv = await _scheduler_command(cluster, admin, container, kubeconfig, port)
+    else:
+        argv = _entry_point(part)
+        environ |= {
+            "PYTHONPATH": processes.python_path(),
+            "CODA_KUBECONFIG": str(kubeconfig),
+            "CODA_HOST": LOOPBACK,
+            {"operator": "CODA_METRICS_PORT", "extender": "CODA_PORT"}[part]: str(port),
+        }
+        await admin.patch(f"{PODS}/{name}", {"metadata": {"annotations": {PORT_ANNOTATION: str(port)}}})
+    log = folder / "log"
+    process = processes.start(argv, environ=environ, log=log, folder=folder)
+    return RunningPod(name=name, part=part, port=port, process=process, log=log, container=container)
+
+
+def _environ(pod: Json, container: Json) -> dict[str, str]:
+    """As a kubelet makes it."""
+    environ = {}
+    for entry in container.get("env", ()):
+        if "value" in entry:
+            environ[entry["name"]] = entry["value"]
+        else:
+            value: Any = pod
+            for step in entry["valueFrom"]["fieldRef"]["fieldPath"].split("."):
+                value = value[step]
+            environ[entry["name"]] = str(value)
+    return environ
+
+
+def _entry_point(part: str) -> tuple[str, ...]:
+    """As the image has it."""
+    lines = (ROOT / DOCKERFILES[part]).read_text().splitlines()
+    (entry,) = (line.removeprefix("ENTRYPOINT ") for line in lines if line.startswith("ENTRYPOINT "))
+    python, flag, module = json.loads(entry)
+    assert (python, flag) == ("python", "-m")
+    return processes.python_command(module)
+
+
+async def _scheduler_command(
+    cluster: LocalCluster, admin: Client, container: Json, kubeconfig: Path, port: int
+) -> tuple[str, ...]:
+    program, option, *more = container["command"]
+    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "config")
+    assert option.startswith(f"--config={mount['mountPath']}/")
+    data = (await admin.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/coda-scheduler"))["data"]
+    configuration = yaml.safe_load(data[option.rpartition("/")[2]])
+    configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
+    (extender,) = configuration["extenders"]
+    extender["urlPrefix"] = f"http://{LOOPBACK}:{cluster.ports['forwarder']}"
+    file = kubeconfig.with_name("scheduler.yaml")
+    file.write_text(yaml.safe_dump(configuration))
+    return (
+        *cluster.binaries.argv_by_part[program],
+        f"--config={file}",
+        *more,
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--authentication-tolerate-lookup-failure=false",  # so that a missing role does not go unnoticed
+        "--v=2",
+    )
+
+
+async def _kubeconfig(cluster: LocalCluster, admin: Client, account: str, folder: Path) -> Path:
+    """A token of the service account, as the kubelet would mount it."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    token = (await admin.create(path, request))["status"]["token"]
+    authority = str(cluster.layout.certificate)
+    file = folder / "kubeconfig.yaml"
+    file.touch(mode=0o600)
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "pod",
+                "clusters": [
+                    {"name": "local", "cluster": {"server": cluster.server, "certificate-authority": authority}}
+                ],
+                "users": [{"name": account, "user": {"token": token}}],
+                "contexts": [{"name": "pod", "context": {"cluster": "local", "user": account}}],
+            }
+        )
+    )
+    return file

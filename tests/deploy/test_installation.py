@@ -1,0 +1,235 @@
+"""The chart on a real control plane: installed by Helm, its pods run as processes with what its roles grant."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from coda_kube.client import Client
+from coda_kube.naming import LABEL_LEADER, OPERATOR_LEASE, PLANNER_LEASE
+from coda_kube.writing import job_path
+from coda_lab import processes
+from coda_lab.checker import Checker
+from coda_lab.cluster import LocalCluster
+from coda_lab.installing import objects_in, until, wait_for_leader
+from coda_lab.places import chart, crds, manifests
+from coda_lab.ports import LOOPBACK
+from coda_lab.processes import Process
+from coda_lab.spec import ClusterSpec
+from tests.deploy.charts import NAMESPACE, Helm, Json
+from tests.deploy.pods_as_processes import PODS, RunningPod, run_pods
+from tests.e2e.jobs import events_of, job_json, submit, wait_for_pending, wait_for_phase, wait_gone
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+COLLECTIONS = {
+    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+}
+LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+LEASES = {"operator": OPERATOR_LEASE, "extender": PLANNER_LEASE, "scheduler": "coda-scheduler"}
+PATIENCE_S = 30  # a take-over takes 15 s at most
+LEADER = f"{LABEL_LEADER}=true"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """A cluster in which the chart is installed, and the processes of its pods."""
+
+    cluster: LocalCluster
+    helm: Helm
+    running: dict[str, list[RunningPod]]
+
+    def run_helm(self, *words: str) -> str:
+        kubeconfig = str(self.cluster.kubeconfig("admin"))
+        ended = self.helm.run(*words, "--namespace", NAMESPACE, "--kubeconfig", kubeconfig)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    def complaints(self) -> list[str]:
+        """What the parts said of things they were not allowed to do."""
+        return [
+            line
+            for pods in self.running.values()
+            for pod in pods
+            for line in pod.log.read_text().splitlines()
+            if "is forbidden" in line or "Unauthorized" in line
+        ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def installation(helm: Helm) -> AsyncIterator[Installation]:
+    spec = ClusterSpec(nodes="4x8x48", racks=2, coda=False)
+    async with LocalCluster.running(spec, tell=print) as cluster, cluster.client("admin") as admin:
+        await take_away_what_the_chart_brings(admin)
+        made = Installation(cluster=cluster, helm=helm, running={})
+        # --wait: the cluster's own scheduler places the pods, and their simulated kubelets report them ready.
+        made.run_helm("install", "coda", str(chart()), "--set", "networkPolicy.enabled=true", "--wait")
+        await cluster.kill("kube-scheduler")  # from here on Coda's own is the only one
+        with contextlib.ExitStack() as processes_of_pods:
+            processes_of_pods.callback(forward(cluster).end_at_once)
+            for part in ("extender", "operator", "scheduler"):
+                made.running[part] = await run_pods(cluster, admin, part)
+                for pod in made.running[part]:
+                    processes_of_pods.callback(pod.process.end_at_once)
+            await asyncio.gather(*(pod.becomes_ready() for pods in made.running.values() for pod in pods))
+            async with asyncio.timeout(PATIENCE_S):
+                await wait_for_leader(admin)
+            yield made
+
+
+async def take_away_what_the_chart_brings(admin: Client) -> None:
+    for item in (*objects_in(manifests()), *objects_in(crds())):
+        if item["kind"] != "Namespace":
+            path = f"{COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
+            await admin.delete(path)
+            await wait_gone(admin, path)
+
+
+def forward(cluster: LocalCluster) -> Process:
+    """The Service's stand-in."""
+    arguments = ("--kubeconfig", str(cluster.kubeconfig("forwarder")), "--port", str(cluster.ports["forwarder"]))
+    return processes.start(
+        processes.python_command("coda_lab.forwarder", *arguments),
+        environ={
+            processes.MARK: str(cluster.layout.folder),
+            "NO_PROXY": LOOPBACK,
+            "PYTHONPATH": processes.python_path(),
+        },
+        log=cluster.log_path("forwarder"),
+        folder=cluster.layout.folder,
+    )
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def admin(installation: Installation) -> AsyncIterator[Client]:
+    async with installation.cluster.client("admin") as client:
+        yield client
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def user(installation: Installation) -> AsyncIterator[Client]:
+    async with installation.cluster.client("user") as client:
+        yield client
+
+
+async def leader_of(admin: Client) -> str:
+    (pod,) = (await admin.list_pages(PODS, {"labelSelector": LEADER}))["items"]
+    return str(pod["metadata"]["name"])
+
+
+def leading_process(installation: Installation, part: str, holder: str) -> RunningPod:
+    """Of a part's pods the one that holds its Lease. kube-scheduler does not name its pod there, but says it has it."""
+    pods = installation.running[part]
+    acquired = [
+        pod for pod in pods if part == "scheduler" and "successfully acquired lease" in pod.log.read_text().lower()
+    ]
+    (leading,) = acquired or [pod for pod in pods if holder.startswith(pod.name)]
+    return leading
+
+
+async def filter_answers(pod: RunningPod) -> float:
+    """How many times kube-scheduler has asked this extender which nodes a pod may take."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://{LOOPBACK}:{pod.port}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return sum(
+        float(line.split()[-1])
+        for line in lines
+        if line.startswith("coda_extender_answers_total{") and 'verb="filter"' in line
+    )
+
+
+async def test_a_gang_runs_on_what_the_chart_installs(installation: Installation, admin: Client, user: Client) -> None:
+    leader = await leader_of(admin)
+    (leading,) = (pod for pod in installation.running["extender"] if pod.name == leader)
+    before = await filter_answers(leading)
+    checker = Checker(admin)
+    async with checker.watching():
+        job = await submit(user, job_json("gang", replicas=3, gpus=8))
+        too_large = await submit(user, job_json("too-large", replicas=5, gpus=8))
+        done = await wait_for_phase(user, job, "Succeeded")
+        await wait_for_pending(user, too_large, "NeverFits")
+        await user.delete(job_path(too_large))
+        await wait_gone(user, job_path(too_large))
+    assert len(set(done["status"]["placement"]["nodes"])) == 3
+    assert {"Launched", "Succeeded"} <= await events_of(user, job)
+    assert await filter_answers(leading) >= before + 3
+    assert [breach.sentence for breach in checker.breaches] == []
+    assert installation.complaints() == []
+
+
+async def test_another_replica_of_each_part_takes_over(installation: Installation, admin: Client, user: Client) -> None:
+    first = await leader_of(admin)
+    for part, name in LEASES.items():
+        lease = await admin.get(f"{LEASE_PATH}/{name}")
+        leading_process(installation, part, lease["spec"]["holderIdentity"]).process.end_at_once()
+    async with asyncio.timeout(PATIENCE_S):
+        await until(admin, PODS, lambda by_name: f"{NAMESPACE}/{first}" not in by_name, query={"labelSelector": LEADER})
+        await wait_for_leader(admin)
+    job = await submit(user, job_json("after-the-change", replicas=2, gpus=8))
+    await wait_for_phase(user, job, "Succeeded", within_s=60)
+    assert await leader_of(admin) != first
+    assert installation.complaints() == []
+
+
+@pytest.mark.parametrize(
+    ("part", "verb", "group", "resource"),
+    [
+        ("operator", "get", "", "secrets"),
+        ("operator", "patch", "", "nodes"),
+        ("operator", "create", "rbac.authorization.k8s.io", "clusterrolebindings"),
+        ("operator", "patch", "coordination.k8s.io", "leases"),
+        ("extender", "create", "", "pods"),
+        ("extender", "delete", "", "pods"),
+        ("extender", "patch", "", "pods"),
+        ("extender", "patch", "coda.scheduler", "trainingjobs"),
+        ("extender", "get", "", "secrets"),
+        ("scheduler", "patch", "coda.scheduler", "trainingjobs/status"),
+        ("scheduler", "get", "", "secrets"),
+    ],
+)
+async def test_a_part_may_not_do_in_a_users_namespace(
+    admin: Client, part: str, verb: str, group: str, resource: str
+) -> None:
+    kind, _, subresource = resource.partition("/")
+    attributes = {"namespace": "default", "verb": verb, "group": group, "resource": kind, "subresource": subresource}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": f"system:serviceaccount:{NAMESPACE}:coda-{part}", "resourceAttributes": attributes},
+    }
+    answer = await admin.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    assert answer["status"]["allowed"] is False
+
+
+async def test_an_upgrade_changes_the_scheduler_and_an_uninstallation_leaves_the_jobs(
+    installation: Installation, admin: Client, user: Client
+) -> None:
+    async def templates() -> dict[str, Json]:
+        listing = await admin.list_pages(DEPLOYMENTS)
+        return {item["metadata"]["name"]: item["spec"]["template"] for item in listing["items"]}
+
+    before = await templates()
+    installation.run_helm("upgrade", "coda", str(chart()), "--reset-values", "--set", "pool.mode=shared")
+    after = await templates()
+    assert {name for name in before if before[name] != after[name]} == {"coda-scheduler"}
+
+    job = await submit(user, job_json("stays", run_s=None, spec={"suspend": True}))
+    assert "Helm installs CustomResourceDefinitions but never upgrades them" in installation.run_helm(
+        "get", "notes", "coda"
+    )
+    installation.run_helm("uninstall", "coda", "--wait")
+    assert (await admin.list_pages(DEPLOYMENTS))["items"] == []
+    assert (await admin.get(job_path(job)))["spec"]["suspend"] is True
