@@ -91,6 +91,7 @@ def test_an_image_copies_what_exists_and_starts_its_program(folder: str, package
     (entry,) = (line for line in lines if line.startswith("ENTRYPOINT "))
     assert json.loads(entry.removeprefix("ENTRYPOINT ")) == ["python", "-m", package]
     assert "USER 65532:65532" in lines
+    assert "ENV USER=coda HOME=/" in lines, "without them kopf and Path.home() fail for a number that is no user"
     bases = {line.split()[1] for line in lines if line.startswith("FROM ")}
     assert bases == {"${PYTHON_IMAGE}"}
 
