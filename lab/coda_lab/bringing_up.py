@@ -94,7 +94,12 @@ async def together(*steps: Coroutine[Any, Any, None]) -> None:
 def write_files(cluster: LocalCluster) -> None:
     """Everything the parts read: credentials, keys, configurations; and the kubectl for people."""
     layout = cluster.layout
-    write_credentials(layout.credentials, server=cluster.server, authority=layout.certificate)
+    write_credentials(
+        layout.credentials,
+        server=cluster.server,
+        authority=layout.certificate,
+        server_by_part=cluster.spec.server_by_part,
+    )
     layout.certificate.parent.mkdir(mode=0o700, exist_ok=True)
     layout.account_key.touch(mode=0o600)
     layout.account_key.write_text(account_key())

@@ -226,7 +226,8 @@ async def answers_ok(url: str, *, timeout_s: float = 2.0) -> bool:
 
 def _choose_ports(spec: ClusterSpec) -> dict[str, int]:
     names = list(dict.fromkeys((*spec.names, "etcd-peer", FORWARDER)))
-    chosen = dict(zip(names, free_ports(len(names), random.Random()), strict=True))
+    found = [port for port in free_ports(len(names) + 1, random.Random()) if port != spec.api_port]
+    chosen = dict(zip(names, found, strict=False))
     if spec.api_port:
         check_free(spec.api_port)
         chosen["kube-apiserver"] = spec.api_port

@@ -6,6 +6,7 @@ Coda's own parts carry the names of their service accounts, so what `deploy/mani
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import yaml
 
 from coda_kube.naming import SYSTEM_NAMESPACE
+from coda_lab.spec import identity_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +48,21 @@ IDENTITIES = (
 )
 
 
-def write_credentials(folder: Path, *, server: str, authority: Path) -> Path:
-    """A kubeconfig per identity as `<folder>/<name>.yaml`; the token file for the API server is returned."""
+def write_credentials(
+    folder: Path, *, server: str, authority: Path, server_by_part: Mapping[str, str] | None = None
+) -> Path:
+    """A kubeconfig per identity, and per part with a server of its own, as `<folder>/<name>.yaml`.
+
+    The token file for the API server is returned."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines = []
     for number, identity in enumerate(IDENTITIES, 1):
         token = secrets.token_hex(16)
         lines.append(f'{token},{identity.user},{number},"{",".join(identity.groups)}"\n')
         _write_private(folder / f"{identity.name}.yaml", _kubeconfig(identity, token, server, authority))
+        for part, its_server in (server_by_part or {}).items():
+            if identity_of(part) == identity.name:
+                _write_private(folder / f"{part}.yaml", _kubeconfig(identity, token, its_server, authority))
     tokens = folder / "tokens.csv"
     _write_private(tokens, "".join(lines))
     return tokens

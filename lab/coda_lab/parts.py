@@ -16,6 +16,9 @@ from coda_lab.spec import EXTENDER, FORWARDER, KUBELETS, OPERATOR, SLOW_HEARTBEA
 PORT_ANNOTATION = "local.coda.scheduler/port"
 """On an extender's pod object: where its process listens."""
 
+PROFILES = ("default-scheduler", SCHEDULER)
+"""Of the one kube-scheduler process: the extender guards Coda's plans against the pods of both."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -54,10 +57,10 @@ def coda_parts(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> t
         if name == KUBELETS:
             parts.append(_kubelets(spec, layout, ports[name]))
         elif name == FORWARDER:
-            arguments = ("--kubeconfig", str(layout.kubeconfig(FORWARDER)), "--port", str(ports[name]))
+            arguments = ("--kubeconfig", str(layout.kubeconfig_of(FORWARDER, spec)), "--port", str(ports[name]))
             parts.append(Part(name=name, argv=python_command("coda_lab.forwarder", *arguments), port=ports[name]))
         elif name.startswith((OPERATOR, EXTENDER)):
-            parts.append(_shell(name, layout, ports[name]))
+            parts.append(_shell(name, spec, layout, ports[name]))
     return tuple(parts)
 
 
@@ -91,9 +94,9 @@ def scheduler_config(spec: ClusterSpec, layout: Layout, forwarder_port: int) -> 
         "podInitialBackoffSeconds": 1,
         "podMaxBackoffSeconds": 2,  # with 10, a fail-over of the extender would cost 10 s more
         "profiles": [
-            {"schedulerName": "default-scheduler"},
+            {"schedulerName": PROFILES[0]},
             # No rank of a gang is ever preempted singly, and none preempts: Coda decides about whole gangs.
-            {"schedulerName": SCHEDULER, "plugins": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}},
+            {"schedulerName": PROFILES[1], "plugins": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}},
         ],
     }
     if spec.coda:
@@ -184,7 +187,7 @@ def _serving(name: str, layout: Layout, ports: Mapping[str, int]) -> tuple[str, 
 
 def _kubelets(spec: ClusterSpec, layout: Layout, port: int) -> Part:
     arguments = {
-        "--kubeconfig": layout.kubeconfig(KUBELETS),
+        "--kubeconfig": layout.kubeconfig_of(KUBELETS, spec),
         "--nodes": spec.nodes,
         "--racks": spec.racks,
         "--port": port,
@@ -195,10 +198,10 @@ def _kubelets(spec: ClusterSpec, layout: Layout, port: int) -> Part:
     return Part(name=KUBELETS, argv=python_command("coda_lab.kubelets", *flat), port=port)
 
 
-def _shell(name: str, layout: Layout, port: int) -> Part:
+def _shell(name: str, spec: ClusterSpec, layout: Layout, port: int) -> Part:
     kind, _, number = name.partition("-")
     environ = {
-        "CODA_KUBECONFIG": str(layout.kubeconfig(kind)),
+        "CODA_KUBECONFIG": str(layout.kubeconfig_of(name, spec)),
         "CODA_IDENTITY": f"coda-{kind}-{number}",
     }
     if kind == OPERATOR:
@@ -209,6 +212,7 @@ def _shell(name: str, layout: Layout, port: int) -> Part:
             "CODA_PORT": str(port),
             "CODA_POD_NAMESPACE": SYSTEM_NAMESPACE,
             "CODA_POD_NAME": f"coda-{name}",
+            "CODA_SCHEDULER_NAMES": ",".join(PROFILES),
         }
     url = f"http://{LOOPBACK}:{port}/readyz"
     return Part(name=name, argv=python_command(f"coda_{kind}"), port=port, ready_url=url, environ=environ)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import NoReturn
 
 from coda_lab.cluster import LocalCluster
@@ -24,6 +24,17 @@ class Restarter:
         self._cluster = cluster
         self._changed = changed
         self.restarts_by_part = dict.fromkeys(cluster.part_by_name, 0)
+        self._left_to_others: dict[str, asyncio.Event] = {}  # part -> set when it is ours again
+
+    @contextmanager
+    def leaving(self, part: str) -> Iterator[None]:
+        """While the block lasts, somebody else ends the part and starts it again."""
+        ours_again = self._left_to_others[part] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._left_to_others[part]
+            ours_again.set()
 
     async def keep_all(self) -> None:
         """Keep every part until cancelled."""
@@ -37,11 +48,17 @@ class Restarter:
             process = self._cluster.process(part)
             assert process is not None
             code = await process.ended()
+            if part in self._left_to_others:
+                await self._left_to_others[part].wait()
+                if self._cluster.is_running(part):
+                    continue
             if time.time() - process.started_s > _STEADY_S:
                 delay_s = _FIRST_DELAY_S
             log.warning("%s ended with exit code %d; starting it again in %.0f s", part, code, delay_s)
             self._changed()
             await asyncio.sleep(delay_s)
+            if self._cluster.is_running(part):
+                continue  # somebody else was faster
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
             self.restarts_by_part[part] += 1
             self._cluster.launch(part)

@@ -28,6 +28,7 @@ class ClusterSpec:
     `coda`: False for a plain control plane, whose scheduler has no extender.
     `stopped`: parts that are prepared but left for the caller to start.
     `environ_by_part`: more environment for single parts. `api_port`: 0 takes a free one.
+    `server_by_part`: parts that reach the API server at another address, through a proxy for example.
     """
 
     nodes: str = "8x8x48"
@@ -38,6 +39,7 @@ class ClusterSpec:
     stopped: frozenset[str] = frozenset()
     environ_by_part: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     api_port: int = 0
+    server_by_part: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def node_count(self) -> int:
@@ -57,6 +59,12 @@ class ClusterSpec:
         return tuple(parts)
 
 
+def identity_of(part: str) -> str:
+    """Who a part is to the API server: replicas share an identity, every other part has its own."""
+    kind, _, number = part.partition("-")
+    return kind if kind in (OPERATOR, EXTENDER) and number.isdigit() else part
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """The files of one cluster, all under `folder`."""
@@ -66,6 +74,10 @@ class Layout:
     def kubeconfig(self, identity: str) -> Path:
         """How `identity` reaches the API server."""
         return self.credentials / f"{identity}.yaml"
+
+    def kubeconfig_of(self, part: str, spec: ClusterSpec) -> Path:
+        """How a part reaches it: as its identity, or by a file of its own where the spec gives it another address."""
+        return self.kubeconfig(part if part in spec.server_by_part else identity_of(part))
 
     def log(self, part: str) -> Path:
         """What a part said."""

@@ -88,6 +88,7 @@ def test_each_replica_gets_its_own_identity_and_port() -> None:
         "CODA_PORT": str(ports["extender-1"]),
         "CODA_POD_NAMESPACE": "coda-system",
         "CODA_POD_NAME": "coda-extender-1",
+        "CODA_SCHEDULER_NAMES": "default-scheduler,coda",
     }
     assert environ_by_part["operator-1"]["CODA_IDENTITY"] == "coda-operator-1"
     assert environ_by_part["operator-0"]["CODA_METRICS_PORT"] != environ_by_part["operator-1"]["CODA_METRICS_PORT"]
