@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from coda.errors import Outage
+from coda.errors import CodaError, Outage
 from coda_kube.client import Client, NotFound, Rejected
 from coda_lab.kubelets.machines import SimPod, Stage
 from coda_lab.kubelets.statuses import status_patch
@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 STRATEGIC = "application/strategic-merge-patch+json"
 IN_FLIGHT = 64
+NOT_YET = frozenset({401, 403})  # a starting API server knows nobody until it has read its roles
 _DELAYS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -55,13 +56,16 @@ class Reporter:
             except NotFound:
                 pod.removed = True  # the watch will say so too
             except Rejected as error:
+                if error.status in NOT_YET:
+                    self._retry(pod, error)
+                    continue
                 log.error("%s: the API server refuses what its kubelet reports: %s", pod.key, error)
             self._busy.discard(pod.uid)
             self._failures_by_uid.pop(pod.uid, None)
             if _has_news(pod):
                 self.report(pod)
 
-    def _retry(self, pod: SimPod, error: Outage) -> None:
+    def _retry(self, pod: SimPod, error: CodaError) -> None:
         failures = self._failures_by_uid.get(pod.uid, 0)
         if failures == 0:
             log.warning("%s: %s; trying again", pod.key, error)
@@ -78,8 +82,9 @@ class Reporter:
             revision = pod.revision
             try:
                 await self._client.patch(f"{path}/status", status_patch(pod), STRATEGIC)
-            except Rejected:
-                pod.told = revision  # the same words would be refused again
+            except Rejected as error:
+                if error.status not in NOT_YET:
+                    pod.told = revision  # the same words would be refused again
                 raise
             pod.told = revision
             return
