@@ -1,0 +1,138 @@
+"""The run's result as one JSON object, and the sentences for what went wrong. Reads records, measures nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from coda_kube.quantities import time_from_seconds
+from coda_lab.chaos.account import Account
+from coda_lab.chaos.schedule import Fault
+from coda_lab.chaos.striking import BUDGET_S, BUDGETED, Struck
+from coda_lab.checker import Report as Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """All that a run leaves. `drained_s` None: work was open when the drain's limit was over."""
+
+    seed: int
+    nodes: str
+    began_s: float
+    ended_s: float
+    drained_s: float | None
+    versions: Mapping[str, str]
+    machine: Mapping[str, float]
+    struck: tuple[Struck, ...]
+    check: Check
+    account: Account
+    restarts_by_part: Mapping[str, int]
+
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each thing that must not be; none for a run that passed."""
+        found = [f"invariant ({each.invariant.value}): {each.sentence}" for each in self.check.breaches]
+        found += self.account.problems()
+        found += [_sentence(each) for each in self.struck if each.over_budget]
+        return tuple(found)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report."""
+        problems = self.problems()
+        slowest = max((each.recovery_s for each in self.struck if each.recovery_s is not None), default=None)
+        return {
+            "passed": not problems,
+            "problems": list(problems),
+            "seed": self.seed,
+            "nodes": self.nodes,
+            "began": time_from_seconds(self.began_s),
+            "ended": time_from_seconds(self.ended_s),
+            "duration_s": round(self.ended_s - self.began_s, 1),
+            "drained_s": None if self.drained_s is None else round(self.drained_s, 1),
+            "versions": dict(self.versions),
+            "machine": dict(self.machine),
+            "faults_by_part": faults_by_part(self.struck),
+            "slowest_recovery_s": _rounded(slowest),
+            "recovery_by_part": recovery_by_part(self.struck),
+            "failover": failover(self.struck),
+            "breaches": [each.as_json() for each in self.check.breaches],
+            "checked": asdict(self.check.counts) | {"notes": list(self.check.notes)},
+            "jobs": self.account.as_json(),
+            "foreign_pods": self.account.pods_as_json(),
+            "restarts_after_ending_by_themselves": {
+                part: count for part, count in self.restarts_by_part.items() if count
+            },
+            "faults": [_fault_json(each, self.began_s) for each in self.struck],
+        }
+
+
+def schedule_json(faults: tuple[Fault, ...]) -> list[dict[str, Any]]:
+    """The plan of a run: the same for the same seed."""
+    return [asdict(fault) | {"target": fault.target.value, "kind": fault.kind.value} for fault in faults]
+
+
+def faults_by_part(struck: tuple[Struck, ...]) -> dict[str, dict[str, int]]:
+    """How often each part met each kind of fault: `{"etcd": {"kill": 9, "stop": 2}}`."""
+    counts = Counter((each.fault.target.value, each.fault.kind.value) for each in struck)
+    found: dict[str, dict[str, int]] = {}
+    for (target, kind), count in sorted(counts.items()):
+        found.setdefault(target, {})[kind] = count
+    return found
+
+
+def recovery_by_part(struck: tuple[Struck, ...]) -> dict[str, dict[str, Any]]:
+    """Count, median and slowest recovery of each part, over all kinds of fault, and how many never came."""
+    found = {}
+    for target in sorted({each.fault.target.value for each in struck}):
+        times = [each.recovery_s for each in struck if each.fault.target.value == target]
+        known = [time for time in times if time is not None]
+        found[target] = {
+            "count": len(times),
+            "median_s": _rounded(median(known)) if known else None,
+            "slowest_s": _rounded(max(known, default=None)),
+            "never": len(times) - len(known),
+        }
+    return found
+
+
+def failover(struck: tuple[Struck, ...]) -> dict[str, Any]:
+    """Against the budget: recoveries from faults of the planner and from outages of the API."""
+    times = [each.recovery_s for each in struck if each.fault.target in BUDGETED]
+    return {
+        "budget_s": BUDGET_S,
+        "count": len(times),
+        "slowest_s": _rounded(max((time for time in times if time is not None), default=None)),
+        "over": sum(time is None or time > BUDGET_S for time in times),
+    }
+
+
+def _fault_json(struck: Struck, began_s: float) -> dict[str, Any]:
+    fault = struck.fault
+    return {
+        "number": fault.number,
+        "target": fault.target.value,
+        "part": struck.part,
+        "kind": fault.kind.value,
+        "joins": fault.joins,
+        "pause_s": fault.pause_s,
+        "lasts_s": fault.lasts_s,
+        "delay_s": fault.delay_s,
+        "began_s": round(struck.began_s - began_s, 2),
+        "ended_s": round(struck.ended_s - began_s, 2),
+        "recovery_s": _rounded(struck.recovery_s),
+        "over_budget": struck.over_budget,
+    }
+
+
+def _sentence(struck: Struck) -> str:
+    fault = struck.fault
+    what = f"fault {fault.number}, {fault.kind.value} of the {fault.target.value} ({struck.part})"
+    if struck.recovery_s is None:
+        return f"{what}: no progress afterwards"
+    return f"{what}: progress after {struck.recovery_s:.1f} s, the budget is {BUDGET_S:g} s"
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 2)

@@ -1,0 +1,174 @@
+"""One run: a cluster behind gates, the load, the faults one salvo after the other, the drain, the account."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from coda_kube.client import Client
+from coda_lab.chaos.account import Account
+from coda_lab.chaos.driving import Demand, Driver
+from coda_lab.chaos.load import foreign_pods, jobs
+from coda_lab.chaos.proxy import Gate
+from coda_lab.chaos.report import Outcome
+from coda_lab.chaos.schedule import Fault, salvos, schedule
+from coda_lab.chaos.signs import Signs, Watches
+from coda_lab.chaos.striking import Striker, Struck
+from coda_lab.chaos.versions import versions
+from coda_lab.checker import Checker
+from coda_lab.cluster import LocalCluster
+from coda_lab.kubelets.nodes import NodeSpec, node_specs
+from coda_lab.ports import LOOPBACK, free_ports
+from coda_lab.restarting import Restarter
+from coda_lab.spec import EXTENDER, OPERATOR, ClusterSpec
+
+GATED: Final = (f"{OPERATOR}-0", f"{EXTENDER}-0", f"{EXTENDER}-1", "kube-scheduler")
+GANG_LOAD: Final = 1.3  # of all GPUs, asked for by open gangs at all times
+FOREIGN_GPU_LOAD: Final = 0.2  # the same by foreign pods: together 150 %
+FOREIGN_CPU_LOAD: Final = 0.4
+NODES_PER_RACK: Final = 25
+REQUEST_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to run. `logs`: where the parts' logs are copied at the end; None keeps none."""
+
+    seed: int
+    kills: int
+    stops: int
+    cuts: int
+    nodes: str
+    drain_s: float = 300.0
+    logs: Path | None = None
+
+    @property
+    def specs(self) -> tuple[NodeSpec, ...]:
+        """The nodes. Raises InvalidInput."""
+        return node_specs(self.nodes, racks=1)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The schedule."""
+        return schedule(self.seed, kills=self.kills, stops=self.stops, cuts=self.cuts)
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """A run as far as it has come, for whoever shows it."""
+
+    options: Options
+    began_s: float
+    account: Account
+    checker: Checker
+    struck: list[Struck]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """Who is told: a step of the start, a fault and its recovery, and that there is a scene to look at."""
+
+    step: Callable[[str], None]
+    fault: Callable[[Fault, str], None]
+    scene: Callable[[Scene], None]
+
+
+async def run(options: Options, audience: Audience) -> Outcome:
+    """Run it all and give the account. Raises CodaError when the cluster cannot be had."""
+    load_before = os.getloadavg()[0]
+    async with AsyncExitStack() as stack:
+        cluster, gates = await _started(stack, options, audience)
+        admin = await stack.enter_async_context(cluster.client("admin"))
+        user = await stack.enter_async_context(cluster.client("user", timeout_s=REQUEST_TIMEOUT_S))
+        began_s = time.time()
+        signs, account, checker = Signs(), Account(), Checker(admin)
+        watches = Watches(admin, signs, account)
+        restarter = Restarter(cluster)
+        driver = _driver(user, account, options)
+        account.changed = driver.wake.set
+        scene = Scene(options=options, began_s=began_s, account=account, checker=checker, struck=[])
+        async with checker.watching(), watches.kept(), beside(restarter.keep_all()), beside(driver.run()):
+            audience.scene(scene)
+            striker = Striker(cluster, restarter, gates, signs, watches.renew, audience.fault)
+            for salvo in salvos(options.faults):
+                scene.struck += await striker.strike(salvo)
+            driver.submitting = False
+            audience.step("no more faults, no new jobs: waiting for everything to end")
+            drained_s = await _drained(account, options.drain_s)
+        return Outcome(
+            seed=options.seed,
+            nodes=options.nodes,
+            began_s=began_s,
+            ended_s=time.time(),
+            drained_s=drained_s,
+            versions=await versions(admin),
+            machine={
+                "cores": float(os.cpu_count() or 0),
+                "load_before": load_before,
+                "load_at_end": os.getloadavg()[0],
+            },
+            struck=tuple(scene.struck),
+            check=checker.report(),
+            account=account,
+            restarts_by_part=restarter.restarts_by_part,
+        )
+
+
+async def _started(stack: AsyncExitStack, options: Options, audience: Audience) -> tuple[LocalCluster, dict[str, Gate]]:
+    api_port, *gate_ports = free_ports(1 + len(GATED), random.Random())
+    gates = {
+        part: await stack.enter_async_context(Gate.opened(port, api_port))
+        for part, port in zip(GATED, gate_ports, strict=True)
+    }
+    nodes = len(options.specs)
+    spec = ClusterSpec(
+        nodes=options.nodes,
+        racks=max(1, nodes // NODES_PER_RACK),
+        api_port=api_port,
+        server_by_part={part: f"https://{LOOPBACK}:{port}" for part, port in zip(GATED, gate_ports, strict=True)},
+    )
+    cluster = await stack.enter_async_context(LocalCluster.running(spec, tell=audience.step))
+    if options.logs is not None:
+        stack.callback(shutil.copytree, cluster.log_path("etcd").parent, options.logs, dirs_exist_ok=True)
+    return cluster, gates
+
+
+def _driver(user: Client, account: Account, options: Options) -> Driver:
+    specs = options.specs
+    gpus, cpus = sum(spec.gpus for spec in specs), sum(spec.cpus for spec in specs)
+    demand = Demand(
+        gpus_of_gangs=round(GANG_LOAD * gpus),
+        foreign_gpus=round(FOREIGN_GPU_LOAD * gpus),
+        foreign_cpus=round(FOREIGN_CPU_LOAD * cpus),
+    )
+    gangs = jobs(options.seed, nodes=len(specs), gpus_per_node=specs[0].gpus)
+    return Driver(user, account, demand, gangs, foreign_pods(options.seed))
+
+
+async def _drained(account: Account, limit_s: float) -> float | None:
+    """How long it took until nothing was open; None when the limit was over first."""
+    began_s = time.monotonic()
+    while account.open_jobs or account.open_pods:
+        if time.monotonic() - began_s > limit_s:
+            return None
+        await asyncio.sleep(0.2)
+    return time.monotonic() - began_s
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` while the block lasts; should it fail, the block is left by its error."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(work)
+        try:
+            yield
+        finally:
+            task.cancel()
