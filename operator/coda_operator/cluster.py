@@ -149,7 +149,8 @@ class Cluster:
             known = self._pods_by_job_uid.get(_job_uid(new), {}).get(key)
             pod_now = rank_pod_from_json(new, now_s=self._clock(), before=known)
         if old is not None:
-            self._take_out(key, _job_uid(old), pod_now)
+            stays = new is not None and _job_uid(new) == _job_uid(old)
+            self._take_out(key, _job_uid(old), pod_now if stays else None)
         if new is not None and pod_now is not None:
             self._pods_by_job_uid.setdefault(_job_uid(new), {})[key] = pod_now
             if pod_now.node:

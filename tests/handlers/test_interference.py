@@ -1,0 +1,248 @@
+"""The operator when the API server conflicts, refuses, is away, or has given the Lease to another."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from coda.errors import CodaError, Conflict, Outage
+from coda_kube.client import Json, Rejected
+from coda_kube.naming import ANNOTATION_PLAN
+from coda_operator.reconciling import TRIES_AT_ONCE
+from tests.extender.fake_api import Call
+from tests.handlers.fake_cluster import JOBS, PODS, FakeCluster
+from tests.handlers.operators import operator
+from tests.handlers.rest_of_cluster import rest_of_cluster
+
+
+def failing(times: int, error: CodaError, *, verb: str, path: str = "") -> Callable[[Call], None]:
+    """A hook that lets the first `times` requests of that verb fail."""
+    left = [times]
+
+    def before(call: Call) -> None:
+        if call.verb == verb and path in call.path and left[0] > 0:
+            left[0] -= 1
+            raise error
+
+    return before
+
+
+async def test_a_conflict_is_decided_again_at_once() -> None:
+    api = FakeCluster()
+
+    def label_first(call: Call) -> None:
+        if call.verb == "apply":
+            api.before = None
+            api.change(job, lambda item: item["metadata"].update(labels={"touched": "true"}))
+
+    async with rest_of_cluster(api) as rest, operator(api) as process:
+        rest.plans = False
+        api.before = label_first
+        job = api.submit()
+        await api.until(lambda: api.status(job).get("phase") == "Queued", timeout_s=0.5)
+        assert process.count("coda_operator_reconcile_errors_total") == 0
+
+
+async def test_endless_conflicts_are_no_hot_loop() -> None:
+    api = FakeCluster()
+    api.before = failing(10_000, Conflict("somebody else was faster"), verb="apply")
+    async with rest_of_cluster(api), operator(api):
+        api.submit()
+        await asyncio.sleep(60)
+        tries = len(api.writes())
+    assert tries <= 7 * TRIES_AT_ONCE  # after 0, 1, 3, 7, 15, 31 and 61 s
+
+
+async def test_a_job_that_is_gone_is_forgotten_though_no_watch_told() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=lambda attempt, rank: None), operator(api) as process:
+        job = api.submit()
+        await api.until(lambda: api.status(job).get("phase") == "Running")
+        del api._items[api._key(job)]
+        for name in api.pods():
+            api.end(f"{PODS}/{name}")
+        await api.until(lambda: api.pods() == {})
+        await asyncio.sleep(1)
+        assert process.cluster.jobs.by_key == {}
+        assert process.count("coda_operator_reconcile_errors_total") == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "phase", "reason"),
+    [
+        pytest.param(422, "Pod is invalid: spec.foo", "Failed", "TemplateRefused", id="the template is wrong"),
+        pytest.param(
+            403, "pods is forbidden: violates PodSecurity", "Failed", "TemplateRefused", id="a policy forbids it"
+        ),
+        pytest.param(
+            403, "exceeded quota: tight, requested: pods=1", "Queued", "Queued", id="the planner knows quotas"
+        ),
+        pytest.param(403, "status unknown for quota: new", "Queued", "Queued", id="a quota nobody has counted yet"),
+        pytest.param(
+            403,
+            'error looking up service account default/default: serviceaccount "default" not found',
+            "Queued",
+            "Queued",
+            id="a namespace so new that it has no service account",
+        ),
+        pytest.param(401, "Unauthorized", None, None, id="the API server has just started"),
+        pytest.param(403, "not yet ready to handle request", None, None, id="so has an admission plugin"),
+        pytest.param(403, 'User "x" cannot create resource "pods"', None, None, id="so has the authorizer"),
+        pytest.param(
+            403,
+            "unable to create new content in namespace x because it is being terminated",
+            None,
+            None,
+            id="the namespace goes",
+        ),
+        pytest.param(404, 'namespaces "x" not found', None, None, id="the namespace is gone"),
+    ],
+)
+async def test_a_refused_dry_run(status: int, message: str, phase: str | None, reason: str | None) -> None:
+    """What no template can mend never fails a job: once the refusal ends, the job starts."""
+    api = FakeCluster()
+    refusal: list[Rejected] = [Rejected(status, "", message)]
+
+    def admit(_pod: object) -> None:
+        if refusal:
+            raise refusal[0]
+
+    api.admit = admit
+    async with rest_of_cluster(api) as rest, operator(api):
+        rest.plans = False
+        job = api.submit()
+        await asyncio.sleep(5)
+        told = api.status(job)
+        assert (told.get("phase"), told.get("reason")) == (phase, reason)
+        rest.plans = True
+        refusal.clear()
+        api.edit(job, **({"priority": 1} if phase == "Failed" else {}))
+        await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        pytest.param("exceeded quota: tight, requested: pods=1, used: pods=2", "QuotaExceeded", id="quota"),
+        pytest.param("admission webhook refuses rank 3", "PodRefused", id="policy"),
+    ],
+)
+async def test_a_gang_of_which_one_pod_is_refused_is_rolled_back_whole(message: str, reason: str) -> None:
+    api = FakeCluster()
+    refusing = [True]
+
+    def admit(pod: dict[str, dict[str, str]]) -> None:
+        if refusing[0] and pod["metadata"].get("name", "").endswith("-3"):
+            raise Rejected(403, "Forbidden", message)
+
+    api.admit = admit
+    async with rest_of_cluster(api), operator(api) as process:
+        job = api.submit(replicas=4)
+        await api.until(lambda: api.status(job).get("reason") == reason)
+        assert message in api.status(job)["message"]
+        await api.until(lambda: api.pods() == {})
+        refusing[0] = False
+        await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+        assert api.status(job)["failures"] == 0
+        assert process.count("coda_operator_attempts_ended_total", reason=reason) >= 1
+
+
+@pytest.mark.parametrize("error", [Outage("HTTP 429: too many requests"), Outage("POST: TimeoutError")], ids=str)
+@pytest.mark.parametrize("verb", ["dry run", "create", "apply", "patch", "get"])
+async def test_an_outage_costs_time_but_no_attempt(verb: str, error: Outage) -> None:
+    api = FakeCluster()
+    api.before = failing(5, error, verb=verb)  # 31 s: less than the bind deadline
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit(replicas=4)
+        await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=200)
+        assert api.status(job)["attempt"] == 1
+
+
+async def test_a_refusal_of_the_moment_costs_no_attempt_either() -> None:
+    api = FakeCluster()
+    error = Rejected(403, "Forbidden", "not yet ready to handle request")
+    api.before = failing(3, error, verb="create", path=PODS)
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit(replicas=4)
+        await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+        assert api.status(job)["attempt"] == 1
+
+
+async def test_a_process_whose_lease_lapsed_writes_nothing_and_goes_on_when_it_is_back() -> None:
+    """An API server that is slow for some seconds: the Lease lapses and is renewed after all. Nothing was missed."""
+    api = FakeCluster()
+    held = [True]
+    async with rest_of_cluster(api), operator(api, may_write=lambda: held[0]):
+        job = api.submit(replicas=2)
+        await api.until(lambda: api.status(job).get("phase") == "Starting")
+        held[0] = False
+        asked = len(api.calls)
+        await asyncio.sleep(20)
+        assert {call.path for call in api.calls[asked:]} <= {"/api/v1/namespaces/default/events"}  # of what it did
+        assert api.status(job)["phase"] == "Starting"
+        held[0] = True
+        await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+
+
+async def test_a_lease_lost_in_mid_launch_stops_the_creates() -> None:
+    api = FakeCluster()
+    held = [True]
+
+    def lose_it_at_the_tenth_pod(call: Call) -> None:
+        if call.verb == "create" and call.path == PODS and len(api.pods()) == 10:
+            held[0] = False
+
+    api.before = lose_it_at_the_tenth_pod
+    async with rest_of_cluster(api), operator(api, may_write=lambda: held[0]):
+        api.submit(replicas=64)
+        await asyncio.sleep(30)
+        assert len(api.pods()) <= 10 + 8  # those whose turn had come
+
+
+async def test_a_big_launch_holds_up_no_other_status() -> None:
+    """Creates that hang take the slots of creates only."""
+    api = FakeCluster()
+    slow = asyncio.Event()
+    create = api.create
+
+    async def slow_create(path: str, body: Json, query: Mapping[str, str] | None = None) -> Json:
+        if path == PODS and not query:
+            await slow.wait()
+        return await create(path, body, query)
+
+    api.create = slow_create  # type: ignore[method-assign]  # this server is slow today
+    async with rest_of_cluster(api), operator(api):
+        big = api.submit("big", replicas=64)
+        await api.until(lambda: api.status(big).get("phase") == "Queued")
+        await asyncio.sleep(1)
+        small = api.submit("small", suspend=True)
+        await api.until(lambda: api.status(small).get("phase") == "Suspended", timeout_s=0.5)
+        slow.set()
+
+
+async def test_a_create_that_arrives_after_its_time_never_becomes_part_of_another_plan() -> None:
+    """The answer never came, the user edited the job meanwhile, and the API server executes the request after all."""
+    api = FakeCluster()
+    create = api.create
+    late: list[asyncio.TimerHandle] = []
+
+    async def create_late(path: str, body: Json, query: Mapping[str, str] | None = None) -> Json:
+        if path == PODS and not query and not late:
+            arrive = functools.partial(api.set, PODS, body | {"status": {"phase": "Pending"}})
+            late.append(asyncio.get_running_loop().call_later(3.0, arrive))
+            api.edit(f"{JOBS}/job", template={"spec": {"containers": [{"name": "main", "image": "train:2"}]}})
+            raise Outage("POST: TimeoutError")
+        return await create(path, body, query)
+
+    api.create = create_late  # type: ignore[method-assign]  # this server is slow today
+    async with rest_of_cluster(api, run_s=lambda attempt, rank: 10.0), operator(api):
+        job = api.submit(replicas=2)
+        await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=100)
+        plan = api.status(job)["placement"]["planId"]
+    ended = [pod for pod in api.pods().values() if pod["status"]["phase"] == "Succeeded"]
+    assert [pod["metadata"]["annotations"][ANNOTATION_PLAN] for pod in ended] == [plan, plan]
+    assert {pod["spec"]["containers"][0]["image"] for pod in ended} == {"train:2"}
+    assert [pod["metadata"]["name"] for event, pod in api.history("pods") if event == "DELETED"] == ["job-1-0"]

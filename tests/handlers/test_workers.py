@@ -1,0 +1,144 @@
+"""Keyed workers: one at a time per key, woken, timed, backing off. Time is virtual."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from coda.errors import Outage
+from coda_operator.workers import LAST_DELAY_S, Workers
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Log:
+    """Work that notes when it ran for which key; `then` is what it does besides."""
+
+    def __init__(self, then: Callable[[str], Awaitable[float | None]] | None = None) -> None:
+        self.ran: list[tuple[str, float]] = []
+        self._then = then
+
+    async def __call__(self, key: str) -> float | None:
+        self.ran.append((key, now_s()))
+        return await self._then(key) if self._then is not None else None
+
+
+def workers(work: Any) -> Workers:
+    return Workers(work, clock=now_s)
+
+
+async def test_many_wakes_before_it_begins_are_one() -> None:
+    log = Log()
+    running = workers(log)
+    for _ in range(5):
+        running.wake("a")
+    running.wake("b")
+    await asyncio.sleep(1)
+    assert log.ran == [("a", 0.0), ("b", 0.0)]
+
+
+async def test_a_key_is_never_worked_on_twice_at_once_and_again_when_woken_meanwhile() -> None:
+    at_work: list[str] = []
+
+    async def slow(key: str) -> None:
+        assert key not in at_work
+        at_work.append(key)
+        await asyncio.sleep(2)
+        at_work.remove(key)
+
+    log = Log(slow)
+    running = workers(log)
+    running.wake("a")
+    await asyncio.sleep(1)
+    running.wake("a")
+    running.wake("a")
+    running.wake("b")
+    await asyncio.sleep(10)
+    assert log.ran == [("a", 0.0), ("b", 1.0), ("a", 2.0)]
+
+
+async def test_it_looks_again_when_the_work_asked_for_it() -> None:
+    async def later(_key: str) -> float | None:
+        return 100.0 if now_s() < 100 else None
+
+    log = Log(later)
+    workers(log).wake("a")
+    await asyncio.sleep(1000)
+    assert [round(at_s) for _, at_s in log.ran] == [0, 100]
+
+
+async def test_a_wake_before_the_timer_replaces_it() -> None:
+    answers = [100.0, None]
+
+    async def answer(_key: str) -> float | None:
+        return answers.pop(0)
+
+    log = Log(answer)
+    running = workers(log)
+    running.wake("a")
+    await asyncio.sleep(50)
+    running.wake("a")
+    await asyncio.sleep(1000)
+    assert [at_s for _, at_s in log.ran] == [0.0, 50.0]
+
+
+async def test_failures_back_off_up_to_a_limit_for_ever() -> None:
+    """Also after days: the doubling must not end in an overflow."""
+    fails = [True]
+
+    async def fail(_key: str) -> None:
+        if fails[0]:
+            raise Outage("away")
+
+    log = Log(fail)
+    running = workers(log)
+    running.wake("a")
+    await asyncio.sleep(2 * 24 * 3600)
+    times = [at_s for _, at_s in log.ran]
+    waits = [after - before for before, after in itertools.pairwise(times)]
+    assert [round(wait) for wait in waits[:7]] == [1, 2, 4, 8, 16, 30, 30]
+    assert len(waits) > 5000
+    assert max(waits) < LAST_DELAY_S + 1
+    fails[0] = False
+    await asyncio.sleep(60)
+    log.ran.clear()
+    fails[0] = True
+    running.wake("a")
+    await asyncio.sleep(2)
+    assert len(log.ran) == 2  # after a success the delays begin anew
+
+
+async def test_an_error_of_our_own_stops_no_other_key() -> None:
+    async def stumble(key: str) -> None:
+        if key == "bad":
+            raise KeyError("spec")
+
+    log = Log(stumble)
+    running = workers(log)
+    running.wake("bad")
+    running.wake("good")
+    await asyncio.sleep(4)
+    assert [key for key, _ in log.ran] == ["bad", "good", "bad", "bad"]
+
+
+async def test_stopping_is_for_good() -> None:
+    ended: list[str] = []
+
+    async def forever(key: str) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(key)
+
+    log = Log(forever)
+    running = workers(log)
+    running.wake("a")
+    await asyncio.sleep(1)
+    await running.stop()
+    running.wake("b")
+    await asyncio.sleep(10)
+    assert (ended, log.ran) == (["a"], [("a", 0.0)])
