@@ -1,13 +1,25 @@
 # make demo   the main job: a local control plane, the example jobs, a live table
 # make test   every check and every test, the control-plane tests included
-# Both do all of their own set-up. Other targets: setup kube check unit e2e lock clean.
+# Both do all of their own set-up. Other targets:
+#   setup kube helm           the environment, the control plane and Helm, each built once
+#   check unit e2e            the parts of make test
+#   chaos                     parts killed, stopped and cut off under load: KILLS=50 SEED=7 NODES=100 OUT=chaos.json
+#   chart lock images clean   the chart's copies, the lock files, the container images, none of it
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test setup kube check unit e2e lock clean
+KILLS ?= 50
+SEED  ?= 7
+NODES ?= 100
+OUT   ?= chaos.json
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
+
+.PHONY: demo test setup kube helm check unit e2e chaos chart lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -28,6 +40,9 @@ $(READY): requirements-dev.lock pyproject.toml
 kube: $(READY)
 	@$(BIN)/python -m coda_lab.binaries
 
+helm: $(READY)
+	@$(BIN)/python -m coda_lab.helm
+
 check: $(READY)
 	@echo "==> ruff, mypy, import contracts"
 	$(BIN)/ruff format --check .
@@ -39,13 +54,26 @@ unit: $(READY)
 	@echo "==> unit tests"
 	$(BIN)/pytest
 
-e2e: kube
+e2e: kube helm
 	@echo "==> tests on a local control plane"
 	$(BIN)/pytest -m e2e -v
 
+chaos: kube
+	$(BIN)/python -m coda_lab.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(OUT)
+
+chart:
+	cp crds/trainingjobs.yaml deploy/helm/coda/crds/
+	cp deploy/manifests/operator.yaml deploy/manifests/extender.yaml deploy/manifests/user.yaml deploy/helm/coda/rbac/
+
 lock: $(READY)
-	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --extra cli pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --extra cli --group dev pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --extra cli pyproject.toml -o requirements.lock
+	$(COMPILE) --extra cli --group dev pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --no-annotate -c requirements.lock --extra operator pyproject.toml -o operator/requirements.lock
+	$(COMPILE) --no-annotate -c requirements.lock --extra extender pyproject.toml -o scheduler_extender/requirements.lock
+
+images:
+	docker build -t coda-operator:$(VERSION) -f operator/Dockerfile .
+	docker build -t coda-extender:$(VERSION) -f scheduler_extender/Dockerfile .
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -172,11 +172,11 @@ class Client:
 async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0) -> Client:
     """A client from `kubeconfig`, else the pod's service account, else the user's kubeconfig. Raises InvalidInput."""
     configuration = kubernetes_client.Configuration()
-    where = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
+    where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     try:
         if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
             kubernetes_config.load_incluster_config(client_configuration=configuration)
-        elif not any(Path(path).exists() for path in where.split(os.pathsep)):  # noqa: ASYNC240  one look at start
+        elif not any(Path(path).expanduser().exists() for path in where.split(os.pathsep)):  # noqa: ASYNC240  one look at start
             raise InvalidInput(f"no cluster to talk to: {where} does not exist; set KUBECONFIG to your kubeconfig")
         else:
             await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
