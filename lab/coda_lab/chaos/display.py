@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -16,6 +17,17 @@ from coda_lab.chaos.schedule import Fault
 
 _REFRESH_S: Final = 0.5
 _LINE_EVERY_S: Final = 30.0  # where no live line can be shown
+
+
+class _Lines(logging.Handler):
+    """Gives each message to `say`."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(record.getMessage())
 
 
 class Display:
@@ -32,6 +44,8 @@ class Display:
             transient=True,
             disable=not console.is_terminal,
         )
+        logging.getLogger("coda_lab.restarting").addHandler(_Lines(self._say))
+        logging.getLogger("coda_kube").setLevel(logging.ERROR)  # every outage breaks our own watches: that is meant
         self._task = self._bar.add_task("", total=None)
 
     @property
@@ -64,11 +78,14 @@ class Display:
         self._bar.update(self._task, total=len(scene.options.faults))
 
     async def _refresh(self) -> None:
-        next_line_s = _LINE_EVERY_S
+        next_line_s, told = _LINE_EVERY_S, 0
         while True:
             await asyncio.sleep(_REFRESH_S)
             if self._scene is None:
                 continue
+            for breach in self._scene.checker.breaches[told:]:
+                self._say(f"BREACH of invariant ({breach.invariant.value}): {breach.sentence}")
+            told = len(self._scene.checker.breaches)
             self._bar.update(self._task, completed=len(self._scene.struck), description=counts(self._scene))
             if not self._console.is_terminal and time.monotonic() - self._began_s > next_line_s:
                 next_line_s = time.monotonic() - self._began_s + _LINE_EVERY_S

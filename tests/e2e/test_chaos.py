@@ -1,0 +1,83 @@
+"""A short run of chaos with a fixed seed, as a user starts it: it passes, says so, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from coda_lab.chaos.schedule import schedule
+from coda_lab.processes import MARK, python_path
+
+pytestmark = pytest.mark.e2e
+
+SEED, KILLS, STOPS, CUTS = 1, 4, 1, 1
+
+
+def chaos(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+    environ = os.environ | {"PYTHONPATH": python_path(), "TMPDIR": str(tmp_path)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "coda_lab.chaos", *words, "--nodes", "12", "--seed", str(SEED)],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def left_in(tmp_path: Path) -> list[str]:
+    """Clusters' folders, and processes that belong to one of them."""
+    mark = f"{MARK}={tmp_path}".encode()
+    found = [path.name for path in tmp_path.glob("coda-local-*")]
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and mark in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_text())
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def read_until(stream: IO[str], words: str, *, within_s: float) -> str:
+    ends_s, said = time.monotonic() + within_s, ""
+    for line in stream:
+        said += line
+        if words in line:
+            return said
+        assert time.monotonic() < ends_s, said
+    raise AssertionError(f"ended before it said {words!r}:\n{said}")
+
+
+def test_every_job_is_accounted_for_after_kills_a_stop_and_a_cut(tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    running = chaos(tmp_path, "--kills", str(KILLS), "--stops", str(STOPS), "--cuts", str(CUTS), "--out", str(out))
+    said, _ = running.communicate(timeout=400)
+    assert running.returncode == 0, said
+    report = json.loads(out.read_text())
+    assert (report["passed"], report["problems"], report["breaches"]) == (True, [], [])
+    wanted = [(each.target.value, each.kind.value) for each in schedule(SEED, kills=KILLS, stops=STOPS, cuts=CUTS)]
+    assert [(each["target"], each["kind"]) for each in report["faults"]] == wanted
+    jobs = report["jobs"]
+    assert jobs["succeeded"] > 0
+    assert jobs["submitted"] == jobs["succeeded"] + jobs["failed"] + jobs["deleted_by_the_test"]
+    assert left_in(tmp_path) == []
+
+
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
+    running = chaos(tmp_path, "--kills", "50")
+    assert running.stdout is not None
+    read_until(running.stdout, "#1 ", within_s=120)
+    assert left_in(tmp_path) != []
+    running.send_signal(signal.SIGINT)
+    said, _ = running.communicate(timeout=30)
+    assert running.returncode == 130, said
+    assert "interrupted; nothing is left behind" in said
+    assert "Traceback" not in said
+    assert left_in(tmp_path) == []
