@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from coda.errors import Conflict
 from coda.model import Placement
-from coda_kube.client import AlreadyExists, Client, Json, NotFound, Rejected
+from coda_kube.client import AlreadyExists, Client, Json, Rejected
 from coda_kube.naming import KIND
 from coda_kube.watching import key_of, version_of
 from coda_operator.cluster import Cluster
@@ -55,7 +55,8 @@ class Launcher:
     async def create_pods(self, job: Json, placement: Placement, ranks: Sequence[int]) -> Rejected | None:
         """Create the pods of `ranks`; None, or the refusal of one that cannot be created as things are.
 
-        Whatever was created is known to the cluster's cache. Raises Conflict once the job changed, and Outage."""
+        Whatever was created is known to the cluster's cache. Raises Conflict once the job changed, NotFound when a pod
+        goes while it is looked at, and Outage."""
         errors: list[BaseException] = []
 
         async def create(rank: int) -> None:
@@ -79,10 +80,7 @@ class Launcher:
         try:
             created = await self._client.create(path, pod)
         except AlreadyExists:
-            try:
-                created = await self._client.get(f"{path}/{name}")
-            except NotFound as error:
-                raise Conflict(f"{path}/{name} has just gone") from error
+            created = await self._client.get(f"{path}/{name}")
             if not _is_owned(created, job):
                 raise NameTaken("pod", name) from None
         self._cluster.pods.put(created)

@@ -25,11 +25,12 @@ CONFIG = LifecycleConfig()
 
 class Wire(Client):
     """One process' way to the API server. After its last write nothing is heard or said any more: it was killed
-    when the write had arrived and before the answer came."""
+    when the write had arrived and before the answer came. A watch of `deaf_to` tells nothing."""
 
-    def __init__(self, api: FakeCluster, *, last_write: int | None = None) -> None:
+    def __init__(self, api: FakeCluster, *, last_write: int | None = None, deaf_to: str = "") -> None:
         self._to = api
         self._left = last_write
+        self._deaf_to = deaf_to
         self.dead = asyncio.Event()
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
@@ -67,6 +68,8 @@ class Wire(Client):
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
+        if path == self._deaf_to:
+            await asyncio.Event().wait()
         async with self._to.watch(path, query, idle_s=idle_s) as events:
             yield events
 

@@ -146,7 +146,10 @@ async def test_ranks_whose_pod_is_gone_are_remembered_for_the_newest_attempt() -
         assert cluster.vanished(job, 1) == frozenset()
         assert cluster.vanished(job, 2) == {0}
         api.remove(f"{JOBS}/mine")
+        api.set(PODS, rank_json(job, 7, attempt=2))
         cluster.take_job("DELETED", job)
+        api.remove(f"{PODS}/mine-2-7")
+        await settle()
         assert cluster._vanished_by_job_uid == {}
 
 

@@ -91,6 +91,25 @@ async def test_somebodys_finalizer_on_a_pod_is_named() -> None:
         assert "waits for pod" not in (await reaches(api, job, "Queued"))["message"]
 
 
+async def test_the_rank_that_cannot_start_is_told_as_it_goes_on_with_one_event_per_reason() -> None:
+    api = FakeCluster()
+
+    def waits(message: str) -> Json:
+        waiting = {"waiting": {"reason": "ImagePullBackOff", "message": message}}
+        return {"phase": "Pending", "containerStatuses": [{"name": "main", "state": waiting}]}
+
+    async with rest_of_cluster(api) as rest, operator(api):
+        rest.binds = False
+        job = api.submit()
+        await reaches(api, job, "Launched")
+        for said in ("back-off 10s", "back-off 20s"):
+            api.change(f"{PODS}/job-1-1", lambda pod, said=said: pod.update(status=waits(said)))  # type: ignore[misc]
+            told = "rank 1 cannot start: ImagePullBackOff: " + said
+            await reaches(api, job, "Launched", reason="ImagePullBackOff", message=told, within_s=2)
+        await asyncio.sleep(1)
+        assert reasons(api) == ["Queued", "Launched", "ImagePullBackOff"]
+
+
 async def test_a_wiped_status_costs_an_attempt_and_starts_no_rank_twice() -> None:
     api = FakeCluster()
     async with rest_of_cluster(api, exit_code=lambda attempt, rank: None), operator(api):
