@@ -52,19 +52,19 @@ class Elector:
 
     async def acquire(self) -> int:
         """Wait until the Lease is ours; its epoch."""
-        while not await self._try():
-            await asyncio.sleep(self._times.retry_s)
+        while not (won := await self._try()):
+            await asyncio.sleep(self._pause_s(won))
         return self.epoch
 
     async def keep(self) -> None:
         """Renew until it is lost: returns once `held()` is false or another holds the Lease."""
-        while True:
-            await asyncio.sleep(self._times.retry_s)
+        renewed: bool | None = True
+        while renewed is not False:
+            await asyncio.sleep(self._pause_s(renewed))
             if not self.held():
                 break
-            if await self._try() is False:
-                self._renewed_s = float("-inf")
-                break
+            renewed = await self._try()
+        self._renewed_s = float("-inf")
         log.warning("lost the Lease %s", self._name)
 
     async def release(self) -> None:
@@ -79,6 +79,10 @@ class Elector:
                 await self._client.replace(f"{self._collection}/{self._name}", lease)
         except CodaError as error:
             log.warning("could not release the Lease %s: %s", self._name, error)
+
+    def _pause_s(self, answer: bool | None) -> float:
+        """Until the next try. Without an answer it is soon: after an outage the deadline may be near."""
+        return self._times.retry_s if answer is not None else self._times.retry_s / 4
 
     async def _try(self) -> bool | None:
         """One round: True when ours, False when another's, None when the API server did not say."""
