@@ -90,6 +90,12 @@ def test_nobody_is_charged_for_what_the_other_fault_of_a_salvo_held_up() -> None
     assert [each.recovery_s for each in freed] == [4.0, 4.0]
 
 
+def test_an_outage_is_not_charged_for_the_fail_over_of_an_operator_that_was_killed_with_it() -> None:
+    operator = struck(Target.OPERATOR, took_s=21.0)
+    outage = struck(Target.API_SERVER, number=2, took_s=23.0, clock_s=103.0)
+    assert [each.recovery_s for each in freed_of_others((operator, outage))] == [19.0, 2.0]
+
+
 def test_a_clock_that_stopped_before_the_other_fault_ended_is_left_as_it_is() -> None:
     planner = struck(took_s=11.0)
     operator = struck(Target.OPERATOR, Kind.STOP, number=2, took_s=20.0, ended_s=114.0, clock_s=114.0)

@@ -12,7 +12,7 @@
 | etcd, API server | the end of the outage: the API server answers that it is ready | the next gang pod bound |
 
 In a salvo nobody is charged for what the other fault held up: a clock starts again at the end of the other fault where
-that came before it stopped.
+that came before it stopped. For the operator that is when it writes again: no pod of a new gang exists before.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def freed_of_others(salvo: tuple[Struck, ...]) -> tuple[Struck, ...]:
     """Start each clock again at the ends of the other faults that came before it stopped."""
     freed = []
     for struck in salvo:
-        ends_s = [other.ended_s for other in salvo if other is not struck]
-        before_s = [end_s for end_s in ends_s if struck.recovered_s is None or end_s < struck.recovered_s]
+        ends_s = [_held_up_until_s(other) for other in salvo if other is not struck]
+        before_s = [end_s for end_s in ends_s if struck.recovered_s is None or end_s <= struck.recovered_s]
         freed.append(
             Struck(
                 fault=struck.fault,
@@ -79,6 +79,12 @@ def freed_of_others(salvo: tuple[Struck, ...]) -> tuple[Struck, ...]:
             )
         )
     return tuple(freed)
+
+
+def _held_up_until_s(struck: Struck) -> float:
+    if struck.fault.target is Target.OPERATOR and struck.recovered_s is not None:
+        return max(struck.ended_s, struck.recovered_s)
+    return struck.ended_s
 
 
 class Striker:
