@@ -1,0 +1,70 @@
+"""Operators killed over and over, and one that is paused past its Lease, while gangs fail, restart and finish."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from coda_kube.client import Client
+from coda_lab.cluster import LocalCluster
+from coda_lab.spec import ClusterSpec
+from tests.e2e.jobs import job_json, submit, wait_for_phase
+
+pytestmark = pytest.mark.e2e
+
+OPERATORS = ("operator-0", "operator-1")
+QUICK = {
+    "CODA_LEASE_DURATION_S": "3",
+    "CODA_LEASE_RENEW_DEADLINE_S": "2",
+    "CODA_LEASE_RETRY_S": "0.3",
+    "CODA_FAILURE_BACKOFF_S": "0.5",
+}
+SPEC = ClusterSpec(nodes="8x8x48", racks=2, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK))
+
+KILLS = 6
+BETWEEN_KILLS_S = 2.0  # less than a take-over and a launch take
+
+
+async def submit_gangs(user: Client, count: int) -> list[str]:
+    """Every third gang fails in its first attempt."""
+    fails = {"exit-code.attempt-1": "1"}
+    jobs = [
+        job_json(f"gang-{number:02}", replicas=4, gpus=4, run_s=0.5, simulated=fails if number % 3 == 0 else None)
+        for number in range(count)
+    ]
+    return [await submit(user, job) for job in jobs]
+
+
+async def assert_all_finish(user: Client, jobs: list[str]) -> None:
+    for number, job in enumerate(jobs):
+        done = await wait_for_phase(user, job, "Succeeded", within_s=60)
+        assert done["status"]["failures"] == (1 if number % 3 == 0 else 0), job
+
+
+async def test_operators_killed_again_and_again_lose_nothing_and_do_nothing_twice(
+    cluster: LocalCluster, user: Client
+) -> None:
+    jobs = await submit_gangs(user, 40)
+    for number in range(KILLS):
+        await asyncio.sleep(BETWEEN_KILLS_S)  # whatever it is doing by then
+        await cluster.kill(OPERATORS[number % 2])
+        await cluster.start(OPERATORS[number % 2])
+    await assert_all_finish(user, jobs)
+
+
+async def test_an_operator_paused_past_its_lease_and_resumed_notices_and_ends(
+    cluster: LocalCluster, user: Client, admin: Client
+) -> None:
+    jobs = await submit_gangs(user, 20)
+    await wait_for_phase(user, jobs[1], "Launched", "Starting", "Running", "Succeeded")
+    lease = await admin.get("/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-operator")
+    leader = lease["spec"]["holderIdentity"].partition("_")[0].removeprefix("coda-")
+    await cluster.kill(leader, signal.SIGSTOP)
+    await assert_all_finish(user, jobs)  # by the other one
+    process = cluster.process(leader)
+    assert process is not None
+    await cluster.kill(leader, signal.SIGCONT)
+    assert await asyncio.wait_for(process.ended(), 10) == 1
+    await cluster.start(leader)
