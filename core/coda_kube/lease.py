@@ -44,6 +44,7 @@ class Elector:
         self._renewed_s = float("-inf")  # monotonic, taken before the request that renewed
         self._seen: tuple[object, ...] | None = None  # the last record seen, and since when
         self._seen_s = 0.0
+        self._runs_out_s = float("inf")  # when that record is too old, unless it changes before
         self.epoch = -1
 
     def held(self) -> bool:
@@ -81,8 +82,14 @@ class Elector:
             log.warning("could not release the Lease %s: %s", self._name, error)
 
     def _pause_s(self, answer: bool | None) -> float:
-        """Until the next try. Without an answer it is soon: after an outage the deadline may be near."""
-        return self._times.retry_s if answer is not None else self._times.retry_s / 4
+        """Until the next try. Without an answer it is soon: after an outage the deadline may be near.
+
+        Another's Lease is looked at again when it runs out, not up to `retry_s` later."""
+        usual_s = self._times.retry_s
+        if answer is None:
+            return usual_s / 4
+        left_s = usual_s if answer else self._runs_out_s - time.monotonic()
+        return min(usual_s, max(left_s, usual_s / 40))
 
     async def _try(self) -> bool | None:
         """One round: True when ours, False when another's, None when the API server did not say."""
@@ -122,7 +129,8 @@ class Elector:
         now_s = time.monotonic()
         if record != self._seen:
             self._seen, self._seen_s = record, now_s
-        return now_s - self._seen_s >= float(spec.get("leaseDurationSeconds") or self._times.duration_s)
+        self._runs_out_s = self._seen_s + float(spec.get("leaseDurationSeconds") or self._times.duration_s)
+        return now_s >= self._runs_out_s
 
     def _first(self) -> Json:
         now = micro_time_from_seconds(time.time())

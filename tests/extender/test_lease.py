@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from typing import Any, cast
 
 import pytest
@@ -72,3 +73,13 @@ async def test_an_outage_longer_than_the_deadline_does() -> None:
         await elector.keep()
     assert not elector.held()
     assert api.renewals == 0
+
+
+async def test_a_lease_is_taken_over_when_it_runs_out_and_not_a_usual_pause_later() -> None:
+    api = OneLease()
+    times = LeaseTimes(duration_s=1.0, renew_deadline_s=0.8, retry_s=0.7)
+    await Elector(cast(Client, api), "ns", "lease", "dead", times).acquire()
+    began_s = time.monotonic()
+    async with asyncio.timeout(5):
+        assert await Elector(cast(Client, api), "ns", "lease", "next", times).acquire() == 2
+    assert 1.0 <= time.monotonic() - began_s < 1.35
