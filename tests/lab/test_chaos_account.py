@@ -81,9 +81,9 @@ def test_a_job_deleted_by_the_test_counts_as_deleted_once_it_is_gone() -> None:
     assert (account.open_jobs, account.problems(), account.as_json()["deleted_by_the_test"]) == (0, (), 1)
 
 
-def test_attempts_after_disruptions_and_resumes_are_accounted_for() -> None:
+def test_attempts_after_disruptions_resumes_and_edits_are_accounted_for() -> None:
     account = account_of(act=Act.SUSPEND)
-    account.jobs["j"].resumes = 1
+    account.jobs["j"].asked_anew = 1
     see(account, job(phase="Succeeded", attempt=3, disruptions=1))
     assert account.problems() == ()
 

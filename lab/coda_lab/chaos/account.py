@@ -28,7 +28,7 @@ class JobEntry:
     is_gone: bool = False
     is_lost: bool = False
     deletion_asked: bool = False
-    resumes: int = 0
+    asked_anew: int = 0  # resumed, or edited: each may cost an attempt that did not end by itself
 
     @property
     def is_open(self) -> bool:
@@ -158,10 +158,10 @@ def _job_problems(name: str, entry: JobEntry) -> Iterator[str]:
     if entry.end not in entry.plan.ends:
         yield f"job {name} {entry.end.value}, which nothing in it asked for: {reason}: {message}"
     counted = sum(int(status.get(key) or 0) for key in ("failures", "disruptions"))
-    if int(status.get("attempt") or 1) > 1 + counted + entry.resumes:
+    if int(status.get("attempt") or 1) > 1 + counted + entry.asked_anew:
         yield (
             f"job {name} ran to attempt {status.get('attempt')}, but counts {counted} ended attempts "
-            f"and was resumed {entry.resumes} times"
+            f"and was resumed or edited {entry.asked_anew} times"
         )
     if entry.plan.act is not Act.SUSPEND and phase == Phase.SUSPENDED.value:
         yield f"job {name} is suspended, and nobody asked for that"

@@ -97,9 +97,10 @@ class Driver:
         elif act is Act.SUSPEND:
             await self._patch(path, {"spec": {"suspend": True}})
             await asyncio.sleep(plan.pause_s)
-            entry.resumes += 1
+            entry.asked_anew += 1
             await self._patch(path, {"spec": {"suspend": False}})
         else:
+            entry.asked_anew += 1
             await self._patch(path, edit_json(plan))
 
     async def _patch(self, path: str, patch: Json) -> None:
