@@ -26,7 +26,7 @@ class Settings(BaseSettings):
     lease_retry_s: float = Field(default=2.0, gt=0)
     node_loss_s: float = Field(default=60.0, gt=0)  # a node not Ready for so long fails its attempts
     failure_backoff_s: float = Field(default=10.0, ge=0)  # first wait after a job's own failure; doubles to 6 min
-    writes_in_flight: int = Field(default=32, ge=1)  # requests to the API server at the same time
+    writes_in_flight: int = Field(default=32, ge=1)  # creates and deletes of pods at the same time
 
     def lease_times(self) -> LeaseTimes:
         """The Lease's times."""
