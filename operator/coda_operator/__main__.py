@@ -22,7 +22,7 @@ from coda_operator.feeding import feed
 from coda_operator.metrics import Metrics
 from coda_operator.reconciling import Reconciler
 from coda_operator.requesting import Requests
-from coda_operator.settings import Settings
+from coda_operator.settings import Settings, read_settings
 from coda_operator.workers import Workers
 
 log = logging.getLogger("coda_operator")
@@ -97,13 +97,10 @@ async def _serve(probes: Probes, settings: Settings) -> None:
 def main() -> None:
     """Read the settings, run, and turn what goes wrong into one sentence and an exit code."""
     try:
-        settings = Settings()
-    except ValueError as error:
-        sys.exit(f"coda-operator: bad setting: {error}")
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-    log.info("settings: %s", settings.model_dump())
-    try:
+        settings = read_settings()
+        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+        log.info("settings: %s", settings.model_dump())
         sys.exit(asyncio.run(run(settings)))
     except CodaError as error:
         sys.exit(f"coda-operator: {error}")
