@@ -16,6 +16,7 @@ from coda_kube.watching import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 from coda_operator.cluster import Cluster
 
 ERROR_DELAYS_S = (1, 2, 4, 8, 16, 30)
+JOBS_AT_ONCE = 500  # 10 000 jobs in one answer would take longer than any request may
 
 
 class _NoDiffs(kopf.DiffBaseStorage):
@@ -31,6 +32,22 @@ class _NoDiffs(kopf.DiffBaseStorage):
         return
 
 
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Set kopf up: its defaults wait for minutes, and list all jobs in one answer."""
+    # Not ours: kopf takes away the finalizer it believes its own when no handler of its kind needs one.
+    settings.persistence.finalizer = f"{GROUP}/kopf"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    settings.persistence.diffbase_storage = _NoDiffs()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.networking.request_timeout = 5
+    settings.queueing.error_delays = ERROR_DELAYS_S
+    settings.queueing.idle_timeout = 1  # a task per job lives on for so long after each event
+    settings.watching.chunk_size = JOBS_AT_ONCE
+    settings.watching.server_timeout = SERVER_TIMEOUT_S
+    settings.watching.inactivity_timeout = IDLE_TIMEOUT_S
+
+
 def registry_for(cluster: Cluster, client: Client) -> kopf.OperatorRegistry:
     """kopf's registry with our handlers, bound to `cluster`; kopf is who `client` is, with tokens as fresh."""
     registry = kopf.OperatorRegistry()
@@ -40,17 +57,8 @@ def registry_for(cluster: Cluster, client: Client) -> kopf.OperatorRegistry:
         return kopf.ConnectionInfo(**await client.connection())
 
     @kopf.on.startup(registry=registry)
-    async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
-        # Not ours: kopf takes away the finalizer it believes its own when no handler of its kind needs one.
-        settings.persistence.finalizer = f"{GROUP}/kopf"
-        settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
-        settings.persistence.diffbase_storage = _NoDiffs()
-        settings.posting.enabled = False
-        settings.scanning.disabled = True
-        settings.networking.request_timeout = 5
-        settings.queueing.error_delays = ERROR_DELAYS_S
-        settings.watching.server_timeout = SERVER_TIMEOUT_S
-        settings.watching.inactivity_timeout = IDLE_TIMEOUT_S
+    async def started(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings)
 
     @kopf.on.event(GROUP, VERSION, "trainingjobs", registry=registry)
     async def take_job(event: kopf.RawEvent, **_: Any) -> None:
