@@ -43,6 +43,27 @@ async def assert_all_finish(user: Client, jobs: list[str]) -> None:
         assert done["status"]["failures"] == (1 if number % 3 == 0 else 0), job
 
 
+async def leading_operator(admin: Client) -> str:
+    lease = await admin.get("/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-operator")
+    return str(lease["spec"]["holderIdentity"]).partition("_")[0].removeprefix("coda-")
+
+
+async def test_an_operator_told_to_end_ends_well_and_hands_over_at_once(
+    cluster: LocalCluster, user: Client, admin: Client
+) -> None:
+    """Also while it leads, when kopf would like to have the signals for itself."""
+    await wait_for_phase(user, await submit(user, job_json("before", run_s=0.1)), "Succeeded")
+    leader = await leading_operator(admin)
+    await cluster.kill(leader, signal.SIGTERM)
+    process = cluster.process(leader)
+    assert process is not None
+    assert process.exit_code == 0
+    assert "the Lease is lost" not in cluster.log_path(leader).read_text()
+    await wait_for_phase(user, await submit(user, job_json("after", run_s=0.1)), "Succeeded", within_s=10)
+    assert await leading_operator(admin) != leader
+    await cluster.start(leader)
+
+
 async def test_operators_killed_again_and_again_lose_nothing_and_do_nothing_twice(
     cluster: LocalCluster, user: Client
 ) -> None:
@@ -59,8 +80,7 @@ async def test_an_operator_paused_past_its_lease_and_resumed_notices_and_ends(
 ) -> None:
     jobs = await submit_gangs(user, 20)
     await wait_for_phase(user, jobs[1], "Launched", "Starting", "Running", "Succeeded")
-    lease = await admin.get("/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-operator")
-    leader = lease["spec"]["holderIdentity"].partition("_")[0].removeprefix("coda-")
+    leader = await leading_operator(admin)
     await cluster.kill(leader, signal.SIGSTOP)
     await assert_all_finish(user, jobs)  # by the other one
     process = cluster.process(leader)
