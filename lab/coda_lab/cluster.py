@@ -11,7 +11,6 @@ import contextlib
 import random
 import shutil
 import signal
-import tempfile
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from coda_lab.places import Settings
 from coda_lab.ports import LOOPBACK, check_free, free_ports
 from coda_lab.processes import Process
 from coda_lab.spec import FORWARDER, ClusterSpec, Layout, Tell
+from coda_lab.temporary import temporary_folder
 
 READY_TIMEOUT_S = 120.0  # for any one step; seconds are usual
 READY_TIMEOUT_PER_NODE_S = 0.1  # 1000 simulated nodes took 30 s on two busy cores
@@ -73,7 +73,7 @@ class LocalCluster:
         binaries = binaries or ensure_shown(settings)
         with contextlib.ExitStack() as files:
             try:
-                home = folder or Path(tempfile.mkdtemp(prefix="coda-local-"))
+                home = folder or files.enter_context(temporary_folder())
                 files.callback(shutil.rmtree, home, ignore_errors=True)
                 cluster = cls(spec, home, binaries, settings)
                 files.callback(cluster.end)
