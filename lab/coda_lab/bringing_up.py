@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from coda.errors import CodaError
 from coda_lab import installing
 from coda_lab.identities import local_objects, write_credentials
-from coda_lab.parts import account_key, extender_pod, scheduler_config
+from coda_lab.parts import account_key, extender_pod, foreign_scheduler_config, scheduler_config
 from coda_lab.places import crds, manifests
-from coda_lab.spec import EXTENDER, FORWARDER, KUBELETS, OPERATOR, Tell
+from coda_lab.spec import EXTENDER, FOREIGN_SCHEDULER, FORWARDER, KUBELETS, OPERATOR, SCHEDULER, Tell
 
 if TYPE_CHECKING:
     from coda_lab.cluster import LocalCluster
@@ -29,7 +29,8 @@ async def bring_up(cluster: LocalCluster, tell: Tell) -> None:
     tell(f"{time.monotonic() - began_s:5.1f} s  the API server answers at {cluster.server}")
     await together(
         steps.start("kube-controller-manager"),
-        steps.start("kube-scheduler"),
+        steps.start(SCHEDULER),
+        steps.start(FOREIGN_SCHEDULER),
         steps.guarded(_install(cluster), "installing Coda's definitions and roles"),
     )
     tell(f"{time.monotonic() - began_s:5.1f} s  scheduler and controllers run, definitions and roles are installed")
@@ -104,6 +105,8 @@ def write_files(cluster: LocalCluster) -> None:
     layout.account_key.touch(mode=0o600)
     layout.account_key.write_text(account_key())
     layout.scheduler_config.write_text(scheduler_config(cluster.spec, layout, cluster.ports["forwarder"]))
+    if cluster.spec.foreign_scheduler:
+        layout.foreign_scheduler_config.write_text(foreign_scheduler_config(layout))
     words = shlex.join(cluster.binaries.argv_by_part["kubectl"])
     admin = shlex.quote(str(layout.kubeconfig("admin")))
     layout.kubectl.write_text(f'#!/bin/sh\nKUBECONFIG="${{KUBECONFIG:-{admin}}}" exec {words} "$@"\n')

@@ -8,16 +8,28 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coda_kube.naming import SCHEDULER, SYSTEM_NAMESPACE
+from coda_kube import naming
+from coda_kube.naming import SYSTEM_NAMESPACE
 from coda_lab.ports import LOOPBACK
 from coda_lab.processes import python_command
-from coda_lab.spec import EXTENDER, FORWARDER, KUBELETS, OPERATOR, SLOW_HEARTBEATS_ABOVE, ClusterSpec, Layout
+from coda_lab.spec import (
+    EXTENDER,
+    FOREIGN_SCHEDULER,
+    FORWARDER,
+    KUBELETS,
+    OPERATOR,
+    SCHEDULER,
+    SLOW_HEARTBEATS_ABOVE,
+    ClusterSpec,
+    Layout,
+    identity_of,
+)
 
 PORT_ANNOTATION = "local.coda.scheduler/port"
 """On an extender's pod object: where its process listens."""
 
-PROFILES = ("default-scheduler", SCHEDULER)
-"""Of the one kube-scheduler process: the extender guards Coda's plans against the pods of both."""
+DEFAULT_PROFILE = "default-scheduler"
+"""Of every pod that names no scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +51,18 @@ def control_plane(
         "etcd": _etcd(layout, ports),
         "kube-apiserver": _apiserver(layout, ports),
         "kube-controller-manager": _controllers(spec, layout, ports),
-        "kube-scheduler": (f"--config={layout.scheduler_config}", *_serving("kube-scheduler", layout, ports)),
+        SCHEDULER: (f"--config={layout.scheduler_config}", *_serving(SCHEDULER, layout, ports)),
     }
+    programs = dict(argv_by_part)
+    if spec.foreign_scheduler:
+        programs[FOREIGN_SCHEDULER] = argv_by_part[SCHEDULER]
+        config = f"--config={layout.foreign_scheduler_config}"
+        flags[FOREIGN_SCHEDULER] = (config, *_serving(FOREIGN_SCHEDULER, layout, ports))
     urls = {name: f"https://{LOOPBACK}:{ports[name]}/readyz" for name in flags}
     urls["kube-controller-manager"] = f"https://{LOOPBACK}:{ports['kube-controller-manager']}/healthz"  # has no readyz
     urls["etcd"] = f"http://{LOOPBACK}:{ports['etcd']}/health"
     return tuple(
-        Part(name=name, argv=(*argv_by_part[name], *arguments), port=ports[name], ready_url=urls[name])
+        Part(name=name, argv=(*programs[name], *arguments), port=ports[name], ready_url=urls[name])
         for name, arguments in flags.items()
     )
 
@@ -84,21 +101,14 @@ def extender_pod(number: int, port: int) -> dict[str, object]:
     }
 
 
+def profiles(spec: ClusterSpec) -> tuple[str, ...]:
+    """The profiles of the kube-scheduler process that asks the extender: it guards Coda's plans against their pods."""
+    return (naming.SCHEDULER,) if spec.foreign_scheduler else (DEFAULT_PROFILE, naming.SCHEDULER)
+
+
 def scheduler_config(spec: ClusterSpec, layout: Layout, forwarder_port: int) -> str:
-    """kube-scheduler's configuration: Coda's profile beside the default one, and the extender."""
-    config: dict[str, object] = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": False},
-        "clientConnection": {"kubeconfig": str(layout.kubeconfig("kube-scheduler")), "qps": 1000, "burst": 2000},
-        "podInitialBackoffSeconds": 1,
-        "podMaxBackoffSeconds": 2,  # with 10, a fail-over of the extender would cost 10 s more
-        "profiles": [
-            {"schedulerName": PROFILES[0]},
-            # No rank of a gang is ever preempted singly, and none preempts: Coda decides about whole gangs.
-            {"schedulerName": PROFILES[1], "plugins": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}},
-        ],
-    }
+    """kube-scheduler's configuration: Coda's profile, beside the default one where it is alone, and the extender."""
+    config = _scheduler_config(layout, [_profile(name) for name in profiles(spec)])
     if spec.coda:
         config["extenders"] = [
             {
@@ -112,6 +122,30 @@ def scheduler_config(spec: ClusterSpec, layout: Layout, forwarder_port: int) -> 
             }
         ]
     return json.dumps(config, indent=2)
+
+
+def foreign_scheduler_config(layout: Layout) -> str:
+    """The second kube-scheduler's configuration: the default profile, and nobody to ask."""
+    return json.dumps(_scheduler_config(layout, [_profile(DEFAULT_PROFILE)]), indent=2)
+
+
+def _scheduler_config(layout: Layout, its_profiles: list[dict[str, object]]) -> dict[str, object]:
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(layout.kubeconfig(SCHEDULER)), "qps": 1000, "burst": 2000},
+        "podInitialBackoffSeconds": 1,
+        "podMaxBackoffSeconds": 2,  # with 10, a fail-over of the extender would cost 10 s more
+        "profiles": its_profiles,
+    }
+
+
+def _profile(name: str) -> dict[str, object]:
+    if name != naming.SCHEDULER:
+        return {"schedulerName": name}
+    # No rank of a gang is ever preempted singly, and none preempts: Coda decides about whole gangs.
+    return {"schedulerName": name, "plugins": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}}
 
 
 def account_key() -> str:
@@ -175,8 +209,8 @@ def _controllers(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) ->
 
 def _serving(name: str, layout: Layout, ports: Mapping[str, int]) -> tuple[str, ...]:
     return (
-        f"--authentication-kubeconfig={layout.kubeconfig(name)}",
-        f"--authorization-kubeconfig={layout.kubeconfig(name)}",
+        f"--authentication-kubeconfig={layout.kubeconfig(identity_of(name))}",
+        f"--authorization-kubeconfig={layout.kubeconfig(identity_of(name))}",
         "--authentication-skip-lookup=true",  # there is no client certificate authority to look up
         "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
         f"--bind-address={LOOPBACK}",
@@ -212,7 +246,7 @@ def _shell(name: str, spec: ClusterSpec, layout: Layout, port: int) -> Part:
             "CODA_PORT": str(port),
             "CODA_POD_NAMESPACE": SYSTEM_NAMESPACE,
             "CODA_POD_NAME": f"coda-{name}",
-            "CODA_SCHEDULER_NAMES": ",".join(PROFILES),
+            "CODA_SCHEDULER_NAMES": ",".join(profiles(spec)),
         }
     url = f"http://{LOOPBACK}:{port}/readyz"
     return Part(name=name, argv=python_command(f"coda_{kind}"), port=port, ready_url=url, environ=environ)

@@ -15,6 +15,9 @@ OPERATOR = "operator"
 EXTENDER = "extender"
 FORWARDER = "forwarder"
 KUBELETS = "kubelets"
+SCHEDULER = "kube-scheduler"
+FOREIGN_SCHEDULER = "foreign-scheduler"
+"""The second kube-scheduler process, where the spec asks for one."""
 
 SLOW_HEARTBEATS_ABOVE = 100
 """Above so many nodes the kubelets renew their Leases every 120 s, so that the machine has time for something else."""
@@ -26,6 +29,8 @@ class ClusterSpec:
 
     `nodes`: simulated nodes (8x8x48,4x4x28: count x GPUs x cores), spread over `racks`; empty for none.
     `coda`: False for a plain control plane, whose scheduler has no extender.
+    `foreign_scheduler`: the default profile runs in a kube-scheduler process of its own, which knows no extender, as
+    on a cluster that had its scheduler before Coda came; False: one process with both profiles.
     `stopped`: parts that are prepared but left for the caller to start.
     `environ_by_part`: more environment for single parts. `api_port`: 0 takes a free one.
     `server_by_part`: parts that reach the API server at another address, through a proxy for example.
@@ -34,6 +39,7 @@ class ClusterSpec:
     nodes: str = "8x8x48"
     racks: int = 2
     coda: bool = True
+    foreign_scheduler: bool = False
     operators: int = 1
     extenders: int = 2
     stopped: frozenset[str] = frozenset()
@@ -49,7 +55,9 @@ class ClusterSpec:
     @property
     def names(self) -> tuple[str, ...]:
         """Every part, in the order they are started."""
-        parts = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"]
+        parts = ["etcd", "kube-apiserver", "kube-controller-manager", SCHEDULER]
+        if self.foreign_scheduler:
+            parts.append(FOREIGN_SCHEDULER)
         if self.nodes:
             parts.append(KUBELETS)
         if self.coda:
@@ -60,7 +68,9 @@ class ClusterSpec:
 
 
 def identity_of(part: str) -> str:
-    """Who a part is to the API server: replicas share an identity, every other part has its own."""
+    """Who a part is to the API server: replicas and schedulers share an identity, every other part has its own."""
+    if part == FOREIGN_SCHEDULER:
+        return SCHEDULER
     kind, _, number = part.partition("-")
     return kind if kind in (OPERATOR, EXTENDER) and number.isdigit() else part
 
@@ -102,6 +112,11 @@ class Layout:
     def scheduler_config(self) -> Path:
         """kube-scheduler's configuration."""
         return self.folder / "scheduler.json"
+
+    @property
+    def foreign_scheduler_config(self) -> Path:
+        """The second kube-scheduler's configuration."""
+        return self.folder / "foreign-scheduler.json"
 
     @property
     def account_key(self) -> Path:

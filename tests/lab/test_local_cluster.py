@@ -13,11 +13,11 @@ import pytest
 from coda.errors import InvalidInput
 from coda_lab.installing import objects_in
 from coda_lab.outcomes import LabFailure, failure_from_os_error
-from coda_lab.parts import coda_parts, control_plane, scheduler_config
+from coda_lab.parts import coda_parts, control_plane, foreign_scheduler_config, scheduler_config
 from coda_lab.persistent import folder_of
 from coda_lab.places import Settings, crds, kube_module, manifests
 from coda_lab.ports import LOOPBACK, check_free, free_ports
-from coda_lab.spec import ClusterSpec, Layout
+from coda_lab.spec import ClusterSpec, Layout, identity_of
 from coda_lab.supervisor import SPEC
 
 
@@ -101,6 +101,19 @@ def test_the_scheduler_asks_the_extender_through_the_forwarder() -> None:
     assert not extender["ignorable"]
     by_name = {profile["schedulerName"]: profile.get("plugins") for profile in config["profiles"]}
     assert by_name == {"default-scheduler": None, "coda": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}}
+
+
+def test_a_foreign_scheduler_has_the_default_profile_for_itself_and_nobody_to_ask() -> None:
+    spec, layout = ClusterSpec(foreign_scheduler=True), Layout(folder=Path("/f"))
+    own, foreign = json.loads(scheduler_config(spec, layout, 1234)), json.loads(foreign_scheduler_config(layout))
+    assert [profile["schedulerName"] for profile in own["profiles"]] == ["coda"]
+    assert foreign["profiles"] == [{"schedulerName": "default-scheduler"}]
+    assert "extenders" not in foreign
+    assert identity_of("foreign-scheduler") == "kube-scheduler"
+    argv = flags_of(spec, "foreign-scheduler")
+    assert argv[:2] == ("kube-scheduler", "--config=/f/foreign-scheduler.json")
+    environ_by_part = {part.name: part.environ for part in coda_parts(spec, layout, ports_for(spec))}
+    assert environ_by_part["extender-0"]["CODA_SCHEDULER_NAMES"] == "coda"
 
 
 def test_a_plain_control_plane_has_no_extender_and_no_part_of_coda() -> None:
