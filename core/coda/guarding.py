@@ -1,7 +1,8 @@
 """What the guard lets pass: pure verdicts on one pod and the nodes offered to it. Remembers nothing.
 
 Two kinds of pods ask. A rank of a gang may go only where its released plan says. A foreign pod may go anywhere but into
-room that plans withhold; on nodes without withheld room kube-scheduler's own arithmetic is enough.
+room that plans withhold, and into room that a bound pod took without kube-scheduler knowing; elsewhere its own
+arithmetic is enough.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ def kept_for_gangs(
     taken = in_flight_by_node(others, doubtful) if doubtful else {}
     refused.update(name for name in doubtful if not request.fits_in(room_by_node[name] - taken.get(name, NOTHING)))
     return refused
+
+
+def full_for(request: Resources, names: Iterable[str], room_by_node: Mapping[str, Resources]) -> set[str]:
+    """Those of `names` whose room is known and too small for `request` alone. O(names)."""
+    return {name for name in names if (room := room_by_node.get(name)) is not None and not request.fits_in(room)}
 
 
 def in_flight_by_node(pods: Sequence[InFlight], names: Iterable[str]) -> dict[str, Resources]:

@@ -76,7 +76,10 @@ class Resources:
             and (self.cpu_m <= free.cpu_m or not self.cpu_m)
             and (self.memory_bytes <= free.memory_bytes or not self.memory_bytes)
             and (self.pods <= free.pods or not self.pods)
-            and all(amount <= free.other.get(name, 0) for name, amount in self.other.items() if amount)
+            and (
+                not self.other  # said apart: a generator costs more than all of the rest
+                or all(amount <= free.other.get(name, 0) for name, amount in self.other.items() if amount)
+            )
         )
 
     def times_in(self, free: Resources) -> int:

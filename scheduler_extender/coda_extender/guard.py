@@ -1,4 +1,5 @@
-"""The guard: answers kube-scheduler's filter and prioritize calls from what is known. Its only memory is the ledger.
+"""The guard: answers kube-scheduler's filter and prioritize calls from what is known. It remembers, and may forget,
+which foreign pods are in flight and which binds kube-scheduler may not know of.
 
 Reasons are constants: the scheduler writes them to the pod, and a reason that changes wakes the pod again at once.
 """
@@ -8,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from coda.guarding import MAX_SCORE, InFlight, Rank, kept_for_gangs, planned_node
+from coda.guarding import MAX_SCORE, InFlight, Rank, full_for, kept_for_gangs, planned_node
 from coda.model import JobId
+from coda_extender.binds import UnprovenBinds
 from coda_extender.ledger import Clock, Ledger
 from coda_extender.rooms import Rooms
 from coda_extender.wire import Answer, Question, score_entry
 from coda_kube.client import Json
 from coda_kube.reading import GangMember, Pod
 from coda_kube.state import ClusterState
+from coda_kube.watching import version_of
 
 NOT_LEADER: Final = "coda: not the leader"
 NO_PLAN: Final = "coda: no released plan for this pod"
 OTHER_NODE: Final = "coda: the plan of this pod names another node"
 WITHHELD: Final = "coda: capacity is withheld for a gang"
+TAKEN: Final = "coda: a pod bound there has taken the room"
 BOUND: Final = "coda: this pod is bound already"
 
 
@@ -33,11 +37,13 @@ class Guard:
         self.ledger = Ledger(clock, on_settled)
         self._state = state
         self._rooms = Rooms(state)
+        self._binds = UnprovenBinds(clock)
         self._limit_s = in_flight_limit_s
 
     def filter(self, question: Question) -> Answer:
         """Which of the nodes offered the pod may take. A foreign pod that passes is in flight from now on."""
         pod = question.pod
+        self._binds.asked(question.pod_version)
         known = self._state.pod_by_id.get(pod.id)
         if known is not None and known.uid == pod.uid and known.node is not None:
             return _only(known.node, question, BOUND)  # the answer to its binding was lost
@@ -70,6 +76,8 @@ class Guard:
         self.ledger.observe(before, after, old, new)
         if before is not None and after is not None and before == after:
             return
+        if after is not None and after.node and not after.ended and new is not None and not _takes_alike(before, after):
+            self._binds.bound(after.node, version_of(new))
         self._rooms.nodes_changed({pod.node for pod in (before, after) if pod is not None})
         for job in {pod.member.job for pod in (before, after) if pod is not None and pod.member is not None}:
             self._rooms.job_changed(job)
@@ -85,16 +93,18 @@ class Guard:
     def _foreign(self, question: Question) -> Answer:
         pod, names = question.pod, question.names
         kept: set[str] = set()
-        if self._rooms.room_by_node:
+        if self._rooms.withheld_from:
             others, total = self.ledger.others(pod.uid)
-            kept = kept_for_gangs(pod.request, self._rooms.room_by_node, total, others)
-        passed = [name for name in names if name not in kept] if kept else names
+            kept = kept_for_gangs(pod.request, self._rooms.withheld_from, total, others)
+        taken = full_for(pod.request, self._binds.among(names), self._rooms.room_by_node) - kept
+        out = kept | taken
+        passed = [name for name in names if name not in out] if out else names
         if passed:
             in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=tuple(passed))
             self.ledger.add(in_flight, version=question.pod_version, limit_s=self._limit_s)
         else:
             self.ledger.settle(pod.uid)
-        refused = dict.fromkeys((name for name in names if name in kept), WITHHELD) if kept else {}
+        refused = {name: WITHHELD if name in kept else TAKEN for name in names if name in out} if out else {}
         return Answer(passed=passed, refused=refused)
 
 
@@ -102,6 +112,11 @@ def _only(node: str | None, question: Question, reason: str) -> Answer:
     """That one node, if it was offered; all others are refused."""
     passed = [name for name in question.names if name == node]
     return Answer(passed=passed, refused={name: reason for name in question.names if name != node})
+
+
+def _takes_alike(before: Pod | None, after: Pod) -> bool:
+    """True when the pod took the same room of the same node already."""
+    return before is not None and (before.node, before.request) == (after.node, after.request)
 
 
 def _rank_of(member: GangMember) -> Rank:

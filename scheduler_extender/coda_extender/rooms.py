@@ -1,4 +1,4 @@
-"""What the guard must know of each node before it is asked: withheld room and score, kept up to date change by change.
+"""What the guard must know of each node before it is asked: its room and its score, kept up to date change by change.
 
 A filter request may name 5000 nodes; nothing here is computed per request. Decides nothing.
 """
@@ -15,10 +15,11 @@ from coda_kube.state import ClusterState
 
 
 class Rooms:
-    """Per node: `room_by_node` (allocatable - used - withheld) where something is withheld; a score for all."""
+    """Per node its room, allocatable - used - withheld, and its score; `withheld_from`: the rooms beside plans."""
 
     def __init__(self, state: ClusterState) -> None:
         self.room_by_node: dict[str, Resources] = {}
+        self.withheld_from: dict[str, Resources] = {}
         self.score_entry_by_node: dict[str, bytes] = {}  # as prioritize answers it
         self._state = state
         self._withheld_by_node: dict[str, Resources] = {}
@@ -59,15 +60,17 @@ class Rooms:
         if node is None:
             self.score_entry_by_node.pop(name, None)
             self.room_by_node.pop(name, None)
+            self.withheld_from.pop(name, None)
             if held is not None:  # a plan on a node that is not known: nothing of it may be taken
-                self.room_by_node[name] = NOTHING - held
+                self.withheld_from[name] = NOTHING - held
             return
-        rest = node.allocatable - self._state.used(name)
+        room = node.allocatable - self._state.used(name)
         if held is None:
-            self.room_by_node.pop(name, None)
+            self.withheld_from.pop(name, None)
         else:
-            rest = self.room_by_node[name] = rest - held
-        self.score_entry_by_node[name] = score_entry(name, foreign_score(rest.gpus))
+            room = self.withheld_from[name] = room - held
+        self.room_by_node[name] = room
+        self.score_entry_by_node[name] = score_entry(name, foreign_score(room.gpus))
 
 
 def _withholds_alike(one: Job, two: Job) -> bool:

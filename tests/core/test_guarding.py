@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.guarding import InFlight, Rank, foreign_score, in_flight_by_node, kept_for_gangs, planned_node
+from coda.guarding import InFlight, Rank, foreign_score, full_for, in_flight_by_node, kept_for_gangs, planned_node
 from coda.model import NOTHING, Job, Phase, PlacementState, Resources
 from tests.builders import job, planned, resources
 
@@ -79,6 +79,11 @@ def test_a_foreign_pod_may_not_take_what_is_withheld(
 ) -> None:
     total = sum((pod.request for pod in others), NOTHING)
     assert kept_for_gangs(request_, {"n1": room}, total, others) == expected
+
+
+def test_a_node_is_full_for_what_its_room_does_not_hold_and_unknown_nodes_are_not_judged() -> None:
+    rooms = {"n1": resources(gpus=0, cores=9, pods=9), "n2": resources(gpus=1, cores=9, pods=9), "n3": NOTHING}
+    assert full_for(ONE_GPU, ["n1", "n2", "n4"], rooms) == {"n1"}
 
 
 pods = st.lists(

@@ -3,10 +3,11 @@ from typing import Any
 import orjson
 import pytest
 
-from coda_extender.guard import BOUND, NO_PLAN, OTHER_NODE, WITHHELD, Guard
+from coda_extender.guard import BOUND, NO_PLAN, OTHER_NODE, TAKEN, WITHHELD, Guard
 from coda_extender.wire import Answer, Question
 from coda_kube.reading import id_of, pod_from_json
 from coda_kube.state import ClusterState
+from coda_kube.watching import version_of
 from tests.extender.objects import job_json, node_json, placement, pod_json, rank_json
 
 
@@ -43,7 +44,7 @@ class Known:
         self.guard.pod_changed(before, self.state.pod_by_id.get(key), old, new)
 
     def ask(self, pod: Any, *names: str) -> Answer:
-        return self.guard.filter(Question(pod=pod_from_json(pod), pod_version=self.version, names=list(names)))
+        return self.guard.filter(Question(pod=pod_from_json(pod), pod_version=version_of(pod), names=list(names)))
 
     def scores(self, pod: Any, *names: str) -> dict[str, int]:
         entries = self.guard.scores(Question(pod=pod_from_json(pod), pod_version=0, names=list(names)))
@@ -151,6 +152,67 @@ def test_after_a_takeover_unbound_pods_of_the_guarded_schedulers_are_everywhere(
     assert known.ask(pod_json("new", gpus=2), "n1").passed == []
     known.now_s += 5.0
     assert known.ask(pod_json("new", gpus=2), "n1").passed == ["n1"]
+
+
+# --- binds that kube-scheduler may have forgotten --------------------------------------------------------------------
+
+
+def bound_gang(known: Known) -> None:
+    """A gang of 8 GPUs, planned and then bound on n1."""
+    known.job("gang", placement=placement("n1"))
+    known.pod(None, rank := rank_json("gang", 0, "n1"))
+    known.pod(rank, rank | {"spec": rank["spec"] | {"nodeName": "n1"}})
+
+
+def test_the_room_of_a_bound_rank_stays_closed_to_a_scheduler_that_forgot_it(known: Known) -> None:
+    """The API server stored the bind and died before it answered: kube-scheduler offers the node as if it were free."""
+    known.pod(None, old := pod_json("old", gpus=1))
+    bound_gang(known)
+    assert known.ask(old, "n1", "n2") == Answer(passed=["n2"], refused={"n1": TAKEN})
+    known.now_s += 30.0
+    assert known.ask(old, "n1", "n2").passed == ["n2"], "its watch may stay away for longer"
+
+
+def test_so_does_that_of_a_foreign_pod(known: Known) -> None:
+    known.pod(None, old := pod_json("old", gpus=3))
+    known.pod(None, first := pod_json("first", gpus=6))
+    known.pod(first, pod_json("first", gpus=6, node="n1"))
+    assert known.ask(old, "n1", "n2") == Answer(passed=["n2"], refused={"n1": TAKEN})
+    assert known.ask(pod_json("small", gpus=2), "n1", "n2").passed == ["n1", "n2"], "what is left is not touched"
+
+
+def test_a_scheduler_that_shows_a_later_pod_knows_the_bind_and_is_believed_again(known: Known) -> None:
+    """It may have freed the node by now without the guard having heard of that."""
+    bound_gang(known)
+    known.pod(None, later := pod_json("later", gpus=1))
+    assert known.ask(later, "n1").passed == [], "a list anew reaches all of the scheduler in no order"
+    known.now_s += 2.0
+    assert known.ask(later, "n1").passed == ["n1"]
+
+
+def test_a_scheduler_that_shows_nothing_new_is_believed_after_a_minute(known: Known) -> None:
+    known.pod(None, old := pod_json("old", gpus=1))
+    bound_gang(known)
+    known.now_s += 59.0
+    assert known.ask(old, "n1").passed == []
+    known.now_s += 1.0
+    assert known.ask(old, "n1").passed == ["n1"]
+
+
+def test_a_version_that_no_pod_can_have_yet_proves_nothing_about_later_binds(known: Known) -> None:
+    liar = pod_json("liar", gpus=1, metadata={"resourceVersion": str(10**9), "name": "liar", "namespace": "default"})
+    for _ in range(3):
+        known.ask(liar, "n2")
+        known.now_s += 2.0
+    bound_gang(known)
+    assert known.ask(pod_json("old", gpus=1), "n1").passed == []
+
+
+def test_a_pod_whose_status_changes_is_not_bound_anew(known: Known) -> None:
+    known.pod(None, old := pod_json("first", gpus=8, node="n1"))
+    known.now_s += 60.0
+    known.pod(old, pod_json("first", gpus=8, node="n1", status={"phase": "Running"}))
+    assert known.ask(pod_json("second", gpus=8), "n1").passed == ["n1"], "kube-scheduler knows better by now"
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
