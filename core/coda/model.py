@@ -76,10 +76,7 @@ class Resources:
             and (self.cpu_m <= free.cpu_m or not self.cpu_m)
             and (self.memory_bytes <= free.memory_bytes or not self.memory_bytes)
             and (self.pods <= free.pods or not self.pods)
-            and (
-                not self.other  # said apart: a generator costs more than all of the rest
-                or all(amount <= free.other.get(name, 0) for name, amount in self.other.items() if amount)
-            )
+            and (not self.other or all(count <= free.other.get(name, 0) for name, count in self.other.items() if count))
         )
 
     def times_in(self, free: Resources) -> int:
@@ -209,6 +206,7 @@ class Job:
     phase: Phase
     attempt: int
     generation: int
+    edited: bool = False  # queued, and the operator has not accepted `generation` yet: it must not start
     replicas: int
     request: Resources  # of one rank
     cpus_per_replica: int = 0  # whole cores proposed for the main container of each rank
@@ -244,8 +242,7 @@ class World:
     """A snapshot of one moment. Values only; see `world` for queries and checks.
 
     `used` is per node what its bound pods that have not ended ask for (terminating ones included), foreign and ours.
-    `in_flight` is per node what foreign pods may take that passed the filter and are not bound yet.
-    """
+    `in_flight` is per node what foreign pods may take that passed the filter and are not bound yet."""
 
     nodes: tuple[Node, ...]
     used: Mapping[str, Resources] = field(default_factory=dict)
@@ -257,6 +254,7 @@ class World:
 class RefusalCode(Enum):
     """Why a job waits. One word a user can search for; the sentence beside it says the rest."""
 
+    EDITED = "Edited"  # its spec was edited, and the operator has not accepted that yet
     ROLLING_BACK = "RollingBack"  # pods of a plan that was dropped are still going away
     BACKING_OFF = "BackingOff"  # its last attempt failed; it may start again later
     QUOTA_EXCEEDED = "QuotaExceeded"  # a ResourceQuota leaves less than the whole gang needs

@@ -33,7 +33,7 @@ def decide(world: World, config: PolicyConfig, now_s: float) -> Plan:
 
 
 def _start(job: Job, search: Search, quotas: QuotaLedger, now_s: float) -> Start | None:
-    if job.bound or job.unbound or job.not_before_s > now_s or quotas.shortage(job) is not None:
+    if job.edited or job.bound or job.unbound or job.not_before_s > now_s or quotas.shortage(job) is not None:
         return None
     nodes = search.nodes_for(job)
     if nodes is None:

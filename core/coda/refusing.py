@@ -1,7 +1,7 @@
 """Why a waiting job does not start: code, sentence, numbers, holders. What must not live here: choices of nodes.
 
-The first cause that holds is the answer: those that no waiting mends come first, then those that wait for something
-else than room, then what is short. Everything that equal gangs share is worked out once per round.
+The first cause that holds is the answer: an edit that is not accepted yet, then those that no waiting mends, then those
+that wait for something else than room, then what is short. What equal gangs share is worked out once per round.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ class Reason:
     holders: tuple[JobId, ...] = ()
 
 
+_EDITED: Final = Reason(code=RefusalCode.EDITED, message="its spec was edited; waits for the operator to accept that")
+
+
 class Refuser:
     """Explains the jobs left waiting at the end of one round."""
 
@@ -72,6 +75,17 @@ class Refuser:
 
     def refusal(self, job: Job) -> Refusal:
         """The first cause that keeps this job waiting now."""
+        reason = _EDITED if job.edited else self._reason(job)
+        return Refusal(
+            job=job.id,
+            generation=job.generation,
+            code=reason.code,
+            message=reason.message,
+            numbers=reason.numbers,
+            holders=reason.holders,
+        )
+
+    def _reason(self, job: Job) -> Reason:
         kind = self._search.kind(job)
         key = (kind, job.replicas)
         if key not in self._lasting:
@@ -81,14 +95,7 @@ class Refuser:
             reason = self._short.get(key)
             if reason is None:
                 reason = self._short[key] = self._no_room(job, kind)
-        return Refusal(
-            job=job.id,
-            generation=job.generation,
-            code=reason.code,
-            message=reason.message,
-            numbers=reason.numbers,
-            holders=reason.holders,
-        )
+        return reason
 
     def _never(self, job: Job, kind: Kind) -> Reason | None:
         """What no other job's end can mend; avoided and cordoned nodes count as there."""

@@ -191,18 +191,17 @@ def _requirement(expression: Item) -> Requirement:
 def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     """A TrainingJob as the planner sees it, with those of its `pods` that still take room or wait for it.
 
-    None until the operator has accepted it. A job that is suspended, being deleted, or edited since it was accepted
-    reads as SUSPENDED: not in the queue; only its live pods count."""
+    None until the operator has accepted it. A job that is suspended or being deleted reads as SUSPENDED: not in the
+    queue; only its live pods count. One edited in the queue reads with its new generation, which voids its plan."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     request = status.get("request")
     if not request or not status.get("phase"):
         return None
     phase = Phase(status["phase"])
-    edited = status.get("observedGeneration") != metadata["generation"]
     if phase not in FINISHED and (spec.get("suspend") or metadata.get("deletionTimestamp")):
         phase = Phase.SUSPENDED
-    if phase is Phase.QUEUED and edited:
-        phase = Phase.SUSPENDED
+    accepted = int(status.get("observedGeneration") or 0)
+    edited = phase is Phase.QUEUED and accepted != metadata["generation"]
     attempt = int(status.get("attempt") or 1)
     ranks = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
     return Job(
@@ -210,7 +209,8 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         uid=metadata["uid"],
         phase=phase,
         attempt=attempt,
-        generation=int(status.get("observedGeneration") or 0),
+        generation=metadata["generation"] if edited else accepted,
+        edited=edited,
         replicas=int(spec["replicas"]),
         request=resources_from_quantities(request["resources"], pods=1),
         cpus_per_replica=int(request["cpusPerReplica"]),

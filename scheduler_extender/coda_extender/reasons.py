@@ -2,7 +2,8 @@
 
 A first reason, a new code, the answer to an edit, or the end of waiting is due at once. New numbers under an old code
 are not: on a busy cluster every job's numbers change all the time, so these are rewritten at most every few seconds per
-job, and slowly enough in all that a thousand waiting jobs cost the API server next to nothing.
+job, and slowly enough in all that a thousand waiting jobs cost the API server next to nothing. That an edit is not
+accepted yet is said only when the operator, who mostly does so within milliseconds, seems to be away.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coda.model import JobId, Refusal
+from coda.model import JobId, Refusal, RefusalCode
 from coda_kube.client import Json
 from coda_kube.quantities import seconds_from_time
 from coda_kube.writing import pending_json
@@ -19,6 +20,7 @@ from coda_kube.writing import pending_json
 PER_JOB_S: Final = 3.0  # between two rewrites of one job's numbers
 PER_SECOND: Final = 50.0  # rewrites of numbers in all
 BATCH: Final = 64
+_ACCEPTED_WITHIN_S: Final = 1.0  # an edit, by an operator that is there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,7 @@ def wish_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> Wish | Non
         return None
     pending = (job_json.get("status") or {}).get("pending")
     if not pending or (pending.get("code"), pending.get("generation")) != (refusal.code.value, refusal.generation):
-        return Wish(job=refusal.job, refusal=refusal, urgent=True)
+        return Wish(job=refusal.job, refusal=refusal, urgent=refusal.code is not RefusalCode.EDITED)
     same = (
         pending.get("message") == refusal.message
         and (pending.get("numbers") or {}) == refusal.numbers
@@ -58,6 +60,7 @@ class Reasons:
     def __init__(self) -> None:
         self._urgent: dict[JobId, Wish] = {}
         self._slow: dict[JobId, Wish] = {}  # oldest first: a revised wish keeps its place
+        self._edited_s: dict[JobId, float] = {}  # since when a wish says that an edit is not accepted
         self._written_s: dict[JobId, float] = {}  # when a job's reason was last written
         self._allowance = PER_SECOND
         self._filled_s = 0.0
@@ -81,7 +84,7 @@ class Reasons:
         self._allowance = min(PER_SECOND, self._allowance + (now_s - self._filled_s) * PER_SECOND)
         self._filled_s = now_s
         due = [self._urgent.pop(job) for job in list(self._urgent)[:BATCH]]
-        ready_s = {job: self._written_s.get(job, float("-inf")) + PER_JOB_S for job in self._slow}
+        ready_s = self._ready_s(now_s)
         for job in [job for job in self._slow if ready_s[job] <= now_s][: min(BATCH - len(due), int(self._allowance))]:
             due.append(self._slow.pop(job))
             self._allowance -= 1.0
@@ -95,6 +98,15 @@ class Reasons:
             return due, None
         earliest_s = min(ready_s[job] for job in self._slow)
         return due, max(earliest_s - now_s, (1.0 - self._allowance) / PER_SECOND, 0.02)
+
+    def _ready_s(self, now_s: float) -> dict[JobId, float]:
+        """When each slow wish may be written."""
+        ready_s = {job: self._written_s.get(job, float("-inf")) + PER_JOB_S for job in self._slow}
+        edited = [job for job, wish in self._slow.items() if wish.refusal and wish.refusal.code is RefusalCode.EDITED]
+        self._edited_s = {job: self._edited_s.get(job, now_s) for job in edited}
+        for job, since_s in self._edited_s.items():
+            ready_s[job] = max(ready_s[job], since_s + _ACCEPTED_WITHIN_S)
+        return ready_s
 
     def _forget(self, now_s: float) -> None:
         for job, written_s in list(self._written_s.items()):  # oldest first

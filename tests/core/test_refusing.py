@@ -287,6 +287,13 @@ def test_pods_of_a_dropped_plan_hold_the_next_start_back() -> None:
     ]
 
 
+def test_a_job_edited_in_the_queue_waits_for_the_operator_whatever_else_there_is() -> None:
+    edited = replace(planned(job(gpus=99), "n1"), generation=2, edited=True)
+    expected = refusal(RefusalCode.EDITED, "its spec was edited; waits for the operator to accept that")
+    assert refused(world(NODES, [edited])) == [replace(expected, generation=2)]
+    assert decide(world(NODES, [replace(edited, request=job().request)]), PolicyConfig(), 0.0).starts == ()
+
+
 def test_time_alone_does_not_change_a_refusal() -> None:
     snapshot = world(NODES, [job("a", not_before_s=500), job("b", gpus=16)])
     assert decide(snapshot, PolicyConfig(), 100.0) == decide(snapshot, PolicyConfig(), 200.0)

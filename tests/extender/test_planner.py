@@ -146,3 +146,18 @@ async def test_nothing_is_asked_or_written_while_nothing_changes(api: FakeApi) -
         api.calls.clear()
         await asyncio.sleep(0.3)
         assert {call.path.split("/")[-2] for call in api.calls} == {"leases"}
+
+
+async def test_a_job_edited_while_the_operator_is_away_says_what_it_waits_for(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1"))
+    item = job_json("gang", placement=placement("n1", epoch=1, state="Committed"))
+    item["metadata"]["generation"] = 2
+    api.set(JOBS, item)
+    async with replica(api):
+        await api.until(lambda: "pending" in status(api, "gang"))
+        pending = status(api, "gang")["pending"]
+        assert (pending["code"], pending["generation"]) == ("Edited", 2)
+        api.set(JOBS, job_json("next"))
+        await api.until(lambda: state_of(api, "next") == "Released")
+        api.change(f"{JOBS}/gang", lambda item: item["status"].update(observedGeneration=2))
+        await api.until(lambda: status(api, "gang")["pending"]["code"] != "Edited")

@@ -36,6 +36,21 @@ def test_what_must_be_written(pending: Any, expected: bool | None) -> None:
     assert wish == (None if expected is None else Wish(job=JOB, refusal=REFUSAL, urgent=expected))
 
 
+def test_an_edit_that_is_not_accepted_is_said_only_after_a_second() -> None:
+    edited = Refusal(job=JOB, generation=2, code=RefusalCode.EDITED, message="edited")
+    told = wish_for(edited, {"status": {"pending": WRITTEN}})
+    assert told == Wish(job=JOB, refusal=edited, urgent=False)
+    reasons = Reasons()
+    reasons.revise([told])
+    assert reasons.take(100.0) == ([], 1.0)
+    reasons.revise([])  # accepted
+    assert reasons.take(100.5) == ([], None)
+    reasons.revise([told])
+    assert reasons.take(101.0) == ([], 1.0)
+    reasons.revise([told])
+    assert reasons.take(102.0) == ([told], None)
+
+
 def test_a_job_that_is_gone_needs_no_reason() -> None:
     assert wish_for(REFUSAL, None) is None
 
