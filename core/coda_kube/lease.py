@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,7 +32,11 @@ class LeaseTimes:
 
 
 class Elector:
-    """One candidate. `identity` must be unique per process start, so that a restart is a new holder."""
+    """One candidate. `identity` names the replica: no two processes may have it at the same time.
+
+    Each process is a holder of its own, so a restart is a new epoch. But a Lease that an earlier process of this
+    replica left behind is taken at once: it is restarted only after it died, so there is nobody to wait for. Only the
+    first time: two processes with one identity by mistake then take it once from each other, not in turns."""
 
     def __init__(
         self, client: Client, namespace: str, name: str, identity: str, times: LeaseTimes | None = None
@@ -40,11 +45,14 @@ class Elector:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = name
         self._identity = identity
+        self._holder = f"{identity}_{uuid.uuid4().hex[:8]}"
+        self._has_held = False
         self._times = times or LeaseTimes()
         self._renewed_s = float("-inf")  # monotonic, taken before the request that renewed
         self._seen: tuple[object, ...] | None = None  # the last record seen, and since when
         self._seen_s = 0.0
         self._runs_out_s = float("inf")  # when that record is too old, unless it changes before
+        self._said = ""  # why there was no answer, so that an outage is one line of the log
         self.epoch = -1
 
     def held(self) -> bool:
@@ -75,7 +83,7 @@ class Elector:
         self._renewed_s = float("-inf")
         try:
             lease = await self._client.get(f"{self._collection}/{self._name}")
-            if lease["spec"].get("holderIdentity") == self._identity:
+            if lease["spec"].get("holderIdentity") == self._holder:
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._client.replace(f"{self._collection}/{self._name}", lease)
         except CodaError as error:
@@ -98,7 +106,10 @@ class Elector:
             async with asyncio.timeout(self._times.renew_deadline_s / 2):  # wait_for may swallow a cancellation
                 return await self._round(started_s)
         except (CodaError, TimeoutError) as error:
-            log.info("Lease %s: %s", self._name, str(error) or "no answer in time")
+            why = str(error) or "no answer in time"
+            if why != self._said:
+                log.info("Lease %s: %s", self._name, why)
+            self._said = why
             return None
 
     async def _round(self, started_s: float) -> bool:
@@ -108,13 +119,14 @@ class Elector:
             lease = await self._client.create(self._collection, self._first())
             return self._won(lease, started_s)
         spec = lease["spec"]
-        mine = spec.get("holderIdentity") == self._identity
-        if not mine and spec.get("holderIdentity") and not self._expired(spec):
+        holder = spec.get("holderIdentity") or ""
+        mine = holder == self._holder
+        if not mine and holder and not self._is_left_behind(holder) and not self._expired(spec):
             return False
         if not mine:
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
             spec["acquireTime"] = micro_time_from_seconds(time.time())
-        spec["holderIdentity"] = self._identity
+        spec["holderIdentity"] = self._holder
         spec["leaseDurationSeconds"] = int(self._times.duration_s)
         spec["renewTime"] = micro_time_from_seconds(time.time())
         return self._won(await self._client.replace(f"{self._collection}/{self._name}", lease), started_s)
@@ -122,7 +134,13 @@ class Elector:
     def _won(self, lease: Json, started_s: float) -> bool:
         self.epoch = int(lease["spec"].get("leaseTransitions") or 0)
         self._renewed_s = started_s
+        self._has_held = True
+        self._said = ""
         return True
+
+    def _is_left_behind(self, holder: str) -> bool:
+        """True for the Lease of an earlier process of this replica."""
+        return not self._has_held and holder.rpartition("_")[0] == self._identity
 
     def _expired(self, spec: Json) -> bool:
         record = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
@@ -139,7 +157,7 @@ class Elector:
             "kind": "Lease",
             "metadata": {"name": self._name},
             "spec": {
-                "holderIdentity": self._identity,
+                "holderIdentity": self._holder,
                 "leaseDurationSeconds": int(self._times.duration_s),
                 "acquireTime": now,
                 "renewTime": now,

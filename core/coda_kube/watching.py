@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 SERVER_TIMEOUT_S = 30  # the server ends a watch after this; the next one resumes where it ended
 IDLE_TIMEOUT_S = 35.0  # no byte for so long: the connection is dead though nobody said so
-_DELAYS_S = (0.1, 0.3, 1.0, 2.0, 5.0)
+_DELAYS_S = (0.1, 0.3, 1.0)
 _TOMBSTONES = 10_000
 
 Listener = Callable[[Json | None, Json | None], None]

@@ -1,4 +1,4 @@
-"""`python -m coda_operator`: wiring only. Watch always, reconcile while the Lease is ours, end when it is lost."""
+"""`python -m coda_operator`: wiring only. Watch pods and nodes always, jobs and reconcile while the Lease is ours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import logging
 import signal
 import sys
-import uuid
 from collections.abc import Callable
 
 from prometheus_client import REGISTRY
@@ -28,18 +27,17 @@ from coda_operator.workers import Workers
 log = logging.getLogger("coda_operator")
 
 
-async def run(settings: Settings) -> int:
-    """Run one replica until SIGTERM (0) or until its Lease is lost (1: start it again). Raises a CodaError."""
+async def run(settings: Settings) -> None:
+    """Run one replica until SIGTERM. Raises a CodaError."""
     client = await connect(settings.kubeconfig)
     try:
-        return await _run(settings, client)
+        await _run(settings, client)
     finally:
         await client.close()
 
 
-async def _run(settings: Settings, client: Client) -> int:
-    identity = f"{settings.identity}_{uuid.uuid4().hex[:8]}"
-    elector = Elector(client, SYSTEM_NAMESPACE, OPERATOR_LEASE, identity, settings.lease_times())
+async def _run(settings: Settings, client: Client) -> None:
+    elector = Elector(client, SYSTEM_NAMESPACE, OPERATOR_LEASE, settings.identity, settings.lease_times())
     metrics = Metrics(REGISTRY)
     workers = Workers(lambda key: metrics.timed(reconciler.reconcile(key)))
     cluster = Cluster(client, workers.wake)
@@ -52,30 +50,39 @@ async def _run(settings: Settings, client: Client) -> int:
     listen = _signals_to(stopping)
     listen()
 
-    async def operate() -> None:
-        await cluster.synced()
-        log.info("leading as %s, epoch %d", identity, elector.epoch)
-        await feed(cluster, client, listen)
+    async def hold_the_lease_whenever_possible() -> None:
+        while True:
+            await lead(elector, lambda: asyncio.create_task(_term(cluster, client, workers, listen)))
 
     probes = Probes(ready=cluster.is_synced)
     await _serve(probes, settings)
-    leading = asyncio.create_task(lead(elector, lambda: asyncio.create_task(operate())))
+    leading = asyncio.create_task(hold_the_lease_whenever_possible())
     background = [asyncio.create_task(work) for work in (cluster.run(), recorder.run(), stopping.wait())]
     try:
         await asyncio.wait({leading, *background}, return_when=asyncio.FIRST_COMPLETED)
-        if stopping.is_set():
-            return 0
-        for task in (leading, *background):  # none of them ends by itself but the first, when the Lease is lost
+        for task in (leading, *background):  # but for the signal, none of them ends by itself
             if task.done():
                 task.result()
-        log.error("the Lease is lost; ending so that a fresh process takes part")
-        return 1
     finally:
-        await workers.stop()  # first: nothing is begun any more, and nothing is under way when the Lease is given back
         for task in (leading, *background):
             task.cancel()
         await asyncio.gather(leading, *background, return_exceptions=True)
         await probes.stop()
+
+
+async def _term(cluster: Cluster, client: Client, workers: Workers, listen: Callable[[], None]) -> None:
+    """What is done while the Lease is held, until cancelled. Afterwards no job is known: the next term begins anew."""
+    await cluster.synced()
+    log.info("leading")
+    workers.start()
+    feeding = asyncio.create_task(feed(cluster, client, listen))
+    try:
+        await asyncio.wait({feeding})
+    finally:
+        await workers.stop()  # first: nothing is begun any more, and nothing is under way when the Lease is given back
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+        cluster.forget_jobs()
 
 
 def _signals_to(stopping: asyncio.Event) -> Callable[[], None]:
@@ -101,7 +108,7 @@ def main() -> None:
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         log.info("settings: %s", settings.model_dump())
-        sys.exit(asyncio.run(run(settings)))
+        asyncio.run(run(settings))
     except CodaError as error:
         sys.exit(f"coda-operator: {error}")
 

@@ -72,6 +72,13 @@ class Cluster:
             self._listed_again.set()
         self.jobs.put(job)
 
+    def forget_jobs(self) -> None:
+        """Know no job until it is told again: somebody else may be about to change them.
+
+        What is remembered of their pods stays, until a list tells which jobs are gone."""
+        self.jobs.by_key.clear()
+        self._listed_again.set()
+
     def pods_of(self, job: Json) -> Collection[RankPod]:
         """The gang pods of a job, any attempt."""
         return tuple(self._pods_by_job_uid.get(_uid(job), {}).values())
@@ -126,6 +133,13 @@ class Cluster:
             present = {_uid(job) for job in listing["items"]}
             for job in [job for job in self.jobs.by_key.values() if _uid(job) not in present]:
                 self._drop_older(self.jobs, job, int(listing["metadata"]["resourceVersion"]))
+            present |= {_uid(job) for job in self.jobs.by_key.values()}
+            for uid in self._key_by_uid.keys() - present:
+                self._forget_uid(uid)
+
+    def _forget_uid(self, uid: str) -> None:
+        self._key_by_uid.pop(uid, None)
+        self._vanished_by_job_uid.pop(uid, None)
 
     def _drop_older(self, cache: Cache, item: Json, version: int) -> None:
         """Drop what a list of that version lacks; what is newer than the list was not in it yet."""
@@ -135,8 +149,7 @@ class Cluster:
     def _on_job(self, old: Json | None, new: Json | None) -> None:
         key = key_of(new or old or {})
         if old is not None and (new is None or _uid(new) != _uid(old)):
-            self._key_by_uid.pop(_uid(old), None)
-            self._vanished_by_job_uid.pop(_uid(old), None)
+            self._forget_uid(_uid(old))
         if new is not None:
             self._key_by_uid[_uid(new)] = key
             self.jobs.by_key[key] = _without_what_is_over(new)

@@ -1,14 +1,15 @@
-"""Runs kopf as the feeder of jobs, from when the API server knows TrainingJobs until cancelled. Handles no job."""
+"""Runs kopf as the feeder of jobs while the API server knows TrainingJobs, until cancelled. Handles no job."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import NoReturn
 
 import kopf
 
-from coda.errors import CodaError, Outage
+from coda.errors import CodaError
 from coda_kube.client import Client
 from coda_kube.naming import API_VERSION, GROUP
 from coda_operator.cluster import Cluster
@@ -17,21 +18,36 @@ from coda_operator.handlers import registry_for
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
+AGAIN_S = 1.0  # after kopf gave up
 
 
-async def feed(cluster: Cluster, client: Client, listen_to_signals: Callable[[], None]) -> None:
-    """Feed `cluster` with jobs until cancelled. Raises Outage when kopf gives up.
+async def feed(cluster: Cluster, client: Client, listen_to_signals: Callable[[], None]) -> NoReturn:
+    """Feed `cluster` with jobs until cancelled. kopf dies of errors it does not know; then it is started anew.
 
     kopf takes the signals of the process for itself; `listen_to_signals` takes them back."""
-    await _served(client)
-    others = asyncio.all_tasks()
+    while True:
+        await _served(client)
+        try:
+            await _run_kopf(cluster, client, listen_to_signals)
+        except Exception as error:
+            log.warning("kopf gave up: %s; starting it again", error or type(error).__name__)
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _run_kopf(cluster: Cluster, client: Client, listen_to_signals: Callable[[], None]) -> None:
+    """Run kopf until it ends or is cancelled; then nothing of it is left.
+
+    Its own way of running ends by cancelling every task that is younger than itself, ours too."""
+    tasks = await kopf.spawn_tasks(registry=registry_for(cluster, client), clusterwide=True, standalone=True)
+    listen_to_signals()
     try:
-        tasks = await kopf.spawn_tasks(registry=registry_for(cluster, client), clusterwide=True, standalone=True)
-        listen_to_signals()
-        await kopf.run_tasks(tasks, ignored=others)
-    except Exception as error:  # kopf dies of anything it does not know; a fresh process starts anew
-        raise Outage(f"kopf gave up: {error or type(error).__name__}") from error
-    raise Outage("kopf ended")
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in ended:
+        task.result()
 
 
 async def _served(client: Client) -> None:

@@ -6,6 +6,8 @@ annotations and no finalizers. The finalizer is ours, set and lifted by the reco
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import kopf
@@ -16,7 +18,15 @@ from coda_kube.watching import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 from coda_operator.cluster import Cluster
 
 ERROR_DELAYS_S = (1, 2, 4, 8, 16, 30)
+OUTAGE_DELAY_S = 1.0
 JOBS_AT_ONCE = 500  # 10 000 jobs in one answer would take longer than any request may
+
+
+class _UntilItIsBack:
+    """Delays between kopf's tries while the API server is away: without end, or it would give up and start anew."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.repeat(OUTAGE_DELAY_S)
 
 
 class _NoDiffs(kopf.DiffBaseStorage):
@@ -40,7 +50,9 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.persistence.diffbase_storage = _NoDiffs()
     settings.posting.enabled = False
     settings.scanning.disabled = True
+    settings.process.ultimate_exiting_timeout = None  # kopf would kill the process 10 min after we stopped using it
     settings.networking.request_timeout = 5
+    settings.networking.error_backoffs = _UntilItIsBack()
     settings.queueing.error_delays = ERROR_DELAYS_S
     settings.queueing.idle_timeout = 1  # a task per job lives on for so long after each event
     settings.watching.chunk_size = JOBS_AT_ONCE

@@ -41,15 +41,23 @@ class Workers:
         if key not in self._task_by_key:
             self._task_by_key[key] = asyncio.get_running_loop().create_task(self._run(key))
 
+    def start(self) -> None:
+        """Work again after a stop, from nothing: what was to be done then is forgotten."""
+        self._stopped = False
+
     async def stop(self) -> None:
-        """Cancel everything for good and wait until it has ended."""
+        """Cancel everything and wait until it has ended; nothing is begun until the next start."""
         self._stopped = True
         for timer in self._timer_by_key.values():
             timer.cancel()
+        self._timer_by_key.clear()
+        self._woken.clear()
+        self._failures_by_key.clear()
         tasks = list(self._task_by_key.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._task_by_key.clear()  # a task that was cancelled before it began has not taken itself out
 
     async def _run(self, key: str) -> None:
         again_s: float | None = None

@@ -1,4 +1,4 @@
-"""Operators killed over and over, and one that is paused past its Lease, while gangs fail, restart and finish."""
+"""Operators killed over and over, paused past their Lease or without an API server, while gangs fail and finish."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ QUICK = {
 }
 SPEC = ClusterSpec(nodes="8x8x48", racks=2, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK))
 
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-operator"
+OUTAGE_S = 15.0  # five times the Lease
 KILLS = 6
 BETWEEN_KILLS_S = 2.0  # less than a take-over and a launch take
 
@@ -44,7 +46,7 @@ async def assert_all_finish(user: Client, jobs: list[str]) -> None:
 
 
 async def leading_operator(admin: Client) -> str:
-    lease = await admin.get("/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-operator")
+    lease = await admin.get(LEASE)
     return str(lease["spec"]["holderIdentity"]).partition("_")[0].removeprefix("coda-")
 
 
@@ -75,7 +77,7 @@ async def test_operators_killed_again_and_again_lose_nothing_and_do_nothing_twic
     await assert_all_finish(user, jobs)
 
 
-async def test_an_operator_paused_past_its_lease_and_resumed_notices_and_ends(
+async def test_an_operator_paused_past_its_lease_and_resumed_stands_by_for_the_other(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
     jobs = await submit_gangs(user, 20)
@@ -83,8 +85,40 @@ async def test_an_operator_paused_past_its_lease_and_resumed_notices_and_ends(
     leader = await leading_operator(admin)
     await cluster.kill(leader, signal.SIGSTOP)
     await assert_all_finish(user, jobs)  # by the other one
-    process = cluster.process(leader)
-    assert process is not None
+    other = await leading_operator(admin)
     await cluster.kill(leader, signal.SIGCONT)
-    assert await asyncio.wait_for(process.ended(), 10) == 1
-    await cluster.start(leader)
+    await cluster.kill(other)
+    await wait_for_phase(user, await submit(user, job_json("after", run_s=0.1)), "Succeeded")
+    assert await leading_operator(admin) == leader
+    assert cluster.is_running(leader)
+    await cluster.start(other)
+
+
+async def test_a_restarted_operator_need_not_wait_for_the_lease_it_had(
+    cluster: LocalCluster, user: Client, admin: Client
+) -> None:
+    await cluster.kill("operator-1")
+    await wait_for_phase(user, await submit(user, job_json("one", run_s=0.1)), "Succeeded")
+    lease = await admin.get(LEASE)
+    lease["spec"]["leaseDurationSeconds"] = 1000  # for ever, for anybody else
+    await cluster.kill("operator-0", signal.SIGSTOP)  # it renews no more
+    await admin.patch(LEASE, {"spec": lease["spec"]})
+    await cluster.kill("operator-0")
+    await cluster.start("operator-0")
+    await wait_for_phase(user, await submit(user, job_json("two", run_s=0.1)), "Succeeded")
+    await cluster.start("operator-1")
+
+
+async def test_an_outage_longer_than_the_lease_costs_no_process_and_work_goes_on_at_its_end(
+    cluster: LocalCluster, user: Client
+) -> None:
+    """Of both operators; whoever has it first goes on where the work was."""
+    before = {name: cluster.process(name) for name in OPERATORS}
+    jobs = await submit_gangs(user, 10)
+    await wait_for_phase(user, jobs[1], "Launched", "Starting", "Running", "Succeeded")
+    await cluster.kill("kube-apiserver", signal.SIGSTOP)
+    await asyncio.sleep(OUTAGE_S)
+    await cluster.kill("kube-apiserver", signal.SIGCONT)
+    await assert_all_finish(user, jobs)
+    assert {name: cluster.process(name) for name in OPERATORS} == before
+    assert all(cluster.is_running(name) for name in OPERATORS)

@@ -83,3 +83,46 @@ async def test_a_lease_is_taken_over_when_it_runs_out_and_not_a_usual_pause_late
     async with asyncio.timeout(5):
         assert await Elector(cast(Client, api), "ns", "lease", "next", times).acquire() == 2
     assert 1.0 <= time.monotonic() - began_s < 1.35
+
+
+async def test_after_an_outage_its_own_lease_is_its_own_again_at_once_and_in_the_same_epoch() -> None:
+    api = OneLease()
+    elector = Elector(cast(Client, api), "ns", "lease", "me", TIMES)
+    epoch = await elector.acquire()
+    api.failures = [Outage("nobody answers")] * 10
+    await elector.keep()
+    api.failures = []
+    async with asyncio.timeout(TIMES.renew_deadline_s / 2):
+        assert await elector.acquire() == epoch
+    assert elector.held()
+
+
+async def test_a_restarted_replica_takes_the_lease_that_its_dead_process_left_at_once_and_as_a_new_epoch() -> None:
+    api = OneLease()
+    dead = Elector(cast(Client, api), "ns", "lease", "coda-0", LeaseTimes(duration_s=1000))
+    assert await dead.acquire() == 1
+    async with asyncio.timeout(5):
+        assert await Elector(cast(Client, api), "ns", "lease", "coda-0").acquire() == 2
+
+
+async def test_another_replica_waits_for_it() -> None:
+    api = OneLease()
+    await Elector(cast(Client, api), "ns", "lease", "coda-0", LeaseTimes(duration_s=1000)).acquire()
+    for name in ("coda-1", "coda", "coda-0_1"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await Elector(cast(Client, api), "ns", "lease", name, TIMES).acquire()
+
+
+async def test_two_processes_that_share_an_identity_by_mistake_do_not_take_it_in_turns() -> None:
+    api = OneLease()
+    first = Elector(cast(Client, api), "ns", "lease", "coda-0", TIMES)
+    second = Elector(cast(Client, api), "ns", "lease", "coda-0", LeaseTimes(duration_s=1000))
+    await first.acquire()
+    await second.acquire()
+    async with asyncio.timeout(5):
+        await first.keep()  # it sees that another holds it
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await first.acquire()
+    assert second.held()

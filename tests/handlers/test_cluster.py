@@ -98,6 +98,25 @@ async def test_a_first_listing_costs_no_second_one() -> None:
         assert len(api.calls) == asked
 
 
+async def test_between_two_terms_no_job_is_known_but_its_lost_pods_are_remembered_while_it_exists() -> None:
+    api = FakeCluster()
+    async with watched(api) as (cluster, _):
+        stays, went = (feed(cluster, api, api.submit(name)) for name in ("stays", "went"))
+        for job in (stays, went):
+            api.set(PODS, rank_json(job, 0))
+        await settle()
+        for job in (stays, went):
+            api.remove(f"{PODS}/{job['metadata']['name']}-1-0")
+        await settle()
+        cluster.forget_jobs()
+        assert cluster.jobs.by_key == {}
+        api.remove(f"{JOBS}/went")
+        await asyncio.sleep(2 * LISTING_S)
+        assert (cluster.vanished(stays, 1), cluster.vanished(went, 1)) == (frozenset({0}), frozenset())
+        cluster.take_job(None, api.item(f"{JOBS}/stays"))
+        assert set(cluster.jobs.by_key) == {"default/stays"}
+
+
 async def test_a_pod_wakes_the_job_whose_uid_it_carries_whatever_its_other_labels_say() -> None:
     api = FakeCluster()
     async with watched(api) as (cluster, woken):

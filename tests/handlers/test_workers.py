@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from coda.errors import Outage
 from coda_operator.workers import LAST_DELAY_S, Workers
 
@@ -142,3 +144,38 @@ async def test_stopping_is_for_good() -> None:
     running.wake("b")
     await asyncio.sleep(10)
     assert (ended, log.ran) == (["a"], [("a", 0.0)])
+
+
+async def test_a_new_start_begins_from_nothing() -> None:
+    """Neither what was woken nor what was to be looked at again, nor how often it had failed."""
+
+    async def fail(key: str) -> float | None:
+        raise Outage("away")
+
+    log = Log(fail)
+    running = workers(log)
+    running.wake("a")
+    await asyncio.sleep(5)
+    await running.stop()
+    running.wake("b")
+    failed = len(log.ran)
+    await asyncio.sleep(LAST_DELAY_S)
+    running.start()
+    await asyncio.sleep(LAST_DELAY_S)
+    assert len(log.ran) == failed
+    began_s = now_s()
+    running.wake("a")
+    await asyncio.sleep(1.5)
+    assert [moment_s - began_s for _, moment_s in log.ran[failed:]] == pytest.approx([0.0, 1.0], abs=0.01)
+    await running.stop()
+
+
+async def test_what_was_stopped_before_it_began_can_be_woken_after_the_next_start() -> None:
+    log = Log()
+    running = workers(log)
+    running.wake("a")
+    await running.stop()
+    running.start()
+    running.wake("a")
+    await asyncio.sleep(1)
+    assert log.ran == [("a", 0.0)]
