@@ -109,8 +109,9 @@ def job(
     gpus: int = 1,
     suspend: bool = False,
     deleted: bool = False,
+    generation: int = 1,
 ) -> Json:
-    metadata: Json = {"namespace": "ns", "name": name, "uid": f"uid-{name}", "generation": 1}
+    metadata: Json = {"namespace": "ns", "name": name, "uid": f"uid-{name}", "generation": generation}
     if deleted:
         metadata["deletionTimestamp"] = NOW
     status: Json = {"attempt": attempt, "request": {"resources": {"nvidia.com/gpu": str(gpus), "cpu": "1"}}}

@@ -57,6 +57,16 @@ def test_a_nodes_are_never_over_committed(things: list[Json], expected: list[tup
             [pod("a", gpus=6), job(placement=placement("n1", state="Committed"), gpus=4)], [], id="only committed"
         ),
         pytest.param([pod("a", gpus=6), job(attempt=2, placement=placement("n1"), gpus=4)], [], id="older attempt"),
+        pytest.param([pod("a", gpus=6), job(generation=2, placement=placement("n1"), gpus=4)], [], id="edited since"),
+        pytest.param(
+            [
+                pod("a", gpus=6),
+                job(phase="Launched", generation=2, placement=placement("n1"), gpus=4),
+                rank_pod(0, node=None, gpus=4),
+            ],
+            [("b", PLANNED_OVER.format(10))],
+            id="edited once launched: its shape stays",
+        ),
         pytest.param(
             [pod("a", gpus=6), job(phase="Restarting", placement=placement("n1"), gpus=4)], [], id="being rolled back"
         ),

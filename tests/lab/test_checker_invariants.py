@@ -154,6 +154,9 @@ def test_e_an_older_attempt_is_not_half_bound_any_more() -> None:
     [
         pytest.param(job(), True, id="no reason"),
         pytest.param(job(attempt=2, placement=placement("n1")), True, id="no reason, and only an old plan"),
+        pytest.param(
+            job(generation=2, placement=placement("n1")), True, id="no reason, and a plan from before an edit"
+        ),
         pytest.param(job(pending=pending()), False, id="a reason"),
         pytest.param(job(placement=placement("n1", state="Committed")), False, id="planned"),
         pytest.param(job(suspend=True), False, id="suspended"),

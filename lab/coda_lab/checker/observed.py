@@ -63,6 +63,7 @@ class PlanSeen:
 
     attempt: int
     plan_id: str
+    generation: int  # of the spec it was made for
     released: bool
     nodes: tuple[str, ...]
     committed_s: float
@@ -101,20 +102,26 @@ class JobSeen:
 
     @property
     def waiting(self) -> bool:
-        """Queued, without a plan, and wanted: somebody owes it a reason."""
-        return self.phase is Phase.QUEUED and self.current_plan is None and not self.deleting and not self.suspended
+        """Queued, without a plan that holds, and wanted: somebody owes it a reason."""
+        return self.phase is Phase.QUEUED and not self._has_plan_that_holds and not self.deleting and not self.suspended
 
     @property
     def withholding(self) -> bool:
         """True while a released plan holds capacity for ranks that have no node yet."""
-        plan = self.current_plan
         return (
-            plan is not None
-            and plan.released
+            self.plan is not None
+            and self._has_plan_that_holds
+            and self.plan.released
             and self.phase in (Phase.QUEUED, Phase.LAUNCHED)
             and not self.deleting
             and not self.suspended
         )
+
+    @property
+    def _has_plan_that_holds(self) -> bool:
+        """An edit in the queue voids the plan at once, before anybody accepted it; later ones never touch the shape."""
+        plan = self.current_plan
+        return plan is not None and (self.phase is not Phase.QUEUED or plan.generation == self.generation)
 
 
 def full_name(thing: Json) -> str:
@@ -190,6 +197,7 @@ def _plan(placement: Json | None) -> PlanSeen | None:
     return PlanSeen(
         attempt=placement["attempt"],
         plan_id=placement["planId"],
+        generation=placement["generation"],
         released=placement["state"] == "Released",
         nodes=tuple(placement["nodes"]),
         committed_s=seconds_from_time(placement["committedTime"]),
