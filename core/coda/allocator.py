@@ -1,14 +1,16 @@
-"""The adaptive CPU allocator: how many cores a training job gets. Here, so far, its start point.
+"""The adaptive CPU allocator's start point: the cores a training job gets before anything was measured.
 
-What must not live here: measuring, and anything that writes a grant.
+What must not live here: the search from there on (`tuning`), and anything that writes a grant.
 Source: CODA (Zhao et al., ICDCS 2020), section on the adaptive CPU allocator.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 from typing import Final
 
 from coda.config import PolicyConfig
@@ -35,6 +37,45 @@ NO_HINTS: Final = Hints()
 
 CORES_BY_CATEGORY: Final[Mapping[Category, int]] = {Category.CV: 3, Category.NLP: 5, Category.SPEECH: 5}
 """Cores first tried for one GPU. Source: CODA, start points without history."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What a finished job ended with."""
+
+    owner: str
+    category: Category | None
+    gpus_per_replica: int
+    cores_per_replica: int
+
+
+Experience = Mapping[tuple[str, Category | None], Fraction]
+"""The most cores per GPU that jobs ended with, by owner and category; under None: by owner alone."""
+
+NO_EXPERIENCE: Final[Experience] = {}
+
+
+def experience_with(experience: Experience, job: Tuned) -> Experience:
+    """`experience` after one more finished job. In any order the same; jobs without GPUs teach nothing."""
+    if job.gpus_per_replica < 1 or job.cores_per_replica < 1:
+        return experience
+    per_gpu = Fraction(job.cores_per_replica, job.gpus_per_replica)
+    keys = {(job.owner, job.category), (job.owner, None)}
+    return {**experience, **{key: max(per_gpu, experience.get(key, per_gpu)) for key in keys}}
+
+
+def experienced_cores(
+    experience: Experience, owner: str, category: Category | None, gpus_per_replica: int, ceiling_cores: int
+) -> int | None:
+    """The cores first proposed for one rank from the owner's finished jobs; None when there are none to learn from.
+
+    The most per GPU of the same owner and category (without category: of the owner), times the rank's GPUs, rounded
+    up; floor 1, capped at the ceiling. Source: CODA's start point. Our choices: per GPU, and that hints do not shift
+    it, since what was measured already shows what they guess."""
+    per_gpu = experience.get((owner, category))
+    if per_gpu is None:
+        return None
+    return max(1, min(math.ceil(per_gpu * max(1, gpus_per_replica)), ceiling_cores))
 
 
 def start_cores(

@@ -6,6 +6,7 @@ Each field states unit, range and why this default; a value outside its range is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from coda.errors import InvalidInput
@@ -16,6 +17,64 @@ class Level(NamedTuple):
 
     name: str
     label: str
+
+
+class Stride(Enum):
+    """How far one move of the allocator's search goes."""
+
+    UNIT = "Unit"  # one core
+    SCALED = "Scaled"  # one core, then one per GPU of the rank, twice, then doubling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningConfig:
+    """The allocator's search. Raises InvalidInput for values out of range."""
+
+    window_s: float = 90.0
+    """Seconds of one profiling step, > 0; its second half counts. Default: CODA, Table II."""
+
+    noise_margin: float = 0.01
+    """Relative difference of utilisation that counts as none, 0 to below 1. Our choice: three times the slight drop
+    per core above the optimum, a third of the shallowest slope below it (`docs/results.md`, Allocator)."""
+
+    stride: Stride = Stride.SCALED
+    """Unit is CODA's step as published. Default scaled: the same steps on every model of Table II, and a third fewer
+    where several GPUs share a rank or the start is far off."""
+
+    patience: int = 0
+    """Moves up without gain before giving up, less one; 0..8. Default 0: CODA's rule; 1 finds more on curves with
+    flat pieces, at one more step on every other (`docs/results.md`, Allocator)."""
+
+    certainty: float = 1.6
+    """Standard errors by which a difference must be clear of the margin, >= 0; else the count is measured again.
+    Default: one decision in twenty is wrong (one-sided normal)."""
+
+    extra_windows: int = 2
+    """Further windows at one count while it is not certain, 0..20. Default: halves what noise of 3 % leaves wrong."""
+
+    idle_share: float = 0.01
+    """GPU utilisation below which a window says nothing (loading, evaluating, waiting), 0..1. Our choice."""
+
+    silent_windows: int = 3
+    """Windows in a row without utilisation that are repeated before the search gives up, 0..1000. Our choice."""
+
+    least_samples: int = 10
+    """Samples that the second half of a window needs, 2..1000. Our choice: below it, the spread means little."""
+
+    def __post_init__(self) -> None:
+        _require(self.window_s > 0, "window_s must be above 0", self.window_s)
+        _require(0 <= self.noise_margin < 1, "noise_margin must be 0 to below 1", self.noise_margin)
+        _require(0 <= self.patience <= 8, "patience must be 0 to 8", self.patience)
+        _require(self.certainty >= 0, "certainty must not be negative", self.certainty)
+        _require(0 <= self.extra_windows <= 20, "extra_windows must be 0 to 20", self.extra_windows)
+        _require(0 <= self.idle_share <= 1, "idle_share must be 0 to 1", self.idle_share)
+        _require(0 <= self.silent_windows <= 1000, "silent_windows must be 0 to 1000", self.silent_windows)
+        _require(2 <= self.least_samples <= 1000, "least_samples must be 2 to 1000", self.least_samples)
+
+
+def _require(holds: bool, rule: str, value: object) -> None:
+    if not holds:
+        raise InvalidInput(f"{rule}, got {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +98,9 @@ class PolicyConfig:
     unknown_category_cores: int = 4
     """Cores per GPU first tried for a job without category, 1..1024. Our choice (CODA gives none): between CV's 3
     and the 5 of NLP and speech."""
+
+    tuning: TuningConfig = TuningConfig()
+    """The allocator's search."""
 
     def __post_init__(self) -> None:
         names = [level.name for level in self.levels]
