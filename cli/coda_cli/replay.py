@@ -25,9 +25,11 @@ from coda_cli.submitting import Manner, Submission, submissions_from_gangs
 from coda_cli.summarising import json_from_summary, show
 from coda_cli.targets import Target, cluster_target, local_target, refereed
 from coda_sim.durations import seconds_from_duration
+from coda_sim.reading import read_trace
+from coda_sim.request_table import read_request_table
 from coda_sim.rows import CORES_PER_GPU, Cores, Gang, RefusedRow, Shape, gangs_from_rows, shape_from_text
 from coda_sim.selection import Selected, Selection, days_from_window, select
-from coda_sim.trace import OnError, Trace, read_request_table, read_trace
+from coda_sim.trace import OnError, Trace
 
 NODES = "12x8x48"
 
@@ -54,7 +56,13 @@ class Settings:
 
 
 def replay_command(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="CSV in the common schema, plain or gzip.")],
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TRACE",
+            help="A trace in the common schema or as Philly, Helios or openb publish it, plain or gzip.",
+        ),
+    ],
     local: Annotated[bool, typer.Option("--local", help="Start a local control plane with simulated nodes.")] = False,
     nodes: Annotated[
         str | None, typer.Option(help=f"Nodes of the local cluster: NODESxGPUSxCORES, ... (default {NODES})")

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from coda.errors import InvalidInput
-from coda_sim.trace import Requests, Row
+from coda_sim.request_table import Requests
+from coda_sim.trace import Row
 
 CORES_PER_GPU = 4
 """Cores of a row that names none, where no request table is given. Our choice: within the 3.5 to 6 a GPU has on the

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.errors import InvalidInput
+from coda_sim.request_table import Requests
 from coda_sim.rows import (
     Change,
     Cores,
@@ -16,7 +17,7 @@ from coda_sim.rows import (
     gangs_from_rows,
     shape_from_text,
 )
-from coda_sim.trace import Requests, Row
+from coda_sim.trace import Row
 from tests.sim.worlds import row
 
 VENUS = shape_from_text("121x8x48")

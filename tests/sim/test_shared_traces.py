@@ -1,12 +1,15 @@
 """The real traces, where a checkout has them beside it: their counts as documented with them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from coda_sim.reading import DAY_S, read_trace
+from coda_sim.request_table import read_request_table
 from coda_sim.rows import Cores, gangs_from_rows, shape_from_text
 from coda_sim.selection import Selection, select
-from coda_sim.trace import Kind, OnError, read_request_table, read_trace
+from coda_sim.trace import Format, Kind, OnError
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 
@@ -29,6 +32,21 @@ def test_the_openb_jobs_of_88_cores_are_split_over_28_core_nodes() -> None:
     large = [gang for gang in gangs if gang.row.cpus == 88.0]
     assert [(gang.replicas, gang.gpus_per_replica, gang.cpus_per_replica) for gang in large] == [(4, 2, 22), (4, 2, 22)]
     assert (len(gangs), len(refused)) == (300, 0)
+
+
+def test_openb_as_published_and_in_the_common_schema_say_the_same() -> None:
+    """The common file leaves out what its README names: the pods never scheduled, and the 27 of before day 115."""
+    day_115_s = 115 * DAY_S
+    upstream = read_trace(TRACES / "openb_2023_raw_pods.csv.gz", on_error=OnError.REFUSE)
+    common = read_trace(TRACES / "openb_2023_default.csv.gz", on_error=OnError.REFUSE)
+    assert (upstream.format, common.format) == (Format.OPENB, Format.COMMON)
+    assert len(upstream.bad) == 897
+    assert all(row.is_benign and "Pending" in row.sentence for row in upstream.bad)
+    early = [row for row in upstream.rows if row.submit_s < day_115_s]
+    assert len(early) == 27
+    moved = {row.job_id: replace(row, submit_s=row.submit_s - day_115_s, line=0) for row in upstream.rows[len(early) :]}
+    assert moved == {row.job_id: replace(row, line=0) for row in common.rows}
+    assert sum("a share of one GPU" in one.sentence for one in upstream.amended) == 2573
 
 
 def test_philly_gets_its_cores_from_the_request_table() -> None:

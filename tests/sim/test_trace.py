@@ -1,21 +1,13 @@
 import gzip
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from coda.errors import InvalidInput
-from coda_sim.trace import (
-    COLUMNS,
-    BadRow,
-    BadRows,
-    Kind,
-    OnError,
-    Requests,
-    Row,
-    Status,
-    read_request_table,
-    read_trace,
-)
+from coda_sim.reading import MAX_BAD, read_trace
+from coda_sim.request_table import Requests, read_request_table
+from coda_sim.trace import COLUMNS, BadRow, BadRows, Kind, OnError, Row, Status
 
 HEADER = ",".join(COLUMNS)
 GOOD = "hv1,u1,venus,10,60,8,16,,1,passed,gpu"
@@ -163,6 +155,37 @@ def test_a_file_that_is_no_trace_is_one_clear_sentence(tmp_path: Path, content: 
         read_trace(path, on_error=OnError.SKIP)
     assert str(caught.value).startswith(str(path))
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("start", [f"{HEADER}\n{GOOD}\n", '[{"jobid": "', ""])
+def test_a_gigabyte_in_one_line_is_refused_in_little_memory(tmp_path: Path, start: str) -> None:
+    path = tmp_path / "jobs.csv.gz"
+    path.write_bytes(gzip.compress(start.encode()) + gzip.compress(b"a" * 1_048_576) * 1024)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInput, match="longer than"):
+            read_trace(path, on_error=OnError.SKIP)
+        assert tracemalloc.get_traced_memory()[1] < 100 * 1_048_576
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_bad_rows_than_can_be_named_are_no_trace(tmp_path: Path) -> None:
+    path = trace_file(tmp_path, GOOD, "x\n" * MAX_BAD + "x")
+    with pytest.raises(InvalidInput) as caught:
+        read_trace(path, on_error=OnError.SKIP)
+    assert str(caught.value) == (
+        f"{path}: more than 200000 bad rows, this is no trace; the first is {path}:3: has 1 fields, the header has 11"
+    )
+
+
+def test_blank_lines_before_the_header_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"\n \n{HEADER}\n\n{GOOD}\n", encoding="utf-8")
+    assert [row.line for row in read_trace(path, on_error=OnError.REFUSE).rows] == [5]
+    path.write_text(f"\n{HEADER.replace(',gpus', '')}\n", encoding="utf-8")
+    with pytest.raises(InvalidInput, match=":2: the header lacks gpus"):
+        read_trace(path, on_error=OnError.SKIP)
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""One field of a trace row: text -> value, or one sentence that names the column, its content and what it may hold."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from typing import TypeVar
+
+from coda_sim.durations import MAX_S
+
+MAX_GPUS = MAX_NODES = 1_000_000  # of one row; more is a wrong column, as for the next two
+MAX_CPUS = 10_000_000
+MAX_MEMORY_GIB = 1_000_000_000
+
+Fields = Mapping[str, str]
+"""Column -> text, as it stands in the file."""
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+class Bad(Exception):
+    """What is wrong with the row at hand: the sentence after FILE:LINE. `is_benign` as in `BadRow`."""
+
+    def __init__(self, sentence: str, *, is_benign: bool = False) -> None:
+        super().__init__(sentence)
+        self.is_benign = is_benign
+
+
+def text(fields: Fields, column: str) -> str:
+    """The field without blanks around it."""
+    return fields[column].strip()
+
+
+def name(fields: Fields, column: str = "job_id") -> str:
+    """A job's name: 1 to 253 printable characters."""
+    found = text(fields, column)
+    if not found or len(found) > 253 or not found.isprintable():
+        raise Bad(f"{column} {found[:40]!r} is not 1 to 253 printable characters")
+    return found
+
+
+def amount(fields: Fields, column: str, low: float, high: float) -> float:
+    """A finite number from `low` to `high`, in ASCII digits."""
+    found = text(fields, column)
+    if not found:
+        raise Bad(f"{column} is empty")
+    number = float(found) if _NUMBER.fullmatch(found) else math.nan
+    if not low <= number <= high:  # false for NaN too
+        raise Bad(f"{column} is {found[:40]!r}, must be a number from {low:g} to {high:g}")
+    return number
+
+
+def whole(fields: Fields, column: str, low: int, high: int) -> int:
+    """A whole number from `low` to `high`."""
+    number = amount(fields, column, low, high)
+    if number != int(number):
+        raise Bad(f"{column} is {text(fields, column)!r}, must be a whole number")
+    return int(number)
+
+
+def one_of(fields: Fields, column: str, choices: type[_Choice]) -> _Choice:
+    """The member of `choices` whose value stands in the field."""
+    found = text(fields, column)
+    try:
+        return choices(found)
+    except ValueError:
+        allowed = ", ".join(str(choice.value) for choice in choices)
+        raise Bad(f"{column} is {found[:40]!r}, must be one of {allowed}") from None
+
+
+def moment_s(found: str, column: str) -> float:
+    """`2020-06-09 18:41:01` -> seconds since 1970 by that same wall clock, its time zone left aside."""
+    try:
+        if _MOMENT.fullmatch(found):
+            return _within_a_century((datetime.fromisoformat(f"{found}+00:00") - _EPOCH).total_seconds())
+    except ValueError:
+        pass  # the 31st of a short month
+    raise Bad(f"{column} is {found[:40]!r}, must be a time from 1970 on, written as 2020-06-09 18:41:01")
+
+
+def _within_a_century(seconds: float) -> float:
+    if not 0 <= seconds <= MAX_S:
+        raise ValueError(seconds)
+    return seconds
