@@ -42,8 +42,12 @@ class TuningConfig:
     where several GPUs share a rank or the start is far off."""
 
     patience: int = 0
-    """Moves up without gain before giving up, less one; 0..8. Default 0: CODA's rule; 1 finds more on curves with
-    flat pieces, at one more step on every other (`docs/results.md`, Allocator)."""
+    """Further moves up after one without gain, 0..8. Default 0: CODA's rule; 1 looks past flat pieces, at one more
+    step on every other curve (`docs/results.md`, Allocator)."""
+
+    faint_moves: int = 1
+    """Further moves up after a gain within the margin, 0..8. CODA's rule is 0; default 1: the same steps on Table II,
+    and a third of the loss on curves that rise slowly (`docs/results.md`, Allocator)."""
 
     certainty: float = 1.6
     """Standard errors by which a difference must be clear of the margin, >= 0; else the count is measured again.
@@ -65,6 +69,7 @@ class TuningConfig:
         _require(self.window_s > 0, "window_s must be above 0", self.window_s)
         _require(0 <= self.noise_margin < 1, "noise_margin must be 0 to below 1", self.noise_margin)
         _require(0 <= self.patience <= 8, "patience must be 0 to 8", self.patience)
+        _require(0 <= self.faint_moves <= 8, "faint_moves must be 0 to 8", self.faint_moves)
         _require(self.certainty >= 0, "certainty must not be negative", self.certainty)
         _require(0 <= self.extra_windows <= 20, "extra_windows must be 0 to 20", self.extra_windows)
         _require(0 <= self.idle_share <= 1, "idle_share must be 0 to 1", self.idle_share)

@@ -6,8 +6,10 @@ window. What must not live here: clocks, sampling, and the granting of cores. Co
 of a job take each step together (our choice; CODA tuned jobs of one rank).
 
 The search goes down first, then up. Down, a count *holds* when it is not clearly worse, because fewer cores with the
-same utilisation is the better answer; up, it must *improve*. "Clearly" is the noise margin of the configuration.
-Source: CODA (Zhao et al., ICDCS 2020), adaptive CPU allocator; the margin, the strides and the repeats are ours.
+same utilisation is the better answer; up, it must *improve*. "Clearly" is the noise margin of the configuration;
+after a faint gain, one within the margin, one longer move tells a slow rise from none.
+Source: CODA (Zhao et al., ICDCS 2020), adaptive CPU allocator; margin, strides, repeats and faint gains
+are ours.
 """
 
 from __future__ import annotations
@@ -141,7 +143,7 @@ def _judge(search: Search, limits: Limits, config: TuningConfig) -> Search | Ans
         return search
     passed = point.share > needed if search.leg is Leg.UP else point.share >= needed
     if search.leg is Leg.UP:
-        return _climbed(search, limits, config, improved=passed)
+        return _climbed(search, limits, config, improved=passed, faint=point.share > best.share)
     if passed:
         held = replace(search, kept=search.trying, moves=search.moves + 1)
         return _down(held, limits, config) if search.leg is Leg.DOWN else _narrow(held, limits, config)
@@ -151,12 +153,13 @@ def _judge(search: Search, limits: Limits, config: TuningConfig) -> Search | Ans
     return _narrow(lost, limits, config)
 
 
-def _climbed(search: Search, limits: Limits, config: TuningConfig, *, improved: bool) -> Search | Answer:
+def _climbed(search: Search, limits: Limits, config: TuningConfig, *, improved: bool, faint: bool) -> Search | Answer:
     moved = replace(search, moves=search.moves + 1)
     if improved:
         return _up(replace(moved, failed=search.kept, kept=search.trying), limits, config)
     flat = sum(point.cores > search.kept for point in search.curve)
-    return _up(moved, limits, config) if flat <= config.patience else _narrow(moved, limits, config)
+    allowed = config.patience + (config.faint_moves if faint else 0)
+    return _up(moved, limits, config) if flat <= allowed else _narrow(moved, limits, config)
 
 
 def _stride(search: Search, config: TuningConfig) -> int:

@@ -20,7 +20,7 @@ from tests.core.curves import (
 )
 
 CONFIG = TuningConfig()
-UNIT = TuningConfig(stride=Stride.UNIT)
+UNIT = TuningConfig(stride=Stride.UNIT, faint_moves=0)
 PLATEAU = linear_then_drop(4, 0.8, drop=0.0)
 
 
@@ -79,6 +79,12 @@ def test_patience_looks_past_a_flat_piece_that_stops_coda_s_rule() -> None:
     stairs: Curve = lambda cores: {1: 0.2, 2: 0.4, 3: 0.4, 4: 0.8}[min(cores, 4)]  # noqa: E731
     assert tuned(stairs, 2).cores == 2
     assert tuned(stairs, 2, config=TuningConfig(patience=1)).cores == 4
+
+
+def test_a_faint_gain_is_followed_by_one_longer_move() -> None:
+    slow: Curve = lambda cores: 0.4 + 0.003 * min(cores, 10) if cores > 2 else 0.1  # noqa: E731
+    assert tuned(slow, 3, config=UNIT).cores == 3
+    assert tuned(slow, 3).cores == 9
 
 
 def test_measures_again_while_a_difference_drowns_in_noise() -> None:

@@ -21,6 +21,7 @@ configs = st.builds(
     TuningConfig,
     stride=st.sampled_from(Stride),
     patience=st.integers(0, 3),
+    faint_moves=st.integers(0, 3),
     extra_windows=st.integers(0, 3),
     silent_windows=st.integers(0, 3),
 )
