@@ -55,7 +55,7 @@ class Pod:
     ended: bool  # Succeeded or Failed: takes no room any more
     terminating: bool
     gated: bool
-    unschedulable: bool  # kube-scheduler said so and is not trying now
+    given_up: bool  # kube-scheduler's last word: it placed it nowhere, for want of a node or by an error
     scheduler: str
     member: GangMember | None
 
@@ -95,7 +95,7 @@ def pod_from_json(item: Item) -> Pod:
         ended=status.get("phase") in ("Succeeded", "Failed"),
         terminating="deletionTimestamp" in metadata,
         gated=bool(spec.get("schedulingGates")),
-        unschedulable=scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable",
+        given_up=scheduled.get("status") == "False",
         scheduler=spec.get("schedulerName") or "default-scheduler",
         member=_member(metadata),
     )

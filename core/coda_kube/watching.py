@@ -39,13 +39,17 @@ def version_of(item: Mapping[str, Any]) -> int:
 
 
 class Cache:
-    """Every object at `path`, by `key_of`. `run` keeps it; `synced` is set once the first list is in."""
+    """Every object at `path`, by `key_of`. `run` keeps it; `synced` is set once the first list is in.
+
+    `in_touch` is cleared while a watch that broke is not back: what happens meanwhile is not seen."""
 
     def __init__(
         self, client: Client, path: str, *, listener: Listener | None = None, query: Mapping[str, str] | None = None
     ) -> None:
         self.by_key: dict[str, Json] = {}
         self.synced = asyncio.Event()
+        self.in_touch = asyncio.Event()
+        self.in_touch.set()
         self._client = client
         self._path = path
         self._query = dict(query or {})
@@ -71,8 +75,10 @@ class Cache:
                 version = await self._follow(version)
                 failures = 0
             except Expired:
+                self.in_touch.clear()
                 version = None
             except (Outage, Rejected) as error:
+                self.in_touch.clear()
                 delay_s = _DELAYS_S[min(failures, len(_DELAYS_S) - 1)]
                 if failures == 0 or isinstance(error, Rejected):
                     log.warning("%s: %s; trying again in %.1f s", self._path, error, delay_s)
@@ -100,6 +106,7 @@ class Cache:
             "timeoutSeconds": str(SERVER_TIMEOUT_S),
         }
         async with self._client.watch(self._path, query, idle_s=IDLE_TIMEOUT_S) as events:
+            self.in_touch.set()
             async for event in events:
                 item = event["object"]
                 if event["type"] == "ERROR":

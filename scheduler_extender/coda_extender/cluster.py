@@ -26,7 +26,13 @@ class Cluster:
     ) -> None:
         self.state = ClusterState()
         self.changed = asyncio.Event()
-        self.guard = Guard(self.state, in_flight_limit_s=in_flight_limit_s, clock=clock, on_settled=self.changed.set)
+        self.guard = Guard(
+            self.state,
+            in_flight_limit_s=in_flight_limit_s,
+            clock=clock,
+            in_touch=self.is_in_touch,
+            on_settled=self.changed.set,
+        )
         self.stale_pending: set[JobId] = set()  # jobs that left the queue and still show why they waited
         self.jobs = Cache(client, f"/apis/{API_VERSION}/trainingjobs", listener=self._on_job)
         self._caches = (
@@ -51,6 +57,16 @@ class Cluster:
     def is_synced(self) -> bool:
         """True once all of the cluster was seen."""
         return all(cache.synced.is_set() for cache in self._caches)
+
+    def is_in_touch(self) -> bool:
+        """True while what happens in the cluster is seen as it happens."""
+        return all(cache.in_touch.is_set() for cache in self._caches)
+
+    async def in_touch(self) -> None:
+        """Wait until it is seen again."""
+        while not self.is_in_touch():
+            for cache in self._caches:
+                await cache.in_touch.wait()
 
     def _on_node(self, old: Json | None, new: Json | None) -> None:
         self.state.on_node(old, new)

@@ -25,20 +25,29 @@ NO_PLAN: Final = "coda: no released plan for this pod"
 OTHER_NODE: Final = "coda: the plan of this pod names another node"
 WITHHELD: Final = "coda: capacity is withheld for a gang"
 TAKEN: Final = "coda: a pod bound there has taken the room"
+OUT_OF_TOUCH: Final = "coda: not in touch with the API server"
 BOUND: Final = "coda: this pod is bound already"
 
 
 class Guard:
-    """Verdicts on pods. Fed with every change by `Cluster`; `on_settled` tells that a foreign pod is out of the way."""
+    """Verdicts on pods. Fed with every change by `Cluster`; `on_settled` tells that a foreign pod is out of the way;
+    `in_touch` says whether these changes arrive as they happen."""
 
     def __init__(
-        self, state: ClusterState, *, in_flight_limit_s: float, clock: Clock, on_settled: Callable[[], None]
+        self,
+        state: ClusterState,
+        *,
+        in_flight_limit_s: float,
+        clock: Clock,
+        on_settled: Callable[[], None],
+        in_touch: Callable[[], bool] = lambda: True,
     ) -> None:
         self.ledger = Ledger(clock, on_settled)
         self._state = state
         self._rooms = Rooms(state)
         self._binds = UnprovenBinds(clock)
         self._limit_s = in_flight_limit_s
+        self._in_touch = in_touch
 
     def filter(self, question: Question) -> Answer:
         """Which of the nodes offered the pod may take. A foreign pod that passes is in flight from now on."""
@@ -50,6 +59,8 @@ class Guard:
         if pod.member is not None:
             node = planned_node(self._state.job(pod.member.job), _rank_of(pod.member))
             return _only(node, question, NO_PLAN if node is None else OTHER_NODE)
+        if not self._in_touch():
+            return Answer(passed=(), refused={}, error=OUT_OF_TOUCH)  # nor may kube-scheduler know what was bound
         return self._foreign(question)
 
     def scores(self, question: Question) -> list[bytes]:
@@ -65,7 +76,7 @@ class Guard:
         """Become the one that is asked: whatever may have passed another replica's filter is in flight everywhere."""
         self.ledger.clear()
         for pod in self._state.pod_by_id.values():
-            if pod.node or pod.ended or pod.gated or pod.unschedulable or pod.member is not None:
+            if pod.node or pod.ended or pod.gated or pod.given_up or pod.member is not None:
                 continue
             if pod.scheduler in scheduler_names:
                 nodes = (pod.pinned_to,) if pod.pinned_to else None

@@ -44,7 +44,7 @@ class PlannerConfig:
 
     policy: PolicyConfig
     scheduler_names: tuple[str, ...]
-    takeover_limit_s: float = 5.0
+    takeover_limit_s: float = 2.0
     settle_limit_s: float = 10.0
     writes_at_once: int = 16
 
@@ -91,6 +91,7 @@ class Planner:
                 await asyncio.sleep(_RETRY_S[-1])
 
     async def _lead(self) -> None:
+        await self._cluster.in_touch()  # an outage may have ended a moment ago: first see what it hid
         self._cluster.guard.take_over(self._config.scheduler_names, self._config.takeover_limit_s)
         self._settling_since_s.clear()
         self._leading = True
@@ -110,6 +111,7 @@ class Planner:
     async def _plan_forever(self) -> None:
         await self._adopt()
         while True:
+            await self._cluster.in_touch()
             self._cluster.changed.clear()
             thought, lasted_s = await self._think()
             await self._act(thought)
@@ -169,6 +171,7 @@ class Planner:
         writes += [self._commit(start, thought) for start in thought.plan.starts]
         results = await asyncio.gather(*writes)
         if thought.plan.starts and Written.DONE in results:
+            await self._cluster.in_touch()
             results += await asyncio.gather(*(self._carry_out(ruling) for ruling in await self._rule()))
         self._learn(results)
 

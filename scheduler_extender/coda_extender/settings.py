@@ -53,8 +53,9 @@ class Settings(BaseSettings):
     in_flight_limit_s: float = Field(default=30.0, gt=0)
     """After this a foreign pod that passed the filter and was never heard of again no longer counts as in flight."""
 
-    takeover_limit_s: float = Field(default=5.0, ge=0)
-    """How long after a fail-over the unbound pods of the guarded schedulers count as in flight everywhere."""
+    takeover_limit_s: float = Field(default=2.0, ge=0)
+    """How long after a fail-over the unbound pods of the guarded schedulers that were not given up count as in flight
+    everywhere. Default: many times what a bind takes; a leader that died answered its last call longer ago still."""
 
     lease_duration_s: float = Field(default=10.0, gt=0)
     lease_renew_deadline_s: float = Field(default=6.0, gt=0)

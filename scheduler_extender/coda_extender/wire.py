@@ -33,10 +33,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the filter says: the names that passed, and a constant reason for each of the others."""
+    """What the filter says: the names that passed, and a constant reason for each of the others; or an error."""
 
     passed: tuple[str, ...] | list[str]
     refused: Mapping[str, str]
+    error: str = ""  # why nothing can be said of any node: the scheduler retries the pod with its error back-off
 
 
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, CodaError)
@@ -94,7 +95,7 @@ def body_from_answer(answer: Answer, question: Question) -> bytes:
             "NodeNames": None if nodes is not None else answer.passed,
             "FailedNodes": {},
             "FailedAndUnresolvableNodes": answer.refused,
-            "Error": "",
+            "Error": answer.error,
         }
     )
 

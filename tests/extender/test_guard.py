@@ -3,12 +3,12 @@ from typing import Any
 import orjson
 import pytest
 
-from coda_extender.guard import BOUND, NO_PLAN, OTHER_NODE, TAKEN, WITHHELD, Guard
+from coda_extender.guard import BOUND, NO_PLAN, OTHER_NODE, OUT_OF_TOUCH, TAKEN, WITHHELD, Guard
 from coda_extender.wire import Answer, Question
 from coda_kube.reading import id_of, pod_from_json
 from coda_kube.state import ClusterState
 from coda_kube.watching import version_of
-from tests.extender.objects import job_json, node_json, placement, pod_json, rank_json
+from tests.extender.objects import given_up, job_json, node_json, placement, pod_json, rank_json
 
 
 class Known:
@@ -17,8 +17,15 @@ class Known:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.settled = 0
+        self.in_touch = True
         self.state = ClusterState()
-        self.guard = Guard(self.state, in_flight_limit_s=30.0, clock=lambda: self.now_s, on_settled=self._count)
+        self.guard = Guard(
+            self.state,
+            in_flight_limit_s=30.0,
+            clock=lambda: self.now_s,
+            in_touch=lambda: self.in_touch,
+            on_settled=self._count,
+        )
         self.version = 0
 
     def _count(self) -> None:
@@ -146,6 +153,8 @@ def test_after_a_takeover_unbound_pods_of_the_guarded_schedulers_are_everywhere(
     known.job("gang", gpus=6, placement=placement("n1"))
     known.pod(None, pod_json("unbound", gpus=2))
     known.pod(None, pod_json("other", gpus=2, scheduler="default-scheduler"))
+    known.pod(None, pod_json("hopeless", gpus=2, status=given_up()))
+    known.pod(None, pod_json("unlucky", gpus=2, status=given_up("SchedulerError")))
     known.pod(None, pod_json("gated", gpus=2, spec={"schedulingGates": [{"name": "later"}]}))
     known.guard.take_over(("coda",), limit_s=5.0)
     assert [pod.uid for pod in known.guard.ledger.pods()] == ["uid-unbound"]
@@ -206,6 +215,14 @@ def test_a_version_that_no_pod_can_have_yet_proves_nothing_about_later_binds(kno
         known.now_s += 2.0
     bound_gang(known)
     assert known.ask(pod_json("old", gpus=1), "n1").passed == []
+
+
+def test_foreign_pods_wait_while_nobody_knows_what_was_bound_and_ranks_do_not(known: Known) -> None:
+    known.job("gang", placement=placement("n1"))
+    known.in_touch = False
+    assert known.ask(pod_json("foreign"), "n2") == Answer(passed=(), refused={}, error=OUT_OF_TOUCH)
+    assert known.ask(rank_json("gang", 0, "n1"), "n1").passed == ["n1"]
+    assert len(known.guard.ledger) == 0
 
 
 def test_a_pod_whose_status_changes_is_not_bound_anew(known: Known) -> None:

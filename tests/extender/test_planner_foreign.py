@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from coda.errors import Outage
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, given_up, job_json, node_json, pod_json
 from tests.extender.replicas import plan_of, replica, state_of, status
@@ -67,6 +68,28 @@ async def test_a_foreign_pod_that_never_settles_costs_the_plan_not_the_gang(api:
         await api.until(lambda: state_of(api, "gang") == "Committed")
         api.set(NODES, node_json("n2"))
         await api.until(lambda: plan_of(api, "gang").get("nodes") == ["n2"])
+
+
+async def test_nothing_is_planned_while_pods_are_not_watched(api: FakeApi) -> None:
+    """A pod may have been bound unseen; its time in flight must not run out unheard."""
+
+    def no_pods(call: Call) -> None:
+        if call.path == "/api/v1/pods":
+            raise Outage("connection refused")
+
+    api.set(NODES, node_json("n1"))
+    async with replica(api) as one:
+        await api.until(one.planner.leads)
+        api.before = no_pods
+        api.set(JOBS, job_json("gang"))
+        api.compact()  # every watch is over, all others come back
+        await api.until(lambda: "default/gang" in one.cluster.state.job_json_by_id)
+        await asyncio.sleep(0.2)
+        assert state_of(api, "gang") is None
+        answer = one.ask(pod_json("foreign"), ["n1"])
+        assert (list(answer.passed), bool(answer.error)) == ([], True)
+        api.before = None
+        await api.until(lambda: state_of(api, "gang") == "Released")
 
 
 async def test_after_a_failover_unbound_pods_count_everywhere_for_a_while(api: FakeApi) -> None:
