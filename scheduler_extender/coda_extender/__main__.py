@@ -9,7 +9,6 @@ import logging
 import signal
 import socket
 import sys
-import uuid
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,6 +19,7 @@ from fastapi import FastAPI
 from coda.errors import CodaError, InvalidInput
 from coda_extender.app import Dependencies, create_app
 from coda_extender.cluster import Cluster
+from coda_extender.connections import Crowd, Limits, connections_of
 from coda_extender.leadership import LeaderLabel
 from coda_extender.metrics import Metrics
 from coda_extender.planner import Planner, PlannerConfig
@@ -69,8 +69,7 @@ async def _run(settings: Settings) -> None:
 async def _serve(settings: Settings, client: Client) -> None:
     metrics = Metrics()
     cluster = Cluster(client, in_flight_limit_s=settings.in_flight_limit_s)
-    identity = f"{settings.identity}-{uuid.uuid4()}"
-    elector = Elector(client, SYSTEM_NAMESPACE, PLANNER_LEASE, identity, settings.lease_times())
+    elector = Elector(client, SYSTEM_NAMESPACE, PLANNER_LEASE, settings.identity, settings.lease_times())
     label = LeaderLabel(client, settings.pod_namespace, settings.pod_name)
     planner = Planner(client, cluster, elector, label, metrics, _planner_config(settings))
     app = create_app(
@@ -83,7 +82,7 @@ async def _serve(settings: Settings, client: Client) -> None:
         )
     )
     listening = _listen(settings)
-    server = _Server(_server_config(app))
+    server = _Server(_server_config(app, Crowd(_limits(settings), metrics.count_refused)))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, setattr, server, "should_exit", True)
@@ -156,13 +155,19 @@ def _planner_config(settings: Settings) -> PlannerConfig:
     )
 
 
-def _server_config(app: FastAPI) -> uvicorn.Config:
+def _limits(settings: Settings) -> Limits:
+    framed = 2 * settings.body_limit_bytes  # in chunks a body takes more bytes than it has
+    return Limits(request_s=settings.request_limit_s, request_bytes=framed)
+
+
+def _server_config(app: FastAPI, crowd: Crowd) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=connections_of(crowd),
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",  # a warning for each request that is no HTTP would fill disks; a metric counts them
         access_log=False,
         proxy_headers=False,
         server_header=False,

@@ -6,8 +6,10 @@ the guard, because each call holds up all of scheduling.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +20,7 @@ from starlette.requests import ClientDisconnect
 from coda_extender.guard import NOT_LEADER, Guard
 from coda_extender.metrics import Metrics
 from coda_extender.wire import (
+    LARGE_BYTES,
     Malformed,
     Question,
     body_from_answer,
@@ -28,6 +31,8 @@ from coda_extender.wire import (
 
 _CLOSE: Final = {"Connection": "close"}
 _JSON: Final = "application/json"
+_MOST_LARGE: Final = 4  # a scheduler sends one request at a time
+_BUSY: Final = "coda: too many large requests at once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,10 @@ class Dependencies:
 
 class _TooLarge(Exception):
     """The body is above the limit; what is left of it is not read."""
+
+
+class _Busy(Exception):
+    """Too many large bodies are being read already."""
 
 
 def create_app(dependencies: Dependencies) -> FastAPI:
@@ -78,6 +87,8 @@ class _Verbs:
         self._metrics = dependencies.metrics
         self._leads = dependencies.leads
         self._limit = dependencies.body_limit_bytes
+        self._aside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
+        self._large_bodies = 0
 
     async def filter(self, request: Request) -> Response:
         """Which nodes the pod may take. Errors go into the protocol's error field, which ends up on the pod."""
@@ -88,13 +99,15 @@ class _Verbs:
         except ClientDisconnect:
             return self._answered("filter", "disconnected", Response(status_code=400))
         started_s = time.perf_counter()
-        if not self._leads():
-            return self._answered("filter", "not_leader", Response(body_from_error(NOT_LEADER), 200, _CLOSE, _JSON))
         try:
-            question = question_from_body(body)
-            content = body_from_answer(self._guard.filter(question), question)
+            question = await self._question(body)
         except Malformed as error:
             return self._answered("filter", "malformed", Response(body_from_error(str(error)), media_type=_JSON))
+        except _Busy:
+            return self._answered("filter", "busy", Response(body_from_error(_BUSY), 200, _CLOSE, _JSON))
+        if not self._leads():
+            return self._answered("filter", "not_leader", Response(body_from_error(NOT_LEADER), 200, _CLOSE, _JSON))
+        content = body_from_answer(self._guard.filter(question), question)
         self._metrics.filter_s.observe(time.perf_counter() - started_s)
         return self._answered("filter", "ok", Response(content, media_type=_JSON))
 
@@ -107,15 +120,32 @@ class _Verbs:
         except ClientDisconnect:
             return self._answered("prioritize", "disconnected", Response(status_code=400))
         started_s = time.perf_counter()
-        if not self._leads():
-            return self._answered("prioritize", "not_leader", Response(_error(NOT_LEADER), 503, _CLOSE, _JSON))
         try:
-            question: Question = question_from_body(body)
+            question = await self._question(body)
         except Malformed as error:
             return self._answered("prioritize", "malformed", Response(_error(str(error)), 400, media_type=_JSON))
+        except _Busy:
+            return self._answered("prioritize", "busy", Response(_error(_BUSY), 503, _CLOSE, _JSON))
+        if not self._leads():
+            return self._answered("prioritize", "not_leader", Response(_error(NOT_LEADER), 503, _CLOSE, _JSON))
         content = body_from_scores(self._guard.scores(question))
         self._metrics.prioritize_s.observe(time.perf_counter() - started_s)
         return self._answered("prioritize", "ok", Response(content, media_type=_JSON))
+
+    async def _question(self, body: bytes) -> Question:
+        """The request in `body`; a large one is read aside, so that others are answered meanwhile."""
+        if len(body) <= LARGE_BYTES:
+            return question_from_body(body)
+        if self._large_bodies >= _MOST_LARGE:
+            raise _Busy
+        self._large_bodies += 1
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(self._aside, _question_or_fault, body)
+        finally:
+            self._large_bodies -= 1
+        if isinstance(found, str):
+            raise Malformed(found)
+        return found
 
     def _too_large(self, verb: str) -> Response:
         sentence = f"coda: the request is larger than {self._limit} bytes: set nodeCacheCapable in the scheduler"
@@ -124,6 +154,14 @@ class _Verbs:
     def _answered(self, verb: str, outcome: str, response: Response) -> Response:
         self._metrics.answers.labels(verb, outcome).inc()
         return response
+
+
+def _question_or_fault(body: bytes) -> Question | str:
+    """The request, or what is wrong with it: a raised error would keep what was read until the event loop drops it."""
+    try:
+        return question_from_body(body)
+    except Malformed as error:
+        return str(error)
 
 
 def _error(sentence: str) -> bytes:

@@ -30,6 +30,12 @@ class Metrics:
         self.answers = Counter(
             "coda_extender_answers_total", "Answers by verb and outcome", ["verb", "outcome"], registry=registry
         )
+        self.refused_requests = Counter(
+            "coda_extender_refused_requests_total",
+            "Requests and connections that ended for what they cost, or for not being HTTP",
+            ["reason"],
+            registry=registry,
+        )
         self.in_flight = Gauge("coda_extender_in_flight_pods", "Foreign pods in flight", registry=registry)
         self.in_flight_timeouts = Gauge(
             "coda_extender_in_flight_timeouts", "Foreign pods never heard of again, since start", registry=registry
@@ -62,6 +68,10 @@ class Metrics:
         )
         for code in RefusalCode:
             self.waiting_jobs.labels(code.value)
+
+    def count_refused(self, reason: str) -> None:
+        """One more that was refused before it was read."""
+        self.refused_requests.labels(reason).inc()
 
     def show_queue(self, codes: Iterable[RefusalCode], waiting: Iterable[Job]) -> None:
         """Set the gauges of the queue."""

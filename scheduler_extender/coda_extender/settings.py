@@ -67,6 +67,10 @@ class Settings(BaseSettings):
     body_limit_bytes: int = Field(default=3 * 1024 * 1024, ge=1024)
     """Larger requests are refused unread. Default: above 5000 node names (66 kB) and 1000 small Node objects."""
 
+    request_limit_s: float = Field(default=5.0, gt=0)
+    """A request that has not arrived whole after this, and a connection without any, is closed. Default: several
+    times kube-scheduler's `httpTimeout`, after which it has given up itself; keep it above that."""
+
     log_level: str = "INFO"
 
     @field_validator("scheduler_names", mode="before")

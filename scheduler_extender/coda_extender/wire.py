@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import orjson
 
@@ -16,6 +17,16 @@ from coda_kube.client import Json
 from coda_kube.reading import Pod, pod_from_json
 from coda_kube.watching import version_of
 
+MOST_NAMES: Final = 20_000
+"""Of one request. Kubernetes is built for 5000 nodes, and names cost time in which no other request is answered."""
+
+MOST_VALUES: Final = 200_000
+"""Of one request's JSON, above `LARGE_BYTES`. A Node object takes 30 bytes a value; 3 MB of nothing but brackets hold
+the interpreter for 160 ms (measured), and with this limit for 20 ms."""
+
+LARGE_BYTES: Final = 256 * 1024
+"""More than a pod and 5000 node names take."""
+
 
 class Malformed(InvalidInput):
     """A request that does not follow the protocol."""
@@ -23,12 +34,12 @@ class Malformed(InvalidInput):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One filter or prioritize request. `items` are the Node objects, where the scheduler sent those, not names."""
+    """One filter or prioritize request. `items`: the Node objects, where it sent those, ready for the answer."""
 
     pod: Pod
     pod_version: int  # the pod's resourceVersion as the scheduler knew it
     names: tuple[str, ...] | list[str]
-    items: tuple[Json, ...] | None = None
+    items: tuple[orjson.Fragment, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +56,8 @@ _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, ArithmeticErr
 
 def question_from_body(body: bytes) -> Question:
     """The request in `body`. Raises Malformed, whatever the bytes."""
+    if len(body) > LARGE_BYTES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise Malformed(f"coda: the request has more than {MOST_VALUES} values")
     try:
         request = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -63,23 +76,26 @@ def question_from_body(body: bytes) -> Question:
     return Question(pod=pod, pod_version=version, names=names, items=items)
 
 
-def _nodes_of(request: Json) -> tuple[list[str], tuple[Json, ...] | None]:
+def _nodes_of(request: Json) -> tuple[list[str], tuple[orjson.Fragment, ...] | None]:
     """The names offered; with them the Node objects if only these were sent."""
     names, nodes = request.get("NodeNames"), request.get("Nodes")
     if names is not None:
+        if isinstance(names, list) and len(names) > MOST_NAMES:
+            raise Malformed(f"coda: NodeNames has more than {MOST_NAMES} entries")
         if not isinstance(names, list) or not set(map(type, names)) <= {str}:
             raise Malformed("coda: NodeNames is not a list of strings")
         return names, None
     if nodes is None:
         return [], None
     try:
-        items = tuple(nodes.get("items") or ())
+        items = nodes.get("items") or ()
         found = [item["metadata"]["name"] for item in items]
         if not all(isinstance(name, str) for name in found):
             raise TypeError("a node's name must be a string")
+        ready = tuple(orjson.Fragment(orjson.dumps(item)) for item in items)  # what it reads it may refuse to write
     except _UNREADABLE as error:
         raise Malformed("coda: Nodes is not a list of Node objects") from error
-    return found, items
+    return found, ready
 
 
 def body_from_answer(answer: Answer, question: Question) -> bytes:

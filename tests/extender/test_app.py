@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from coda_extender.app import Dependencies, create_app
 from coda_extender.guard import Guard
 from coda_extender.metrics import Metrics
+from coda_extender.wire import LARGE_BYTES
 from coda_kube.state import ClusterState
 from tests.extender.objects import job_json, node_json, placement, pod_json, rank_json
 
@@ -161,6 +163,24 @@ async def test_a_body_of_just_the_limit_is_read() -> None:
     assert (await call(APP, "POST", "/filter", [padded])).json()["NodeNames"] == ["n2"]
 
 
+async def test_a_large_request_is_answered_like_a_small_one() -> None:
+    body = request(pod_json("foreign", gpus=1), "n2", *("n" * 200 + str(number) for number in range(2000)))
+    assert len(body) > LARGE_BYTES
+    assert (await call(APP, "POST", "/filter", [body])).json()["NodeNames"][0] == "n2"
+    assert len((await call(APP, "POST", "/prioritize", [body])).json()) == 2001
+
+
+async def test_more_large_requests_at_once_than_a_scheduler_sends_are_turned_away() -> None:
+    app = make_app()
+    body = request(pod_json("foreign", gpus=1), "n2")
+    padded = body + b" " * LARGE_BYTES
+    replies = await asyncio.gather(*(call(app, "POST", "/filter", [padded]) for _ in range(6)))
+    errors = [reply.json()["Error"] for reply in replies]
+    assert sorted(errors) == ["", "", "", "", *["coda: too many large requests at once"] * 2]
+    scores = await asyncio.gather(*(call(app, "POST", "/prioritize", [padded]) for _ in range(6)))
+    assert sorted(reply.status for reply in scores) == [200, 200, 200, 200, 503, 503]
+
+
 async def test_a_client_that_goes_away_is_no_error() -> None:
     reply = await call(APP, "POST", "/filter", [None])
     assert reply.status == 400
@@ -203,6 +223,10 @@ BAD_BODIES = {
     "nodes a list": request(POD, NodeNames=None, Nodes=[1]),
     "nodes without names": request(POD, NodeNames=None, Nodes={"items": [{}]}),
     "nodes with numbers for names": request(POD, NodeNames=None, Nodes={"items": [{"metadata": {"name": 1}}]}),
+    "a node nested too deep to be sent back": b'{"Pod":%b,"Nodes":{"items":[{"metadata":{"name":"n1"},"x":%b}]}}'
+    % (orjson.dumps(POD), b"[" * 500 + b"]" * 500),
+    "more names than nodes can be": request(POD, *map(str, range(20_001))),
+    "a million values": b'{"Pod":{},"x":[' + b"1," * 1_000_000 + b"1]}",
     "uid a list": request(pod_with("metadata.uid", []), "n1"),
     "labels a string": request(pod_with("metadata.labels", "coda.scheduler/job-uid"), "n1"),
     "version a word": request(pod_with("metadata.resourceVersion", "newest"), "n1"),
