@@ -4,6 +4,7 @@
 #   setup kube helm           the environment, the control plane and Helm, each built once
 #   check unit e2e            the parts of make test
 #   chaos                     parts killed, stopped and cut off under load: KILLS=50 SEED=7 NODES=100 OUT=chaos.json
+#   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
 #   chart lock images clean   the chart's copies, the lock files, the container images, none of it
 
 PYTHON ?= python3
@@ -12,14 +13,15 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 KILLS ?= 50
+GANGS ?= 200
 SEED  ?= 7
 NODES ?= 100
-OUT   ?= chaos.json
+SCHEDULERS ?= one
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test setup kube helm check unit e2e chaos chart lock images clean
+.PHONY: demo test setup kube helm check unit e2e chaos race chart lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -59,7 +61,10 @@ e2e: kube helm
 	$(BIN)/pytest -m e2e -v
 
 chaos: kube
-	$(BIN)/python -m coda_lab.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(OUT)
+	$(BIN)/python -m coda_lab.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
+
+race: kube
+	$(BIN)/python -m coda_lab.race --gangs $(GANGS) --schedulers $(SCHEDULERS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),race.json)
 
 chart:
 	cp crds/trainingjobs.yaml deploy/helm/coda/crds/

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from coda_lab.chaos.__main__ import main, options_from
-from coda_lab.chaos.account import Account
 from coda_lab.chaos.report import Outcome, schedule_json
 from coda_lab.chaos.schedule import Fault, Kind, Target, schedule
 from coda_lab.chaos.striking import Struck, freed_of_others
 from coda_lab.checker import Breach, Counts, Invariant
 from coda_lab.checker import Report as Check
+from coda_lab.load.account import Account
 
 
 def struck(
@@ -55,7 +55,15 @@ def test_a_run_without_problems_passes() -> None:
     assert report["faults_by_part"] == {"etcd": {"stop": 1}, "planner": {"kill": 1}}
     assert report["slowest_recovery_s"] == 4.5
     assert report["recovery_by_part"]["planner"] == {"count": 1, "median_s": 3.0, "slowest_s": 3.0, "never": 0}
-    assert report["failover"] == {"budget_s": 15.0, "count": 2, "slowest_s": 4.5, "over": 0}
+    assert report["kills_by_part"] == {"planner": 1}
+    assert report["planner_failover"] == {
+        "budget_s": 15.0,
+        "after_sigkill": {"count": 1, "median_s": 3.0, "slowest_s": 3.0, "never": 0},
+        "taken_over": {"count": 0, "median_s": None, "slowest_s": None, "never": 0},
+        "after_api_outage": {"count": 1, "median_s": 4.5, "slowest_s": 4.5, "never": 0},
+        "after_other_faults": {"count": 0, "median_s": None, "slowest_s": None, "never": 0},
+        "over": 0,
+    }
     assert report["restarts_after_ending_by_themselves"] == {"operator-0": 2}
     assert report["faults"][0]["began_s"] == 10.0
     json.dumps(report)

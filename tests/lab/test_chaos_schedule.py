@@ -10,6 +10,7 @@ from coda_lab.chaos.schedule import (
     CUT,
     CUTS,
     DOWN_S,
+    LEADERS,
     LONGER_THAN_A_LEASE_S,
     Fault,
     Kind,
@@ -19,13 +20,13 @@ from coda_lab.chaos.schedule import (
 )
 
 GOLDEN = [
-    ("etcd", "kill", 1.529, 1.019, 0.0, False),
-    ("operator", "stop", 3.827, 14.715, 0.0, False),
-    ("standby", "reset", 0.584, 13.251, 0.0, False),
-    ("planner", "kill", 2.187, 1.83, 0.0, False),
-    ("standby", "kill", 1.065, 2.546, 0.0, True),
-    ("planner", "reset", 1.209, 14.597, 0.0, False),
-    ("kube-scheduler", "kill", 0.577, 2.049, 0.0, True),
+    ("etcd", "stop", 1.829, 14.014, 0.0, False),
+    ("standby planner", "delay", 1.152, 13.125, 0.739, True),
+    ("kube-scheduler", "drop", 1.592, 13.902, 0.0, False),
+    ("etcd", "kill", 0.125, 1.769, 0.0, True),
+    ("standby operator", "kill", 0.311, 2.31, 0.0, False),
+    ("kube-apiserver", "kill", 0.958, 1.963, 0.0, True),
+    ("standby planner", "kill", 1.812, 2.94, 0.0, False),
 ]
 
 
@@ -48,11 +49,21 @@ def test_every_part_is_killed_equally_often(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_stops_and_cuts_outlast_a_lease_and_only_clients_are_cut(seed: int) -> None:
     for each in schedule(seed, kills=10, stops=10, cuts=24):
-        shortest_s, longest_s = DOWN_S if each.kind is Kind.KILL else LONGER_THAN_A_LEASE_S
-        assert shortest_s <= each.lasts_s <= longest_s
+        is_short = DOWN_S[0] <= each.lasts_s <= DOWN_S[1]
+        outlasts_a_lease = LONGER_THAN_A_LEASE_S[0] <= each.lasts_s <= LONGER_THAN_A_LEASE_S[1]
+        assert (
+            outlasts_a_lease
+            if each.kind is not Kind.KILL
+            else is_short or (outlasts_a_lease and each.target in LEADERS)
+        )
         assert (each.delay_s > 0) is (each.kind is Kind.DELAY)
         if each.kind in CUTS:
             assert each.target in CUT
+
+
+def test_killed_leaders_come_back_soon_or_after_the_standby_took_over() -> None:
+    kills = [each for each in schedule(1, kills=100, stops=0, cuts=0) if each.target in LEADERS]
+    assert {each.lasts_s > LONGER_THAN_A_LEASE_S[0] for each in kills} == {True, False}
 
 
 def test_other_seeds_give_other_schedules() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from coda_kube.naming import LABEL_JOB_UID, PLANNER_LEASE
@@ -16,6 +17,7 @@ class Scene:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.signs = Signs(now=lambda: self.now_s)
+        self.last_lease: dict[str, Any] | None = None
 
     def bind(self, name: str, *, at_s: float, seen_s: float, gang: bool = True) -> None:
         self.now_s = seen_s
@@ -24,8 +26,11 @@ class Scene:
         bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": time_from_seconds(int(at_s))}
         self.signs.on_pod(old, old | {"spec": {"nodeName": "n"}, "status": {"conditions": [bound]}})
 
-    def lease(self, holder: str) -> None:
-        self.signs.on_lease(None, {"metadata": {"name": PLANNER_LEASE}, "spec": {"holderIdentity": holder}})
+    def lease(self, holder: str, *, renewed: str) -> None:
+        spec = {"holderIdentity": holder, "renewTime": renewed}
+        new: dict[str, Any] = {"metadata": {"name": PLANNER_LEASE}, "spec": spec}
+        self.signs.on_lease(self.last_lease, new)
+        self.last_lease = new
 
 
 async def soon(waiting: asyncio.Task[Sign]) -> Sign:
@@ -66,17 +71,25 @@ async def test_a_sign_seen_just_before_it_is_waited_for_counts() -> None:
     assert (await scene.signs.next_after(What.BOUND, 1000.0)).subject == "p"
 
 
-async def test_only_another_holder_is_a_new_one() -> None:
+async def test_only_another_holder_is_a_new_one_and_the_same_renews() -> None:
     scene = Scene()
-    scene.lease("coda-extender-0-a")
-    waiting = asyncio.create_task(scene.signs.next_holder(PLANNER_LEASE))
-    assert await waits(waiting)
-    scene.lease("coda-extender-0-a")
-    scene.lease("")
-    assert await waits(waiting)
-    scene.lease("coda-extender-0-b")
-    assert (await soon(waiting)).subject == PLANNER_LEASE
+    scene.lease("coda-extender-0-a", renewed="1")
+    changes = [asyncio.create_task(scene.signs.next(_kind(what))) for what in (What.HOLDER, What.RENEWED)]
+    assert await waits(changes[0])
+    scene.lease("coda-extender-0-a", renewed="1")
+    scene.lease("", renewed="1")
+    assert await waits(changes[0])
+    assert await waits(changes[1])
+    scene.lease("coda-extender-0-a", renewed="2")
+    assert (await soon(changes[1])).subject == PLANNER_LEASE
+    assert await waits(changes[0])
+    scene.lease("coda-extender-0-b", renewed="3")
+    assert (await soon(changes[0])).subject == PLANNER_LEASE
     assert scene.signs.holder_by_lease == {PLANNER_LEASE: "coda-extender-0-b"}
+
+
+def _kind(what: What) -> Callable[[Sign], bool]:
+    return lambda sign: sign.what is what
 
 
 async def test_what_the_planner_writes_is_not_the_operators() -> None:

@@ -1,36 +1,29 @@
-"""`python -m coda_lab.chaos`: options in, report out. Exit code 0: passed, 1: not, 2: bad options, 130: interrupted."""
+"""`python -m coda_lab.chaos`: options in, report out. Exit codes: see `coda_lab.load.commanding`."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import os
-import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from rich.console import Console
 
-from coda.errors import CodaError, InvalidInput
-from coda_lab.chaos.display import Display
+from coda.errors import InvalidInput
 from coda_lab.chaos.report import Outcome, schedule_json
-from coda_lab.chaos.running import Options, run
+from coda_lab.chaos.running import Audience, Options, run
+from coda_lab.chaos.schedule import Fault
+from coda_lab.load.commanding import Parser, check_writable, equal_nodes, exit_code_of, shown
+from coda_lab.load.display import Display
 
 MOST_FAULTS = 10_000
-LEAST_CPUS = 16  # of a node: a rank with all of its GPUs and a foreign pod beside it
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise InvalidInput(f"{message}; see --help")
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = _Parser(prog="python -m coda_lab.chaos", description="Kill parts of a local cluster under load.")
+    found = Parser(prog="python -m coda_lab.chaos", description="Kill parts of a local cluster under load.")
     found.add_argument("--kills", type=int, default=50, help="SIGKILLs, over all parts (default 50)")
     found.add_argument("--stops", type=int, help="SIGSTOPs for longer than a Lease (default: a fifth of the kills)")
     found.add_argument("--cuts", type=int, help="connections dropped, delayed, reset (default: a fifth of the kills)")
@@ -52,7 +45,7 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespa
         kills=given.kills,
         stops=fifth if given.stops is None else given.stops,
         cuts=fifth if given.cuts is None else given.cuts,
-        nodes=f"{given.nodes}x8x48" if given.nodes.isdigit() else given.nodes,
+        nodes=equal_nodes(given.nodes)[0],
         drain_s=given.drain,
         logs=given.logs,
     )
@@ -61,59 +54,36 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespa
             raise InvalidInput(f"--{name} {getattr(options, name)}: give 0 to {MOST_FAULTS}")
     if not 1 <= options.drain_s <= 86_400:
         raise InvalidInput(f"--drain {options.drain_s:g}: give 1 to 86400 seconds")
-    specs = options.specs
-    if "," in options.nodes or specs[0].gpus < 1 or specs[0].cpus < LEAST_CPUS:
-        raise InvalidInput(
-            f"--nodes {options.nodes}: give equal nodes with GPUs and at least {LEAST_CPUS} cores, such as 100x8x48"
-        )
-    for path in (given.out, given.logs):
-        folder = path.absolute().parent if path is not None else Path.cwd()
-        if not os.access(folder, os.W_OK):
-            raise InvalidInput(f"{path} cannot be written: {folder} is no folder that you may write to")
+    check_writable(given.out, given.logs)
     return options, given
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run it."""
-    errors = Console(stderr=True)
-    try:
-        options, given = options_from(words)
-        if given.plan:
-            print(json.dumps(schedule_json(options.faults), indent=1))  # noqa: T201 - what was asked for
-            return 0
-        outcome = asyncio.run(_run(options))
-        report = outcome.as_json()
-        if given.out is not None:
-            given.out.write_text(json.dumps(report, indent=1) + "\n")
-        _summarise(outcome, Console(soft_wrap=True))
-        return 0 if report["passed"] else 1
-    except BaseExceptionGroup as failures:
-        expected, _ = failures.split((CodaError, OSError))
-        if expected is None:
-            raise
-        return _say(errors, str(_first(expected)), 1)
-    except InvalidInput as error:
-        return _say(errors, str(error), 2)
-    except (CodaError, OSError) as error:
-        return _say(errors, str(error), 1)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        return _say(errors, "interrupted; nothing is left behind", 130)
+    return exit_code_of("chaos", partial(_passes, words))
 
 
-async def _run(options: Options) -> Outcome:
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    display = Display(Console(soft_wrap=True))
-    async with display.shown():
-        return await run(options, display.audience)
+def _passes(words: Sequence[str] | None) -> bool:
+    options, given = options_from(words)
+    if given.plan:
+        print(json.dumps(schedule_json(options.faults), indent=1))  # noqa: T201 - what was asked for
+        return True
 
+    async def work(display: Display) -> Outcome:
+        def told(fault: Fault, what: str) -> None:
+            joined = "+" if fault.joins else " "
+            display.say(f"{joined}#{fault.number:<3} {fault.target.value:16} {what}")
 
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    failure: BaseException = failures
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure
+        return await run(
+            options, Audience(step=display.say, fault=told, scene=lambda scene: display.show(scene.standing))
+        )
+
+    outcome = shown(work, "faults")
+    report = outcome.as_json()
+    if given.out is not None:
+        given.out.write_text(json.dumps(report, indent=1) + "\n")
+    _summarise(outcome, Console(soft_wrap=True))
+    return bool(report["passed"])
 
 
 def _summarise(outcome: Outcome, console: Console) -> None:
@@ -134,11 +104,6 @@ def _summarise(outcome: Outcome, console: Console) -> None:
     )
     verdict = "passed" if report["passed"] else f"{len(report['problems'])} problems"
     console.print(f"Seed {outcome.seed}: {verdict}. {outcome.check.summary()}.", markup=False, highlight=False)
-
-
-def _say(console: Console, sentence: str, code: int) -> int:
-    console.print(f"chaos: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
-    return code
 
 
 if __name__ == "__main__":

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from coda_kube.client import Client
-from coda_lab.chaos.account import Account
-from coda_lab.chaos.driving import Demand, Driver
-from coda_lab.chaos.load import foreign_pods, jobs
 from coda_lab.chaos.proxy import Gate
 from coda_lab.chaos.report import Outcome
 from coda_lab.chaos.schedule import Fault, salvos, schedule
-from coda_lab.chaos.signs import Signs, Watches
+from coda_lab.chaos.signs import LEASES, Signs
 from coda_lab.chaos.striking import Striker, Struck
-from coda_lab.chaos.versions import versions
 from coda_lab.checker import Checker
 from coda_lab.cluster import LocalCluster
 from coda_lab.kubelets.nodes import NodeSpec, node_specs
+from coda_lab.load.account import Account
+from coda_lab.load.display import Standing
+from coda_lab.load.driving import Demand, Driver
+from coda_lab.load.following import JOBS, PODS, Watches, beside
+from coda_lab.load.plans import foreign_pods, jobs
 from coda_lab.ports import LOOPBACK, free_ports
 from coda_lab.restarting import Restarter
-from coda_lab.spec import EXTENDER, OPERATOR, ClusterSpec
+from coda_lab.spec import EXTENDER, OPERATOR, SCHEDULER, ClusterSpec
+from coda_lab.versions import machine, versions
 
-GATED: Final = (f"{OPERATOR}-0", f"{EXTENDER}-0", f"{EXTENDER}-1", "kube-scheduler")
-GANG_LOAD: Final = 1.3  # of all GPUs, asked for by open gangs at all times
-FOREIGN_GPU_LOAD: Final = 0.2  # the same by foreign pods: together 150 %
-FOREIGN_CPU_LOAD: Final = 0.4
+REPLICAS: Final = 2  # of the operator and of the extender: one that leads, one that stands by
+GATED: Final = (*(f"{kind}-{number}" for kind in (OPERATOR, EXTENDER) for number in range(REPLICAS)), SCHEDULER)
 NODES_PER_RACK: Final = 25
 REQUEST_TIMEOUT_S: Final = 10.0
 
@@ -71,6 +70,11 @@ class Scene:
     checker: Checker
     struck: list[Struck]
 
+    def standing(self) -> Standing:
+        """For the display."""
+        total = len(self.options.faults)
+        return Standing(done=len(self.struck), total=total, account=self.account, checker=self.checker)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
@@ -90,7 +94,8 @@ async def run(options: Options, audience: Audience) -> Outcome:
         user = await stack.enter_async_context(cluster.client("user", timeout_s=REQUEST_TIMEOUT_S))
         began_s = time.time()
         signs, account, checker = Signs(), Account(), Checker(admin)
-        watches = Watches(admin, signs, account)
+        listeners = ((JOBS, (account.on_job, signs.on_job)), (PODS, (account.on_pod, signs.on_pod)))
+        watches = Watches(admin, (*listeners, (LEASES, (signs.on_lease,))))
         restarter = Restarter(cluster)
         driver = _driver(user, account, options)
         account.changed = driver.wake.set
@@ -99,10 +104,11 @@ async def run(options: Options, audience: Audience) -> Outcome:
             audience.scene(scene)
             striker = Striker(cluster, restarter, gates, signs, watches.renew, audience.fault)
             for salvo in salvos(options.faults):
+                await driver.is_full.wait()
                 scene.struck += await striker.strike(salvo)
             driver.submitting = False
             audience.step("no more faults, no new jobs: waiting for everything to end")
-            drained_s = await _drained(account, options.drain_s)
+            drained_s = await driver.drained(options.drain_s)
         return Outcome(
             seed=options.seed,
             nodes=options.nodes,
@@ -110,11 +116,7 @@ async def run(options: Options, audience: Audience) -> Outcome:
             ended_s=time.time(),
             drained_s=drained_s,
             versions=await versions(admin),
-            machine={
-                "cores": float(os.cpu_count() or 0),
-                "load_before": load_before,
-                "load_at_end": os.getloadavg()[0],
-            },
+            machine=machine(load_before),
             struck=tuple(scene.struck),
             check=checker.report(),
             account=account,
@@ -132,6 +134,8 @@ async def _started(stack: AsyncExitStack, options: Options, audience: Audience) 
     spec = ClusterSpec(
         nodes=options.nodes,
         racks=max(1, nodes // NODES_PER_RACK),
+        operators=REPLICAS,
+        extenders=REPLICAS,
         api_port=api_port,
         server_by_part={part: f"https://{LOOPBACK}:{port}" for part, port in zip(GATED, gate_ports, strict=True)},
     )
@@ -143,32 +147,5 @@ async def _started(stack: AsyncExitStack, options: Options, audience: Audience) 
 
 def _driver(user: Client, account: Account, options: Options) -> Driver:
     specs = options.specs
-    gpus, cpus = sum(spec.gpus for spec in specs), sum(spec.cpus for spec in specs)
-    demand = Demand(
-        gpus_of_gangs=round(GANG_LOAD * gpus),
-        foreign_gpus=round(FOREIGN_GPU_LOAD * gpus),
-        foreign_cpus=round(FOREIGN_CPU_LOAD * cpus),
-    )
     gangs = jobs(options.seed, nodes=len(specs), gpus_per_node=specs[0].gpus)
-    return Driver(user, account, demand, gangs, foreign_pods(options.seed))
-
-
-async def _drained(account: Account, limit_s: float) -> float | None:
-    """How long it took until nothing was open; None when the limit was over first."""
-    began_s = time.monotonic()
-    while account.open_jobs or account.open_pods:
-        if time.monotonic() - began_s > limit_s:
-            return None
-        await asyncio.sleep(0.2)
-    return time.monotonic() - began_s
-
-
-@asynccontextmanager
-async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run `work` while the block lasts; should it fail, the block is left by its error."""
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(work)
-        try:
-            yield
-        finally:
-            task.cancel()
+    return Driver(user, account, Demand.overloading(specs), gangs, foreign_pods(options.seed))

@@ -1,8 +1,8 @@
 """Which part meets which fault, when and for how long: a pure function of a seed. Nothing here touches a process.
 
 A fault that `joins` begins `pause_s` after the one before it began; together they are a salvo. Every other one begins
-`pause_s` after the salvo before it was recovered from (the first: after the load has begun). What depends on the
-system's speed is thereby left out, so that the same seed gives the same schedule on every machine.
+`pause_s` after the salvo before it was recovered from and the load was up again. What depends on the system's speed is
+thereby left out, so that the same seed gives the same schedule on every machine.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Final
 
 
 class Target(Enum):
-    """What is hit. Which of the two extender replicas is the planner is known at the moment of the fault only."""
+    """What is hit. Which of two replicas leads is known at the moment of the fault only."""
 
-    OPERATOR = "operator"
+    OPERATOR = "operator"  # the replica that leads
+    STANDBY_OPERATOR = "standby operator"  # the one that does not
     PLANNER = "planner"  # the extender that leads
-    STANDBY = "standby"  # the one that does not
+    STANDBY_PLANNER = "standby planner"
     SCHEDULER = "kube-scheduler"
     ETCD = "etcd"
     API_SERVER = "kube-apiserver"
@@ -27,7 +28,7 @@ class Target(Enum):
 class Kind(Enum):
     """What happens to it."""
 
-    KILL = "kill"  # SIGKILL; started again after lasts_s
+    KILL = "kill"  # SIGKILL; started again after lasts_s: soon, or (a leader) once the standby has taken over
     STOP = "stop"  # SIGSTOP; SIGCONT after lasts_s
     DROP = "drop"  # no byte passes between it and the API server
     DELAY = "delay"  # every byte is late by delay_s
@@ -37,15 +38,19 @@ class Kind(Enum):
 STORAGE: Final = (Target.ETCD, Target.API_SERVER)
 """While one of these is away, nobody can read or write."""
 
+LEADERS: Final = (Target.OPERATOR, Target.PLANNER)
+STANDBYS: Final = (Target.STANDBY_OPERATOR, Target.STANDBY_PLANNER)
+
 CUT: Final = tuple(target for target in Target if target not in STORAGE)
 CUTS: Final = (Kind.DROP, Kind.DELAY, Kind.RESET)
 
 DOWN_S: Final = (1.0, 3.0)  # at least a second, so that what came before and after can be told apart by whole seconds
 LONGER_THAN_A_LEASE_S: Final = (12.0, 15.0)  # Leases last 10 s
+STAYS_DOWN_SHARE: Final = 0.5  # of the kills of a leader: for so long that the standby takes over
 DELAY_S: Final = (0.2, 1.5)
-PAUSE_S: Final = (0.5, 5.0)
+PAUSE_S: Final = (0.2, 2.0)  # the load is up again before it begins
 JOIN_S: Final = (0.0, 1.5)
-JOINS_SHARE: Final = 0.15
+JOINS_SHARE: Final = 0.35
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +92,14 @@ def salvos(faults: tuple[Fault, ...]) -> tuple[tuple[Fault, ...], ...]:
 
 def _fault(rng: random.Random, number: int, target: Target, kind: Kind, before: Fault | None) -> Fault:
     wants_to_join = rng.random() < JOINS_SHARE
+    stays_down = rng.random() < STAYS_DOWN_SHARE and target in LEADERS
     joins = wants_to_join and before is not None and not before.joins and before.target is not target
     return Fault(
         number=number,
         target=target,
         kind=kind,
         pause_s=_between(rng, JOIN_S if joins else PAUSE_S),
-        lasts_s=_between(rng, DOWN_S if kind is Kind.KILL else LONGER_THAN_A_LEASE_S),
+        lasts_s=_between(rng, DOWN_S if kind is Kind.KILL and not stays_down else LONGER_THAN_A_LEASE_S),
         delay_s=_between(rng, DELAY_S) if kind is Kind.DELAY else 0.0,
         joins=joins,
     )

@@ -8,22 +8,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from coda_kube.client import Client, Json
-from coda_kube.naming import API_VERSION, LABEL_JOB_UID, SYSTEM_NAMESPACE
+from coda_kube.client import Json
+from coda_kube.naming import LABEL_JOB_UID, SYSTEM_NAMESPACE
 from coda_kube.quantities import seconds_from_time
-from coda_kube.watching import Cache, Listener
-from coda_lab.chaos.account import Account
-from coda_lab.chaos.load import NAMESPACE
 
-JOBS: Final = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/trainingjobs"
-PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
-_LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
+LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
 _PLANNERS: Final = ("placement", "pending")  # the status fields that are not the operator's
 
 
@@ -33,6 +27,7 @@ class What(Enum):
     BOUND = "a pod of a gang was bound"
     WROTE = "the operator wrote a status"
     HOLDER = "a Lease has a new holder"
+    RENEWED = "the holder of a Lease renewed it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +69,6 @@ class Signs:
             return last
         return await self.next(lambda sign: sign.what is what and sign.is_after(moment_s))
 
-    async def next_holder(self, lease: str) -> Sign:
-        """The next change of a Lease's holder to somebody."""
-        return await self.next(lambda sign: sign.what is What.HOLDER and sign.subject == lease)
-
     def on_pod(self, old: Json | None, new: Json | None) -> None:
         """Listener for `watching.Cache`."""
         if new is None or LABEL_JOB_UID not in new["metadata"].get("labels", {}):
@@ -90,7 +81,7 @@ class Signs:
         if old is not None and new is not None and _operators(old) != _operators(new):
             self._tell(What.WROTE, new["metadata"]["name"])
 
-    def on_lease(self, _old: Json | None, new: Json | None) -> None:
+    def on_lease(self, old: Json | None, new: Json | None) -> None:
         """Listener for `watching.Cache`."""
         if new is None:
             return
@@ -98,6 +89,8 @@ class Signs:
         if holder and holder != self.holder_by_lease.get(name):
             self.holder_by_lease[name] = holder
             self._tell(What.HOLDER, name)
+        elif holder and old is not None and old["spec"].get("renewTime") != new["spec"].get("renewTime"):
+            self._tell(What.RENEWED, name)
 
     def _tell(self, what: What, subject: str, happened_s: float | None = None) -> None:
         now_s = self._now()
@@ -106,50 +99,6 @@ class Signs:
         for waiter, wanted in list(self._waiters.items()):
             if not waiter.done() and wanted(sign):
                 waiter.set_result(sign)
-
-
-class Watches:
-    """The caches that feed signs and account. `renew` makes them look again at once after an outage."""
-
-    def __init__(self, client: Client, signs: Signs, account: Account) -> None:
-        self._caches = (
-            Cache(client, JOBS, listener=_both(account.on_job, signs.on_job)),
-            Cache(client, PODS, listener=_both(account.on_pod, signs.on_pod)),
-            Cache(client, _LEASES, listener=signs.on_lease),
-        )
-        self._tasks: list[asyncio.Task[None]] = []
-
-    @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """Follow until the block is left; entered once the first lists are in."""
-        self._start()
-        try:
-            for cache in self._caches:
-                await cache.synced.wait()
-            yield
-        finally:
-            await self._end()
-
-    async def renew(self) -> None:
-        """List anew now: a watch that waits before it tries again would see late what goes on already."""
-        await self._end()
-        self._start()
-
-    def _start(self) -> None:
-        self._tasks = [asyncio.create_task(cache.run()) for cache in self._caches]
-
-    async def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _both(one: Listener, two: Listener) -> Listener:
-    def tell(old: Json | None, new: Json | None) -> None:
-        one(old, new)
-        two(old, new)
-
-    return tell
 
 
 def _bound_s(pod: Json) -> float | None:

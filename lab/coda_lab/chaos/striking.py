@@ -4,15 +4,16 @@
 |---|---|---|
 | planner (kill, stop, drop, reset) | the fault's beginning | the first gang pod bound under the new leader |
 | planner (delay) | the fault's end | the next gang pod bound |
-| operator (kill) | the kill | the first status it writes under a new Lease |
-| operator (stop, drop, reset) | the fault's end: there is one replica | the same |
+| operator (kill, stop, drop, reset) | the fault's beginning | the first status written under the new leader |
 | operator (delay) | the fault's end | its next status |
-| standby | the kill, or the fault's end | it answers that it is ready |
+| standby of either | the kill, or the fault's end | it answers that it is ready |
 | kube-scheduler | the kill, or the fault's end | the next gang pod bound (after a kill: by the new process) |
 | etcd, API server | the end of the outage: the API server answers that it is ready | the next gang pod bound |
 
-In a salvo nobody is charged for what the other fault held up: a clock starts again at the end of the other fault where
-that came before it stopped. For the operator that is when it writes again: no pod of a new gang exists before.
+Where nobody could take over during a fault (the API server was away, too), a leader that renews its Lease afterwards
+counts as the new one. In a salvo nobody is charged for what the other fault held up: a clock starts again at the end of
+the other fault where that came before it stopped. For the operator that is when it writes again: no pod of a new gang
+exists before.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from typing import Final
 
 from coda_kube.naming import OPERATOR_LEASE, PLANNER_LEASE
 from coda_lab.chaos.proxy import Gate
-from coda_lab.chaos.schedule import STORAGE, Fault, Kind, Target
-from coda_lab.chaos.signs import Signs, What
+from coda_lab.chaos.schedule import LEADERS, STANDBYS, STORAGE, Fault, Kind, Target
+from coda_lab.chaos.signs import Sign, Signs, What
 from coda_lab.cluster import LocalCluster, answers_ok
 from coda_lab.restarting import Restarter
 from coda_lab.spec import EXTENDER, OPERATOR
@@ -37,6 +38,13 @@ BUDGETED: Final = (Target.PLANNER, *STORAGE)
 GIVE_UP_S: Final = 120.0  # a system that makes no progress for so long after a fault will not by itself
 _POLL_S: Final = 0.05  # a part that comes back tells only when asked
 API_SERVER: Final = Target.API_SERVER.value
+LEASE_BY_KIND: Final = {OPERATOR: OPERATOR_LEASE, EXTENDER: PLANNER_LEASE}
+KIND_BY_TARGET: Final = {
+    Target.OPERATOR: OPERATOR,
+    Target.STANDBY_OPERATOR: OPERATOR,
+    Target.PLANNER: EXTENDER,
+    Target.STANDBY_PLANNER: EXTENDER,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +142,7 @@ class Striker:
             await self._inflict(fault, part)
             over.set_result(self._now())
         ended_s = over.result()
-        silent = fault.kind is Kind.KILL or (fault.target is Target.PLANNER and fault.kind is not Kind.DELAY)
+        silent = fault.kind is Kind.KILL or (fault.target in LEADERS and fault.kind is not Kind.DELAY)
         clock_s = began_s if silent and fault.target not in STORAGE else ended_s
         return Struck(
             fault=fault,
@@ -146,15 +154,14 @@ class Striker:
         )
 
     def _part_of(self, target: Target) -> str:
-        if target is Target.OPERATOR:
-            return f"{OPERATOR}-0"
-        if target not in (Target.PLANNER, Target.STANDBY):
+        kind = KIND_BY_TARGET.get(target)
+        if kind is None:
             return str(target.value)
-        holder = self._signs.holder_by_lease[PLANNER_LEASE]
-        replicas = [name for name in self._cluster.part_by_name if name.startswith(f"{EXTENDER}-")]
-        leading = [name for name in replicas if holder.startswith(f"coda-{name}-")]
+        holder = self._signs.holder_by_lease[LEASE_BY_KIND[kind]]
+        replicas = [name for name in self._cluster.part_by_name if name.startswith(f"{kind}-")]
+        leading = [name for name in replicas if holder.startswith(f"coda-{name}")]  # a suffix tells its starts apart
         others = [name for name in replicas if name not in leading]
-        return (leading if target is Target.PLANNER else others)[0]
+        return (others if target in STANDBYS else leading)[0]
 
     # --- the fault ----------------------------------------------------------------------------------------------------
 
@@ -197,13 +204,23 @@ class Striker:
 
     async def _progress(self, fault: Fault, part: str, over: asyncio.Future[float]) -> float:
         took_over_s = None
-        if fault.kind is not Kind.DELAY and fault.target in (Target.PLANNER, Target.OPERATOR):
-            lease = PLANNER_LEASE if fault.target is Target.PLANNER else OPERATOR_LEASE
-            took_over_s = (await self._signs.next_holder(lease)).seen_s
-        if fault.target is Target.STANDBY:
+        if fault.kind is not Kind.DELAY and fault.target in LEADERS:
+            took_over_s = (await self._new_leader(fault, over)).seen_s
+        if fault.target in STANDBYS:
             await asyncio.shield(over)
             await self._until_ready(part)
             return self._now()
         what = What.WROTE if fault.target is Target.OPERATOR else What.BOUND
         after_s = took_over_s if took_over_s is not None else await asyncio.shield(over)
         return (await self._signs.next_after(what, after_s)).seen_s
+
+    async def _new_leader(self, fault: Fault, over: asyncio.Future[float]) -> Sign:
+        lease = LEASE_BY_KIND[KIND_BY_TARGET[fault.target]]
+
+        def leads(sign: Sign) -> bool:
+            if sign.subject != lease or sign.what not in (What.HOLDER, What.RENEWED):
+                return False
+            survived = fault.kind is not Kind.KILL and over.done() and sign.seen_s >= over.result()
+            return sign.what is What.HOLDER or survived
+
+        return await self._signs.next(leads)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coda_lab.chaos.account import Account, JobEntry, PodEntry
-from coda_lab.chaos.load import Act, End, JobPlan, PodPlan
+from coda_lab.load.account import Account, JobEntry, PodEntry
+from coda_lab.load.plans import Act, End, JobPlan, PodPlan
 
 
 def account_of(**changes: Any) -> Account:

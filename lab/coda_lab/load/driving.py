@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from coda.errors import Outage
 from coda_kube.client import AlreadyExists, Client, Json, Rejected
 from coda_kube.writing import job_path
-from coda_lab.chaos.account import Account, JobEntry, PodEntry
-from coda_lab.chaos.load import NAMESPACE, Act, JobPlan, PodPlan, edit_json, job_json, pod_json
-from coda_lab.chaos.signs import JOBS, PODS
+from coda_lab.kubelets.nodes import NodeSpec
+from coda_lab.load.account import Account, JobEntry, PodEntry
+from coda_lab.load.following import JOBS, PODS
+from coda_lab.load.plans import NAMESPACE, Act, JobPlan, PodPlan, edit_json, job_json, pod_json
 
 RETRY_S: Final = 0.3
+LOOK_S: Final = 0.2
+GANG_LOAD: Final = 1.3  # of all GPUs, asked for by open gangs at all times
+FOREIGN_GPU_LOAD: Final = 0.2  # the same by foreign pods: together 150 %
+FOREIGN_CPU_LOAD: Final = 0.4
 KEEP_S: Final = 3.0  # what has ended is looked at for so long, then deleted: a long run must not fill the API server
 FORBIDDEN: Final = 403  # a starting API server says that until it knows its roles
 
@@ -27,21 +33,35 @@ class Demand:
     foreign_gpus: int
     foreign_cpus: int
 
+    @classmethod
+    def overloading(cls, nodes: Sequence[NodeSpec]) -> Demand:
+        """150 % of the GPUs of these nodes."""
+        gpus, cpus = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
+        return cls(
+            gpus_of_gangs=round(GANG_LOAD * gpus),
+            foreign_gpus=round(FOREIGN_GPU_LOAD * gpus),
+            foreign_cpus=round(FOREIGN_CPU_LOAD * cpus),
+        )
+
 
 class Driver:
-    """Keeps `demand` open until `submitting` is false; what was begun goes on to its end."""
+    """Keeps `demand` open until `submitting` is false or nothing is left to submit; what was begun goes on to its end.
+
+    `is_full` is set while the demand is met."""
 
     def __init__(
         self, client: Client, account: Account, demand: Demand, jobs: Iterator[JobPlan], pods: Iterator[PodPlan]
     ) -> None:
         self.submitting = True
         self.wake = asyncio.Event()  # set after each end
+        self.is_full = asyncio.Event()
         self._client = client
         self._account = account
         self._demand = demand
         self._jobs = jobs
         self._pods = pods
-        self._next_pod = next(pods)
+        self._next_job = next(jobs, None)
+        self._next_pod = next(pods, None)
 
     async def run(self) -> None:
         """Drive until cancelled."""
@@ -50,23 +70,45 @@ class Driver:
                 self.wake.clear()
                 self._sweep(tasks)
                 await self._top_up(tasks)
+                self.is_full.set()
                 await self.wake.wait()
+                self.is_full.clear()
+
+    @property
+    def is_spent(self) -> bool:
+        """True when no more jobs will be submitted."""
+        return not self.submitting or self._next_job is None
+
+    async def drained(self, limit_s: float) -> float | None:
+        """Wait until all jobs of the load have ended, submit no more pods, and wait for those that are open.
+
+        How long it took; None when the limit was over first."""
+        began_s = time.monotonic()
+        try:
+            async with asyncio.timeout(limit_s):
+                while not self.is_spent or self._account.open_jobs:
+                    await asyncio.sleep(LOOK_S)
+                self.submitting = False
+                while self._account.open_pods:
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            return None
+        return time.monotonic() - began_s
 
     async def _top_up(self, tasks: asyncio.TaskGroup) -> None:
-        while self.submitting and self._account.open_gpus < self._demand.gpus_of_gangs:
-            plan = next(self._jobs)
+        while (plan := self._next_job) and self.submitting and self._account.open_gpus < self._demand.gpus_of_gangs:
+            self._next_job = next(self._jobs, None)
             entry = self._account.jobs[plan.name] = JobEntry(plan=plan)
-            await insist(lambda: self._client.create(JOBS, job_json(plan)))  # noqa: B023  awaited in this round
+            await insist(lambda: self._client.create(JOBS, job_json(plan)))
             if plan.act is not None:
                 tasks.create_task(self._act(entry, plan.act))
-        while self.submitting and self._has_room():
-            pod, self._next_pod = self._next_pod, next(self._pods)
+        while (pod := self._next_pod) and self.submitting and self._has_room(pod):
+            self._next_pod = next(self._pods, None)
             self._account.pods[pod.name] = PodEntry(plan=pod)
-            await insist(lambda: self._client.create(PODS, pod_json(pod)))  # noqa: B023  awaited in this round
+            await insist(lambda: self._client.create(PODS, pod_json(pod)))
 
-    def _has_room(self) -> bool:
+    def _has_room(self, wanted: PodPlan) -> bool:
         waiting = [entry.plan for entry in self._account.open_pods]
-        wanted = self._next_pod
         if wanted.gpus:
             return sum(plan.gpus for plan in waiting) + wanted.gpus <= self._demand.foreign_gpus
         return sum(plan.cpus for plan in waiting) + wanted.cpus <= self._demand.foreign_cpus

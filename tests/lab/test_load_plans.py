@@ -7,7 +7,8 @@ from itertools import islice
 import pytest
 
 from coda_kube import naming
-from coda_lab.chaos.load import (
+from coda_lab.kubelets.behaviour import behaviour_from_metadata
+from coda_lab.load.plans import (
     EXIT_CODE,
     LARGEST_GANG,
     Act,
@@ -19,7 +20,6 @@ from coda_lab.chaos.load import (
     jobs,
     pod_json,
 )
-from coda_lab.kubelets.behaviour import behaviour_from_metadata
 
 
 def first_jobs(seed: int, count: int = 500, *, nodes: int = 100, gpus_per_node: int = 8) -> list[JobPlan]:

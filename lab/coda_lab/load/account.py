@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from coda.model import Phase
 from coda_kube.client import Json
-from coda_lab.chaos.load import Act, End, JobPlan, PodPlan
+from coda_lab.load.plans import Act, End, JobPlan, PodPlan
 
 _ENDS: Final = {Phase.SUCCEEDED.value: End.SUCCEEDED, Phase.FAILED.value: End.FAILED}
 

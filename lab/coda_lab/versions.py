@@ -1,8 +1,9 @@
-"""Which Coda, Kubernetes and Python a report is about."""
+"""Which Coda, Kubernetes, Python and machine a report is about."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +20,11 @@ async def versions(client: Client) -> dict[str, str]:
         "kubernetes": str(kubernetes["gitVersion"]),
         "python": platform.python_version(),
     }
+
+
+def machine(load_before: float) -> dict[str, float]:
+    """Cores, and the load averages over a minute before the run and now: other work makes times worthless."""
+    return {"cores": float(os.cpu_count() or 0), "load_before": load_before, "load_at_end": os.getloadavg()[0]}
 
 
 def _installed() -> str:
