@@ -92,12 +92,15 @@ class Elector:
     def _pause_s(self, answer: bool | None) -> float:
         """Until the next try. Without an answer it is soon: after an outage the deadline may be near.
 
-        Another's Lease is looked at again when it runs out, not up to `retry_s` later."""
+        Another's Lease is looked at twice as often as it is renewed, since one seen late runs out late; and when it runs
+        out, not up to `retry_s` later."""
         usual_s = self._times.retry_s
         if answer is None:
             return usual_s / 4
-        left_s = usual_s if answer else self._runs_out_s - time.monotonic()
-        return min(usual_s, max(left_s, usual_s / 40))
+        if answer:
+            return usual_s
+        left_s = self._runs_out_s - time.monotonic()
+        return min(usual_s / 2, max(left_s, usual_s / 40))
 
     async def _try(self) -> bool | None:
         """One round: True when ours, False when another's, None when the API server did not say."""
