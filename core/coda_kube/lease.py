@@ -92,8 +92,8 @@ class Elector:
     def _pause_s(self, answer: bool | None) -> float:
         """Until the next try. Without an answer it is soon: after an outage the deadline may be near.
 
-        Another's Lease is looked at twice as often as it is renewed, since one seen late runs out late; and when it runs
-        out, not up to `retry_s` later."""
+        Another's Lease is looked at twice as often as it is renewed, since a renewal seen late runs out late, and when
+        it runs out, not up to `retry_s` later."""
         usual_s = self._times.retry_s
         if answer is None:
             return usual_s / 4
