@@ -26,6 +26,7 @@ from coda.faults import (
 from coda.gang import LifecycleConfig, PodState, Progress, RankPod, Situation, Step, of_attempt
 from coda.model import FINISHED, Phase, Placement, PlacementState
 from coda.transitions import (
+    STARTING,
     accept_again,
     all_bound,
     all_created,
@@ -62,6 +63,20 @@ def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     has something to wait for (a plan, a pod, or `wake_s`). Cost: O(pods)."""
     step = _decide(now, now_s, config)
     return with_wake(replace(step, progress=in_short(step.progress)), now, now_s, config)
+
+
+def furthest_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
+    """As `next_step`, but past LAUNCHED and STARTING when they are over already: nobody need write what was."""
+    step = next_step(now, now_s, config)
+    while step.progress.phase in _PASSING and step.progress.phase is not now.progress.phase and not step.delete:
+        now = replace(now, progress=step.progress)
+        step = next_step(now, now_s, config)
+    return step
+
+
+def is_passing(before: Progress, after: Progress) -> bool:
+    """True for news that is soon old: all pods are bound, and nothing keeps them from starting."""
+    return before.phase is Phase.LAUNCHED and after.phase is Phase.STARTING and after.reason == STARTING
 
 
 def _decide(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -222,6 +237,8 @@ def _delete(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     told = with_stuck(now.progress, left, now_s, config)
     return Step(progress=told, delete=deletable(left), finalize=not left)
 
+
+_PASSING = frozenset({Phase.LAUNCHED, Phase.STARTING})
 
 _BY_PHASE: Mapping[Phase | None, Callable[[Situation, float, LifecycleConfig], Step]] = {
     None: _new,

@@ -11,6 +11,8 @@ from coda.faults import Fault
 from coda.gang import LifecycleConfig, Progress, RankPod, Situation, Step
 from coda.model import Phase, PlacementState
 
+STARTING = "Starting"
+"""The reason of a gang whose pods are bound and that nothing keeps from starting."""
 MESSAGE_LIMIT = 1000  # characters; our choice: it is read in a table's column
 
 
@@ -71,7 +73,7 @@ def all_created(progress: Progress, replicas: int, launch_s: float) -> Progress:
 def all_bound(now: Situation) -> Progress:
     """Starting: every rank has its node."""
     message = f"all {now.terms.replicas} pods are bound"
-    return replace(now.progress, phase=Phase.STARTING, reason="Starting", message=message)
+    return replace(now.progress, phase=Phase.STARTING, reason=STARTING, message=message)
 
 
 def roll_back(now: Situation, fault: Fault, now_s: float, config: LifecycleConfig) -> Step:

@@ -14,7 +14,7 @@ from typing import Final
 from coda.errors import Conflict
 from coda.faults import POD_GONE
 from coda.gang import LifecycleConfig, Progress, Situation, Step
-from coda.lifecycle import launch_refused, next_step, template_refused
+from coda.lifecycle import furthest_step, is_passing, launch_refused, template_refused
 from coda.model import Phase
 from coda_kube.client import Client, Json, NotFound, Rejected
 from coda_kube.naming import FINALIZER, OPERATOR
@@ -55,6 +55,7 @@ class Reconciler:
         self._metrics = metrics
         self._config = config
         self._clock = clock
+        self._kept_back_s: dict[str, float] = {}  # uid of a job -> until when its news is
         self._acceptor = Acceptor(client, cluster, requests)
         self._launcher = Launcher(client, cluster, requests)
 
@@ -76,24 +77,20 @@ class Reconciler:
         raise met
 
     async def _take_step(self, job: Json) -> float | None:
-        if FINALIZER not in (job["metadata"].get("finalizers") or ()):
+        situation, step = self._decide(job)
+        if not _is_held(job):
             if "deletionTimestamp" in job["metadata"]:
                 return None  # somebody took our finalizer away: what is left is the garbage collector's
-            job = await self._set_finalizers(job, [*(job["metadata"].get("finalizers") or ()), FINALIZER])
-        situation, step = self._decide(job)
-        if _needs_fresh_pods(situation, step):
-            async with self._requests.reading():
-                await self._cluster.read_pods_again(job)
-            situation, step = self._decide(job)
-        if step.create:
-            async with self._requests.reading():
-                epoch = await self._cluster.planner_epoch()
-            situation, step = self._decide(job, epoch=epoch)
+            if not step.accept:
+                job = await self._hold(job)
+        situation, step = await self._make_sure(job, situation, step)
         if step.create:
             step = await self._launch(job, situation, step)
         if step.accept:
             await self._accept(job, situation.progress, step.progress)
             return None
+        if (later_s := self._write_later_s(job, situation.progress, step.progress)) is not None:
+            return min(later_s, step.wake_s or later_s)
         await self._write_progress(job, situation.progress, step.progress, (job.get("status") or {}).get("request"))
         await self._delete_pods(job, step)
         if step.finalize:
@@ -102,6 +99,27 @@ class Reconciler:
             async with self._requests.writing():
                 await self._client.delete(job_path(key_of(job)), uid=job["metadata"]["uid"])
         return step.wake_s
+
+    async def _make_sure(self, job: Json, situation: Situation, step: Step) -> tuple[Situation, Step]:
+        """Decide again on what the step rests on, as it is now: that pods are absent, that the plan's epoch holds."""
+        if _needs_fresh_pods(situation, step):
+            async with self._requests.reading():
+                await self._cluster.read_pods_again(job)
+            situation, step = self._decide(job)
+        if step.create:
+            async with self._requests.reading():
+                epoch = await self._cluster.planner_epoch()
+            situation, step = self._decide(job, epoch=epoch)
+        return situation, step
+
+    def _write_later_s(self, job: Json, before: Progress, after: Progress) -> float | None:
+        """Until when to keep news back because other news may soon take its place; None: write now."""
+        uid = job["metadata"]["uid"]
+        if not is_passing(before, after):
+            self._kept_back_s.pop(uid, None)
+            return None
+        until_s = self._kept_back_s.setdefault(uid, self._clock() + self._config.passing_s)
+        return until_s if self._clock() < until_s else None
 
     def _decide(self, job: Json, *, epoch: int | None = None) -> tuple[Situation, Step]:
         pods = self._cluster.pods_of(job)
@@ -113,11 +131,16 @@ class Reconciler:
             vanished=self._cluster.vanished(job, attempt),
             epoch=epoch,
         )
-        return situation, next_step(situation, self._clock(), self._config)
+        return situation, furthest_step(situation, self._clock(), self._config)
 
     async def _accept(self, job: Json, before: Progress, after: Progress) -> None:
         """Ask the API server what one rank is, and write the job into the queue."""
-        request = await self._acceptor.request_of(job, after.attempt)
+        asking = asyncio.ensure_future(self._acceptor.request_of(job, after.attempt))
+        try:
+            job = job if _is_held(job) else await self._hold(job)
+            request = await asking
+        finally:
+            asking.cancel()
         if isinstance(request, TemplateRefused):
             after = template_refused(after, job["metadata"]["generation"], request.message, self._clock())
         await self._write_progress(job, before, after, None if isinstance(request, TemplateRefused) else request)
@@ -164,6 +187,9 @@ class Reconciler:
             if isinstance(error, BaseException):
                 raise error
 
+    async def _hold(self, job: Json) -> Json:
+        return await self._set_finalizers(job, [*(job["metadata"].get("finalizers") or ()), FINALIZER])
+
     async def _set_finalizers(self, job: Json, finalizers: list[str]) -> Json:
         version = job["metadata"]["resourceVersion"]
         patch = {"metadata": {"finalizers": finalizers, "resourceVersion": version}}
@@ -171,6 +197,11 @@ class Reconciler:
             written = await self._client.patch(job_path(key_of(job)), patch)
         self._cluster.jobs.put(written)
         return written
+
+
+def _is_held(job: Json) -> bool:
+    """True while our finalizer keeps the job from going before its pods."""
+    return FINALIZER in (job["metadata"].get("finalizers") or ())
 
 
 def _needs_fresh_pods(situation: Situation, step: Step) -> bool:

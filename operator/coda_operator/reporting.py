@@ -96,7 +96,11 @@ def _conditions(progress: Progress, old: Item, now_s: float) -> Iterator[Json]:
 
 
 def is_news(before: Progress, after: Progress) -> bool:
-    """True when a change is worth an event: another phase, reason or attempt, or an edit that was judged."""
+    """True when a change is worth an event: another phase, reason or attempt, or an edit that was judged.
+
+    That a new job waits is none: each job does, and its status says so."""
+    if before.phase is None and after.phase is Phase.QUEUED:
+        return False
     judged = after.phase is Phase.QUEUED or after.reason == TEMPLATE_REFUSED
     edited = judged and before.generation != after.generation
     return edited or (before.phase, before.reason, before.attempt) != (after.phase, after.reason, after.attempt)

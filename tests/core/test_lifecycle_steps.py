@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coda.gang import PodState, Situation, Terms
-from coda.lifecycle import TEMPLATE_REFUSED, launch_refused, next_step, template_refused
+from coda.lifecycle import TEMPLATE_REFUSED, furthest_step, is_passing, launch_refused, next_step, template_refused
 from coda.model import Phase, Placement, PlacementState
 from coda.transitions import MESSAGE_LIMIT
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
@@ -184,3 +184,33 @@ def test_a_refused_template_fails_the_job_until_it_is_edited() -> None:
 def test_a_refused_launch_rolls_back_without_counting_against_the_job() -> None:
     step = launch_refused(situation(Phase.QUEUED, pod(0)), "QuotaExceeded", "exceeded quota", NOW_S, CONFIG)
     assert (step.progress.phase, step.progress.failures, len(step.delete)) == (Phase.RESTARTING, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("now", "phase"),
+    [
+        pytest.param(situation(Phase.QUEUED, pod(0, node=None), pod(1)), Phase.LAUNCHED, id="one is not bound"),
+        pytest.param(situation(Phase.QUEUED, pod(0), pod(1)), Phase.STARTING, id="all are bound"),
+        pytest.param(situation(Phase.QUEUED, running(0), running(1)), Phase.RUNNING, id="all have started"),
+        pytest.param(situation(Phase.LAUNCHED, running(0), running(1)), Phase.RUNNING, id="since it was launched"),
+        pytest.param(situation(Phase.QUEUED, running(0)), Phase.QUEUED, id="one is not created"),
+    ],
+)
+def test_phases_that_are_over_are_passed_in_one_step(now: Situation, phase: Phase) -> None:
+    assert furthest_step(now, NOW_S, CONFIG).progress.phase is phase
+
+
+def test_an_end_is_never_passed_over() -> None:
+    """That the job ran, and when, is in its status before its end is."""
+    ended = situation(Phase.LAUNCHED, pod(0, state=PodState.SUCCEEDED), pod(1, state=PodState.SUCCEEDED))
+    step = furthest_step(ended, NOW_S, CONFIG)
+    assert (step.progress.phase, step.progress.start_s) == (Phase.RUNNING, NOW_S)
+
+
+def test_only_a_start_without_trouble_may_be_kept_back() -> None:
+    bound = situation(Phase.LAUNCHED, pod(0), pod(1))
+    assert is_passing(bound.progress, furthest_step(bound, NOW_S, CONFIG).progress)
+    troubled = situation(Phase.LAUNCHED, pod(0), pod(1, reason="ErrImagePull"))
+    assert not is_passing(troubled.progress, furthest_step(troubled, NOW_S, CONFIG).progress)
+    created = situation(Phase.QUEUED, pod(0), pod(1))  # from here on a missing pod fails the attempt: write it now
+    assert not is_passing(created.progress, furthest_step(created, NOW_S, CONFIG).progress)

@@ -164,7 +164,7 @@ async def test_a_gang_runs_on_what_the_chart_installs(installation: Installation
         await user.delete(job_path(too_large))
         await wait_gone(user, job_path(too_large))
     assert len(set(done["status"]["placement"]["nodes"])) == 3
-    assert {"Launched", "Succeeded"} <= await events_of(user, job)
+    assert {"Running", "Succeeded"} <= await events_of(user, job)
     assert await filter_answers(leading) >= before + 3
     assert [breach.sentence for breach in checker.breaches] == []
     assert installation.complaints() == []

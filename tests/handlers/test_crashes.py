@@ -16,7 +16,7 @@ from tests.handlers.operators import Wire, operator
 from tests.handlers.rest_of_cluster import rest_of_cluster
 
 REPLICAS = 3
-WRITES = 26  # of the whole story, when nobody is killed
+WRITES = 24  # of the whole story, when nobody is killed
 
 
 def fails_once(attempt: int, rank: int) -> int:

@@ -121,7 +121,7 @@ async def test_a_pod_that_was_there_and_is_gone_when_looked_at_is_made_without_d
     api.before = exists_already
     async with rest_of_cluster(api), operator(api):
         job = api.submit(replicas=1)
-        await api.until(lambda: api.status(job).get("phase") == "Launched", timeout_s=0.5)
+        await api.until(lambda: api.status(job).get("phase") == "Starting", timeout_s=0.5)
         assert api.status(job)["attempt"] == 1
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,7 +38,36 @@ async def test_a_gang_from_yaml_to_its_end() -> None:
     assert api.item(f"{SERVICES}/bert")["spec"]["clusterIP"] == "None"
     assert list(api.pods()) == ["bert-1-0", "bert-1-1", "bert-1-2"]
     assert api.item(job)["metadata"]["finalizers"] == ["coda.scheduler/operator"]
-    assert reasons(api) == ["Queued", "Launched", "Starting", "Running", "Succeeded"]
+    assert reasons(api) == ["Starting", "Running", "Succeeded"]
+
+
+def phases(api: FakeCluster) -> list[str]:
+    """The phases the job was written in, in order."""
+    written = [(job.get("status") or {}).get("phase") for _, job in api.history("trainingjobs")]
+    return [phase for before, phase in itertools.pairwise(written) if phase and phase != before]
+
+
+@pytest.mark.parametrize(
+    ("passing_s", "expected"),
+    [
+        pytest.param(0.3, ["Queued", "Launched", "Running"], id="it starts sooner than that"),
+        pytest.param(0.05, ["Queued", "Launched", "Starting", "Running"], id="it starts later"),
+    ],
+)
+async def test_starting_is_written_only_when_running_does_not_follow_at_once(
+    passing_s: float, expected: list[str]
+) -> None:
+    """Pods start 0.1 s after they are bound."""
+    api = FakeCluster()
+    config = replace(CONFIG, passing_s=passing_s)
+    async with rest_of_cluster(api, exit_code=lambda attempt, rank: None) as rest, operator(api, config=config):
+        rest.binds = False
+        job = api.submit()
+        await reaches(api, job, "Launched")
+        rest.binds = True
+        rest.act()
+        await reaches(api, job, "Running")
+    assert phases(api) == expected
 
 
 async def test_a_failed_rank_restarts_the_whole_gang_after_its_back_off() -> None:
@@ -107,7 +138,7 @@ async def test_the_rank_that_cannot_start_is_told_as_it_goes_on_with_one_event_p
             told = "rank 1 cannot start: ImagePullBackOff: " + said
             await reaches(api, job, "Launched", reason="ImagePullBackOff", message=told, within_s=2)
         await asyncio.sleep(1)
-        assert reasons(api) == ["Queued", "Launched", "ImagePullBackOff"]
+        assert reasons(api) == ["Launched", "ImagePullBackOff"]
 
 
 async def test_a_wiped_status_costs_an_attempt_and_starts_no_rank_twice() -> None:
