@@ -4,7 +4,9 @@
 #   setup kube helm           the environment, the control plane and Helm, each built once
 #   check unit e2e            the parts of make test
 #   chaos                     parts killed, stopped and cut off under load: KILLS=50 SEED=7 NODES=100 OUT=chaos.json
+#   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
+#   bench                     everything that has a budget, measured: a table, also in docs/benchmarks.md (BENCH="--quick")
 #   chart lock images clean   the chart's copies, the lock files, the container images, none of it
 
 PYTHON ?= python3
@@ -16,12 +18,13 @@ KILLS ?= 50
 GANGS ?= 200
 SEED  ?= 7
 NODES ?= 100
+COUNT ?= 100000
 SCHEDULERS ?= one
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test setup kube helm check unit e2e chaos race chart lock images clean
+.PHONY: demo test setup kube helm check unit e2e chaos race bench chart lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -63,8 +66,14 @@ e2e: kube helm
 chaos: kube
 	$(BIN)/python -m coda_lab.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
 
+fuzz: kube
+	$(BIN)/python -m coda_lab.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)
+
 race: kube
 	$(BIN)/python -m coda_lab.race --gangs $(GANGS) --schedulers $(SCHEDULERS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),race.json)
+
+bench: kube
+	$(BIN)/python benchmarks $(BENCH)
 
 chart:
 	cp crds/trainingjobs.yaml deploy/helm/coda/crds/

@@ -14,7 +14,7 @@ import signal
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 
@@ -63,7 +63,7 @@ class LocalCluster:
         folder: Path | None = None,
         binaries: Binaries | None = None,
         settings: Settings | None = None,
-    ) -> AsyncIterator[LocalCluster]:
+    ) -> AsyncIterator[Self]:
         """A cluster, ready, until the block is left; then nothing of it is left. Raises LabFailure or InvalidInput.
 
         `folder` for its files must be empty or absent; None takes a temporary one. Programs that are missing are built

@@ -1,0 +1,91 @@
+"""One cluster, two arms: with Coda and its extender, and as if there were no Coda.
+
+Same control plane, nodes and simulated kubelets; kube-scheduler is the same program with the same configuration but
+for `extenders`. Between the arms Coda's processes are ended and kube-scheduler starts anew, so neither arm pays for the
+other. One replica each, and kube-scheduler calls the extender directly: on a cluster the standby sits on
+another machine, and a Service is a packet rule, not the lab's forwarder.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from coda_lab import installing
+from coda_lab.cluster import LocalCluster
+from coda_lab.parts import scheduler_config
+from coda_lab.spec import EXTENDER, FORWARDER, OPERATOR, SCHEDULER, ClusterSpec, Tell
+from usage import Usage, usage_by_pid
+
+CODA: Final = "coda"
+PLAIN: Final = "plain"
+ARMS: Final = (CODA, PLAIN)
+OURSELVES: Final = "benchmark"
+CODA_PARTS: Final = (f"{EXTENDER}-0", f"{OPERATOR}-0")
+NODES_PER_RACK: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One load in one arm, from the first create to what was waited for; CPU seconds by part."""
+
+    arm: str
+    lasted_s: float
+    cpu_s_by_part: Mapping[str, float]
+
+
+class Arms:
+    """A running cluster that can be in either arm; it begins in neither."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self._arm = ""
+
+    async def enter(self, arm: str) -> None:
+        """Be in `arm`: what belongs to it runs and is synced, what does not has ended."""
+        if arm == self._arm:
+            return
+        cluster = self.cluster
+        for part in (SCHEDULER, *CODA_PARTS):
+            if cluster.is_running(part):
+                await cluster.kill(part, signal.SIGTERM)
+        spec = replace(cluster.spec, coda=arm == CODA)
+        extender_port = cluster.ports[CODA_PARTS[0]]
+        cluster.layout.scheduler_config.write_text(scheduler_config(spec, cluster.layout, extender_port))
+        if arm == CODA:
+            for part in CODA_PARTS:
+                await cluster.start(part)
+            async with cluster.client() as admin:
+                await installing.wait_for_leader(admin)
+        await cluster.start(SCHEDULER)
+        self._arm = arm
+
+    def usage(self) -> dict[str, Usage]:
+        """What every running part, and this process, has used so far."""
+        return usage_by_pid(pids(self.cluster))
+
+
+def pids(cluster: LocalCluster) -> dict[str, int | None]:
+    """Of every part that runs; None stands for this process."""
+    found: dict[str, int | None] = {OURSELVES: None}
+    for name in cluster.part_by_name:
+        process = cluster.process(name)
+        if process is not None and process.exit_code is None:
+            found[name] = process.id.pid
+    return found
+
+
+@asynccontextmanager
+async def two_armed_cluster(nodes: int, tell: Tell, *, kind: type[LocalCluster] = LocalCluster) -> AsyncIterator[Arms]:
+    """A cluster of equal nodes (8 GPUs, 48 cores) for the time of the block."""
+    spec = ClusterSpec(
+        nodes=f"{nodes}x8x48",
+        racks=max(1, nodes // NODES_PER_RACK),
+        extenders=1,
+        stopped=frozenset({SCHEDULER, FORWARDER, *CODA_PARTS}),
+    )
+    async with kind.running(spec, tell=tell) as cluster:
+        yield Arms(cluster)
