@@ -1,0 +1,20 @@
+"""A short seeded run of `make fuzz` against the extender as it runs: no 500, and real requests are answered rightly."""
+
+from __future__ import annotations
+
+import pytest
+
+from coda_lab.cluster import LocalCluster
+from coda_lab.fuzz.report import Options
+from coda_lab.fuzz.running import SPEC as SPEC  # the cluster that the fixture brings up
+from coda_lab.fuzz.running import attack
+
+pytestmark = pytest.mark.e2e
+
+
+async def test_nothing_hostile_costs_a_real_request_its_answer(cluster: LocalCluster) -> None:
+    outcome = await attack(cluster, Options(count=3000, seed=5, connections=500), tell=print)
+    assert outcome.problems() == []
+    assert sum(outcome.sender.sent.values()) == 3000
+    assert max(outcome.connections_held) > 400
+    assert all(seen["calls"] > 0 for seen in outcome.honest_by_part.values())
