@@ -5,6 +5,7 @@
 #   check unit e2e            the parts of make test
 #   chaos                     parts killed, stopped and cut off under load: KILLS=50 SEED=7 NODES=100 OUT=chaos.json
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
+#   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
 #   bench                     everything that has a budget, measured: a table, also in docs/benchmarks.md (BENCH="--quick")
 #   chart lock images clean   the chart's copies, the lock files, the container images, none of it
@@ -18,6 +19,7 @@ KILLS ?= 50
 GANGS ?= 200
 SEED  ?= 7
 NODES ?= 100
+COUNT ?= 100000
 COUNT ?= 100000
 SCHEDULERS ?= one
 
@@ -65,6 +67,9 @@ e2e: kube helm
 
 chaos: kube
 	$(BIN)/python -m coda_lab.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
+
+fuzz: kube
+	$(BIN)/python -m coda_lab.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)
 
 fuzz: kube
 	$(BIN)/python -m coda_lab.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)
