@@ -5,7 +5,6 @@
 #   check unit e2e            the parts of make test
 #   chaos                     parts killed, stopped and cut off under load: KILLS=50 SEED=7 NODES=100 OUT=chaos.json
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
-#   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
 #   bench                     everything that has a budget, measured: a table, also in docs/benchmarks.md (BENCH="--quick")
 #   chart lock images clean   the chart's copies, the lock files, the container images, none of it
@@ -20,13 +19,12 @@ GANGS ?= 200
 SEED  ?= 7
 NODES ?= 100
 COUNT ?= 100000
-COUNT ?= 100000
 SCHEDULERS ?= one
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test setup kube helm check unit e2e chaos race bench chart lock images clean
+.PHONY: demo test setup kube helm check unit e2e chaos fuzz race bench chart lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -67,9 +65,6 @@ e2e: kube helm
 
 chaos: kube
 	$(BIN)/python -m coda_lab.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
-
-fuzz: kube
-	$(BIN)/python -m coda_lab.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)
 
 fuzz: kube
 	$(BIN)/python -m coda_lab.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)
