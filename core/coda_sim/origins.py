@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, TypeVar
-
-_Value = TypeVar("_Value")
+from typing import Any, NamedTuple, get_type_hints
 
 
 class Tag(Enum):
@@ -20,19 +17,15 @@ class Tag(Enum):
     GENERAL = "G"  # general knowledge
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """The tag and, in words, the source."""
+class Origin(NamedTuple):
+    """The tag and, in words, the source. Stands in the annotation of the field whose default it explains."""
 
     tag: Tag
     source: str
 
 
-def known(value: _Value, tag: Tag, source: str) -> _Value:
-    """The default of a dataclass field, with its origin kept beside it (`origins_of`)."""
-    return field(default=value, metadata={"origin": Origin(tag=tag, source=source)})
-
-
-def origins_of(config: Any) -> dict[str, Origin]:
-    """Origin by field name of a dataclass made with `known`. Raises KeyError for a field that was not."""
-    return {one.name: one.metadata["origin"] for one in fields(config)}
+def origins_of(config: type[Any]) -> dict[str, Origin]:
+    """Origin by field name of a class; a field annotated without one is not there."""
+    hints = get_type_hints(config, include_extras=True)
+    marks = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return {name: mark for name, found in marks.items() for mark in found if isinstance(mark, Origin)}

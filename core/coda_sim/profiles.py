@@ -86,7 +86,7 @@ def profile_set_from_tables(name: str, tables: Mapping[str, Any]) -> ProfileSet:
         summary=tables["summary"],
         profile_by_model=MappingProxyType({model: _profile(model, row, common) for model, row in models.items()}),
         origin_by_column=MappingProxyType(
-            {column: Origin(tag=Tag(origin["tag"]), source=origin["source"]) for column, origin in origins.items()}
+            {column: Origin(Tag(origin["tag"]), origin["source"]) for column, origin in origins.items()}
         ),
     )
 
