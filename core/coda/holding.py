@@ -2,76 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Mapping
 from heapq import nsmallest
 from typing import NamedTuple
 
-from coda.model import Job, JobId, Resources, Start, World
+from coda.model import Job, JobId
 from coda.searching import Match
 from coda.wording import amount_of
 from coda.world import live_placement
 
 
 class Holding(NamedTuple):
-    """What one job holds: its nodes, one entry per rank, and what each rank takes there."""
+    """What one job holds: its nodes, one entry per rank; each rank takes the job's request there."""
 
     job: Job
     nodes: tuple[str, ...]
 
-    @property
-    def request(self) -> Resources:
-        """What one rank takes."""
-        return self.job.request
+
+Ranking = list[tuple[int, JobId]]
+"""Jobs by how much they hold, as negative amounts: largest first, then by id."""
 
 
 class Holdings:
-    """The holdings of live plans and of the starts of this round. Built only once somebody asks."""
+    """The holdings of live plans and of starts, kept while jobs come and go. `count`: how many are named at most."""
 
-    def __init__(self, world: World, starts: Iterable[Start], number_by_name: Mapping[str, int], count: int) -> None:
-        self._world = world
-        self._starts = tuple(starts)
-        self._number_by_name = number_by_name
+    def __init__(self, count: int) -> None:
         self._count = count
-        self._holdings: tuple[Holding, ...] | None = None
-        self._answers: dict[tuple[Match, str], tuple[JobId, ...]] = {}
+        self._number_by_name: Mapping[str, int] = {}
+        self._holding_by_job: dict[JobId, Holding] = {}
+        self._rankings: dict[tuple[Match, str], Ranking] = {}
+
+    def add(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job holds a share of each of these nodes."""
+        self._holding_by_job[job.id] = holding = Holding(job, nodes)
+        for (match, resource), ranking in self._rankings.items():
+            amount = self._amount(holding, match, resource)
+            if amount > 0:
+                insort(ranking, (-amount, job.id))
+
+    def remove(self, job: JobId) -> None:
+        """The job holds nothing any more."""
+        holding = self._holding_by_job.pop(job, None)
+        if holding is None:
+            return
+        for (match, resource), ranking in self._rankings.items():
+            amount = self._amount(holding, match, resource)
+            if amount > 0:
+                del ranking[bisect_left(ranking, (-amount, job))]
+
+    def nodes_changed(self, number_by_name: Mapping[str, int]) -> None:
+        """Which nodes match a demand may have changed, and their numbers."""
+        self._number_by_name = number_by_name
+        self._rankings.clear()
 
     def on_nodes(self, match: Match, resource: str) -> tuple[JobId, ...]:
         """The jobs that hold most of a resource on a demand's matching nodes, largest first, then by id."""
-        answer = self._answers.get((match, resource))
-        if answer is None:
-            whole = len(match.matching) == len(self._number_by_name)
-            matching = frozenset(match.matching)
-            amounts = (
-                (amount_of(job.request, resource) * (len(nodes) if whole else self._count_on(nodes, matching)), job.id)
-                for job, nodes in self._all()
-            )
-            answer = self._answers[match, resource] = self._largest(amounts)
-        return answer
+        ranking = self._rankings.get((match, resource))
+        if ranking is None:
+            amounts = ((self._amount(holding, match, resource), job) for job, holding in self._holding_by_job.items())
+            ranking = self._rankings[match, resource] = sorted((-amount, job) for amount, job in amounts if amount > 0)
+        return tuple(job for _, job in ranking[: self._count])
 
     def of_quota(self, namespace: str, key: str) -> tuple[JobId, ...]:
-        """The jobs of a namespace that use most of a quota's key, largest first, then by id."""
-        return self._largest(
-            (job.quota.get(key, 0) * len(nodes), job.id) for job, nodes in self._all() if job.namespace == namespace
+        """The jobs of a namespace that use most of a quota's key, largest first, then by id. O(jobs that hold)."""
+        amounts = (
+            (-job.quota.get(key, 0) * len(nodes), job.id)
+            for job, nodes in self._holding_by_job.values()
+            if job.namespace == namespace
         )
+        return tuple(job for _, job in nsmallest(self._count, (entry for entry in amounts if entry[0] < 0)))
 
-    def _all(self) -> tuple[Holding, ...]:
-        if self._holdings is None:
-            nodes_by_start = {start.job: start.nodes for start in self._starts}
-            self._holdings = tuple(
-                Holding(job, nodes)
-                for job in self._world.jobs
-                if (nodes := nodes_by_start.get(job.id) or _nodes_held(job))
-            )
-        return self._holdings
-
-    def _count_on(self, nodes: tuple[str, ...], matching: frozenset[int]) -> int:
-        return sum(self._number_by_name.get(name) in matching for name in nodes)
-
-    def _largest(self, amounts: Iterable[tuple[int, JobId]]) -> tuple[JobId, ...]:
-        held = ((-amount, job) for amount, job in amounts if amount > 0)
-        return tuple(job for _, job in nsmallest(self._count, held))
+    def _amount(self, holding: Holding, match: Match, resource: str) -> int:
+        amount = amount_of(holding.job.request, resource)
+        if not amount or len(match.matching) == len(self._number_by_name):
+            return amount * len(holding.nodes)
+        return amount * sum(self._number_by_name.get(name) in match.matching for name in holding.nodes)
 
 
-def _nodes_held(job: Job) -> tuple[str, ...]:
+def nodes_held(job: Job) -> tuple[str, ...]:
+    """Where the job holds something, once per rank: by its live plan, or by pods that are still there."""
     placement = live_placement(job)
     return placement.nodes if placement is not None else tuple(job.unbound.values())

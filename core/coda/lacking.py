@@ -1,67 +1,50 @@
 """Which resource is short, judged on what a round leaves free. What must not live here: words, and choices of nodes.
 
-A resource is what is lacking when the gang would fit if it asked for none of it. Nodes are looked at in the order of
-what they have most of, so that both answers, it would fit and it would not, come after few of them.
+A resource is what is lacking when the gang would fit if it asked for none of it. Both questions are sums over nodes
+that have few different amounts free, so they are kept per amount and follow the room.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from coda.model import NOTHING, Resources
-from coda.room import Room
-from coda.searching import Kind, Match
+from coda.model import Resources
+from coda.pool import Total
+from coda.searching import Kind
 from coda.wording import CPU, GPUS, MAIN, MEMORY, PODS, amount_of
 
+_PLENTY = 2**31
+"""Ranks on a node of gangs that ask for nothing: more than any gang has."""
 
-class Rest:
-    """What is free at the end of a round, for each demand's accepting nodes. The room must not change any more."""
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._richest: dict[tuple[Match, str], list[int]] = {}
-        self._totals: dict[tuple[Match, str], int] = {}
+class Shortages:
+    """What each kind of gang lacks."""
+
+    def __init__(self) -> None:
+        self._ranks_without: dict[tuple[Kind, str], Total] = {}
+        self._free: dict[tuple[Kind, str], Total] = {}
 
     def lacking(self, kind: Kind, replicas: int) -> str | None:
         """The resource that alone stands in the way; GPUs, cores, memory, pod slots, others by name when several do."""
         names = (name for name in (*MAIN, *sorted(kind.request.other)) if amount_of(kind.request, name))
-        return next((name for name in names if self._fits_without(kind, name, replicas)), None)
+        return next((name for name in names if self._ranks(kind, name) >= replicas), None)
 
     def is_enough(self, kind: Kind, name: str, replicas: int) -> bool:
         """True when all usable nodes together have as much of a resource as the gang needs, wherever it is."""
-        total = self._totals.get((kind.match, name))
+        total = self._free.get((kind, name))
         if total is None:
-            total = sum(self._amount(number, name) for number in kind.match.accepting)
-            self._totals[kind.match, name] = total
-        total -= sum(self._amount(number, name) for number in kind.avoided(self._room))
-        return total >= amount_of(kind.request, name) * replicas
+            total = self._free[kind, name] = Total(kind.pool, lambda free: max(0, amount_of(free, name)))
+        return total.now() >= amount_of(kind.request, name) * replicas
 
-    def _amount(self, number: int, name: str) -> int:
-        return max(0, amount_of(self._room.free[number], name))
-
-    def _fits_without(self, kind: Kind, name: str, replicas: int) -> bool:
-        rest, free = _without(kind.request, name), self._room.free
-        avoided = kind.avoided(self._room)
-        if rest == NOTHING:
-            return len(kind.match.accepting) > len(avoided)
-        scarcest = next(name for name in (*MAIN, *sorted(rest.other)) if amount_of(rest, name))
-        least = amount_of(rest, scarcest)
-        for number in self._richest_nodes(kind.match, scarcest):
-            if amount_of(free[number], scarcest) < least:
-                return False
-            if number not in avoided:
-                replicas -= rest.times_in(free[number])
-                if replicas <= 0:
-                    return True
-        return False
-
-    def _richest_nodes(self, match: Match, name: str) -> list[int]:
-        numbers = self._richest.get((match, name))
-        if numbers is None:
-            free = self._room.free
-            numbers = sorted(match.accepting, key=lambda number: (-amount_of(free[number], name), number))
-            self._richest[match, name] = numbers
-        return numbers
+    def _ranks(self, kind: Kind, name: str) -> int:
+        """How many ranks would fit, did they ask for nothing of one resource."""
+        total = self._ranks_without.get((kind, name))
+        if total is None:
+            rest = _without(kind.request, name)
+            asks = rest.gpus or rest.cpu_m or rest.memory_bytes or rest.pods or any(rest.other.values())
+            total = Total(kind.pool, rest.times_in if asks else lambda _free: _PLENTY)
+            self._ranks_without[kind, name] = total
+        return total.now()
 
 
 def _without(request: Resources, name: str) -> Resources:

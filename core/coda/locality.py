@@ -11,52 +11,47 @@ from bisect import insort
 from collections.abc import Iterable
 
 from coda.model import Resources
-from coda.pool import Counts, Pool
-from coda.room import Room
+from coda.pool import Counts, Move, Pool
 
 Key = tuple[tuple[int, ...], tuple[tuple[str, int], ...]]
 """How good a free amount is for the gang, best first; different for different amounts."""
 
 
 class Candidates:
-    """The nodes with room for at least one rank of some gang, best first, kept up to date with the shrinking room."""
+    """The nodes with room for at least one rank of some gang, best first, kept up to date with the changing room."""
 
-    def __init__(self, room: Room, pool: Pool, request: Resources, *, packs: bool) -> None:
-        self._room = room
+    def __init__(self, pool: Pool, request: Resources, *, packs: bool) -> None:
+        self.ranks = 0  # that all of them hold together
+        self.nodes = 0  # how many have room for at least one rank
+        self._room = pool.room
         self._pool = pool
         self._request = request
         self._packs = packs
-        self._ranks: dict[int, int] = {}  # that fit into an amount; amounts too small are absent
-        self._keys: list[tuple[Key, int]] = []  # amounts, best first; some may have no node left
-        pool.refresh()
-        self._seen = len(pool.new_amounts)
-        for gpus, amounts in pool.amounts_by_gpus.items():
-            if gpus >= request.gpus or not request.gpus:
-                for amount in amounts:
-                    self._judge(amount)
-        self._keys.sort()
+        self._ranks: dict[int, int] = {}  # that fit into an amount
+        self._keys: list[tuple[Key, int]] = []  # amounts with room, best first; some may have no node left
+        self._refused_from: int | None = None  # so many ranks, or more, do not fit until a node gains room
+        self._place = -1
+        self.refresh()
 
     def refresh(self) -> None:
-        """Follow what was taken since the last call. O(new amounts)."""
+        """Follow what changed since the last call. O(nodes whose room changed), or O(amounts) where these are fewer."""
         self._pool.refresh()
-        amounts = self._pool.new_amounts
-        for position in range(self._seen, len(amounts)):
-            if amounts[position] not in self._ranks and self._judge(amounts[position]):
-                insort(self._keys, self._keys.pop())
-        self._seen = len(amounts)
-        while self._keys and not self._pool.nodes_by_amount[self._keys[0][1]]:
+        moves, nodes_by_amount, place = self._pool.moves, self._pool.nodes_by_amount, self._place
+        if place == moves.end:
+            return
+        self._place = moves.end
+        news = moves.since(place) if moves.end - place <= len(nodes_by_amount) else None
+        if place < 0 or news is None:
+            self._recount()
+        else:
+            for move in news:
+                self._follow(move)
+        while self._keys and self._keys[0][1] not in nodes_by_amount:
             del self._ranks[self._keys.pop(0)[1]]
 
-    @property
-    def ranks(self) -> int:
-        """How many ranks all candidates hold together."""
-        nodes_by_amount = self._pool.nodes_by_amount
-        return sum(ranks * nodes_by_amount[amount] for amount, ranks in self._ranks.items())
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes have room for at least one rank."""
-        return sum(self._pool.nodes_by_amount[amount] for amount in self._ranks)
+    def may_hold(self, replicas: int) -> bool:
+        """False when it is known that so many ranks do not fit. `refresh` first."""
+        return replicas <= self.ranks and (self._refused_from is None or replicas < self._refused_from)
 
     def place(self, replicas: int, within: int | None) -> list[tuple[int, int]] | None:
         """Nodes and how many ranks each gets, in rank order; None when the gang does not fit.
@@ -64,12 +59,18 @@ class Candidates:
         One node if any holds it all; else one domain of the narrowest level that can, the one needing fewest nodes,
         then with most room, then by name; else, unless `within` (a level's index) forbids it, fewest nodes anywhere.
         O(amounts in domains) for a gang that stays in one, O(n log n) in the nodes it may be spread over."""
-        if not self._keys:
+        if not self.may_hold(replicas):
             return None
+        shares = self._place_whole(replicas, within)
+        if shares is None:
+            self._refused_from = replicas
+        return shares
+
+    def _place_whole(self, replicas: int, within: int | None) -> list[tuple[int, int]] | None:
         best = self._keys[0][1]
         if self._ranks[best] >= replicas:
             return [(self._pool.first_node(best), replicas)]
-        if replicas == 1 or self.ranks < replicas:
+        if replicas == 1:
             return None
         for level in range(len(self._room.levels) - 1, -1 if within is None else within - 1, -1):
             domain = self._best_domain(level, replicas)
@@ -80,28 +81,45 @@ class Candidates:
     def most_ranks_in_one_domain(self, level: int) -> int:
         """How many ranks the roomiest domain of a level holds, when all nodes of the pool are in one; 0 without any."""
         in_domains = (self._ranks_in(counts) for counts in self._pool.domains[level].values())
-        on_nodes = (ranks for amount, ranks in self._ranks.items() if self._pool.nodes_by_amount[amount])
+        on_nodes = (self._ranks_of(amount) for amount in self._pool.nodes_by_amount)
         return max(max(on_nodes, default=0), max(in_domains, default=0))
 
-    def _judge(self, amount: int) -> bool:
+    def _recount(self) -> None:
+        held = [(self._ranks_of(amount), nodes) for amount, nodes in self._pool.nodes_by_amount.items()]
+        self.ranks = sum(ranks * nodes for ranks, nodes in held)
+        self.nodes = sum(nodes for ranks, nodes in held if ranks)
+        self._refused_from = None
+
+    def _follow(self, move: Move) -> None:
+        before = 0 if move.old is None else self._ranks_of(move.old)
+        after = 0 if move.new is None else self._ranks_of(move.new)
+        self.ranks += after - before
+        self.nodes += (after > 0) - (before > 0)
+        if after > before:
+            self._refused_from = None
+
+    def _ranks_of(self, amount: int) -> int:
+        ranks = self._ranks.get(amount)
+        return self._judge(amount) if ranks is None else ranks
+
+    def _judge(self, amount: int) -> int:
         free, request = self._room.amounts[amount], self._request
         ranks = request.times_in(free) if free.gpus >= request.gpus or not request.gpus else 0
-        if not ranks:
-            return False
-        rest = free if self._packs else free - request * ranks
-        order = (rest.gpus, rest.cpu_m, rest.memory_bytes, rest.pods)
-        key = (order if self._packs else (-ranks, *order), tuple(sorted(rest.other.items())))
         self._ranks[amount] = ranks
-        self._keys.append((key, amount))
-        return True
+        if ranks:
+            rest = free if self._packs else free - request * ranks
+            order = (rest.gpus, rest.cpu_m, rest.memory_bytes, rest.pods)
+            others = tuple(sorted(item for item in rest.other.items() if item[1])) if rest.other else ()
+            insort(self._keys, ((order if self._packs else (-ranks, *order), others), amount))
+        return ranks
 
     def _ranks_in(self, counts: Counts) -> int:
-        return sum(self._ranks.get(amount, 0) * nodes for amount, nodes in counts.items())
+        return sum(self._ranks_of(amount) * nodes for amount, nodes in counts.items())
 
     def _nodes_needed(self, counts: Counts, replicas: int) -> int:
         """The fewest nodes of a domain that hold so many ranks; it must hold them."""
         needed = 0
-        held = ((self._ranks.get(amount, 0), nodes) for amount, nodes in counts.items())
+        held = ((self._ranks_of(amount), nodes) for amount, nodes in counts.items())
         for ranks, nodes in sorted(held, reverse=True):
             if nodes * ranks >= replicas:
                 return needed - -replicas // ranks

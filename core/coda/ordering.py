@@ -6,20 +6,126 @@ and one large job at the head never idles the rest.
 
 from __future__ import annotations
 
-from coda.model import Job, World
+from bisect import bisect_left, insort
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from operator import attrgetter
+from typing import Any, Final
+
+from coda.model import Job, JobId, World
+from coda.searching import key_of_amount, key_of_demand
 from coda.world import is_waiting
+
+Turn = tuple[int, float, JobId]
+"""When a job is tried: lower first, different for different jobs."""
+
+_FEW: Final = 32
+"""So many new jobs are put into their places one by one; of more, the whole list is sorted again."""
+
+
+def turn_of(job: Job) -> Turn:
+    """Higher priority, longer queued, id. This key is the whole policy of order: fair shares between tenants (DRF) go
+    before `queued_s`."""
+    return (-job.priority, job.queued_s, job.id)
 
 
 def waiting_jobs(world: World) -> list[Job]:
-    """The jobs that wait for a placement, in the order they are tried: higher priority, longer queued, id.
-
-    This key is the whole policy of order: fair shares between tenants (DRF) go before `queued_s`. O(jobs log jobs)."""
-    return sorted(
-        (job for job in world.jobs if is_waiting(job)),
-        key=lambda job: (-job.priority, job.queued_s, job.id),
-    )
+    """The jobs that wait for a placement, in the order they are tried. O(jobs log jobs)."""
+    return sorted((job for job in world.jobs if is_waiting(job)), key=turn_of)
 
 
 def wake_s(world: World, now_s: float) -> float | None:
     """The next moment at which time alone lets a waiting job start, or None: decide again then, or on a change."""
     return min((job.not_before_s for job in world.jobs if job.not_before_s > now_s and is_waiting(job)), default=None)
+
+
+class Waiter:
+    """A waiting job in the queue, and what it was told last."""
+
+    __slots__ = ("answer", "is_held", "job", "shape", "turn")
+
+    def __init__(self, job: Job, shape: Shape) -> None:
+        self.job = job
+        self.shape = shape
+        self.turn = turn_of(job)
+        self.is_held = bool(
+            job.edited or job.not_before_s or job.bound or job.unbound
+        )  # maybe; by more than want of room
+        self.answer: Any = None  # the refuser's
+
+    def may_start(self, now_s: float) -> bool:
+        """False while an edit is not accepted, while pods of an earlier plan are there, and during a back-off."""
+        job = self.job
+        return not self.is_held or not (job.edited or job.not_before_s > now_s or job.bound or job.unbound)
+
+
+class Shape:
+    """Waiting jobs that ask for the same: where one of them does not fit, none does. `waiters` in order of turn."""
+
+    __slots__ = ("answer", "anywhere", "job", "key", "kind", "waiters")
+
+    def __init__(self, key: Hashable, job: Job) -> None:
+        self.key = key
+        self.job = job  # any of them, to ask questions with
+        self.waiters: list[Waiter] = []
+        self.kind: Any = None  # the search's, found when it is asked for
+        self.anywhere: Any = None  # the same without a required level
+        self.answer: Any = None  # the refuser's
+
+    def turns(self, now_s: float) -> Iterator[Waiter]:
+        """Those that may start now, in order."""
+        return (waiter for waiter in self.waiters if waiter.may_start(now_s))
+
+
+class Queue:
+    """The waiting jobs in order, and by shape, kept while jobs come and go.
+
+    `limited`: the namespaces with ResourceQuotas; only there does a job's use of them belong to its shape."""
+
+    def __init__(self, limited: Collection[str] = ()) -> None:
+        self.limited = limited
+        self.waiters: list[Waiter] = []  # in order
+        self.shape_by_key: dict[Hashable, Shape] = {}
+        self._waiter_by_job: dict[JobId, Waiter] = {}
+
+    def change(self, gone: Iterable[Job], come: Iterable[Job]) -> None:
+        """Take waiting jobs out, and others in. O(log jobs) for each of a few, O(jobs log jobs) for many."""
+        for job in gone:
+            waiter = self._waiter_by_job.pop(job.id)
+            _remove(self.waiters, waiter)
+            _remove(waiter.shape.waiters, waiter)
+            if not waiter.shape.waiters:
+                del self.shape_by_key[waiter.shape.key]
+        entered = [self._waiter(job) for job in come]
+        _insert(self.waiters, entered)
+        entered_by_shape: dict[Shape, list[Waiter]] = {}
+        for waiter in entered:
+            entered_by_shape.setdefault(waiter.shape, []).append(waiter)
+        for shape, waiters in entered_by_shape.items():
+            _insert(shape.waiters, waiters)
+
+    def _waiter(self, job: Job) -> Waiter:
+        quota = (
+            (job.namespace, frozenset(job.quota.items())) if self.limited and job.namespace in self.limited else None
+        )
+        key = (key_of_demand(job.demand), key_of_amount(job.request), job.replicas, job.within, job.avoid, quota)
+        shape = self.shape_by_key.get(key)
+        if shape is None:
+            shape = self.shape_by_key[key] = Shape(key, job)
+        waiter = self._waiter_by_job[job.id] = Waiter(job, shape)
+        return waiter
+
+
+_turn = attrgetter("turn")
+
+
+def _insert(waiters: list[Waiter], entered: list[Waiter]) -> None:
+    if len(entered) > _FEW:
+        waiters += entered
+        waiters.sort(key=_turn)
+        return
+    for waiter in entered:
+        insort(waiters, waiter, key=_turn)
+
+
+def _remove(waiters: list[Waiter], waiter: Waiter) -> None:
+    del waiters[bisect_left(waiters, waiter.turn, key=_turn)]

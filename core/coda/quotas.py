@@ -6,6 +6,7 @@ ranks that were planned but whose pods do not exist yet count as used.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coda.model import Job, Phase, World
@@ -25,14 +26,15 @@ class Shortage:
 class QuotaLedger:
     """What every quota has left during one round: hard - used - planned ranks without pods - starts of the round."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, planned: Iterable[Job] | None = None) -> None:
+        """`planned`: where known, the jobs with `ranks_without_pods`; by default all are looked at."""
         self._left: dict[str, list[tuple[str, dict[str, int]]]] = {}
         for quota in sorted(world.quotas, key=lambda quota: (quota.namespace, quota.name)):
             left = {key: hard - quota.used.get(key, 0) for key, hard in sorted(quota.hard.items())}
             self._left.setdefault(quota.namespace, []).append((quota.name, left))
         if self._left:
-            for job in world.jobs:
-                self._take(job, _ranks_without_pods(job))
+            for job in world.jobs if planned is None else planned:
+                self._take(job, ranks_without_pods(job))
 
     def shortage(self, job: Job) -> Shortage | None:
         """The first quota, by name and key, that leaves less than all ranks of the job need; None without one."""
@@ -55,7 +57,8 @@ class QuotaLedger:
                 left[key] -= job.quota.get(key, 0) * ranks
 
 
-def _ranks_without_pods(job: Job) -> int:
+def ranks_without_pods(job: Job) -> int:
+    """How many ranks of a live plan have no pod that the quota's own count could see."""
     # Pods are only created while the job is queued with a plan; what is missing later is gone, not to come.
     if job.phase is not Phase.QUEUED or live_placement(job) is None:
         return 0

@@ -1,23 +1,21 @@
 """Why a waiting job does not start: code, sentence, numbers, holders. What must not live here: choices of nodes.
 
-The first cause that holds is the answer: an edit that is not accepted yet, then those that no waiting mends, then those
-that wait for something else than room, then what is short. What equal gangs share is worked out once per round.
+The first cause that holds is the answer: those that no waiting mends come first, then those that wait for something
+else than room, then what is short. The order in which they are asked for is `explaining`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
-from coda.config import PolicyConfig
 from coda.fitting import Exclusion
-from coda.holding import Holdings
-from coda.lacking import Rest
-from coda.model import Job, JobId, NodeDemand, Refusal, RefusalCode, Resources, Start, World
+from coda.memory import Known
+from coda.model import Job, JobId, NodeDemand, RefusalCode, Resources
 from coda.quotas import QuotaLedger
-from coda.searching import Kind, Search
+from coda.searching import Kind
 from coda.wording import (
     CPU,
     GPUS,
@@ -49,55 +47,35 @@ class Reason:
     holders: tuple[JobId, ...] = ()
 
 
-_EDITED: Final = Reason(code=RefusalCode.EDITED, message="its spec was edited; waits for the operator to accept that")
+class Lack(NamedTuple):
+    """What a gang lacks: equal values, equal reasons. `name`: the one resource in the way, if one is."""
+
+    holders: tuple[JobId, ...]
+    most_in_one_domain: int | None = None  # ranks, where enough is free but in no domain; else None, and what follows
+    name: str | None = None
+    scattered: bool = False  # enough of it is free in all
+    ranks: int = 0  # that there is room for
+    nodes: int = 0  # with room for a rank
+    matching: int = 0  # nodes in all
+    blocked: int = 0  # of these
+    avoided: int = 0
+
+
+EDITED: Final = Reason(code=RefusalCode.EDITED, message="its spec was edited; waits for the operator to accept that")
 
 
 class Refuser:
-    """Explains the jobs left waiting at the end of one round."""
+    """The causes, one by one, at the end of one round. Equal gangs have equal reasons, but for `held_back`."""
 
-    def __init__(
-        self,
-        world: World,
-        starts: Iterable[Start],
-        search: Search,
-        quotas: QuotaLedger,
-        config: PolicyConfig,
-        now_s: float,
-    ) -> None:
-        self._search = search
+    def __init__(self, known: Known, quotas: QuotaLedger, now_s: float) -> None:
+        self._search = known.search
+        self._shortages = known.shortages
+        self._holdings = known.holdings
+        self._config = known.config
         self._quotas = quotas
-        self._config = config
         self._now_s = now_s
-        self._holdings = Holdings(world, starts, search.room.number_by_name, config.refusal_holders)
-        self._rest = Rest(search.room)
-        self._lasting: dict[tuple[Kind, int], Reason | None] = {}
-        self._short: dict[tuple[Kind, int], Reason] = {}
 
-    def refusal(self, job: Job) -> Refusal:
-        """The first cause that keeps this job waiting now."""
-        reason = _EDITED if job.edited else self._reason(job)
-        return Refusal(
-            job=job.id,
-            generation=job.generation,
-            code=reason.code,
-            message=reason.message,
-            numbers=reason.numbers,
-            holders=reason.holders,
-        )
-
-    def _reason(self, job: Job) -> Reason:
-        kind = self._search.kind(job)
-        key = (kind, job.replicas)
-        if key not in self._lasting:
-            self._lasting[key] = self._never(job, kind)
-        reason = self._lasting[key] or self._held_back(job)
-        if reason is None:
-            reason = self._short.get(key)
-            if reason is None:
-                reason = self._short[key] = self._no_room(job, kind)
-        return reason
-
-    def _never(self, job: Job, kind: Kind) -> Reason | None:
+    def lasting(self, job: Job, kind: Kind) -> Reason | None:
         """What no other job's end can mend; avoided and cordoned nodes count as there."""
         if not kind.match.matching:
             return self._no_matching_node(job.demand, kind)
@@ -107,7 +85,7 @@ class Refuser:
         nodes = counted(len(kind.match.matching), "matching node")
         each = amounts_text(kind.request)
         if self._search.ranks_when_empty(kind, None) == 0:
-            sizes = (self._search.room.nodes[number].allocatable for number in kind.match.matching)
+            sizes = (self._search.room.nodes[number].allocatable for number in sorted(kind.match.matching))
             largest = max(sizes, key=lambda size: (size.gpus, size.cpu_m, size.memory_bytes))
             largest = _of_the_same_kinds(largest, kind.request)
             message = (
@@ -135,13 +113,12 @@ class Refuser:
         numbers = numbers_of(nodes=total, **{f"excluded_by_{cause.value}": count for cause, count in counts.items()})
         return Reason(code=RefusalCode.NO_MATCHING_NODE, message=message, numbers=numbers)
 
-    def _held_back(self, job: Job) -> Reason | None:
-        """What the job waits for though there may be room."""
-        return (
-            self._quota_exceeded(job) or self._unknown_level(job) or self._rolling_back(job) or self._backing_off(job)
-        )
+    def held_back(self, job: Job) -> Reason | None:
+        """What this one job waits for, though there may be room."""
+        return self._rolling_back(job) or self._backing_off(job)
 
-    def _quota_exceeded(self, job: Job) -> Reason | None:
+    def quota_exceeded(self, job: Job) -> Reason | None:
+        """The first ResourceQuota that leaves too little for the whole gang."""
         short = self._quotas.shortage(job)
         if short is None:
             return None
@@ -153,7 +130,8 @@ class Refuser:
             holders=self._holdings.of_quota(job.namespace, short.key),
         )
 
-    def _unknown_level(self, job: Job) -> Reason | None:
+    def unknown_level(self, job: Job) -> Reason | None:
+        """A level that is required and that nobody configured."""
         if job.within is None or self._config.level_index(job.within) is not None:
             return None
         known = listed(level.name for level in self._config.levels) or "none"
@@ -173,52 +151,67 @@ class Refuser:
         numbers = numbers_of(attempt=job.attempt, not_before_s=ceil(job.not_before_s))
         return Reason(code=RefusalCode.BACKING_OFF, message=f"{ended}; the next try waits out a pause", numbers=numbers)
 
-    def _no_room(self, job: Job, kind: Kind) -> Reason:
-        anywhere = kind if kind.within is None else self._search.kind_anywhere(job)
+    def lack(self, job: Job, kind: Kind, anywhere: Kind) -> Lack:
+        """What is short: room in one domain, or, `anywhere`, room at all."""
+        kind.candidates.refresh()
         anywhere.candidates.refresh()
         if kind.within is not None and anywhere.candidates.ranks >= job.replicas:
-            return self._no_domain_fits(job, kind, kind.within)
-        return self._insufficient(job, anywhere)
-
-    def _no_domain_fits(self, job: Job, kind: Kind, level: int) -> Reason:
-        kind.candidates.refresh()
-        most = kind.candidates.most_ranks_in_one_domain(level)
-        gang = f"needs all {counted(job.replicas, 'rank')} of {amounts_text(kind.request)} each within one {job.within}"
-        return Reason(
-            code=RefusalCode.NO_DOMAIN_FITS,
-            message=f"{gang}; enough is free in all, but no {job.within} has room for more than {most} of them now",
-            numbers=numbers_of(ranks=job.replicas, ranks_in_one_domain=most),
-            holders=self._holdings.on_nodes(kind.match, GPUS if kind.request.gpus else CPU),
+            most = kind.candidates.most_ranks_in_one_domain(kind.within)
+            holders = self._holdings.on_nodes(kind.match, GPUS if kind.request.gpus else CPU)
+            return Lack(most_in_one_domain=most, holders=holders)
+        name = self._shortages.lacking(anywhere, job.replicas)
+        return Lack(
+            name=name,
+            scattered=name is not None and self._shortages.is_enough(anywhere, name, job.replicas),
+            ranks=anywhere.candidates.ranks,
+            nodes=anywhere.candidates.nodes,
+            matching=len(anywhere.match.matching),
+            blocked=len(anywhere.match.matching) - len(anywhere.match.accepting),
+            avoided=len(anywhere.avoided()),
+            holders=self._holdings.on_nodes(anywhere.match, name or (GPUS if anywhere.request.gpus else CPU)),
         )
 
-    def _insufficient(self, job: Job, kind: Kind) -> Reason:
-        name = self._rest.lacking(kind, job.replicas)
-        nodes, ranks = kind.candidates.nodes, kind.candidates.ranks
-        matching = len(kind.match.matching)
-        holders = self._holdings.on_nodes(kind.match, name or (GPUS if kind.request.gpus else CPU))
-        clauses = [_want_text(job, nodes, matching, ranks)]
-        if name is not None:
-            scattered = self._rest.is_enough(kind, name, job.replicas)
-            clauses.append(shortage_text(name, scattered=scattered))
-        clauses += self._away_texts(kind)
-        if name is None and len(clauses) == 1:
-            clauses.append("more than one resource is short")
-        elif not holders and len(clauses) == 2 and name is not None:
-            clauses.append("pods outside Coda hold the rest")
-        return Reason(
-            code=_CODE_BY_RESOURCE.get(name or "", RefusalCode.INSUFFICIENT_RESOURCES),
-            message="; ".join(clauses),
-            numbers=numbers_of(
-                ranks=job.replicas, ranks_with_room=ranks, nodes_with_room=nodes, nodes_matching=matching
-            ),
-            holders=holders,
-        )
 
-    def _away_texts(self, kind: Kind) -> list[str]:
-        blocked = len(kind.match.matching) - len(kind.match.accepting)
-        avoided = len(kind.avoided(self._search.room))
-        texts = [f"{counted(blocked, 'node')} cordoned, not ready or under pressure"] if blocked else []
-        return [*texts, f"{counted(avoided, 'node')} avoided after a failed attempt"] if avoided else texts
+def reason_from_lack(job: Job, lack: Lack) -> Reason:
+    """The words for what is short."""
+    return _insufficient(job, lack) if lack.most_in_one_domain is None else _no_domain_fits(job, lack)
+
+
+def _no_domain_fits(job: Job, lack: Lack) -> Reason:
+    most = lack.most_in_one_domain or 0
+    gang = f"needs all {counted(job.replicas, 'rank')} of {amounts_text(job.request)} each within one {job.within}"
+    return Reason(
+        code=RefusalCode.NO_DOMAIN_FITS,
+        message=f"{gang}; enough is free in all, but no {job.within} has room for more than {most} of them now",
+        numbers=numbers_of(ranks=job.replicas, ranks_in_one_domain=most),
+        holders=lack.holders,
+    )
+
+
+def _insufficient(job: Job, lack: Lack) -> Reason:
+    name = lack.name
+    clauses = [_want_text(job, lack.nodes, lack.matching, lack.ranks)]
+    if name is not None:
+        clauses.append(shortage_text(name, scattered=lack.scattered))
+    if lack.blocked:
+        clauses.append(f"{counted(lack.blocked, 'node')} cordoned, not ready or under pressure")
+    if lack.avoided:
+        clauses.append(f"{counted(lack.avoided, 'node')} avoided after a failed attempt")
+    if name is None and len(clauses) == 1:
+        clauses.append("more than one resource is short")
+    elif not lack.holders and len(clauses) == 2 and name is not None:
+        clauses.append("pods outside Coda hold the rest")
+    return Reason(
+        code=_CODE_BY_RESOURCE.get(name or "", RefusalCode.INSUFFICIENT_RESOURCES),
+        message="; ".join(clauses),
+        numbers=numbers_of(
+            ranks=job.replicas,
+            ranks_with_room=lack.ranks,
+            nodes_with_room=lack.nodes,
+            nodes_matching=lack.matching,
+        ),
+        holders=lack.holders,
+    )
 
 
 def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:

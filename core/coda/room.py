@@ -1,23 +1,24 @@
-"""What is free on each node while one round of decisions takes it. What must not live here: who may have it.
+"""What is free on each node, while one round of decisions takes it and from one round to the next. What must not live
+here: who may have it.
 
-Built from the frozen world at the start of a round and thrown away at its end. Room only ever shrinks, so whatever did
-not fit once need not be tried again in the round; the journal tells searches which nodes to look at anew.
+Within a round room only shrinks, so whatever did not fit once need not be tried again in it; the journal tells searches
+which nodes to look at anew.
 Nodes are numbered in the order of their names, so that a node's number is also its tie-break.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
+from coda.changes import Journal
 from coda.config import Level
-from coda.model import Node, Resources, World
-from coda.world import free_by_node
+from coda.model import Node, Resources
 
 
 class LevelDomains:
     """One topology level: which nodes share a domain of it."""
 
-    def __init__(self, level: Level, nodes: tuple[Node, ...]) -> None:
+    def __init__(self, level: Level, nodes: Iterable[Node]) -> None:
         self.name = level.name
         self.domain_by_node: list[str | None] = [node.labels.get(level.label) for node in nodes]
         self.nodes_by_domain: dict[str, list[int]] = {}
@@ -32,28 +33,40 @@ class LevelDomains:
 
 
 class Room:
-    """The free resources of every node, by node number, and the topology they stand in."""
+    """The free resources of every node, by node number, and the topology they stand in. At first all is free."""
 
-    def __init__(self, world: World, levels: tuple[Level, ...]) -> None:
-        self.nodes = tuple(sorted(world.nodes, key=lambda node: node.name))
+    def __init__(self, nodes: Iterable[Node], levels: tuple[Level, ...]) -> None:
+        self.nodes = sorted(nodes, key=lambda node: node.name)
         self.number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
-        free = free_by_node(world)
         self.amounts: list[Resources] = []  # every different amount met, numbered: most nodes are alike
         self._number_by_amount: dict[Hashable, int] = {}
-        self.free: list[Resources] = [free[node.name] for node in self.nodes]
-        self.free_amounts: list[int] = [self._number(amount) for amount in self.free]
         self.whole_amounts: list[int] = [self._number(node.allocatable) for node in self.nodes]
+        self.free_amounts: list[int] = list(self.whole_amounts)
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
-        self.journal: list[int] = []  # numbers of nodes whose room shrank, in order
+        self.journal: Journal[int] = Journal(2 * len(self.nodes) + 1000)  # nodes whose room changed, in order
+
+    def free(self, number: int) -> Resources:
+        """What is free on a node."""
+        return self.amounts[self.free_amounts[number]]
+
+    def put(self, number: int, free: Resources) -> None:
+        """Make `free` what is free on a node."""
+        amount = self._number(free)
+        if amount != self.free_amounts[number]:
+            self.free_amounts[number] = amount
+            self.journal.add(number)
 
     def take(self, number: int, amount: Resources) -> None:
         """Make `amount` of a node taken."""
-        self.free[number] = rest = self.free[number] - amount
-        self.free_amounts[number] = self._number(rest)
-        self.journal.append(number)
+        self.put(number, self.free(number) - amount)
+
+    def replace_node(self, number: int, node: Node) -> None:
+        """The node changed in anything but its name and labels. What is free on it is put separately."""
+        self.nodes[number] = node
+        self.whole_amounts[number] = self._number(node.allocatable)
 
     def _number(self, amount: Resources) -> int:
-        other = tuple(sorted(amount.other.items())) if amount.other else ()
+        other = tuple(sorted(item for item in amount.other.items() if item[1])) if amount.other else ()
         key = (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other)
         number = self._number_by_amount.setdefault(key, len(self.amounts))
         if number == len(self.amounts):

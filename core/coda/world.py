@@ -7,12 +7,12 @@ may take, less what live plans withhold for ranks that no bound pod stands for y
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from coda.config import PolicyConfig
 from coda.errors import InconsistentWorld
-from coda.model import FINISHED, Job, Phase, Placement, PlacementState, Resources, Start, World
+from coda.model import FINISHED, Job, Node, Phase, Placement, PlacementState, Resources, Start, World
 
 
 def live_placement(job: Job) -> Placement | None:
@@ -56,26 +56,33 @@ def withheld(world: World) -> dict[str, Resources]:
     """Per node, what plans and unbound pods withhold; nodes without any are absent. O(jobs + ranks withheld)."""
     held: dict[str, Resources] = {}
     for job in world.jobs:
-        if not job.unbound and (job.placement is None or not _may_lack_pods(job)):
-            continue
-        for node, ranks in Counter(node for _, node in withheld_ranks(job)).items():
-            share = job.request * ranks
+        for node, share in withheld_shares(job).items():
             held[node] = held[node] + share if node in held else share
     return held
+
+
+def withheld_shares(job: Job) -> dict[str, Resources]:
+    """Per node, what one job's plan and unbound pods withhold."""
+    if not job.unbound and (job.placement is None or not _may_lack_pods(job)):
+        return {}
+    ranks_by_node = Counter(node for _, node in withheld_ranks(job))
+    return {node: job.request * ranks for node, ranks in ranks_by_node.items()}
 
 
 def free_by_node(world: World) -> dict[str, Resources]:
     """Per node of the world: allocatable - used - in flight - withheld. Negative where a node is over-committed."""
     takers = tuple(taker for taker in (world.used, world.in_flight, withheld(world)) if taker)
-    free_by_name: dict[str, Resources] = {}
-    for node in world.nodes:
-        free = node.allocatable
-        for taker in takers:
-            taken = taker.get(node.name)
-            if taken is not None:
-                free = free - taken
-        free_by_name[node.name] = free
-    return free_by_name
+    return {node.name: free_on(node, takers) for node in world.nodes}
+
+
+def free_on(node: Node, takers: Iterable[Mapping[str, Resources]]) -> Resources:
+    """Allocatable of one node, less what each of the `takers` has there."""
+    free = node.allocatable
+    for taker in takers:
+        taken = taker.get(node.name)
+        if taken is not None:
+            free = free - taken
+    return free
 
 
 def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float, config: PolicyConfig) -> Placement:

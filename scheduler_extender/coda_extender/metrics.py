@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from coda.model import Job, RefusalCode
+from coda.model import RefusalCode
 
 _FAST_S = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _ROUND_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
@@ -73,12 +72,11 @@ class Metrics:
         """One more that was refused before it was read."""
         self.refused_requests.labels(reason).inc()
 
-    def show_queue(self, codes: Iterable[RefusalCode], waiting: Iterable[Job]) -> None:
+    def show_queue(self, jobs_by_code: Mapping[RefusalCode, int], gpus_wanted: int) -> None:
         """Set the gauges of the queue."""
-        jobs_by_code = Tally(codes)
         for code in RefusalCode:
-            self.waiting_jobs.labels(code.value).set(jobs_by_code[code])
-        self.gpus_wanted.set(sum(job.replicas * job.request.gpus for job in waiting))
+            self.waiting_jobs.labels(code.value).set(jobs_by_code.get(code, 0))
+        self.gpus_wanted.set(gpus_wanted)
 
     def text(self) -> bytes:
         """The exposition format."""

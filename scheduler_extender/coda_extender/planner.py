@@ -24,9 +24,9 @@ from coda.world import is_waiting, placement_from_start
 from coda_extender.cluster import Cluster
 from coda_extender.leadership import LeaderLabel
 from coda_extender.metrics import Metrics
-from coda_extender.reasons import Reasons, Wish, pending_for, wish_for
+from coda_extender.reasons import NO_WISHES, Reasons, Wish, pending_for, wish_for
 from coda_extender.statuses import StatusWriter, Written
-from coda_extender.thinking import Thought, rule, think
+from coda_extender.thinking import Thinker, Thought, rule
 from coda_kube.client import Client, Json
 from coda_kube.lease import Elector, lead
 from coda_kube.writing import placement_json
@@ -68,6 +68,7 @@ class Planner:
         self._config = config
         self._writer = StatusWriter(client, cluster, metrics, self.leads, at_once=config.writes_at_once)
         self._reason_slots = asyncio.Semaphore(max(1, config.writes_at_once // 2))
+        self._thinker = Thinker()
         self._reasons = Reasons()
         self._reasons_changed = asyncio.Event()
         self._leading = False
@@ -105,8 +106,8 @@ class Planner:
         finally:
             self._leading = False
             self._metrics.is_leader.set(0)
-            self._metrics.show_queue((), ())
-            self._reasons.revise(())
+            self._metrics.show_queue({}, 0)
+            self._reasons.revise(NO_WISHES)
 
     async def _plan_forever(self) -> None:
         await self._adopt()
@@ -124,7 +125,7 @@ class Planner:
         started_s = time.perf_counter()
         state = self._cluster.state
         thought = await asyncio.to_thread(
-            think,
+            self._thinker.think,
             state.snapshot(),
             self._cluster.guard.ledger.pods(),
             state.job_json_by_id,
@@ -148,7 +149,7 @@ class Planner:
             moments.append(now_s + max(0.0, thought.wake_s - time.time()) + 0.001)
         moments += [since_s + self._config.settle_limit_s for since_s in self._settling_since_s.values()]
         expiry_s = self._cluster.guard.ledger.next_expiry_in_s()
-        if expiry_s is not None and (self._settling_since_s or thought.waiting):
+        if expiry_s is not None and (self._settling_since_s or thought.plan.refusals):
             moments.append(now_s + expiry_s + 0.001)
         timeout_s = max(COALESCE_S, min(moments) - now_s) if moments else None
         with contextlib.suppress(TimeoutError):
@@ -200,7 +201,7 @@ class Planner:
             config=self._config.policy,
         )
         body = {"placement": placement_json(placement)}  # without `pending`: it waits no more
-        written = await self._writer.write(start.job, lambda _status: body, decided_on=thought.job_by_id[start.job])
+        written = await self._writer.write(start.job, lambda _status: body, decided_on=thought.starting[start.job])
         if written is Written.DONE:
             self._metrics.commits.inc()
         return written
@@ -237,9 +238,9 @@ class Planner:
     # --- reasons ------------------------------------------------------------------------------------------------------
 
     def _show(self, thought: Thought) -> None:
-        self._metrics.show_queue((refusal.code for refusal in thought.plan.refusals), thought.waiting)
+        self._metrics.show_queue(thought.jobs_by_code, thought.gpus_wanted)
         removals = (Wish(job=job, refusal=None, urgent=True) for job in sorted(self._cluster.stale_pending))
-        self._reasons.revise([*thought.wishes, *removals])
+        self._reasons.revise(thought.wishes, removals)
         self._reasons_changed.set()
 
     async def _explain_forever(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from coda.model import JobId, Refusal, RefusalCode
@@ -21,6 +22,7 @@ PER_JOB_S: Final = 3.0  # between two rewrites of one job's numbers
 PER_SECOND: Final = 50.0  # rewrites of numbers in all
 BATCH: Final = 64
 _ACCEPTED_WITHIN_S: Final = 1.0  # an edit, by an operator that is there
+_LONG_AGO_S: Final = float("-inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,59 +56,101 @@ def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Js
     return pending_json(refusal, since_s=seconds_from_time(pending["since"]) if same_code else now_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """All wishes of one round, by job."""
+
+    urgent: Mapping[JobId, Wish]
+    slow: Mapping[JobId, Wish]
+    edited: tuple[JobId, ...] = ()  # those of the slow ones that say that an edit is not accepted
+
+    @classmethod
+    def of(cls, wishes: Iterable[Wish]) -> Wishes:
+        """The wishes sorted out; each job at most once. O(wishes)."""
+        urgent: dict[JobId, Wish] = {}
+        slow: dict[JobId, Wish] = {}
+        for wish in wishes:
+            (urgent if wish.urgent else slow)[wish.job] = wish
+        edited = tuple(job for job, wish in slow.items() if wish.refusal and wish.refusal.code is RefusalCode.EDITED)
+        return cls(urgent=urgent, slow=slow, edited=edited)
+
+
+NO_WISHES: Final = Wishes(urgent={}, slow={})
+
+
 class Reasons:
-    """The wishes not written yet. `now_s` is any clock that only grows."""
+    """The wishes not written yet. `now_s` is any clock that only grows. Runs in the event loop: `take` costs O(batch +
+    jobs written in the last seconds), whatever the number of wishes."""
 
     def __init__(self) -> None:
         self._urgent: dict[JobId, Wish] = {}
-        self._slow: dict[JobId, Wish] = {}  # oldest first: a revised wish keeps its place
+        self._slow: dict[JobId, Wish] = {}
+        self._line: dict[JobId, None] = {}  # the slow ones, oldest first: a revised wish keeps its place
+        self._edited: tuple[JobId, ...] = ()
         self._edited_s: dict[JobId, float] = {}  # since when a wish says that an edit is not accepted
         self._written_s: dict[JobId, float] = {}  # when a job's reason was last written
         self._allowance = PER_SECOND
         self._filled_s = 0.0
 
-    def revise(self, wishes: Iterable[Wish]) -> None:
-        """Replace all wishes by these."""
-        urgent: dict[JobId, Wish] = {}
-        slow: dict[JobId, Wish] = {}
-        for wish in wishes:
-            (urgent if wish.urgent else slow)[wish.job] = wish
-        self._urgent = urgent
-        self._slow = {job: slow.pop(job) for job in self._slow if job in slow} | slow
+    def revise(self, wishes: Wishes, removals: Iterable[Wish] = ()) -> None:
+        """Replace all wishes by these; `removals` are urgent."""
+        self._urgent = {**wishes.urgent, **{wish.job: wish for wish in removals}}
+        self._slow = dict(wishes.slow)
+        self._edited = wishes.edited
+        line = self._line
+        line.update(dict.fromkeys([job for job in self._slow if job not in line]))
 
     def put_back(self, wish: Wish) -> None:
         """The write did not work: wish again, unless something newer is wished already."""
         if wish.job not in self._urgent and wish.job not in self._slow:
             (self._urgent if wish.urgent else self._slow)[wish.job] = wish
+            if not wish.urgent:
+                self._line[wish.job] = None
 
     def take(self, now_s: float) -> tuple[list[Wish], float | None]:
         """What to write now, at most a batch, and in how many seconds there is more (None: nothing is left)."""
         self._allowance = min(PER_SECOND, self._allowance + (now_s - self._filled_s) * PER_SECOND)
         self._filled_s = now_s
-        due = [self._urgent.pop(job) for job in list(self._urgent)[:BATCH]]
-        ready_s = self._ready_s(now_s)
-        for job in [job for job in self._slow if ready_s[job] <= now_s][: min(BATCH - len(due), int(self._allowance))]:
-            due.append(self._slow.pop(job))
-            self._allowance -= 1.0
+        due = [self._urgent.pop(job) for job in list(islice(self._urgent, BATCH))]
+        slow, earliest_s = self._slow_ones(now_s, min(BATCH - len(due), int(self._allowance)))
+        due += slow
+        self._allowance -= len(slow)
         for wish in due:
             self._written_s.pop(wish.job, None)
             self._written_s[wish.job] = now_s
         self._forget(now_s)
         if self._urgent:
             return due, 0.0
-        if not self._slow:
+        if earliest_s is None:
             return due, None
-        earliest_s = min(ready_s[job] for job in self._slow)
         return due, max(earliest_s - now_s, (1.0 - self._allowance) / PER_SECOND, 0.02)
 
-    def _ready_s(self, now_s: float) -> dict[JobId, float]:
-        """When each slow wish may be written."""
-        ready_s = {job: self._written_s.get(job, float("-inf")) + PER_JOB_S for job in self._slow}
-        edited = [job for job, wish in self._slow.items() if wish.refusal and wish.refusal.code is RefusalCode.EDITED]
-        self._edited_s = {job: self._edited_s.get(job, now_s) for job in edited}
-        for job, since_s in self._edited_s.items():
-            ready_s[job] = max(ready_s[job], since_s + _ACCEPTED_WITHIN_S)
-        return ready_s
+    def _slow_ones(self, now_s: float, count: int) -> tuple[list[Wish], float | None]:
+        """The first of the line whose time has come, and when the next one may be written; None without one."""
+        self._edited_s = {job: self._edited_s.get(job, now_s) for job in self._edited}
+        taken: list[Wish] = []
+        earliest_s: float | None = None
+        gone: list[JobId] = []
+        for job in self._line:
+            if job not in self._slow:
+                gone.append(job)
+                continue
+            ready_s = self._ready_s(job)
+            if ready_s <= now_s and len(taken) < count:
+                taken.append(self._slow.pop(job))
+                gone.append(job)
+                continue
+            earliest_s = ready_s if earliest_s is None else min(earliest_s, ready_s)
+            if ready_s <= now_s:
+                break  # the others are no sooner than now
+        for job in gone:
+            del self._line[job]
+        return taken, earliest_s
+
+    def _ready_s(self, job: JobId) -> float:
+        """When a slow wish may be written."""
+        by_turn_s = self._written_s.get(job, _LONG_AGO_S) + PER_JOB_S
+        return max(by_turn_s, self._edited_s.get(job, _LONG_AGO_S) + _ACCEPTED_WITHIN_S)
 
     def _forget(self, now_s: float) -> None:
         for job, written_s in list(self._written_s.items()):  # oldest first

@@ -1,29 +1,36 @@
 """One round's thinking, run in a thread beside the event loop: snapshot in, everything to be written out. Pure but for
-the dictionary of job objects it looks reasons up in."""
+the dictionary of job objects it looks reasons up in.
+
+Whatever grows with the number of jobs is done here and not in the event loop, and in steps of Python rather than in one
+long call of C: a filter answer waits for the interpreter no longer than a step takes.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from coda.config import PolicyConfig
 from coda.guarding import InFlight, in_flight_by_node
-from coda.model import Job, JobId, Plan, World
+from coda.memory import Memory
+from coda.model import Job, JobId, Plan, Refusal, RefusalCode, World
 from coda.plan import decide
 from coda.releasing import Ruling, rule_on_plans
-from coda_extender.reasons import Wish, wish_for
+from coda_extender.reasons import Wish, Wishes, wish_for
 from coda_kube.client import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    """What one round came to. `waiting` are the jobs refused, `wake_s` when time alone may change the answer."""
+    """What one round came to. `gpus_wanted`: by all jobs refused; `wake_s`: when time alone may change the answer."""
 
     rulings: tuple[Ruling, ...]
     plan: Plan
-    job_by_id: Mapping[JobId, Job]
-    waiting: tuple[Job, ...]
-    wishes: tuple[Wish, ...]
+    starting: Mapping[JobId, Job]  # as they were decided on
+    wishes: Wishes
+    jobs_by_code: Mapping[RefusalCode, int]
+    gpus_wanted: int
     wake_s: float | None
 
 
@@ -32,29 +39,52 @@ def rule(world: World, in_flight: tuple[InFlight, ...], *, epoch: int, now_s: fl
     return rule_on_plans(_with_in_flight(world, in_flight), epoch=epoch, now_s=now_s)
 
 
-def think(
-    world: World,
-    in_flight: tuple[InFlight, ...],
-    json_by_job: Mapping[JobId, Json],
-    config: PolicyConfig,
-    *,
-    epoch: int,
-    now_s: float,
-) -> Thought:
-    """Rule on the plans there are, decide what starts, and find the reasons that are not written yet."""
-    world = _with_in_flight(world, in_flight)
-    plan = decide(world, config, now_s)
-    job_by_id = {job.id: job for job in world.jobs}
-    wishes = [wish_for(refusal, json_by_job.get(refusal.job)) for refusal in plan.refusals]
-    waiting = tuple(job_by_id[refusal.job] for refusal in plan.refusals)
-    return Thought(
-        rulings=rule_on_plans(world, epoch=epoch, now_s=now_s),
-        plan=plan,
-        job_by_id=job_by_id,
-        waiting=waiting,
-        wishes=tuple(wish for wish in wishes if wish is not None),
-        wake_s=min((job.not_before_s for job in waiting if job.not_before_s > now_s), default=None),
-    )
+class Thinker:
+    """Thinks one round after the other, and remembers what need not be thought again. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self._memory = Memory()
+        self._wish_by_job: dict[JobId, tuple[Refusal, Json | None, Wish | None]] = {}
+
+    def think(
+        self,
+        world: World,
+        in_flight: tuple[InFlight, ...],
+        json_by_job: Mapping[JobId, Json],
+        config: PolicyConfig,
+        *,
+        epoch: int,
+        now_s: float,
+    ) -> Thought:
+        """Rule on the plans there are, decide what starts, and find the reasons that are not written yet."""
+        world = _with_in_flight(world, in_flight)
+        plan = decide(world, config, now_s, self._memory)
+        job_by_id = {job.id: job for job in world.jobs}
+        waiting = [job_by_id[refusal.job] for refusal in plan.refusals]
+        return Thought(
+            rulings=rule_on_plans(world, epoch=epoch, now_s=now_s),
+            plan=plan,
+            starting={start.job: job_by_id[start.job] for start in plan.starts},
+            wishes=self._wishes(plan.refusals, json_by_job),
+            jobs_by_code=Counter(refusal.code for refusal in plan.refusals),
+            gpus_wanted=sum(job.replicas * job.request.gpus for job in waiting),
+            wake_s=min((job.not_before_s for job in waiting if job.not_before_s > now_s), default=None),
+        )
+
+    def _wishes(self, refusals: tuple[Refusal, ...], json_by_job: Mapping[JobId, Json]) -> Wishes:
+        """What is to be written; asked anew only where the refusal or the object is another one than before."""
+        known = self._wish_by_job
+        if len(known) > 2 * len(refusals) + 1000:
+            known.clear()
+        wishes: list[Wish] = []
+        for refusal in refusals:
+            item = json_by_job.get(refusal.job)
+            before = known.get(refusal.job)
+            if before is None or before[0] is not refusal or before[1] is not item:
+                before = known[refusal.job] = (refusal, item, wish_for(refusal, item))
+            if before[2] is not None:
+                wishes.append(before[2])
+        return Wishes.of(wishes)
 
 
 def _with_in_flight(world: World, pods: tuple[InFlight, ...]) -> World:

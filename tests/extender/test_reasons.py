@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from coda.model import JobId, Refusal, RefusalCode
-from coda_extender.reasons import BATCH, PER_SECOND, Reasons, Wish, pending_for, wish_for
+from coda_extender.reasons import BATCH, NO_WISHES, PER_SECOND, Reasons, Wish, Wishes, pending_for, wish_for
 
 JOB = JobId("default/gang")
 REFUSAL = Refusal(
@@ -41,13 +41,13 @@ def test_an_edit_that_is_not_accepted_is_said_only_after_a_second() -> None:
     told = wish_for(edited, {"status": {"pending": WRITTEN}})
     assert told == Wish(job=JOB, refusal=edited, urgent=False)
     reasons = Reasons()
-    reasons.revise([told])
+    reasons.revise(Wishes.of([told]))
     assert reasons.take(100.0) == ([], 1.0)
-    reasons.revise([])  # accepted
+    reasons.revise(NO_WISHES)  # accepted
     assert reasons.take(100.5) == ([], None)
-    reasons.revise([told])
+    reasons.revise(Wishes.of([told]))
     assert reasons.take(101.0) == ([], 1.0)
-    reasons.revise([told])
+    reasons.revise(Wishes.of([told]))
     assert reasons.take(102.0) == ([told], None)
 
 
@@ -69,7 +69,7 @@ def wish(number: int, *, urgent: bool, message: str = "") -> Wish:
 
 def test_first_reasons_are_due_at_once_in_batches() -> None:
     reasons = Reasons()
-    reasons.revise([wish(number, urgent=True) for number in range(BATCH + 1)])
+    reasons.revise(Wishes.of(wish(number, urgent=True) for number in range(BATCH + 1)))
     due, more_in_s = reasons.take(0.0)
     assert (len(due), more_in_s) == (BATCH, 0.0)
     due, more_in_s = reasons.take(0.0)
@@ -78,24 +78,24 @@ def test_first_reasons_are_due_at_once_in_batches() -> None:
 
 def test_new_numbers_of_one_job_wait_their_turn() -> None:
     reasons = Reasons()
-    reasons.revise([wish(1, urgent=True)])
+    reasons.revise(Wishes.of([wish(1, urgent=True)]))
     reasons.take(100.0)
-    reasons.revise([wish(1, urgent=False)])
+    reasons.revise(Wishes.of([wish(1, urgent=False)]))
     assert reasons.take(101.0) == ([], 2.0)
     assert reasons.take(103.0) == ([wish(1, urgent=False)], None)
 
 
 def test_a_changed_code_does_not_wait_for_numbers() -> None:
     reasons = Reasons()
-    reasons.revise([wish(1, urgent=False)])
+    reasons.revise(Wishes.of([wish(1, urgent=False)]))
     reasons.take(100.0)
-    reasons.revise([wish(1, urgent=True)])
+    reasons.revise(Wishes.of([wish(1, urgent=True)]))
     assert reasons.take(100.1)[0] == [wish(1, urgent=True)]
 
 
 def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> None:
     reasons = Reasons()
-    reasons.revise([wish(number, urgent=False) for number in range(1000)])
+    reasons.revise(Wishes.of([wish(number, urgent=False) for number in range(1000)]))
     written: list[str] = []
     now_s = 1000.0
     while now_s < 1010.0:
@@ -104,11 +104,11 @@ def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> N
         assert more_in_s is not None
         now_s += max(more_in_s, 0.001)
         reasons.revise(
-            [
+            Wishes.of(
                 wish(number, urgent=False, message=str(now_s))
                 for number in range(999, -1, -1)
                 if f"default/job-{number}" not in written
-            ]
+            )
         )
     assert len(written) == len(set(written)) == pytest.approx(PER_SECOND * 10 + PER_SECOND, abs=3)
     assert written[:3] == ["default/job-0", "default/job-1", "default/job-2"]
@@ -116,9 +116,9 @@ def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> N
 
 def test_what_could_not_be_written_is_wished_again_unless_newer_is() -> None:
     reasons = Reasons()
-    reasons.revise([wish(1, urgent=True), wish(2, urgent=True)])
+    reasons.revise(Wishes.of([wish(1, urgent=True), wish(2, urgent=True)]))
     reasons.take(0.0)
-    reasons.revise([wish(1, urgent=True, message="newer")])
+    reasons.revise(Wishes.of([wish(1, urgent=True, message="newer")]))
     reasons.put_back(wish(1, urgent=True))
     reasons.put_back(wish(2, urgent=True))
     assert reasons.take(0.0)[0] == [wish(1, urgent=True, message="newer"), wish(2, urgent=True)]

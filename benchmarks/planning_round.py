@@ -1,0 +1,181 @@
+"""How long one planning round takes in a full cluster whose world changes before each: jobs end, plans are released,
+pods are created and bound, jobs are submitted, nodes fail and come back. Reading the changes is in the time.
+
+Nothing is asserted: what `decide` returns is applied to the world, and the next round plans on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import sys
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from asking import ask, positive, tell
+from coda.config import PolicyConfig
+from coda.model import JobId
+from coda_extender.thinking import Thinker, Thought
+from coda_kube.state import ClusterState
+from coda_kube.writing import pending_json
+from results import Answer, Row, percentile
+from worlds import GPUS_PER_NODE, Json, node_json, random_job, rank_pods, released, with_status
+
+ROUNDS = 200
+SIZES = (500, 1000, 2500, 5000)
+WARM_UP = 5
+JOBS_PER_NODE = 2  # that wait
+SMALL, SMALL_WAITING = 80, 100  # the simulated month's cluster on a busy day
+ENDS = 0.0005  # of all running jobs end between two rounds, and at least one
+SICKNESS = 0.1  # how often a node fails between two rounds
+REASONS = 64  # written between two rounds
+NOW_S = 1_800_000_000.0
+_POLICY = PolicyConfig()
+
+Change = tuple[Callable[[Json | None, Json | None], None], Json | None, Json | None]
+"""A listener of the state, and the object before and after."""
+
+
+class MadeCluster:
+    """A cluster as the planner's caches would tell of it."""
+
+    def __init__(self, nodes: int, waiting: int, *, seed: int) -> None:
+        self.state = ClusterState()
+        self.running: list[JobId] = []
+        self._thinker = Thinker()
+        self._rng = random.Random(seed)
+        self._number = 0
+        self._queued = 0
+        self._waiting = waiting
+        self._sick: int | None = None
+        self._nodes = nodes
+        for number in range(nodes):
+            self.state.on_node(None, node_json(number))
+        for _ in range(5):  # the first fill the cluster, the last the queue
+            self.happen(self.submissions())
+            self.happen(self.written(self.think()))
+        self.happen(self.submissions())
+
+    def think(self) -> Thought:
+        state = self.state
+        return self._thinker.think(state.snapshot(), (), state.job_json_by_id, _POLICY, epoch=1, now_s=NOW_S)
+
+    def happen(self, changes: list[Change]) -> None:
+        """The caches tell of these changes."""
+        for listener, old, new in changes:
+            listener(old, new)
+
+    def written(self, thought: Thought) -> list[Change]:
+        """What planner, operator and kubelets make of a round: plans, some reasons, pods, and running jobs."""
+        found: list[Change] = []
+        for start in thought.plan.starts:
+            waiting = self.state.job_json_by_id[start.job]
+            planned = released(waiting, start)
+            created, bound = rank_pods(planned, bound=False), rank_pods(planned, bound=True)
+            found.append((self.state.on_job, waiting, planned))
+            found += [(self.state.on_pod, None, pod) for pod in created]
+            found += [(self.state.on_pod, old, new) for old, new in zip(created, bound, strict=True)]
+            found.append((self.state.on_job, planned, with_status(planned, phase="Running")))
+            self.running.append(start.job)
+            self._queued -= 1
+        for wish in islice(thought.wishes.urgent.values(), REASONS):
+            assert wish.refusal is not None
+            old = self.state.job_json_by_id[wish.job]
+            found.append((self.state.on_job, old, with_status(old, pending=pending_json(wish.refusal, since_s=NOW_S))))
+        return found
+
+    def ends(self) -> list[Change]:
+        """A few running jobs end, and their pods go."""
+        found: list[Change] = []
+        for job in self._rng.sample(self.running, max(1, round(len(self.running) * ENDS))):
+            self.running.remove(job)
+            item = self.state.job_json_by_id[job]
+            found += [(self.state.on_pod, pod, None) for pod in rank_pods(item, bound=True)]
+            found.append((self.state.on_job, item, None))
+        return found
+
+    def submissions(self) -> list[Change]:
+        """As many new jobs as keep the queue at its length."""
+        count = self._waiting - self._queued
+        self._queued += count
+        first, self._number = self._number, self._number + count
+        return [(self.state.on_job, None, random_job(number, self._rng)) for number in range(first, first + count)]
+
+    def node_changes(self) -> list[Change]:
+        """Now and then a node fails; the next time it is back."""
+        if self._sick is not None:
+            number, self._sick = self._sick, None
+            return [(self.state.on_node, node_json(number, ready=False), node_json(number))]
+        if self._rng.random() > SICKNESS:
+            return []
+        self._sick = number = self._rng.randrange(self._nodes)
+        return [(self.state.on_node, node_json(number), node_json(number, ready=False))]
+
+
+def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, Any]:
+    """Seconds of each round: reading what happened since the last one, and thinking."""
+    cluster = MadeCluster(nodes, waiting, seed=seed)
+    changes: list[Change] = []
+    gc.collect()
+    gc.freeze()
+    lasted_s, starts, changed = [], [], []
+    for number in range(count + WARM_UP):
+        began_s = time.perf_counter()
+        cluster.happen(changes)
+        thought = cluster.think()
+        ended_s = time.perf_counter()
+        if number >= WARM_UP:
+            lasted_s.append(ended_s - began_s)
+            starts.append(len(thought.plan.starts))
+            changed.append(len(changes))
+        changes = [*cluster.ends(), *cluster.written(thought), *cluster.node_changes(), *cluster.submissions()]
+    gc.unfreeze()
+    return {
+        "nodes": nodes,
+        "gpus": nodes * GPUS_PER_NODE,
+        "waiting": len(thought.plan.refusals),
+        "running": len(cluster.running),
+        "p50_ms": percentile(lasted_s, 0.5) * 1e3,
+        "p99_ms": percentile(lasted_s, 0.99) * 1e3,
+        "most_ms": max(lasted_s) * 1e3,
+        "starts_per_round": sum(starts) / count,
+        "changes_per_round": sum(changed) / count,
+        "reasons_to_write": len(thought.wishes.urgent) + len(thought.wishes.slow),
+    }
+
+
+async def answer(options: argparse.Namespace) -> Answer:
+    """Every size."""
+    sizes = SIZES[:2] if options.quick else SIZES
+    small = rounds(SMALL, SMALL_WAITING, options.rounds)
+    found = [rounds(nodes, nodes * JOBS_PER_NODE, options.rounds) for nodes in sizes]
+    for row in (small, *found):
+        tell(str({name: round(value, 3) for name, value in row.items()}))
+    rows = tuple(answer_rows(small, found, found[-1]))
+    return Answer(question="planning_round", rows=rows, detail={"sizes": [small, *found]})
+
+
+def answer_rows(small: dict[str, Any], found: list[dict[str, Any]], last: dict[str, Any]) -> list[Row]:
+    rows = []
+    for sized in (small, *found):
+        bounds = {"budget": "<= 100", "aim": "<= 50"} if sized is last else {}
+        for name in ("p50", "p99"):
+            limits = bounds if name == "p99" else {}
+            title = f"round of {sized['nodes']} nodes, {sized['waiting']} waiting, {name}"
+            rows.append(Row(name=title, value=sized[f"{name}_ms"], unit="ms", **limits))
+    growth = last["p50_ms"] / found[0]["p50_ms"]
+    rows.append(
+        Row(name=f"growth of p50 from {found[0]['nodes']} to {last['nodes']} nodes", value=growth, unit="times")
+    )
+    return rows
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=positive, default=ROUNDS, help=f"rounds of each size (default {ROUNDS})")
+
+
+if __name__ == "__main__":
+    sys.exit(ask(__doc__, answer, more=_more))

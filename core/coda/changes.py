@@ -1,0 +1,72 @@
+"""What differs between two versions of a collection of frozen values, told by identity. What must not live here: what
+any difference means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import compress, count
+from operator import is_not
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+_STEPS = 64
+"""Differences looked for one after the other before all items are compared by a table."""
+
+
+def changes(old: tuple[Item, ...], new: tuple[Item, ...]) -> tuple[list[Item], list[Item]]:
+    """The items that left and those that came. Items that changed places may be among both.
+
+    Cost: a comparison of pointers for each item where new ones stand at the end, as in a dict's values."""
+    gone: list[Item] = []
+    start = offset = 0  # old[:start] is told, and new[: start - offset] with it
+    for _ in range(_STEPS):
+        pairs = map(is_not, old[start:] if start else old, new[start - offset :])
+        same = next(compress(count(), pairs), None)
+        if same is None:
+            kept = min(len(old) - start, len(new) - start + offset)
+            return gone + list(old[start + kept :]), list(new[start - offset + kept :])
+        gone.append(old[start + same])
+        start, offset = start + same + 1, offset + 1
+    before = dict(zip(map(id, old), old, strict=True))
+    after = dict(zip(map(id, new), new, strict=True))
+    return [old for key, old in before.items() if key not in after], [
+        new for key, new in after.items() if key not in before
+    ]
+
+
+def changed_keys(old: Mapping[Key, Item], new: Mapping[Key, Item]) -> list[Key]:
+    """The keys whose value came, left or is another object."""
+    if old is new:
+        return []
+    seen = old.get
+    keys = [key for key, value in new.items() if seen(key) is not value]
+    return keys + [key for key in old if key not in new] if len(old) + len(keys) > len(new) else keys
+
+
+class Journal(Generic[Item]):
+    """What happened, in order, for readers that each keep their own place in it. Old entries are dropped."""
+
+    __slots__ = ("_entries", "_first", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._entries: list[Item] = []
+        self._first = 0
+        self._limit = limit
+
+    @property
+    def end(self) -> int:
+        """The place after the last entry."""
+        return self._first + len(self._entries)
+
+    def add(self, entry: Item) -> None:
+        """Write it down."""
+        self._entries.append(entry)
+        if len(self._entries) > 2 * self._limit:
+            del self._entries[: self._limit]
+            self._first += self._limit
+
+    def since(self, place: int) -> Iterable[Item] | None:
+        """The entries from `place` on; None when some of them are dropped: the reader must look at everything."""
+        return None if place < self._first else self._entries[place - self._first :]

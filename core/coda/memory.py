@@ -1,0 +1,183 @@
+"""What one round of decisions leaves for the next: work that need not be done again. What must not live here: choices.
+
+Nothing in it changes any answer: a decision with a memory of earlier worlds equals one without. It finds out by itself
+what changed, by the identity of the frozen values a world is made of, and does again only what hangs on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from coda.changes import changed_keys, changes
+from coda.config import PolicyConfig
+from coda.holding import Holdings, nodes_held
+from coda.lacking import Shortages
+from coda.model import NOTHING, Job, JobId, Node, Resources, World
+from coda.ordering import Queue, Shape
+from coda.quotas import ranks_without_pods
+from coda.room import Room
+from coda.searching import Kind, Search
+from coda.world import free_on, is_waiting, withheld_shares
+
+_SPARE_POOLS: Final = 256  # pools, kinds and amounts nobody asks for any more, kept in case somebody does
+_SPARE_KINDS: Final = 1000
+_SPARE_AMOUNTS: Final = 2000
+
+
+class Memory:
+    """Give one to every `decide` of one planner. Not for two threads at once. A round that raises empties it."""
+
+    def __init__(self) -> None:
+        self._known: Known | None = None
+
+    @contextmanager
+    def about(self, world: World, config: PolicyConfig) -> Iterator[Known]:
+        """What is known about this world, for one round."""
+        known, self._known = self._known, None
+        if known is None or known.config != config:
+            known = Known(config)
+        known.follow(world)
+        yield known
+        self._known = known
+
+
+class Known:
+    """One world, prepared for decisions about it."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        self.config = config
+        self.queue = Queue()
+        self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods`
+        self.room = Room((), config.levels)
+        self.search = Search(self.room, config)
+        self.shortages = Shortages()
+        self.holdings = Holdings(config.refusal_holders)
+        self._world = World(nodes=())
+        self._withheld_by_node: dict[str, Resources] = {}
+        self._started: list[tuple[JobId, tuple[str, ...]]] = []
+
+    def follow(self, world: World) -> None:
+        """Go from the world before to this one. O(nodes + jobs) comparisons of pointers, and work for what changed."""
+        before, self._world = self._world, world
+        touched = self._without_starts()
+        gone, come = changes(before.jobs, world.jobs)
+        touched |= self._hold(gone, -1) | self._hold(come, +1)
+        self._follow_queue(gone, come)
+        touched.update(changed_keys(before.used, world.used), changed_keys(before.in_flight, world.in_flight))
+        self._follow_nodes(before.nodes, touched)
+
+    def kind(self, shape: Shape) -> Kind:
+        """What is known about the gangs of this shape."""
+        kind: Kind | None = shape.kind
+        if kind is None:
+            kind = shape.kind = self.search.kind(shape.job)
+        return kind
+
+    def kind_anywhere(self, shape: Shape) -> Kind:
+        """The same, were they content with any domains."""
+        if shape.job.within is None:
+            return self.kind(shape)
+        kind: Kind | None = shape.anywhere
+        if kind is None:
+            kind = shape.anywhere = self.search.kind_anywhere(shape.job)
+        return kind
+
+    def start(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job starts in this round, where room was taken for it."""
+        self.holdings.add(job, nodes)
+        self._started.append((job.id, nodes))
+
+    def started(self) -> set[JobId]:
+        """The jobs that start in this round."""
+        return {job for job, _ in self._started}
+
+    def _without_starts(self) -> set[str]:
+        """Undo the starts of the last round: what became of them is in the world. Returns the nodes they were on."""
+        touched: set[str] = set()
+        for job, nodes in self._started:
+            self.holdings.remove(job)
+            touched.update(nodes)
+        self._started.clear()
+        return touched
+
+    def _hold(self, jobs: Iterable[Job], sign: int) -> set[str]:
+        """Count, or count no more, what these jobs hold. Returns the nodes where that is withheld room."""
+        touched: set[str] = set()
+        for job in jobs:
+            if job.placement is None and not job.unbound:
+                continue
+            for node, share in withheld_shares(job).items():
+                held = self._withheld_by_node.pop(node, NOTHING)
+                held = held + share if sign > 0 else held - share
+                if held.gpus or held.cpu_m or held.memory_bytes or held.pods or any(held.other.values()):
+                    self._withheld_by_node[node] = held
+                touched.add(node)
+            self._note(job, sign)
+        return touched
+
+    def _note(self, job: Job, sign: int) -> None:
+        if sign < 0:
+            self.holdings.remove(job.id)
+            self.planned.pop(job.id, None)
+            return
+        nodes = nodes_held(job)
+        if nodes:
+            self.holdings.add(job, nodes)
+        if ranks_without_pods(job):
+            self.planned[job.id] = job
+
+    def _follow_queue(self, gone: list[Job], come: list[Job]) -> None:
+        limited = frozenset(quota.namespace for quota in self._world.quotas)
+        if limited == self.queue.limited:
+            self.queue.change(filter(is_waiting, gone), filter(is_waiting, come))
+            return
+        self.queue = Queue(limited)
+        self.queue.change((), filter(is_waiting, self._world.jobs))
+
+    def _follow_nodes(self, before: tuple[Node, ...], touched: set[str]) -> None:
+        world = self._world
+        gone, come = changes(before, world.nodes)
+        number_by_name = self.room.number_by_name
+        if self._is_outgrown() or not _are_the_same(gone, come):
+            self._look_anew()
+            touched = set(self.room.number_by_name)
+        elif come:
+            for node in come:
+                self.search.replace_node(number_by_name[node.name], node)
+                touched.add(node.name)
+            self._forget_reasons()
+        takers = tuple(taker for taker in (world.used, world.in_flight, self._withheld_by_node) if taker)
+        room = self.room
+        for name in touched:
+            number = room.number_by_name.get(name)
+            if number is not None:
+                room.put(number, free_on(room.nodes[number], takers))
+
+    def _is_outgrown(self) -> bool:
+        shapes = len(self.queue.shape_by_key)
+        return (
+            len(self.search.pools) > _SPARE_POOLS + 2 * shapes
+            or len(self.search.kinds) > _SPARE_KINDS + 4 * shapes
+            or len(self.room.amounts) > _SPARE_AMOUNTS + 8 * len(self.room.nodes)
+        )
+
+    def _look_anew(self) -> None:
+        self.room = Room(self._world.nodes, self.config.levels)
+        self.search = Search(self.room, self.config)
+        self.shortages = Shortages()
+        for shape in self.queue.shape_by_key.values():
+            shape.kind = shape.anywhere = None
+        self._forget_reasons()
+
+    def _forget_reasons(self) -> None:
+        self.holdings.nodes_changed(self.room.number_by_name)
+        for shape in self.queue.shape_by_key.values():
+            shape.answer = None
+
+
+def _are_the_same(gone: list[Node], come: list[Node]) -> bool:
+    """True when the nodes that came are those that left, by name and by labels."""
+    labels_by_name = {node.name: node.labels for node in come}
+    return len(gone) == len(come) and all(labels_by_name.get(node.name) == node.labels for node in gone)
