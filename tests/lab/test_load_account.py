@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coda_lab.load.account import Account, JobEntry, PodEntry
+from coda_lab.load.account import Account
 from coda_lab.load.plans import Act, End, JobPlan, PodPlan
 
 
@@ -14,7 +14,7 @@ def account_of(**changes: Any) -> Account:
     usual: dict[str, Any] = {"name": "j", "replicas": 2, "gpus_per_replica": 4, "cpus_per_replica": 1, "run_s": 1.0}
     plan = JobPlan(**(usual | changes))
     account = Account()
-    account.jobs["j"] = JobEntry(plan=plan)
+    account.add_job(plan)
     return account
 
 
@@ -120,7 +120,7 @@ def test_jobs_of_others_are_nobodys_business() -> None:
 )
 def test_foreign_pods_are_accounted_for_too(states: list[dict[str, Any] | None], problems: tuple[str, ...]) -> None:
     account = Account()
-    account.pods["p"] = PodEntry(plan=PodPlan(name="p", gpus=1, cpus=1, run_s=1.0))
+    account.add_pod(PodPlan(name="p", gpus=1, cpus=1, run_s=1.0))
     before: dict[str, Any] | None = None
     for status in states:
         new = None if status is None else {"metadata": {"name": "p"}, "status": status}

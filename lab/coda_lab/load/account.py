@@ -7,7 +7,7 @@ is gone without. What is open when the run ends is stuck. Everything else than i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -52,8 +52,27 @@ class Account:
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self.jobs: dict[str, JobEntry] = {}
         self.pods: dict[str, PodEntry] = {}
+        self._open_jobs: dict[str, JobEntry] = {}  # the open ones again: of thousands, few are
+        self._open_pods: dict[str, PodEntry] = {}
+        self._ended_jobs: list[JobEntry] = []  # until taken
+        self._ended_pods: list[PodEntry] = []
         self.roll_backs: Counter[str] = Counter()
         self.changed = changed
+
+    def add_job(self, plan: JobPlan) -> JobEntry:
+        """Write down a job that is about to be submitted."""
+        entry = self.jobs[plan.name] = self._open_jobs[plan.name] = JobEntry(plan=plan)
+        return entry
+
+    def add_pod(self, plan: PodPlan) -> PodEntry:
+        """Write down a foreign pod that is about to be submitted."""
+        entry = self.pods[plan.name] = self._open_pods[plan.name] = PodEntry(plan=plan)
+        return entry
+
+    def take_ended(self) -> tuple[list[JobEntry], list[PodEntry]]:
+        """The jobs and foreign pods that have ended since the last call."""
+        ended, self._ended_jobs, self._ended_pods = (self._ended_jobs, self._ended_pods), [], []
+        return ended
 
     def on_job(self, old: Json | None, new: Json | None) -> None:
         """Listener for `watching.Cache`."""
@@ -65,7 +84,7 @@ class Account:
             if entry.end is None:
                 entry.end = End.DELETED if entry.deletion_asked else None
                 entry.is_lost = not entry.deletion_asked
-            self.changed()
+            self._end_job(entry)
             return
         before, entry.status = entry.status, new.get("status") or {}
         if entry.status.get("phase") == Phase.RESTARTING.value and before.get("phase") != Phase.RESTARTING.value:
@@ -73,7 +92,7 @@ class Account:
         end = _ENDS.get(str(entry.status.get("phase")))
         if end is not None and entry.end is None:
             entry.end = end
-            self.changed()
+            self._end_job(entry)
 
     def on_pod(self, old: Json | None, new: Json | None) -> None:
         """Listener for `watching.Cache`."""
@@ -83,27 +102,37 @@ class Account:
         if new is None:
             entry.is_gone = True
             entry.end = entry.end or "vanished"
-            self.changed()
+            self._end_pod(entry)
             return
         status = new.get("status") or {}
         if entry.end is None and status.get("phase") in ("Succeeded", "Failed"):
             entry.end = "Succeeded" if status["phase"] == "Succeeded" else str(status.get("reason") or "Failed")
-            self.changed()
+            self._end_pod(entry)
+
+    def _end_job(self, entry: JobEntry) -> None:
+        if self._open_jobs.pop(entry.plan.name, None) is not None:
+            self._ended_jobs.append(entry)
+        self.changed()
+
+    def _end_pod(self, entry: PodEntry) -> None:
+        if self._open_pods.pop(entry.plan.name, None) is not None:
+            self._ended_pods.append(entry)
+        self.changed()
 
     @property
     def open_gpus(self) -> int:
         """GPUs of the jobs that must still end."""
-        return sum(entry.plan.gpus for entry in self.jobs.values() if entry.is_open)
+        return sum(entry.plan.gpus for entry in self._open_jobs.values())
 
     @property
     def open_jobs(self) -> int:
         """Jobs that must still end."""
-        return sum(entry.is_open for entry in self.jobs.values())
+        return len(self._open_jobs)
 
     @property
-    def open_pods(self) -> tuple[PodEntry, ...]:
+    def open_pods(self) -> Collection[PodEntry]:
         """Foreign pods that must still end."""
-        return tuple(entry for entry in self.pods.values() if entry.end is None)
+        return self._open_pods.values()
 
     def problems(self) -> tuple[str, ...]:
         """A sentence for each job or foreign pod that did not end as it may; at the very end of a run."""

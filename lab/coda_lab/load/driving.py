@@ -6,16 +6,18 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from coda.errors import Outage
 from coda_kube.client import AlreadyExists, Client, Json, Rejected
 from coda_kube.writing import job_path
 from coda_lab.kubelets.nodes import NodeSpec
-from coda_lab.load.account import Account, JobEntry, PodEntry
+from coda_lab.load.account import Account, JobEntry
 from coda_lab.load.following import JOBS, PODS
 from coda_lab.load.plans import NAMESPACE, Act, JobPlan, PodPlan, edit_json, job_json, pod_json
 
+AT_ONCE: Final = 8  # requests in flight
 RETRY_S: Final = 0.3
 LOOK_S: Final = 0.2
 GANG_LOAD: Final = 1.3  # of all GPUs, asked for by open gangs at all times
@@ -68,8 +70,10 @@ class Driver:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self.wake.clear()
+                while started := self._submissions(tasks):
+                    await asyncio.gather(*started)
+                    self._sweep(tasks)
                 self._sweep(tasks)
-                await self._top_up(tasks)
                 self.is_full.set()
                 await self.wake.wait()
                 self.is_full.clear()
@@ -95,33 +99,55 @@ class Driver:
             return None
         return time.monotonic() - began_s
 
-    async def _top_up(self, tasks: asyncio.TaskGroup) -> None:
-        while (plan := self._next_job) and self.submitting and self._account.open_gpus < self._demand.gpus_of_gangs:
-            self._next_job = next(self._jobs, None)
-            entry = self._account.jobs[plan.name] = JobEntry(plan=plan)
-            await insist(lambda: self._client.create(JOBS, job_json(plan)))
-            if plan.act is not None:
-                tasks.create_task(self._act(entry, plan.act))
-        while (pod := self._next_pod) and self.submitting and self._has_room(pod):
-            self._next_pod = next(self._pods, None)
-            self._account.pods[pod.name] = PodEntry(plan=pod)
-            await insist(lambda: self._client.create(PODS, pod_json(pod)))
+    def _submissions(self, tasks: asyncio.TaskGroup) -> list[Awaitable[None]]:
+        """A few of what the demand still lacks, gangs and pods at once: neither may keep the other out."""
+        found: list[Awaitable[None]] = []
+        while self.submitting and len(found) < AT_ONCE:
+            gang, pod = self._next_gang(), self._next_foreign_pod()
+            if gang is not None:
+                found.append(self._submit_job(gang, tasks))
+            if pod is not None:
+                found.append(insist(partial(self._client.create, PODS, pod_json(pod))))
+            if gang is None and pod is None:
+                break
+        return found
+
+    def _next_gang(self) -> JobEntry | None:
+        plan = self._next_job
+        if plan is None or self._account.open_gpus >= self._demand.gpus_of_gangs:
+            return None
+        self._next_job = next(self._jobs, None)
+        return self._account.add_job(plan)
+
+    def _next_foreign_pod(self) -> PodPlan | None:
+        plan = self._next_pod
+        if plan is None or not self._has_room(plan):
+            return None
+        self._next_pod = next(self._pods, None)
+        self._account.add_pod(plan)
+        return plan
+
+    async def _submit_job(self, entry: JobEntry, tasks: asyncio.TaskGroup) -> None:
+        await insist(lambda: self._client.create(JOBS, job_json(entry.plan)))
+        if entry.plan.act is not None:
+            tasks.create_task(self._act(entry, entry.plan.act))
 
     def _has_room(self, wanted: PodPlan) -> bool:
         waiting = [entry.plan for entry in self._account.open_pods]
         if wanted.gpus:
-            return sum(plan.gpus for plan in waiting) + wanted.gpus <= self._demand.foreign_gpus
-        return sum(plan.cpus for plan in waiting) + wanted.cpus <= self._demand.foreign_cpus
+            return sum(plan.gpus for plan in waiting if plan.gpus) + wanted.gpus <= self._demand.foreign_gpus
+        return sum(plan.cpus for plan in waiting if not plan.gpus) + wanted.cpus <= self._demand.foreign_cpus
 
     def _sweep(self, tasks: asyncio.TaskGroup) -> None:
-        for name, job in self._account.jobs.items():
-            if not job.is_open and not job.is_gone and not job.deletion_asked:
+        jobs, pods = self._account.take_ended()
+        for job in jobs:
+            if not job.is_gone and not job.deletion_asked:
                 job.deletion_asked = True
-                tasks.create_task(self._delete_later(job_path(f"{NAMESPACE}/{name}")))
-        for name, pod in self._account.pods.items():
-            if pod.end is not None and not pod.is_gone and not pod.deletion_asked:
+                tasks.create_task(self._delete_later(job_path(f"{NAMESPACE}/{job.plan.name}")))
+        for pod in pods:
+            if not pod.is_gone and not pod.deletion_asked:
                 pod.deletion_asked = True
-                tasks.create_task(self._delete_later(f"{PODS}/{name}"))
+                tasks.create_task(self._delete_later(f"{PODS}/{pod.plan.name}"))
 
     async def _delete_later(self, path: str) -> None:
         await asyncio.sleep(KEEP_S)
