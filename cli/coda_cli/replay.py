@@ -29,7 +29,7 @@ from coda_sim.reading import read_trace
 from coda_sim.request_table import read_request_table
 from coda_sim.rows import CORES_PER_GPU, Cores, Gang, RefusedRow, Shape, gangs_from_rows, shape_from_text
 from coda_sim.selection import Selected, Selection, days_from_window, select
-from coda_sim.trace import OnError, Trace
+from coda_sim.trace import Format, OnError, Trace
 
 NODES = "12x8x48"
 
@@ -166,8 +166,16 @@ def _load(settings: Settings, trace: Trace, shape: Shape) -> _Load:
     return _Load(trace=trace, selected=selected, gangs=gangs, refused=refused)
 
 
-async def _run(settings: Settings, notes: Console) -> Summary:
+def _read(settings: Settings, notes: Console) -> Trace:
+    """The trace; says what it was read as when it is not in our own schema."""
     trace = read_trace(settings.trace, on_error=settings.on_error)
+    if trace.format is not Format.COMMON:
+        notes.print(trace.account(), markup=False, highlight=False, soft_wrap=True)
+    return trace
+
+
+async def _run(settings: Settings, notes: Console) -> Summary:
+    trace = _read(settings, notes)
     _check_writable(settings.out)
     if settings.nodes is not None:
         _load(settings, trace, shape_from_text(settings.nodes))  # so that what is wrong is said before anything starts
@@ -238,7 +246,7 @@ def _workload(settings: Settings, load: _Load) -> Workload:
 
 def _print_submissions(settings: Settings, notes: Console) -> None:
     """JSON lines on stdout: when, and what. What is left out or refused on stderr."""
-    trace = read_trace(settings.trace, on_error=settings.on_error)
+    trace = _read(settings, notes)
     assert settings.nodes is not None
     load = _load(settings, trace, shape_from_text(settings.nodes))
     for bad in trace.bad:

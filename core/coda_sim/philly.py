@@ -114,4 +114,6 @@ def _text(of: Mapping[str, object], key: str) -> str:
     value = of.get(key)
     if not isinstance(value, str):
         raise Bad(f"{key} is {str(value)[:40]!r}, must be a text")
+    if "\ufffd" in value or not value.isprintable():
+        raise Bad(f"{key} is {value[:40]!r}, must be printable UTF-8 text")
     return value.strip()

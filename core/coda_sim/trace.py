@@ -6,6 +6,7 @@ What must not live here: reading files (`reading`), what a row means for a clust
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -114,6 +115,13 @@ class Trace:
     format: Format = Format.COMMON
     amended: tuple[Amendment, ...] = ()
     began: str = ""
+
+    def account(self) -> str:
+        """What was read as what, and how many lines were left out or changed, with the first of each."""
+        since = f" from {self.began} on" if self.began else ""
+        out: tuple[tuple[str, Sequence[BadRow | Amendment]], ...] = (("left out", self.bad), ("changed", self.amended))
+        counts = [f"{len(lines)} {what}, as line {lines[0].line}: {lines[0].sentence}" for what, lines in out if lines]
+        return "; ".join([f"{self.path}: read as {self.format.value}: {len(self.rows)} rows{since}", *counts])
 
 
 class BadRows(InvalidInput):

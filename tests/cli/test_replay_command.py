@@ -47,6 +47,18 @@ def test_a_dry_run_prints_what_would_be_submitted_and_names_what_would_not(tmp_p
     assert f"refused: {trace}:5: a4 asks 1 GPU and 200 cores" in result.stderr
 
 
+def test_a_log_as_published_says_what_it_was_read_as(tmp_path: Path) -> None:
+    log = tmp_path / "cluster_log.csv"
+    header = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue"
+    times = "2020-06-09 18:41:27,2020-06-09 18:41:27,2020-06-09 18:45:36,249,0"
+    log.write_text(f"{header}\n7,u,vc,4,16,1,FAILED,{times}\n8,u,vc,1,1,1,RUNNING,{times}\n")
+    result = coda_replay(log, "--dry-run", "--nodes", "4x8x48", "--on-error", "refuse")
+    assert result.exit_code == 0
+    assert f"{log}: read as Helios' cluster_log.csv: 1 rows from 2020-06-09 on; 1 left out, as line 3" in result.stderr
+    (told,) = [json.loads(line) for line in result.stdout.splitlines()]
+    assert told["object"]["spec"]["gpusPerReplica"] == 4
+
+
 def test_bad_rows_are_refused_when_asked_for(tmp_path: Path) -> None:
     trace = trace_file(tmp_path, "a1,u,v,0,60,1,1,,1,passed,gpu", "a2,u,v,0,nan,1,1,,1,passed,gpu")
     result = coda_replay(trace, "--dry-run", "--on-error", "refuse")
