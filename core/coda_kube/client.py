@@ -122,6 +122,10 @@ class Client:
                     _abort(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Outage(f"watch of {path}: {str(error) or type(error).__name__}") from error
+        except RuntimeError as error:
+            if not _is_descriptor_clash(error):
+                raise
+            raise Outage(f"watch of {path}: {error}") from error
 
     async def connection(self) -> dict[str, Any]:
         """What another library needs to talk to the same server as the same identity, in kopf's words."""
@@ -168,6 +172,15 @@ class Client:
                 return answer
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Outage(f"{method} {path}: {str(error) or type(error).__name__}") from error
+        except RuntimeError as error:
+            if not _is_descriptor_clash(error):
+                raise
+            raise Outage(f"{method} {path}: {error}") from error
+
+
+def _is_descriptor_clash(error: RuntimeError) -> bool:
+    """True where uvloop still counts a descriptor to a connection that was reset, and the next connection got it."""
+    return "is used by transport" in str(error)
 
 
 async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0) -> Client:
