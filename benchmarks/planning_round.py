@@ -13,11 +13,12 @@ import sys
 import time
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from asking import ask, positive, tell
 from coda.config import PolicyConfig
-from coda.model import JobId
+from coda.guarding import InFlight
+from coda.model import JobId, World
 from coda_extender.thinking import Thinker, Thought
 from coda_kube.state import ClusterState
 from coda_kube.writing import pending_json
@@ -39,11 +40,30 @@ Change = tuple[Callable[[Json | None, Json | None], None], Json | None, Json | N
 """A listener of the state, and the object before and after."""
 
 
+class Listeners(Protocol):
+    """Who is told of changes."""
+
+    @property
+    def state(self) -> ClusterState: ...
+    def on_node(self, old: Json | None, new: Json | None) -> None: ...
+    def on_pod(self, old: Json | None, new: Json | None) -> None: ...
+    def on_job(self, old: Json | None, new: Json | None) -> None: ...
+
+
+class Alone:
+    """A state without a guard beside it."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.on_node, self.on_pod, self.on_job = self.state.on_node, self.state.on_pod, self.state.on_job
+
+
 class MadeCluster:
     """A cluster as the planner's caches would tell of it."""
 
-    def __init__(self, nodes: int, waiting: int, *, seed: int) -> None:
-        self.state = ClusterState()
+    def __init__(self, nodes: int, waiting: int, *, seed: int, replica: Listeners | None = None) -> None:
+        self._told: Listeners = replica or Alone()
+        self.state = self._told.state
         self.running: list[JobId] = []
         self._thinker = Thinker()
         self._rng = random.Random(seed)
@@ -53,15 +73,15 @@ class MadeCluster:
         self._sick: int | None = None
         self._nodes = nodes
         for number in range(nodes):
-            self.state.on_node(None, node_json(number))
+            self._told.on_node(None, node_json(number))
         for _ in range(5):  # the first fill the cluster, the last the queue
             self.happen(self.submissions())
-            self.happen(self.written(self.think()))
+            self.happen(self.written(self.think(self.state.snapshot())))
         self.happen(self.submissions())
 
-    def think(self) -> Thought:
-        state = self.state
-        return self._thinker.think(state.snapshot(), (), state.job_json_by_id, _POLICY, epoch=1, now_s=NOW_S)
+    def think(self, world: World, in_flight: tuple[InFlight, ...] = ()) -> Thought:
+        json_by_job = self.state.job_json_by_id
+        return self._thinker.think(world, in_flight, json_by_job, _POLICY, epoch=1, now_s=NOW_S)
 
     def happen(self, changes: list[Change]) -> None:
         """The caches tell of these changes."""
@@ -75,16 +95,16 @@ class MadeCluster:
             waiting = self.state.job_json_by_id[start.job]
             planned = released(waiting, start)
             created, bound = rank_pods(planned, bound=False), rank_pods(planned, bound=True)
-            found.append((self.state.on_job, waiting, planned))
-            found += [(self.state.on_pod, None, pod) for pod in created]
-            found += [(self.state.on_pod, old, new) for old, new in zip(created, bound, strict=True)]
-            found.append((self.state.on_job, planned, with_status(planned, phase="Running")))
+            found.append((self._told.on_job, waiting, planned))
+            found += [(self._told.on_pod, None, pod) for pod in created]
+            found += [(self._told.on_pod, old, new) for old, new in zip(created, bound, strict=True)]
+            found.append((self._told.on_job, planned, with_status(planned, phase="Running")))
             self.running.append(start.job)
             self._queued -= 1
         for wish in islice(thought.wishes.urgent.values(), REASONS):
             assert wish.refusal is not None
             old = self.state.job_json_by_id[wish.job]
-            found.append((self.state.on_job, old, with_status(old, pending=pending_json(wish.refusal, since_s=NOW_S))))
+            found.append((self._told.on_job, old, with_status(old, pending=pending_json(wish.refusal, since_s=NOW_S))))
         return found
 
     def ends(self) -> list[Change]:
@@ -93,8 +113,8 @@ class MadeCluster:
         for job in self._rng.sample(self.running, max(1, round(len(self.running) * ENDS))):
             self.running.remove(job)
             item = self.state.job_json_by_id[job]
-            found += [(self.state.on_pod, pod, None) for pod in rank_pods(item, bound=True)]
-            found.append((self.state.on_job, item, None))
+            found += [(self._told.on_pod, pod, None) for pod in rank_pods(item, bound=True)]
+            found.append((self._told.on_job, item, None))
         return found
 
     def submissions(self) -> list[Change]:
@@ -102,17 +122,17 @@ class MadeCluster:
         count = self._waiting - self._queued
         self._queued += count
         first, self._number = self._number, self._number + count
-        return [(self.state.on_job, None, random_job(number, self._rng)) for number in range(first, first + count)]
+        return [(self._told.on_job, None, random_job(number, self._rng)) for number in range(first, first + count)]
 
     def node_changes(self) -> list[Change]:
         """Now and then a node fails; the next time it is back."""
         if self._sick is not None:
             number, self._sick = self._sick, None
-            return [(self.state.on_node, node_json(number, ready=False), node_json(number))]
+            return [(self._told.on_node, node_json(number, ready=False), node_json(number))]
         if self._rng.random() > SICKNESS:
             return []
         self._sick = number = self._rng.randrange(self._nodes)
-        return [(self.state.on_node, node_json(number), node_json(number, ready=False))]
+        return [(self._told.on_node, node_json(number), node_json(number, ready=False))]
 
 
 def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, Any]:
@@ -121,14 +141,15 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
     changes: list[Change] = []
     gc.collect()
     gc.freeze()
-    lasted_s, starts, changed = [], [], []
+    lasted_s, cpu_s, starts, changed = [], [], [], []
     for number in range(count + WARM_UP):
-        began_s = time.perf_counter()
+        began_s, cpu_began_s = time.perf_counter(), time.thread_time()
         cluster.happen(changes)
-        thought = cluster.think()
-        ended_s = time.perf_counter()
+        thought = cluster.think(cluster.state.snapshot())
+        ended_s, cpu_ended_s = time.perf_counter(), time.thread_time()
         if number >= WARM_UP:
             lasted_s.append(ended_s - began_s)
+            cpu_s.append(cpu_ended_s - cpu_began_s)
             starts.append(len(thought.plan.starts))
             changed.append(len(changes))
         changes = [*cluster.ends(), *cluster.written(thought), *cluster.node_changes(), *cluster.submissions()]
@@ -140,6 +161,8 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
         "running": len(cluster.running),
         "p50_ms": percentile(lasted_s, 0.5) * 1e3,
         "p99_ms": percentile(lasted_s, 0.99) * 1e3,
+        "cpu_p50_ms": percentile(cpu_s, 0.5) * 1e3,
+        "cpu_p99_ms": percentile(cpu_s, 0.99) * 1e3,
         "most_ms": max(lasted_s) * 1e3,
         "starts_per_round": sum(starts) / count,
         "changes_per_round": sum(changed) / count,
@@ -162,9 +185,9 @@ def answer_rows(small: dict[str, Any], found: list[dict[str, Any]], last: dict[s
     rows = []
     for sized in (small, *found):
         bounds = {"budget": "<= 100", "aim": "<= 50"} if sized is last else {}
-        for name in ("p50", "p99"):
+        for name in ("p50", "p99", "cpu_p99"):
             limits = bounds if name == "p99" else {}
-            title = f"round of {sized['nodes']} nodes, {sized['waiting']} waiting, {name}"
+            title = f"round of {sized['nodes']} nodes, {sized['waiting']} waiting: {name.replace('_', ' ')}"
             rows.append(Row(name=title, value=sized[f"{name}_ms"], unit="ms", **limits))
     growth = last["p50_ms"] / found[0]["p50_ms"]
     rows.append(

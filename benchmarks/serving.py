@@ -1,0 +1,137 @@
+"""The two servers that filter latency is measured on: Coda's, beside a planner that decides without pause when told to;
+and the least an extender in FastAPI can do, which says yes to everything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import statistics
+import sys
+import time
+from multiprocessing.synchronize import Event
+from typing import Any
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI, Request
+
+from coda_extender.__main__ import SWITCH_INTERVAL_S
+from coda_extender.app import Dependencies, create_app
+from coda_extender.connections import Crowd, Limits, connections_of
+from coda_extender.guard import Guard
+from coda_extender.metrics import Metrics
+from coda_extender.reasons import Reasons
+from coda_kube.reading import id_of
+from coda_kube.state import ClusterState
+from coda_kube.watching import key_of
+from planning_round import MadeCluster
+from worlds import Json
+
+BODY_LIMIT_BYTES = 3 << 20
+
+
+class Replica:
+    """State and guard of one replica, told of changes as its caches tell it."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.guard = Guard(
+            self.state, in_flight_limit_s=30.0, clock=time.monotonic, in_touch=lambda: True, on_settled=lambda: None
+        )
+
+    def on_node(self, old: Json | None, new: Json | None) -> None:
+        self.state.on_node(old, new)
+        self.guard.node_changed(key_of(new or old or {}))
+
+    def on_pod(self, old: Json | None, new: Json | None) -> None:
+        key = key_of(new or old or {})
+        before = self.state.pod_by_id.get(key)
+        self.state.on_pod(old, new)
+        self.guard.pod_changed(before, self.state.pod_by_id.get(key), old, new)
+
+    def on_job(self, old: Json | None, new: Json | None) -> None:
+        self.state.on_job(old, new)
+        self.guard.job_changed(id_of(new or old or {}))
+
+
+def serve_coda(port: int, nodes: int, waiting: int, ready: Event, planning: Event) -> None:
+    """Coda's extender in a full cluster; rounds follow each other for as long as `planning` is set."""
+    replica, metrics = Replica(), Metrics()
+    cluster = MadeCluster(nodes, waiting, seed=1, replica=replica)
+    app = create_app(
+        Dependencies(
+            guard=replica.guard,
+            metrics=metrics,
+            leads=lambda: True,
+            synced=lambda: True,
+            body_limit_bytes=BODY_LIMIT_BYTES,
+        )
+    )
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(2_000, 1_000, 1_000)  # as `coda_extender` sets it
+
+    async def run() -> None:
+        server = asyncio.create_task(uvicorn.Server(_config(app, port, connections_of(_crowd()))).serve())
+        thinking = asyncio.create_task(plan_on(cluster, metrics, replica.guard, planning))
+        ready.set()
+        await asyncio.wait({server, thinking}, return_when=asyncio.FIRST_COMPLETED)
+
+    _run(run)
+
+
+async def plan_on(cluster: MadeCluster, metrics: Metrics, guard: Guard, planning: Event) -> None:
+    """What `Planner` does but for its writes, which the made cluster answers for."""
+    reasons, lasted_s = Reasons(), []
+    while True:
+        if not planning.is_set():
+            await asyncio.sleep(0.05)
+            continue
+        began_s = time.perf_counter()
+        snapshot, in_flight = cluster.state.snapshot(), guard.ledger.pods()
+        thought = await asyncio.to_thread(cluster.think, snapshot, in_flight)
+        metrics.show_queue(thought.jobs_by_code, thought.gpus_wanted)
+        reasons.revise(thought.wishes)
+        lasted_s.append(time.perf_counter() - began_s)
+        for change in [*cluster.ends(), *cluster.written(thought), *cluster.node_changes(), *cluster.submissions()]:
+            cluster.happen([change])
+            await asyncio.sleep(0)  # as between two events of a watch
+        if len(lasted_s) % 100 == 0:
+            median_ms = statistics.median(lasted_s) * 1e3
+            print(f"  {len(thought.plan.refusals)} waiting, median round {median_ms:.0f} ms", file=sys.stderr)
+
+
+def serve_echo(port: int, ready: Event) -> None:
+    """The yardstick: FastAPI, the same server, the whole request as the answer."""
+    app = FastAPI()
+
+    @app.post("/filter")
+    async def filter_(request: Request) -> dict[str, Any]:
+        question = await request.json()
+        return {"NodeNames": question["NodeNames"], "FailedNodes": {}, "Error": ""}
+
+    @app.post("/prioritize")
+    async def prioritize(request: Request) -> list[dict[str, Any]]:
+        question = await request.json()
+        return [{"Host": name, "Score": 0} for name in question["NodeNames"]]
+
+    async def run() -> None:
+        ready.set()
+        await uvicorn.Server(_config(app, port, "httptools")).serve()
+
+    _run(run)
+
+
+def _crowd() -> Crowd:
+    return Crowd(Limits(), lambda _reason: None)
+
+
+def _config(app: FastAPI, port: int, http: Any) -> uvicorn.Config:
+    return uvicorn.Config(app, port=port, http=http, ws="none", lifespan="off", log_config=None, access_log=False)
+
+
+def _run(main: Any) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main())
