@@ -11,6 +11,8 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
+import orjson
+
 from coda.errors import CodaError
 from coda.gang import RankPod
 from coda.lifecycle import TEMPLATE_REFUSED
@@ -234,9 +236,12 @@ def _without_content(pod: Json) -> Json:
 def _without_what_is_over(job: Json) -> Json:
     """A finished job without its template and plan, which nobody looks at again; jobs are kept for weeks.
 
-    A refused template stays: it may be edited."""
+    A refused template stays: it may be edited. What is left is built anew: with names shared among all jobs, in one
+    piece, and holding on to nothing of the answer it came with."""
     status = job.get("status") or {}
     if status.get("phase") not in _FINISHED or status.get("reason") == TEMPLATE_REFUSED:
         return job
     spec = {name: field for name, field in job["spec"].items() if name != "template"}
-    return job | {"spec": spec, "status": {name: field for name, field in status.items() if name != "placement"}}
+    left = job | {"spec": spec, "status": {name: field for name, field in status.items() if name != "placement"}}
+    small: Json = orjson.loads(orjson.dumps(left))
+    return small

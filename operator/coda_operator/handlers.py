@@ -19,7 +19,7 @@ from coda_operator.cluster import Cluster
 
 ERROR_DELAYS_S = (1, 2, 4, 8, 16, 30)
 OUTAGE_DELAY_S = 1.0
-JOBS_AT_ONCE = 500  # 10 000 jobs in one answer would take longer than any request may
+JOBS_AT_ONCE = 100  # 10 000 jobs in one answer would take longer than any request may; parsed, a job is 30 KiB
 
 
 class _UntilItIsBack:
