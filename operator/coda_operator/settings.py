@@ -18,7 +18,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="CODA_", frozen=True)
 
     kubeconfig: str | None = None  # path; None: the pod's service account, else the user's kubeconfig
-    identity: str = Field(default_factory=socket.gethostname)  # names this replica in the Lease and in events
+    identity: str = Field(default_factory=socket.gethostname)  # of this replica, no other's
     metrics_port: int = Field(default=9090, ge=0, le=65535)  # /healthz, /readyz, /metrics; 0 takes a free port
     host: str = "0.0.0.0"  # noqa: S104  a pod serves its probes on every address
     log_level: str = "INFO"
