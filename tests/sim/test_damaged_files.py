@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from coda.errors import InvalidInput
 from coda_sim.reading import read_trace
 from coda_sim.trace import COLUMNS, OnError
-from tests.sim.logs import (
-    HELIOS,
-    HELIOS_JOB,
-    OPENB,
-    OPENB_POD,
-    PHILLY_JOB,
-    read,
-)
+from tests.sim.logs import HELIOS, HELIOS_JOB, OPENB, OPENB_POD, PHILLY_JOB, csv_line, read
 
 
 @pytest.mark.parametrize(
@@ -52,17 +45,17 @@ def test_a_file_that_cannot_be_read_on_is_one_sentence_with_line_and_column(
     assert len(str(caught.value).splitlines()) == 1
 
 
-GOOD_FILES = (
-    f"{HELIOS}\n{HELIOS_JOB}\n",
-    f"{OPENB}\n{OPENB_POD}\n",
-    json.dumps([PHILLY_JOB]),
-    f"{','.join(COLUMNS)}\nhv1,u1,venus,10,60,8,16,,1,passed,gpu\n",
+GOOD_FILES = (  # of two jobs each, so that damage to one often leaves the other
+    f"{HELIOS}\n{HELIOS_JOB}\n{csv_line(HELIOS_JOB, HELIOS, job_id='2')}\n",
+    f"{OPENB}\n{OPENB_POD}\n{csv_line(OPENB_POD, OPENB, name='2')}\n",
+    json.dumps([PHILLY_JOB, PHILLY_JOB | {"jobid": "2"}]),
+    f"{','.join(COLUMNS)}\nhv1,u1,venus,10,60,8,16,,1,passed,gpu\nhv2,u1,venus,10,60,0,16,,1,passed,cpu\n",
 )
 
 
 @given(
     good=st.sampled_from(GOOD_FILES),
-    at=st.integers(0, 900),
+    at=st.integers(0, 1600),
     cut=st.integers(0, 40),
     put=st.binary(max_size=12)
     | st.sampled_from([b"\n", b",", b'"', b"[", b"{}", b"NaN", b"-1", b"1e999", b"\x1f\x8b"]),
