@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coda.config import Stride, TuningConfig
@@ -16,6 +16,8 @@ from coda.plain import plain_from_value, value_from_plain
 from coda.tuning import Answer, Limits, Outcome, Search, begin, next_step, refuse
 
 MOST = 32
+
+law = settings(deadline=None)
 
 configs = st.builds(
     TuningConfig,
@@ -43,6 +45,7 @@ def walks(draw: st.DrawFn) -> tuple[list[Search], Answer, Limits]:
     return states, step, limits
 
 
+@law
 @given(walks())
 def test_every_search_ends_within_the_limits(walk: tuple[list[Search], Answer, Limits]) -> None:
     states, answer, limits = walk
@@ -51,6 +54,7 @@ def test_every_search_ends_within_the_limits(walk: tuple[list[Search], Answer, L
     assert len(states) <= (MOST + 1) * 8 * 4
 
 
+@law
 @given(walks())
 def test_a_search_goes_on_from_what_was_written_down(walk: tuple[list[Search], Answer, Limits]) -> None:
     states, _answer, _limits = walk
@@ -58,6 +62,7 @@ def test_a_search_goes_on_from_what_was_written_down(walk: tuple[list[Search], A
         assert value_from_plain(Search, json.loads(json.dumps(plain_from_value(state)))) == state
 
 
+@law
 @given(curves, st.integers(1, MOST), st.integers(1, 8), st.sampled_from(Stride))
 def test_the_answer_loses_at_most_two_margins_against_the_best_count_measured(
     curve: list[float], start: int, gpus: int, stride: Stride
@@ -72,6 +77,7 @@ def test_the_answer_loses_at_most_two_margins_against_the_best_count_measured(
         assert chosen >= best * (1 - config.noise_margin) ** 2 - 1e-9
 
 
+@law
 @given(st.integers(1, MOST), st.integers(1, MOST), st.integers(1, 8))
 def test_a_flat_topped_curve_ends_at_its_edge(edge: int, start: int, gpus: int) -> None:
     limits, config = Limits(most=MOST), TuningConfig(noise_margin=0.001)

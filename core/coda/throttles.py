@@ -1,0 +1,243 @@
+"""Throttles on CPU pods: which pod is next, one step down, what a step back up would bring, and what to write.
+
+Two means: the bandwidth limit of a socket (one limit for the whole group of throttled pods, since hardware has few
+classes), or, where the hardware has none, half of a pod's cores. What must not live here: when to act (`contention`).
+Source: CODA's eliminator (MBA, else halve the cores); heaviest first, floors and the prediction are our choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import pairwise
+
+from coda.errors import InvalidInput
+
+LIMITS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the peak; below a fifth a pod all but stands still
+MOST_PER_STEP = 0.75  # of a pod's bandwidth that one step is believed to take away
+
+
+class Means(Enum):
+    """What a throttle turns."""
+
+    BANDWIDTH = "Bandwidth"  # MBA: the limit of the throttle group in one socket
+    CORES = "Cores"  # the CPU limit of one pod
+
+
+class Protection(Enum):
+    """Why a pod is never throttled."""
+
+    TRAINING = "Training"
+    NOT_OPTED_IN = "NotOptedIn"
+    OPTED_OUT = "OptedOut"
+    EXCLUSIVE_CORES = "ExclusiveCores"
+    STATIC = "Static"
+    DAEMON_SET = "DaemonSet"
+    SYSTEM_CRITICAL = "SystemCritical"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod without GPUs, as seen in one window."""
+
+    uid: str
+    bytes_per_s: Mapping[int, float]  # memory bandwidth by socket
+    cores: float = 1.0  # its limit, or what it uses where it has none
+    least_cores: float = 1.0  # floor: 1, and its request where that must stay
+    protections: frozenset[Protection] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What the node offers. `limits`: bandwidth limits by socket, first the unlimited value, each smaller than the
+    one before; sockets without are throttled by cores."""
+
+    peak_bytes_per_s: Mapping[int, float]
+    limits: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not all(peak > 0 for peak in self.peak_bytes_per_s.values()):
+            raise InvalidInput("the peak bandwidth of a socket must be above 0")
+        if not all(above > below for ladder in self.limits.values() for above, below in pairwise(ladder)):
+            raise InvalidInput("bandwidth limits must fall from the unlimited value on")
+
+
+def percent_limits(least: int, granularity: int) -> tuple[int, ...]:
+    """The ladder of hardware that limits in percent (Intel): 100, then every granule down to `least` or 20."""
+    return (100, *range(100 - granularity, max(least, 20) - 1, -granularity))
+
+
+def absolute_limits(unlimited: int, peak_bytes_per_s: float, unit_bytes_per_s: float) -> tuple[int, ...]:
+    """The ladder of hardware that limits in units of bandwidth (AMD: 1/8 GB/s; mba_MBps: MiB/s): tenths of the peak.
+
+    Steps of one unit would take hours to show; our choice."""
+    steps = {max(1, int(part * peak_bytes_per_s / unit_bytes_per_s)) for part in LIMITS}
+    return (unlimited, *sorted((step for step in steps if step < unlimited), reverse=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One step down: what it changed from, and the bandwidth of its pods then."""
+
+    value: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttle:
+    """A throttle in force. Bandwidth: all throttled pods of the socket; cores: exactly one pod."""
+
+    means: Means
+    socket: int
+    pods: tuple[str, ...]
+    value: float  # in force: the limit, or cores
+    stages: tuple[Stage, ...]  # first to last; the first has the value to restore
+    settled_bytes_per_s: float | None = None  # of its pods, once the last step showed; None: not yet
+    fits_since_s: float | None = None  # since when its release would leave the socket calm
+
+    def __post_init__(self) -> None:
+        if not self.stages or not self.pods:
+            raise InvalidInput("a throttle needs a pod and a value to restore")
+
+
+class Reason(Enum):
+    """Why an action is taken."""
+
+    CONTENDED = "Contended"
+    NO_GAIN = "NoGain"  # throttling helped nobody
+    CALM = "Calm"  # the load has gone
+    NO_VICTIM = "NoVictim"  # no training job is there any more
+    BLIND = "Blind"  # the sensors have been silent too long
+    PROTECTED = "Protected"  # a throttled pod must not be throttled any more, or is gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One thing to write. Bandwidth: these pods and no others share limit `value` in the socket; cores: the pod's."""
+
+    means: Means
+    socket: int
+    pods: tuple[str, ...]
+    value: float
+    ends: bool  # `value` is the original one; nothing stays throttled by this
+    reason: Reason
+    jobs: tuple[str, ...]  # for whom
+
+
+def bandwidth_of(throttle: Throttle, pods: Mapping[str, Pod]) -> float:
+    """What the throttle's pods use in its socket now, bytes/s."""
+    return sum(pods[uid].bytes_per_s.get(throttle.socket, 0.0) for uid in throttle.pods if uid in pods)
+
+
+def one_down(
+    throttles: Sequence[Throttle], socket: int, pods: Mapping[str, Pod], hardware: Hardware, *, negligible: float
+) -> Throttle | None:
+    """The socket's next throttle: new, or one of `throttles` a step further down; None when nothing is left.
+
+    The heaviest pod that may be touched and can give more. `negligible`: bytes/s up to which a pod is let alone.
+    Ties: the smaller uid."""
+    ranked = sorted(
+        (pod for pod in pods.values() if not pod.protections and pod.bytes_per_s.get(socket, 0.0) > negligible),
+        key=lambda pod: (-pod.bytes_per_s[socket], pod.uid),
+    )
+    if hardware.limits.get(socket):
+        mine = next((t for t in throttles if t.socket == socket and t.means is Means.BANDWIDTH), None)
+        return _limit_down(mine, socket, ranked, pods, hardware.limits[socket])
+    by_pod = {throttle.pods[0]: throttle for throttle in throttles if throttle.means is Means.CORES}
+    halved = (_cores_down(by_pod.get(pod.uid), socket, pod) for pod in ranked)
+    return next((throttle for throttle in halved if throttle is not None), None)
+
+
+def one_up(throttle: Throttle) -> Throttle | None:
+    """`throttle` one step released; None when that was the last one."""
+    *stages, last = throttle.stages
+    if not stages:
+        return None
+    return replace(throttle, value=last.value, stages=tuple(stages), settled_bytes_per_s=None)
+
+
+def settled(throttle: Throttle, pods: Mapping[str, Pod]) -> Throttle:
+    """`throttle` with what its pods use now as the effect of its last step."""
+    return replace(throttle, settled_bytes_per_s=bandwidth_of(throttle, pods))
+
+
+def presses(throttle: Throttle, pods: Mapping[str, Pod]) -> bool:
+    """Whether its pods still want more than they get: they use at least half of what they did when it settled."""
+    return throttle.settled_bytes_per_s is None or bandwidth_of(throttle, pods) >= 0.5 * _held_to(throttle)
+
+
+def rise(throttle: Throttle, pods: Mapping[str, Pod]) -> float:
+    """The bandwidth, bytes/s, that one step of release is predicted to add, >= 0.
+
+    Pods that use as much as when the throttle settled go back to what they used before its last step; pods that use
+    less, to as much less. Not settled yet: all of it."""
+    now, before = bandwidth_of(throttle, pods), throttle.stages[-1].bytes_per_s
+    if throttle.settled_bytes_per_s is None:
+        return max(0.0, before - now)
+    held_to = _held_to(throttle)
+    return max(0.0, before * min(1.0, now / held_to) - now) if held_to else 0.0
+
+
+def standing(throttle: Throttle, reason: Reason, jobs: tuple[str, ...]) -> Action:
+    """The action that makes `throttle` what it is."""
+    return Action(
+        means=throttle.means,
+        socket=throttle.socket,
+        pods=throttle.pods,
+        value=throttle.value,
+        ends=False,
+        reason=reason,
+        jobs=jobs,
+    )
+
+
+def ending(throttle: Throttle, reason: Reason, jobs: tuple[str, ...]) -> Action:
+    """The action that restores what was before `throttle`."""
+    return replace(standing(throttle, reason, jobs), value=throttle.stages[0].value, ends=True)
+
+
+def _held_to(throttle: Throttle) -> float:
+    """What its pods got after the last step; pods that used next to nothing then had ended, not been throttled."""
+    least = (1 - MOST_PER_STEP) * throttle.stages[-1].bytes_per_s
+    return max(throttle.settled_bytes_per_s or 0.0, least)
+
+
+def _limit_down(
+    throttle: Throttle | None, socket: int, ranked: Sequence[Pod], pods: Mapping[str, Pod], ladder: tuple[int, ...]
+) -> Throttle | None:
+    """The heaviest pod joins the group or, if it is in, the limit falls; at the last limit the next pod joins."""
+    value = ladder[0] if throttle is None else throttle.value
+    lower = next((limit for limit in ladder if limit < value), None)
+    if not ranked:
+        return None
+    if throttle is None:
+        first = Stage(value=value, bytes_per_s=ranked[0].bytes_per_s[socket])
+        fresh = Throttle(means=Means.BANDWIDTH, socket=socket, pods=(ranked[0].uid,), value=value, stages=(first,))
+        return None if lower is None else replace(fresh, value=lower)
+    if ranked[0].uid in throttle.pods and lower is not None:
+        stage = Stage(value=value, bytes_per_s=bandwidth_of(throttle, pods))
+        return replace(
+            throttle, value=lower, stages=(*throttle.stages, stage), settled_bytes_per_s=None, fits_since_s=None
+        )
+    outside = next((pod for pod in ranked if pod.uid not in throttle.pods), None)
+    return None if outside is None else _joined(throttle, outside)
+
+
+def _joined(throttle: Throttle, pod: Pod) -> Throttle:
+    """With `pod` in the group; at every higher limit it would use what it uses now."""
+    added = pod.bytes_per_s[throttle.socket]
+    stages = tuple(replace(stage, bytes_per_s=stage.bytes_per_s + added) for stage in throttle.stages)
+    pods = tuple(sorted((*throttle.pods, pod.uid)))
+    return replace(throttle, pods=pods, stages=stages, settled_bytes_per_s=None, fits_since_s=None)
+
+
+def _cores_down(throttle: Throttle | None, socket: int, pod: Pod) -> Throttle | None:
+    """Half of the pod's cores, not below its floor; None at the floor and for a pod throttled for another socket."""
+    cores = pod.cores if throttle is None else throttle.value
+    if cores <= pod.least_cores or (throttle is not None and throttle.socket != socket):
+        return None
+    stage = Stage(value=cores, bytes_per_s=pod.bytes_per_s[socket])
+    fresh = Throttle(means=Means.CORES, socket=socket, pods=(pod.uid,), value=cores, stages=(stage,))
+    stages = fresh.stages if throttle is None else (*throttle.stages, stage)
+    return replace(fresh, value=max(pod.least_cores, cores / 2), stages=stages)
