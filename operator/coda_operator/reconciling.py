@@ -141,6 +141,7 @@ class Reconciler:
             request = await asking
         finally:
             asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
         if isinstance(request, TemplateRefused):
             after = template_refused(after, job["metadata"]["generation"], request.message, self._clock())
         await self._write_progress(job, before, after, None if isinstance(request, TemplateRefused) else request)
