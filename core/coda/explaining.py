@@ -6,92 +6,95 @@ job's refusal stays the same object for as long as its shape's reason does, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import islice
 
 from coda.memory import Known
-from coda.model import Job, Refusal
+from coda.model import Refusal
 from coda.ordering import Shape, Waiter
 from coda.quotas import QuotaLedger
 from coda.refusing import EDITED, Lack, Reason, Refuser, reason_from_lack
 
 
 class _Case:
-    """What was last found out about one shape."""
+    """What was last found out about one shape. `reason` stays the same object for as long as it says the same."""
 
-    __slots__ = ("lack", "lasting", "reason")
+    __slots__ = ("comes_first", "lack", "lasting", "nodes", "reason")
 
-    def __init__(self, lasting: Reason | None) -> None:
-        self.lasting = lasting
-        self.reason = lasting
+    def __init__(self) -> None:
+        self.nodes = -1  # the version of the nodes that `lasting` was judged by
+        self.lasting: Reason | None = None
         self.lack: Lack | None = None  # that the reason says
+        self.comes_first = False  # before whatever else may hold a single job back
+        self.reason: Reason | None = None
 
-    def keep(self, reason: Reason) -> Reason:
-        """The same object as before, if it says the same."""
+    def keep(self, reason: Reason, *, comes_first: bool) -> None:
+        """This is the reason now."""
+        self.comes_first = comes_first
         if self.reason != reason:
             self.reason = reason
-        return self.reason or reason
-
-
-class _Told:
-    """What one job was told last, and the reason behind it."""
-
-    __slots__ = ("reason", "refusal")
-
-    def __init__(self, waiter: Waiter, reason: Reason) -> None:
-        self.reason = reason
-        self.refusal = Refusal(
-            job=waiter.job.id,
-            generation=waiter.job.generation,
-            code=reason.code,
-            message=reason.message,
-            numbers=reason.numbers,
-            holders=reason.holders,
-        )
 
 
 def refusals_of(known: Known, quotas: QuotaLedger, now_s: float, count: int | None) -> tuple[Refusal, ...]:
     """Why each job that does not start in this round waits; for the first `count` in order, where given."""
     refuser = Refuser(known, quotas, now_s)
-    reason_by_shape: dict[Shape, tuple[Reason, bool]] = {}
-    told: list[Refusal] = []
-    for waiter in _left_waiting(known, count):
-        found = reason_by_shape.get(waiter.shape)
-        if found is None:
-            found = reason_by_shape[waiter.shape] = _reason(refuser, known, waiter.shape)
-        reason = _own_reason(refuser, waiter.job, *found) if waiter.is_held else found[0]
-        answer: _Told | None = waiter.answer
-        if answer is None or (answer.reason is not reason and answer.reason != reason):
-            answer = waiter.answer = _Told(waiter, reason)
-        told.append(answer.refusal)
-    return tuple(told)
+    waiters = _left_waiting(known, count)
+    shapes = known.queue.shape_by_key.values() if count is None else dict.fromkeys(waiter.shape for waiter in waiters)
+    for shape in shapes:
+        _judge(refuser, known, shape)
+    return tuple(
+        [
+            waiter.refusal
+            if waiter.reason is waiter.shape.case.reason and not waiter.is_held
+            else _refusal(refuser, waiter)
+            for waiter in waiters
+        ]
+    )
 
 
-def _left_waiting(known: Known, count: int | None) -> Iterable[Waiter]:
+def _left_waiting(known: Known, count: int | None) -> list[Waiter]:
     started = known.started()
-    waiters: Iterable[Waiter] = known.queue.waiters
-    if started:
-        waiters = (waiter for waiter in waiters if waiter.job.id not in started)
-    return waiters if count is None else islice(waiters, count)
+    waiters = known.queue.waiters
+    if not started:
+        return waiters if count is None else waiters[:count]
+    return list(islice((waiter for waiter in waiters if waiter.job.id not in started), count))
 
 
-def _own_reason(refuser: Refuser, job: Job, reason: Reason, comes_first: bool) -> Reason:
-    if job.edited:
-        return EDITED
-    return reason if comes_first else refuser.held_back(job) or reason
-
-
-def _reason(refuser: Refuser, known: Known, shape: Shape) -> tuple[Reason, bool]:
-    """The reason, and whether it comes before whatever else may hold a single job back."""
-    case: _Case | None = shape.answer
+def _judge(refuser: Refuser, known: Known, shape: Shape) -> None:
+    """Find the reason that all gangs of a shape share."""
+    case: _Case | None = shape.case
     if case is None:
-        case = shape.answer = _Case(refuser.lasting(shape.job, known.kind(shape)))
+        case = shape.case = _Case()
+    if case.nodes != known.nodes_version:
+        case.nodes = known.nodes_version
+        case.lasting = refuser.lasting(shape.job, known.kind(shape))
     found = case.lasting or refuser.quota_exceeded(shape.job) or refuser.unknown_level(shape.job)
     if found is not None:
         case.lack = None
-        return case.keep(found), True
+        case.keep(found, comes_first=True)
+        return
     lack = refuser.lack(shape.job, known.kind(shape), known.kind_anywhere(shape))
-    if case.reason is not None and case.lack == lack:
-        return case.reason, False
-    case.lack = lack
-    return case.keep(reason_from_lack(shape.job, lack)), False
+    if case.lack != lack:
+        case.lack = lack
+        case.keep(reason_from_lack(shape.job, lack), comes_first=False)
+
+
+def _refusal(refuser: Refuser, waiter: Waiter) -> Refusal:
+    """The job's own reason, or its shape's; the same object as before where it says the same."""
+    job, case = waiter.job, waiter.shape.case
+    reason = case.reason
+    if job.edited:
+        reason = EDITED
+    elif not case.comes_first:
+        reason = refuser.held_back(job) or reason
+    if waiter.reason is None or waiter.reason != reason:
+        waiter.refusal = Refusal(
+            job=job.id,
+            generation=job.generation,
+            code=reason.code,
+            message=reason.message,
+            numbers=reason.numbers,
+            holders=reason.holders,
+        )
+    waiter.reason = reason
+    refusal: Refusal = waiter.refusal
+    return refusal

@@ -48,6 +48,7 @@ class Known:
 
     def __init__(self, config: PolicyConfig) -> None:
         self.config = config
+        self.nodes_version = 0  # another one: nodes came, went, or changed
         self.queue = Queue()
         self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods`
         self.room = Room((), config.levels)
@@ -147,7 +148,7 @@ class Known:
             for node in come:
                 self.search.replace_node(number_by_name[node.name], node)
                 touched.add(node.name)
-            self._forget_reasons()
+            self._nodes_changed()
         takers = tuple(taker for taker in (world.used, world.in_flight, self._withheld_by_node) if taker)
         room = self.room
         for name in touched:
@@ -169,12 +170,11 @@ class Known:
         self.shortages = Shortages()
         for shape in self.queue.shape_by_key.values():
             shape.kind = shape.anywhere = None
-        self._forget_reasons()
+        self._nodes_changed()
 
-    def _forget_reasons(self) -> None:
+    def _nodes_changed(self) -> None:
+        self.nodes_version += 1
         self.holdings.nodes_changed(self.room.number_by_name)
-        for shape in self.queue.shape_by_key.values():
-            shape.answer = None
 
 
 def _are_the_same(gone: list[Node], come: list[Node]) -> bool:

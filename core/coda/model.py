@@ -254,6 +254,8 @@ class World:
 class RefusalCode(Enum):
     """Why a job waits. One word a user can search for; the sentence beside it says the rest."""
 
+    __hash__ = object.__hash__  # as fast as members that are single objects allow: they are counted by the ten thousand
+
     EDITED = "Edited"  # its spec was edited, and the operator has not accepted that yet
     ROLLING_BACK = "RollingBack"  # pods of a plan that was dropped are still going away
     BACKING_OFF = "BackingOff"  # its last attempt failed; it may start again later

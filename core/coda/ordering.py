@@ -41,7 +41,7 @@ def wake_s(world: World, now_s: float) -> float | None:
 class Waiter:
     """A waiting job in the queue, and what it was told last."""
 
-    __slots__ = ("answer", "is_held", "job", "shape", "turn")
+    __slots__ = ("is_held", "job", "reason", "refusal", "shape", "turn")
 
     def __init__(self, job: Job, shape: Shape) -> None:
         self.job = job
@@ -50,7 +50,8 @@ class Waiter:
         self.is_held = bool(
             job.edited or job.not_before_s or job.bound or job.unbound
         )  # maybe; by more than want of room
-        self.answer: Any = None  # the refuser's
+        self.reason: Any = None  # what it was told last, and in which words
+        self.refusal: Any = None
 
     def may_start(self, now_s: float) -> bool:
         """False while an edit is not accepted, while pods of an earlier plan are there, and during a back-off."""
@@ -61,7 +62,7 @@ class Waiter:
 class Shape:
     """Waiting jobs that ask for the same: where one of them does not fit, none does. `waiters` in order of turn."""
 
-    __slots__ = ("answer", "anywhere", "job", "key", "kind", "waiters")
+    __slots__ = ("anywhere", "case", "job", "key", "kind", "waiters")
 
     def __init__(self, key: Hashable, job: Job) -> None:
         self.key = key
@@ -69,7 +70,7 @@ class Shape:
         self.waiters: list[Waiter] = []
         self.kind: Any = None  # the search's, found when it is asked for
         self.anywhere: Any = None  # the same without a required level
-        self.answer: Any = None  # the refuser's
+        self.case: Any = None  # what is known about why they wait
 
     def turns(self, now_s: float) -> Iterator[Waiter]:
         """Those that may start now, in order."""
