@@ -47,6 +47,11 @@ class Pair:
     plain: Run
 
     @property
+    def cpu_s(self) -> tuple[float, float]:
+        """Of everything on the machine that belongs to the run: with Coda, without."""
+        return sum(self.coda.cpu_s_by_part.values()), sum(self.plain.cpu_s_by_part.values())
+
+    @property
     def pods_per_s(self) -> tuple[float, float]:
         """With Coda, without."""
         return self.pods / self.coda.lasted_s, self.pods / self.plain.lasted_s
@@ -102,12 +107,15 @@ def rows(found: Sequence[Pair]) -> list[Row]:
     """Per size and load: the median of the ratios, and what was reached."""
     answers: list[Row] = []
     for load, nodes in dict.fromkeys((pair.load, pair.nodes) for pair in found):
-        rates = [pair.pods_per_s for pair in found if (pair.load, pair.nodes) == (load, nodes)]
+        of_these = [pair for pair in found if (pair.load, pair.nodes) == (load, nodes)]
+        rates = [pair.pods_per_s for pair in of_these]
         budget, aim = BOUNDS.get((load, nodes), ("", ""))
         name = f"{load}, {nodes} nodes"
         ratio = median_ratio(rates)
         answers.append(Row(name=f"{name}: with Coda / without", value=ratio, unit="", budget=budget, aim=aim))
         answers.append(Row(name=f"{name}: with Coda", value=median(rate for rate, _ in rates), unit="pods/s"))
+        cpu_ratio = median_ratio(pair.cpu_s for pair in of_these)  # says as much on a machine that is busy otherwise
+        answers.append(Row(name=f"{name}: CPU of everything, with Coda / without", value=cpu_ratio, unit=""))
     return answers
 
 
