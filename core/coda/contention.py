@@ -58,7 +58,8 @@ def observe(
     state = _in_step(state, window, config)
     pods = {pod.uid: pod for pod in window.pods}
     throttles, actions = _without_the_untouchable(state.throttles, pods)
-    shares = dict(sorted(window.share_by_socket.items()))
+    silent: dict[int, float | None] = {watch.socket: None for watch in state.watches}
+    shares = dict(sorted({**silent, **window.share_by_socket}.items()))
     held = {throttle.socket for throttle in throttles}
     calm = {socket for socket, share in shares.items() if share is not None and share < config.trigger_share} - held
     baselines = {baseline.job: baseline for baseline in followed(state.baselines, window.jobs, calm, config)}

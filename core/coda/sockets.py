@@ -112,7 +112,7 @@ class Scene:
 
     @property
     def company(self) -> tuple[str, ...]:
-        """Who is in the socket: while this stays the same, what helped nobody will help nobody."""
+        """Who is on the socket: while this stays the same, what helped nobody will help nobody."""
         here = (uid for uid, pod in self.pods.items() if pod.bytes_per_s.get(self.socket, 0.0) > self.negligible)
         return (*sorted(here), *(job.job for job in self.jobs))
 
@@ -129,7 +129,8 @@ def decide(scene: Scene, watch: Watch, throttles: tuple[Throttle, ...]) -> Decis
     mine = tuple(throttle for throttle in throttles if throttle.socket == scene.socket)
     if watch.blind_since_s is not None and scene.now_s - watch.blind_since_s >= scene.config.blind_s:
         return _undone(scene, watch, throttles, Reason.BLIND)
-    contended = sum(watch.votes) >= scene.config.votes and bool(scene.lasting_sufferers)
+    enough = sum(watch.votes) >= scene.config.votes and not scene.is_blind
+    contended = enough and bool(scene.lasting_sufferers)
     if contended and watch.futile_until_s is None and _since(watch.throttled_at_s, scene) >= scene.config.step_s:
         step = one_down(throttles, scene.socket, scene.pods, scene.hardware, negligible=scene.negligible)
         if step is not None:

@@ -114,7 +114,8 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing to write. Bandwidth: these pods and no others share limit `value` in the socket; cores: the pod's."""
+    """One thing to write. Cores: the pod's limit becomes `value`. Bandwidth: the throttle group's limit on the socket
+    does; the group has the pods of all standing throttles, so these join, and who is in no other throttle leaves."""
 
     means: Means
     socket: int

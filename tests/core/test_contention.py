@@ -110,6 +110,16 @@ def test_a_new_pod_after_futile_throttles_gives_them_another_chance() -> None:
     assert any("hog" in action.pods for _at_s, action in node.actions)
 
 
+@pytest.mark.parametrize(("hardware", "unit", "means"), MACHINES)
+def test_a_load_that_still_presses_is_held_without_further_action(
+    hardware: Hardware, unit: float, means: Means
+) -> None:
+    node = Node(loads=(HOG,), hardware=hardware, unit_bytes_per_s=unit).run(3600)
+    assert {action.means for _at_s, action in node.actions} == {means}
+    assert node.times(since_s=ONSET_S + 180) == []
+    assert node.state.throttles
+
+
 @pytest.mark.parametrize("hardware", [INTEL, NO_MBA], ids=["MBA", "no MBA"])
 def test_a_load_with_pauses_stays_throttled(hardware: Hardware) -> None:
     node = Node(loads=(replace(HOG, pause_s=10),), hardware=hardware).run(3600)
@@ -130,6 +140,18 @@ def test_without_sensors_nothing_is_done_and_throttles_end_after_their_lease() -
     later = Node(loads=(HOG,), blind=lambda now_s: now_s >= 200).run(200 + 61)
     assert later.is_untouched
     assert (later.actions[-1][1].reason, later.actions[-1][0]) == (Reason.BLIND, 260)
+
+
+def test_lost_gpus_freeze_the_throttles() -> None:
+    node = Node(loads=(HOG,)).run(ONSET_S + 3)
+    (throttle,) = node.state.throttles
+    for at_s in range(34, 60):
+        jobs = (Training(job="a/train", sockets=frozenset({0}), cores=4, share=None),)
+        pods = (Pod(uid="hog", bytes_per_s={0: 90 * GB}),)
+        window = Window(at_s=at_s, share_by_socket={0: 1.0, 1: 0.0}, pods=pods, jobs=jobs)
+        node.state, actions = observe(node.state, window, INTEL, node.config)
+        assert actions == ()
+    assert [one.value for one in node.state.throttles] == [throttle.value]
 
 
 def test_a_throttled_pod_that_opts_out_is_let_go_at_once() -> None:
