@@ -145,10 +145,9 @@ class Known:
             self._look_anew()
             touched = set(self.room.number_by_name)
         elif come:
-            for node in come:
-                self.search.replace_node(number_by_name[node.name], node)
-                touched.add(node.name)
-            self._nodes_changed()
+            moved = [self.search.replace_node(number_by_name[node.name], node) for node in come]
+            touched.update(node.name for node in come)
+            self._nodes_changed(match_others=any(moved))
         takers = tuple(taker for taker in (world.used, world.in_flight, self._withheld_by_node) if taker)
         room = self.room
         for name in touched:
@@ -170,11 +169,12 @@ class Known:
         self.shortages = Shortages()
         for shape in self.queue.shape_by_key.values():
             shape.kind = shape.anywhere = None
-        self._nodes_changed()
+        self._nodes_changed(match_others=True)
 
-    def _nodes_changed(self) -> None:
+    def _nodes_changed(self, *, match_others: bool) -> None:
         self.nodes_version += 1
-        self.holdings.nodes_changed(self.room.number_by_name)
+        if match_others:
+            self.holdings.nodes_changed(self.room.number_by_name)
 
 
 def _are_the_same(gone: list[Node], come: list[Node]) -> bool:

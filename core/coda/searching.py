@@ -87,12 +87,16 @@ class Search:
         """The same, were the job content with any domains."""
         return self._kind(job, None)
 
-    def replace_node(self, number: int, node: Node) -> None:
-        """A node changed in anything but its name and labels. What is free on it is put separately."""
-        before = self.room.nodes[number]
+    def replace_node(self, number: int, node: Node) -> bool:
+        """A node changed in anything but its name and labels; what is free on it is put separately.
+
+        True when it matches a demand now that it did not match, or the other way round."""
+        before, moved = self.room.nodes[number], False
         for match in self._match_by_demand.values():
+            matched = number in match.matching
             match.judge(number, before, -1)
             match.judge(number, node)
+            moved |= matched != (number in match.matching)
         self.room.replace_node(number, node)
         self._empties_by_match.clear()
         for (match, within, avoid), pool in self.pools.items():
@@ -102,6 +106,7 @@ class Search:
                 pool.add(number)
             elif not belongs and number in pool.amount_by_node:
                 pool.remove(number)
+        return moved
 
     def ranks_when_empty(self, kind: Kind, level: int | None) -> int:
         """How many ranks the matching nodes hold without any pod; with a level, the roomiest of its domains."""
