@@ -29,20 +29,25 @@ FORBIDDEN: Final = 403  # a starting API server says that until it knows its rol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """How much is kept open at all times."""
+    """How much is kept open at all times.
+
+    `pods_per_job`: foreign pods come only while they are fewer than so many for each job submitted; None: always. For
+    ever, pods that another scheduler spreads over all nodes keep gangs of whole nodes out."""
 
     gpus_of_gangs: int
     foreign_gpus: int
     foreign_cpus: int
+    pods_per_job: int | None = None
 
     @classmethod
-    def overloading(cls, nodes: Sequence[NodeSpec]) -> Demand:
+    def overloading(cls, nodes: Sequence[NodeSpec], *, pods_per_job: int | None = None) -> Demand:
         """150 % of the GPUs of these nodes."""
         gpus, cpus = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
         return cls(
             gpus_of_gangs=round(GANG_LOAD * gpus),
             foreign_gpus=round(FOREIGN_GPU_LOAD * gpus),
             foreign_cpus=round(FOREIGN_CPU_LOAD * cpus),
+            pods_per_job=pods_per_job,
         )
 
 
@@ -120,8 +125,9 @@ class Driver:
         return self._account.add_job(plan)
 
     def _next_foreign_pod(self) -> PodPlan | None:
-        plan = self._next_pod
-        if plan is None or not self._has_room(plan):
+        plan, per_job = self._next_pod, self._demand.pods_per_job
+        is_enough = per_job is not None and len(self._account.pods) >= per_job * len(self._account.jobs)
+        if plan is None or is_enough or not self._has_room(plan):
             return None
         self._next_pod = next(self._pods, None)
         self._account.add_pod(plan)

@@ -18,9 +18,10 @@ from coda_lab.race.report import Outcome, Schedulers
 from coda_lab.race.running import Audience, Options, run
 
 MOST_GANGS = 10_000
-FOREIGN_PER_GANG = 25  # more than end beside a gang at 150 % load, and a limit: nobody is kept out for ever
+MOST_FOREIGN_PER_GANG = 1000
+FOREIGN_PER_GANG = 12  # about as many as end beside a gang at 150 % load
 
-_FOREIGN = f"at most so many foreign pods, while gangs are open (default: {FOREIGN_PER_GANG} for each gang)"
+_FOREIGN = f"foreign pods for each gang, at most (default {FOREIGN_PER_GANG})"
 _SCHEDULERS = "who binds the foreign pods: the kube-scheduler that asks Coda, or one of their own (default one)"
 
 
@@ -28,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = Parser(prog="python -m coda_lab.race", description="Gangs race foreign pods for the same nodes.")
     found.add_argument("--gangs", type=int, default=200, help="gangs of 1 to 64 pods (default 200)")
-    found.add_argument("--foreign", type=int, help=_FOREIGN)
+    found.add_argument("--foreign", type=int, default=FOREIGN_PER_GANG, help=_FOREIGN)
     found.add_argument("--longest-run", type=float, default=20.0, help="seconds the longest pod runs (default 20)")
     found.add_argument("--schedulers", choices=[each.value for each in Schedulers], default="one", help=_SCHEDULERS)
     found.add_argument("--seed", type=int, default=1, help="same seed, same gangs and foreign pods (default 1)")
@@ -45,7 +46,7 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, Path | None]:
     options = Options(
         seed=given.seed,
         gangs=given.gangs,
-        foreign=FOREIGN_PER_GANG * given.gangs if given.foreign is None else given.foreign,
+        foreign_per_gang=given.foreign,
         nodes=equal_nodes(given.nodes)[0],
         longest_run_s=given.longest_run,
         schedulers=Schedulers(given.schedulers),
@@ -54,8 +55,8 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, Path | None]:
     )
     if not 1 <= options.gangs <= MOST_GANGS:
         raise InvalidInput(f"--gangs {options.gangs}: give 1 to {MOST_GANGS}")
-    if not 0 <= options.foreign <= 100 * MOST_GANGS:
-        raise InvalidInput(f"--foreign {options.foreign}: give 0 to {100 * MOST_GANGS}")
+    if not 0 <= options.foreign_per_gang <= MOST_FOREIGN_PER_GANG:
+        raise InvalidInput(f"--foreign {options.foreign_per_gang}: give 0 to {MOST_FOREIGN_PER_GANG}")
     if not 0.1 <= options.longest_run_s <= 86_400:
         raise InvalidInput(f"--longest-run {options.longest_run_s:g}: give 0.1 to 86400 seconds")
     if not 1 <= options.limit_s <= 86_400:

@@ -33,13 +33,13 @@ REQUEST_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to run. `foreign`: at most so many foreign pods. `longest_run_s`: all run times are scaled to it.
+    """What to run. `foreign_per_gang`: pods, at most. `longest_run_s`: all run times are scaled to it.
 
     `limit_s`: by then all must have ended. `logs`: where the parts' logs go; None keeps none."""
 
     seed: int
     gangs: int
-    foreign: int
+    foreign_per_gang: int
     nodes: str
     schedulers: Schedulers
     longest_run_s: float
@@ -79,8 +79,8 @@ def gangs(options: Options) -> Iterator[JobPlan]:
 
 
 def rivals(options: Options) -> Iterator[PodPlan]:
-    """The first foreign pods of the seed."""
-    for plan in islice(foreign_pods(options.seed), options.foreign):
+    """The foreign pods of the seed, for ever."""
+    for plan in foreign_pods(options.seed):
         yield replace(plan, run_s=_scaled_s(plan.run_s, options))
 
 
@@ -128,7 +128,8 @@ def _cluster_spec(options: Options) -> ClusterSpec:
 
 async def _race(options: Options, audience: Audience, books: Books, admin: Client, user: Client) -> float | None:
     account, checker = books.account, books.checker
-    driver = Driver(user, account, Demand.overloading(options.specs), gangs(options), rivals(options))
+    demand = Demand.overloading(options.specs, pods_per_job=options.foreign_per_gang)
+    driver = Driver(user, account, demand, gangs(options), rivals(options))
     account.changed = driver.wake.set
     of_pods = (account.on_pod, books.attempts.on_pod, books.refusals.on_pod)
     watches = Watches(admin, ((JOBS, (account.on_job,)), (PODS, of_pods)))
