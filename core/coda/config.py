@@ -54,8 +54,8 @@ class TuningConfig:
     Default: one decision in twenty is wrong (one-sided normal)."""
 
     extra_windows: int = 2
-    """Further windows at one count while it is not certain, 0..20. Default: on plateaus under noise of 3 %, answers more
-    than a core off fall from 9 % to 3 %."""
+    """Further windows at one count while it is not certain, 0..20. Default: under noise of 3 % on plateaus,
+    answers more than a core off fall from 9 % to 3 %."""
 
     idle_share: float = 0.01
     """GPU utilisation below which a window says nothing (loading, evaluating, waiting), 0..1. Our choice."""

@@ -35,7 +35,7 @@ class Outcome(Enum):
     """Why the search ended."""
 
     FOUND = "Found"
-    LIMITED = "Limited"  # utilisation still rose, but more cores could not be had
+    LIMITED = "Limited"  # utilisation rose up to the most cores that could be had
     REFUSED = "Refused"  # the job's cores cannot be changed
     UNMEASURABLE = "Unmeasurable"  # no usable GPU utilisation
     ABANDONED = "Abandoned"  # the job ended, its node was lost, a deadline passed

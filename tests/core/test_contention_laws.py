@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coda.contention import Contention, Window, observe
 from coda.plain import plain_from_value, value_from_plain
-from coda.throttles import Means, Protection, Reason
+from coda.throttles import Hardware, Means, Protection, Reason
 from tests.core.contention_world import AMD, AMD_UNIT, INTEL, NO_MBA, Load, Node, Victim
 
 ONSET_S = 30
@@ -56,6 +56,13 @@ def nodes(draw: st.DrawFn) -> Node:
 def test_a_protected_pod_is_never_touched(node: Node) -> None:
     spared = {load.uid for load in node.loads if load.protections}
     assert all(spared.isdisjoint(action.pods) for _at_s, action in node.run(SETTLED_S).actions)
+
+
+@law
+@given(st.floats(0.052, 0.9), st.sampled_from((INTEL, NO_MBA)))
+def test_the_first_throttle_comes_within_5_s_of_the_first_contended_window(loss: float, hardware: Hardware) -> None:
+    node = Node(loads=(Load(uid="hog", gb_per_s=120),), victims=(Victim(job="a/1", loss=loss),), hardware=hardware)
+    assert node.run(ONSET_S + 5).actions
 
 
 @law
