@@ -94,6 +94,10 @@ class ContentionConfig:
     votes: int = 3
     """Windows of the last `windows` in which both must hold, 1..`windows`. Our choice: one spike is no contention."""
 
+    window_s: float = 1.0
+    """Seconds between two windows, > 0; a gap of more than `windows` of them breaks every row. Default: the slowest at
+    which five windows fit into the 5 s that a throttle may take."""
+
     windows: int = 5
     """Windows looked back on, 1..60. Default: with 1-s windows a throttle comes within 5 s of the first."""
 
@@ -138,6 +142,7 @@ class ContentionConfig:
     def __post_init__(self) -> None:
         shares = (self.drop_share, self.gain_share, self.guard_share, self.negligible_share, self.release_share)
         _require(all(0 <= share < 1 for share in shares), "shares must be 0 to below 1", shares)
+        _require(self.window_s > 0, "window_s must be above 0", self.window_s)
         _require(self.release_share < self.trigger_share, "release_share must be below trigger_share", shares[-1])
         _require(1 <= self.votes <= self.windows <= 60, "votes must be 1 to windows, windows at most 60", self.votes)
         times = (self.step_s, self.release_hold_s, self.reentry_hold_s, self.futile_s, self.blind_s)

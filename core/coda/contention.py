@@ -96,7 +96,7 @@ def _refuse_shares_of_nothing(window: Window, hardware: Hardware) -> None:
 
 def _in_step(state: Contention, window: Window, config: ContentionConfig) -> Contention:
     """After a gap, or a clock that went back, nothing counts as consecutive; no time lies in the future."""
-    if state.at_s is None or 0 <= window.at_s - state.at_s <= config.windows:
+    if state.at_s is None or 0 <= window.at_s - state.at_s <= config.windows * config.window_s:
         return state
     now_s = window.at_s
 

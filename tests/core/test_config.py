@@ -52,6 +52,7 @@ def test_refuses_a_search_out_of_range(fields: dict[str, Any], message: str) -> 
     ("fields", "message"),
     [
         pytest.param({"release_share": 0.8}, "release_share must be below trigger_share, got 0.8", id="no hysteresis"),
+        pytest.param({"window_s": float("nan")}, "window_s must be above 0, got nan", id="no window"),
         pytest.param({"drop_share": float("nan")}, "shares must be 0 to below 1", id="not a number"),
         pytest.param(
             {"votes": 6}, "votes must be 1 to windows, windows at most 60, got 6", id="more votes than windows"

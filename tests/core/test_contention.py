@@ -191,6 +191,16 @@ def test_a_clock_that_went_back_restarts_the_waiting() -> None:
     assert node.is_untouched
 
 
+def test_windows_far_apart_are_no_row() -> None:
+    state, config = Node(loads=()).run(30).state, ContentionConfig()
+    pods = (Pod(uid="hog", bytes_per_s={0: 90 * GB}),)
+    jobs = (Training(job="a/train", sockets=frozenset({0}), cores=4, share=0.4),)
+    for at_s in range(40, 200, 10):
+        window = Window(at_s=at_s, share_by_socket={0: 1.0}, pods=pods, jobs=jobs)
+        state, actions = observe(state, window, INTEL, config)
+        assert actions == ()
+
+
 @pytest.mark.parametrize("share", [-0.1, float("nan"), float("inf")])
 def test_refuses_bandwidth_that_cannot_be(share: float) -> None:
     with pytest.raises(InvalidInput, match="bandwidth must be finite and not negative"):
