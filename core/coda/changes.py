@@ -37,11 +37,11 @@ def changes(old: tuple[Item, ...], new: tuple[Item, ...]) -> tuple[list[Item], l
 
 
 def changed_keys(old: Mapping[Key, Item], new: Mapping[Key, Item]) -> list[Key]:
-    """The keys whose value came, left or is another object."""
+    """The keys whose value came, left or is another one."""
     if old is new:
         return []
     seen = old.get
-    keys = [key for key, value in new.items() if seen(key) is not value]
+    keys = [key for key, value in new.items() if (before := seen(key)) is not value and before != value]
     return keys + [key for key in old if key not in new] if len(old) + len(keys) > len(new) else keys
 
 
