@@ -18,7 +18,7 @@ from coda_kube.client import Client, Json
 from loads import JOBS, PODS, gang_json, plain_pods
 from results import Answer, Row, median_ratio
 
-NODES, JOBS_PER_RUN = 100, 40
+NODES, JOBS_PER_RUN = 100, 20
 QUICK_NODES, QUICK_JOBS = 20, 5
 SIZES: Final = (1, 8)
 RUN_S: Final = 2.0

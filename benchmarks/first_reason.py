@@ -19,7 +19,7 @@ from coda_kube.client import Client, Json
 from loads import JOBS, NAMESPACE, PODS, gang_json, plain_pods
 from results import Answer, Row, median_ratio, percentile
 
-NODES, WAITING, ASKED = 200, 1000, 40  # ASKED: per arm and pair
+NODES, WAITING, ASKED = 200, 1000, 20  # ASKED: per arm and pair
 QUICK_NODES, QUICK_WAITING, QUICK_ASKED = 20, 50, 10
 GPUS_PER_NODE: Final = 8
 BETWEEN_S: Final = 0.1  # from one answer to the next create: users do not come in step with planning rounds
