@@ -10,12 +10,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from coda.errors import CodaError
+from coda.errors import CodaError, Conflict, Outage
 
 log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 1.0
 LAST_DELAY_S = 30.0
+LAST_OUTAGE_DELAY_S = 4.0  # nothing tells when an outage is over; pods of a suspended job must not outlive it for long
 
 Work = Callable[[str], Awaitable[float | None]]
 """Does what `key` needs and returns when to look again (by the clock), or None."""
@@ -31,6 +32,7 @@ class Workers:
         self._woken: set[str] = set()
         self._timer_by_key: dict[str, asyncio.TimerHandle] = {}
         self._failures_by_key: dict[str, int] = {}
+        self._waits_until_s: dict[str, float] = {}  # of the keys that failed last time
         self._stopped = False
 
     def wake(self, key: str) -> None:
@@ -53,6 +55,7 @@ class Workers:
         self._timer_by_key.clear()
         self._woken.clear()
         self._failures_by_key.clear()
+        self._waits_until_s.clear()
         tasks = list(self._task_by_key.values())
         for task in tasks:
             task.cancel()
@@ -73,19 +76,28 @@ class Workers:
         try:
             again_s = await self._work(key)
         except CodaError as error:
-            return self._after_failure(key, f"{error}")
+            is_away = isinstance(error, Outage) and not isinstance(error, Conflict)
+            return self._after_outage(key, f"{error}") if is_away else self._after_failure(key, f"{error}")
         except Exception:  # outermost: one broken job must not stop the others
             log.exception("%s", key)
             return self._after_failure(key, "an error of our own")
         self._failures_by_key.pop(key, None)
+        self._waits_until_s.pop(key, None)
         return again_s
 
-    def _after_failure(self, key: str, sentence: str) -> float:
+    def _after_outage(self, key: str, sentence: str) -> float:
+        """When to try again. A try that an event caused before its time does not count: all pods of a gang may tell
+        something in a second without the Lease, and the job would wait for the longest delay though all is well."""
+        until_s = self._waits_until_s.get(key, 0.0)
+        return until_s if self._clock() < until_s else self._after_failure(key, sentence, LAST_OUTAGE_DELAY_S)
+
+    def _after_failure(self, key: str, sentence: str, limit_s: float = LAST_DELAY_S) -> float:
         failures = self._failures_by_key.get(key, 0)
         self._failures_by_key[key] = failures + 1
-        delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(failures, 30))
+        delay_s = min(limit_s, FIRST_DELAY_S * 2.0 ** min(failures, 30))
         log.warning("%s: %s; trying again in %.0f s", key, sentence, delay_s)
-        return self._clock() + delay_s
+        self._waits_until_s[key] = self._clock() + delay_s
+        return self._waits_until_s[key]
 
     def _set_timer(self, key: str, again_s: float | None) -> None:
         timer = self._timer_by_key.pop(key, None)

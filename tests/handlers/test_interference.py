@@ -143,7 +143,7 @@ async def test_a_job_that_is_gone_is_forgotten_though_no_watch_told() -> None:
 @pytest.mark.parametrize("verb", ["dry run", "create", "apply", "patch", "get"])
 async def test_an_outage_costs_time_but_no_attempt(verb: str, error: Outage) -> None:
     api = FakeCluster()
-    api.before = failing(5, error, verb=verb)  # 31 s: less than the bind deadline
+    api.before = failing(5, error, verb=verb)  # 15 s: less than the bind deadline
     async with rest_of_cluster(api), operator(api):
         job = api.submit(replicas=4)
         await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=200)
@@ -164,6 +164,34 @@ async def test_a_process_whose_lease_lapsed_writes_nothing_and_goes_on_when_it_i
         assert api.status(job)["phase"] == "Starting"
         held[0] = True
         await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+
+
+async def test_pods_of_a_suspended_job_go_soon_after_a_lapse_in_which_each_pod_told_something() -> None:
+    """As after etcd stood still: the status says Suspended, pods are left, and the event of each finds no Lease."""
+    api = FakeCluster()
+    held = [True]
+
+    def lapse_at_the_first_delete(call: Call) -> None:
+        if call.verb == "delete":
+            api.before = None
+            held[0] = False
+            raise Outage("DELETE: TimeoutError")
+
+    api.before = lapse_at_the_first_delete
+    async with rest_of_cluster(api, exit_code=lambda attempt, rank: None), operator(api, may_write=lambda: held[0]):
+        job = api.submit(replicas=16)
+        await api.until(lambda: api.status(job).get("phase") == "Running")
+        api.edit(job, suspend=True)
+        await api.until(lambda: not held[0])
+        for path in [f"{PODS}/{name}" for name in api.pods()]:
+            if api.exists(path):
+                api.change(path, lambda pod: pod["metadata"].update(annotations={"touched": "true"}))
+            await asyncio.sleep(0.05)
+        held[0] = True
+        await api.until(
+            lambda: all("deletionTimestamp" in pod["metadata"] for pod in api.pods().values()), timeout_s=4.5
+        )
+        assert api.status(job)["phase"] == "Suspended"
 
 
 async def test_a_lease_lost_in_mid_launch_stops_the_creates() -> None:

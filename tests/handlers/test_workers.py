@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from coda.errors import Outage
-from coda_operator.workers import LAST_DELAY_S, Workers
+from coda.errors import CodaError, Conflict, Outage
+from coda_operator.workers import LAST_DELAY_S, LAST_OUTAGE_DELAY_S, Workers
 
 
 def now_s() -> float:
@@ -88,13 +88,18 @@ async def test_a_wake_before_the_timer_replaces_it() -> None:
     assert [at_s for _, at_s in log.ran] == [0.0, 50.0]
 
 
-async def test_failures_back_off_up_to_a_limit_for_ever() -> None:
+@pytest.mark.parametrize(
+    ("error", "first_waits_s"),
+    [(Conflict("fought"), [1, 2, 4, 8, 16, 30, 30]), (Outage("away"), [1, 2, 4, 4, 4, 4, 4])],
+    ids=["fought", "away"],
+)
+async def test_failures_back_off_up_to_a_limit_for_ever(error: CodaError, first_waits_s: list[int]) -> None:
     """Also after days: the doubling must not end in an overflow."""
     fails = [True]
 
     async def fail(_key: str) -> None:
         if fails[0]:
-            raise Outage("away")
+            raise error
 
     log = Log(fail)
     running = workers(log)
@@ -102,9 +107,9 @@ async def test_failures_back_off_up_to_a_limit_for_ever() -> None:
     await asyncio.sleep(2 * 24 * 3600)
     times = [at_s for _, at_s in log.ran]
     waits = [after - before for before, after in itertools.pairwise(times)]
-    assert [round(wait) for wait in waits[:7]] == [1, 2, 4, 8, 16, 30, 30]
+    assert [round(wait) for wait in waits[:7]] == first_waits_s
     assert len(waits) > 5000
-    assert max(waits) < LAST_DELAY_S + 1
+    assert max(waits) < first_waits_s[-1] + 1
     fails[0] = False
     await asyncio.sleep(60)
     log.ran.clear()
@@ -112,6 +117,24 @@ async def test_failures_back_off_up_to_a_limit_for_ever() -> None:
     running.wake("a")
     await asyncio.sleep(2)
     assert len(log.ran) == 2  # after a success the delays begin anew
+
+
+async def test_events_during_an_outage_do_not_put_off_what_follows_it() -> None:
+    away = [True]
+
+    async def fail(_key: str) -> None:
+        if away[0]:
+            raise Outage("the Lease is not ours")
+
+    log = Log(fail)
+    running = workers(log)
+    for _ in range(100):
+        running.wake("a")
+        await asyncio.sleep(0.005)
+    away[0] = False
+    log.ran.clear()
+    await asyncio.sleep(LAST_OUTAGE_DELAY_S)
+    assert [round(at_s, 1) for _, at_s in log.ran] == [1.0]
 
 
 async def test_an_error_of_our_own_stops_no_other_key() -> None:
