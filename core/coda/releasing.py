@@ -10,7 +10,7 @@ from enum import Enum
 
 from coda.model import Job, Phase, Placement, PlacementState, World
 from coda.rechecking import Flaw, Misfit, misfits
-from coda.world import live_placement
+from coda.world import is_waiting, live_placement
 
 
 class Fate(Enum):
@@ -35,6 +35,14 @@ class Ruling:
     job: Job
     fate: Fate
     why: Misfit | DropCause | None = None
+
+
+def awaits_decision(job: Job, *, epoch: int) -> bool:
+    """True for a job that a round of decisions says anything about: it waits, or its plan is not settled yet.
+
+    Where it is true of no job, `decide` starts and refuses nothing and `rule_on_plans` rules on nothing, whatever the
+    rest of the world is like."""
+    return is_waiting(job) or _open_plan(job, epoch) is not None
 
 
 def rule_on_plans(world: World, *, epoch: int, now_s: float) -> tuple[Ruling, ...]:

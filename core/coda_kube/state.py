@@ -6,12 +6,15 @@ its pods changed. `snapshot` costs a few tuple and dict copies, O(nodes + unfini
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from coda.model import FINISHED, NOTHING, Job, JobId, Node, Quota, Resources, World
+from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Quota, Resources, World
 from coda_kube.client import Json
 from coda_kube.reading import Pod, id_of, job_from_json, node_from_json, pod_from_json, quota_from_json
 from coda_kube.watching import key_of
+
+_STARTING: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED})
 
 
 class ClusterState:
@@ -26,6 +29,7 @@ class ClusterState:
         self._quota_by_id: dict[str, Quota] = {}
         self._pods_by_job: dict[str, dict[str, Pod]] = {}  # job uid -> pod id -> pod
         self._job_by_id: dict[JobId, Job] = {}
+        self._starting_by_id: dict[JobId, Job] = {}  # those of the above that are queued or launched
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
         """A node came, changed or went. Heartbeats alone change nothing."""
@@ -80,6 +84,10 @@ class ClusterState:
         """The job as last read; None when unknown, finished or not accepted yet."""
         return self._job_by_id.get(job)
 
+    def starting(self) -> Iterable[Job]:
+        """The jobs that are queued or launched: no other awaits a decision."""
+        return self._starting_by_id.values()
+
     def node(self, name: str) -> Node | None:
         """The node of that name, if there is one."""
         return self._node_by_name.get(name)
@@ -120,8 +128,11 @@ class ClusterState:
         """Read a job again; True when the planner's view of it changed."""
         item = self.job_json_by_id.get(job)
         before = self._job_by_id.pop(job, None)
+        self._starting_by_id.pop(job, None)
         if item is not None:
             after = job_from_json(item, self._pods_by_job.get(item["metadata"]["uid"], {}))
             if after is not None and (after.phase not in FINISHED or after.unbound):
                 self._job_by_id[job] = after
+                if after.phase in _STARTING:
+                    self._starting_by_id[job] = after
         return self._job_by_id.get(job) != before

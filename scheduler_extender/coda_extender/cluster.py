@@ -6,10 +6,14 @@ Every replica keeps all of it at all times, so that a new leader answers at once
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
+from typing import Final
 
 from coda.model import JobId
+from coda.releasing import awaits_decision
+from coda.world import is_waiting
 from coda_extender.guard import Guard
 from coda_kube.client import Client, Json
 from coda_kube.naming import API_VERSION
@@ -17,15 +21,19 @@ from coda_kube.reading import id_of
 from coda_kube.state import ClusterState
 from coda_kube.watching import Cache, key_of
 
+GATHER_S: Final = 0.04  # our choice: a job that waits for room notices less, and most changes are pods of others
+
 
 class Cluster:
-    """Caches, state and guard of one replica. `changed` is set by whatever a decision may depend on."""
+    """Caches, state and guard of one replica. `changed` is set by whatever a decision may depend on; `pressing` with it
+    where somebody waits for just that decision: a job came into the queue, or shows why it waited though it left."""
 
     def __init__(
         self, client: Client, *, in_flight_limit_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.state = ClusterState()
         self.changed = asyncio.Event()
+        self.pressing = asyncio.Event()
         self.guard = Guard(
             self.state,
             in_flight_limit_s=in_flight_limit_s,
@@ -68,6 +76,17 @@ class Cluster:
             for cache in self._caches:
                 await cache.in_touch.wait()
 
+    def awaits_decision(self, *, epoch: int) -> bool:
+        """True while there is anything to decide; else no change of pods, nodes or quotas is worth a round."""
+        return bool(self.stale_pending) or any(awaits_decision(job, epoch=epoch) for job in self.state.starting())
+
+    async def gathered(self) -> None:
+        """Let changes that nobody waits for gather, if that is all that changed."""
+        if self.changed.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_S):
+                    await self.pressing.wait()
+
     def _on_node(self, old: Json | None, new: Json | None) -> None:
         self.state.on_node(old, new)
         if self._moved():
@@ -86,14 +105,20 @@ class Cluster:
         self.guard.job_changed(job)
         if new is not None and _shows_stale_pending(new):
             self.stale_pending.add(job)
-            self.changed.set()
+            self._press()
         else:
             self.stale_pending.discard(job)
-        self._moved()
+        known = self.state.job(job)
+        if self._moved() and known is not None and is_waiting(known):
+            self._press()
 
     def _on_quota(self, old: Json | None, new: Json | None) -> None:
         self.state.on_quota(old, new)
         self._moved()
+
+    def _press(self) -> None:
+        self.pressing.set()
+        self.changed.set()
 
     def _moved(self) -> bool:
         moved = self.state.version != self._version

@@ -33,14 +33,18 @@ class Ledger:
         self._clock = clock
         self._on_settled = on_settled
         self._entry_by_uid: dict[str, _Entry] = {}
+        self._look_s = float("inf")  # none runs out before
 
     def __len__(self) -> int:
         return len(self._entry_by_uid)
 
     def add(self, pod: InFlight, *, version: int, limit_s: float) -> None:
         """Count `pod` from now on, in place of what was known of it."""
+        self._expire()  # whether or not anybody reads what is in flight
         self._remove(pod.uid)
-        self._entry_by_uid[pod.uid] = _Entry(pod=pod, version=version, until_s=self._clock() + limit_s)
+        until_s = self._clock() + limit_s
+        self._look_s = min(self._look_s, until_s)
+        self._entry_by_uid[pod.uid] = _Entry(pod=pod, version=version, until_s=until_s)
         self.total = self.total + pod.request
 
     def settle(self, uid: str) -> None:
@@ -83,10 +87,13 @@ class Ledger:
 
     def _expire(self) -> None:
         now_s = self._clock()
+        if now_s < self._look_s:
+            return
         expired = [uid for uid, entry in self._entry_by_uid.items() if entry.until_s <= now_s]
         for uid in expired:
             self._remove(uid)
             self.timed_out += 1
+        self._look_s = min((entry.until_s for entry in self._entry_by_uid.values()), default=float("inf"))
         if expired:
             self._on_settled()
 

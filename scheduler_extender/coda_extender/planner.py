@@ -1,8 +1,8 @@
 """The planner: the one replica that holds the Lease decides, commits and releases plans, and says why jobs wait.
 
-Rounds run when something changed, never by a timer alone. The decision itself runs in a thread, so that filter calls
-are answered meanwhile; everything it leads to is written under the conditions of `statuses`. It may be killed anywhere:
-what was written is found by the next leader, what was not is decided again.
+Rounds run when something changed and a job awaits a decision, never by a timer alone. The decision itself runs in a
+thread, so that filter calls are answered meanwhile; everything it leads to is written under the conditions of
+`statuses`. It may be killed anywhere: what was written is found by the next leader, what was not is decided again.
 """
 
 from __future__ import annotations
@@ -111,13 +111,22 @@ class Planner:
 
     async def _plan_forever(self) -> None:
         await self._adopt()
+        was_asked = True  # the first round shows how the world is
         while True:
             await self._cluster.in_touch()
             self._cluster.changed.clear()
-            thought, lasted_s = await self._think()
-            await self._act(thought)
-            await asyncio.sleep(COALESCE_S + min(lasted_s, PAUSE_LIMIT_S))
-            await self._something_to_do(thought)
+            self._cluster.pressing.clear()
+            is_asked = self._cluster.awaits_decision(epoch=self._elector.epoch)
+            if is_asked or was_asked:  # one round more than asked for takes back what the last one showed
+                thought, lasted_s = await self._think()
+                await self._act(thought)
+                await asyncio.sleep(COALESCE_S + min(lasted_s, PAUSE_LIMIT_S))
+                await self._something_to_do(thought)
+            else:
+                await self._cluster.changed.wait()
+            was_asked = is_asked
+            if not self._settling_since_s and self._again_s is None:
+                await self._cluster.gathered()
 
     # --- thinking -----------------------------------------------------------------------------------------------------
 

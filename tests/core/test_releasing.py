@@ -1,11 +1,16 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from coda.model import Job, Phase, PlacementState, World
+from coda.config import PolicyConfig
+from coda.model import Job, Phase, PlacementState, Plan, World
+from coda.plan import decide
 from coda.rechecking import Flaw
-from coda.releasing import DropCause, Fate, rule_on_plans
+from coda.releasing import DropCause, Fate, awaits_decision, rule_on_plans
 from tests.builders import job, node, planned, resources, running, world
+from tests.strategies import NOW_S, worlds
 
 RELEASED = PlacementState.RELEASED
 
@@ -88,3 +93,20 @@ def test_rulings_come_oldest_first_whatever_the_order_of_jobs() -> None:
     ]
     for order in (jobs, jobs[::-1]):
         assert list(fates(world([node("n1")], order))) == ["c", "a", "b"]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(worlds(), st.integers(0, 2))
+def test_a_round_that_no_job_awaits_decides_nothing(of: World, epoch: int) -> None:
+    resting = replace(of, jobs=tuple(gang for gang in of.jobs if not awaits_decision(gang, epoch=epoch)))
+    assert decide(resting, PolicyConfig(), NOW_S) == Plan(starts=(), refusals=())
+    assert rule_on_plans(resting, epoch=epoch, now_s=NOW_S) == ()
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(worlds())
+def test_every_job_that_waits_awaits_a_decision(of: World) -> None:
+    plan = decide(of, PolicyConfig(), NOW_S)
+    told = {start.job for start in plan.starts} | {refusal.job for refusal in plan.refusals}
+    ruled = {ruling.job.id for ruling in rule_on_plans(of, epoch=1, now_s=NOW_S)}
+    assert told | ruled <= {gang.id for gang in of.jobs if awaits_decision(gang, epoch=1)}

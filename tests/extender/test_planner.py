@@ -161,3 +161,27 @@ async def test_a_job_edited_while_the_operator_is_away_says_what_it_waits_for(ap
         await api.until(lambda: state_of(api, "next") == "Released")
         api.change(f"{JOBS}/gang", lambda item: item["status"].update(observedGeneration=2))
         await api.until(lambda: status(api, "gang")["pending"]["code"] != "Edited")
+
+
+async def test_pods_that_come_and_go_start_no_round_while_no_job_awaits_one(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1"))
+    api.set(JOBS, job_json("gang"))
+    async with replica(api) as one:
+        await api.until(lambda: state_of(api, "gang") == "Released")
+        await api.until(lambda: not one.cluster.changed.is_set())
+        before = one.count("coda_planner_round_duration_seconds_count")
+        for number in range(20):
+            api.set(PODS, pod_json(f"foreign-{number}", cpu="1", node="n1"))
+            await api.until(lambda: len(one.cluster.state.pod_by_id) > number)  # noqa: B023 - called at once
+            await api.until(lambda: not one.cluster.changed.is_set())
+        assert one.count("coda_planner_round_duration_seconds_count") <= before + 1
+        api.set(JOBS, job_json("first-to-wait"))
+        await api.until(lambda: "pending" in status(api, "first-to-wait"))
+
+
+async def test_a_queue_that_emptied_is_shown_as_empty(api: FakeApi) -> None:
+    api.set(JOBS, job_json("gang"))
+    async with replica(api) as one:
+        await api.until(lambda: one.count("coda_queue_gpus_wanted") > 0)
+        api.change(f"{JOBS}/gang", lambda item: item["status"].update(phase="Suspended"))
+        await api.until(lambda: one.count("coda_queue_gpus_wanted") == 0 and "pending" not in status(api, "gang"))
