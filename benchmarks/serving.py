@@ -17,7 +17,7 @@ import uvloop
 from fastapi import FastAPI, Request
 
 from coda_extender.__main__ import SWITCH_INTERVAL_S
-from coda_extender.app import Dependencies, create_app
+from coda_extender.app import Asgi, Dependencies, create_app
 from coda_extender.connections import Crowd, Limits, connections_of
 from coda_extender.guard import Guard
 from coda_extender.metrics import Metrics
@@ -128,7 +128,7 @@ def _crowd() -> Crowd:
     return Crowd(Limits(), lambda _reason: None)
 
 
-def _config(app: FastAPI, port: int, http: Any) -> uvicorn.Config:
+def _config(app: Asgi | FastAPI, port: int, http: Any) -> uvicorn.Config:
     return uvicorn.Config(app, port=port, http=http, ws="none", lifespan="off", log_config=None, access_log=False)
 
 

@@ -14,10 +14,9 @@ from typing import Final
 
 import uvicorn
 import uvloop
-from fastapi import FastAPI
 
 from coda.errors import CodaError, InvalidInput
-from coda_extender.app import Dependencies, create_app
+from coda_extender.app import Asgi, Dependencies, create_app
 from coda_extender.cluster import Cluster
 from coda_extender.connections import Crowd, Limits, connections_of
 from coda_extender.leadership import LeaderLabel
@@ -160,7 +159,7 @@ def _limits(settings: Settings) -> Limits:
     return Limits(request_s=settings.request_limit_s, request_bytes=framed)
 
 
-def _server_config(app: FastAPI, crowd: Crowd) -> uvicorn.Config:
+def _server_config(app: Asgi, crowd: Crowd) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=connections_of(crowd),

@@ -1,38 +1,23 @@
-"""The HTTP side: routes, size limits and error answers. Knows no policy; whatever the bytes, never a 500.
+"""The HTTP side: which path is whose. Knows no policy.
 
-`/filter` and `/prioritize` read the raw body in an async route: no pydantic and no thread between kube-scheduler and
-the guard, because each call holds up all of scheduling.
+`/filter` and `/prioritize` are plain ASGI applications, reached without passing through FastAPI, because each call
+holds up all of scheduling; FastAPI serves all else.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any
 
-import orjson
-from fastapi import FastAPI, Request, Response
-from starlette.requests import ClientDisconnect
+from fastapi import FastAPI, Response
+from starlette.routing import Route
 
-from coda_extender.guard import NOT_LEADER, Guard
+from coda_extender.guard import Guard
 from coda_extender.metrics import Metrics
-from coda_extender.wire import (
-    LARGE_BYTES,
-    Malformed,
-    Question,
-    body_from_answer,
-    body_from_error,
-    body_from_scores,
-    question_from_body,
-)
+from coda_extender.verbs import Receive, Send, Verb, Verbs
 
-_CLOSE: Final = {"Connection": "close"}
-_JSON: Final = "application/json"
-_MOST_LARGE: Final = 4  # a scheduler sends one request at a time
-_BUSY: Final = "coda: too many large requests at once"
+Asgi = Callable[[Any, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,20 +31,26 @@ class Dependencies:
     body_limit_bytes: int
 
 
-class _TooLarge(Exception):
-    """The body is above the limit; what is left of it is not read."""
-
-
-class _Busy(Exception):
-    """Too many large bodies are being read already."""
-
-
-def create_app(dependencies: Dependencies) -> FastAPI:
+def create_app(dependencies: Dependencies) -> Asgi:
     """The ASGI application."""
+    verbs = Verbs(
+        dependencies.guard, dependencies.metrics, dependencies.leads, body_limit_bytes=dependencies.body_limit_bytes
+    )
+    verb_by_path = {"/filter": verbs.filter, "/prioritize": verbs.prioritize}
+    app = _create_fastapi(dependencies, verb_by_path)
+
+    async def serve(scope: Any, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        verb = verb_by_path.get(scope["path"]) if is_post else None
+        await (verb or app)(scope, receive, send)
+
+    return serve
+
+
+def _create_fastapi(dependencies: Dependencies, verb_by_path: Mapping[str, Verb]) -> FastAPI:
     app = FastAPI(title="Coda extender", docs_url=None, redoc_url=None, openapi_url=None)
-    verbs = _Verbs(dependencies)
-    app.add_route("/filter", verbs.filter, methods=["POST"])  # plain routes: no validation on the hot path
-    app.add_route("/prioritize", verbs.prioritize, methods=["POST"])
+    for path, verb in verb_by_path.items():  # it answers all other methods than POST
+        app.router.routes.append(Route(path, endpoint=verb, methods=["POST"]))
 
     @app.get("/healthz")
     async def healthz() -> Response:
@@ -79,105 +70,3 @@ def create_app(dependencies: Dependencies) -> FastAPI:
         return Response(dependencies.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return app
-
-
-class _Verbs:
-    def __init__(self, dependencies: Dependencies) -> None:
-        self._guard = dependencies.guard
-        self._metrics = dependencies.metrics
-        self._leads = dependencies.leads
-        self._limit = dependencies.body_limit_bytes
-        self._aside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
-        self._large_bodies = 0
-
-    async def filter(self, request: Request) -> Response:
-        """Which nodes the pod may take. Errors go into the protocol's error field, which ends up on the pod."""
-        try:
-            body = await _read(request, self._limit)
-        except _TooLarge:
-            return self._too_large("filter")
-        except ClientDisconnect:
-            return self._answered("filter", "disconnected", Response(status_code=400))
-        started_s = time.perf_counter()
-        try:
-            question = await self._question(body)
-        except Malformed as error:
-            return self._answered("filter", "malformed", Response(body_from_error(str(error)), media_type=_JSON))
-        except _Busy:
-            return self._answered("filter", "busy", Response(body_from_error(_BUSY), 200, _CLOSE, _JSON))
-        if not self._leads():
-            return self._answered("filter", "not_leader", Response(body_from_error(NOT_LEADER), 200, _CLOSE, _JSON))
-        content = body_from_answer(self._guard.filter(question), question)
-        self._metrics.filter_s.observe(time.perf_counter() - started_s)
-        return self._answered("filter", "ok", Response(content, media_type=_JSON))
-
-    async def prioritize(self, request: Request) -> Response:
-        """A score per node. This answer has no error field: a 4xx or 503 makes the scheduler go on without scores."""
-        try:
-            body = await _read(request, self._limit)
-        except _TooLarge:
-            return self._too_large("prioritize")
-        except ClientDisconnect:
-            return self._answered("prioritize", "disconnected", Response(status_code=400))
-        started_s = time.perf_counter()
-        try:
-            question = await self._question(body)
-        except Malformed as error:
-            return self._answered("prioritize", "malformed", Response(_error(str(error)), 400, media_type=_JSON))
-        except _Busy:
-            return self._answered("prioritize", "busy", Response(_error(_BUSY), 503, _CLOSE, _JSON))
-        if not self._leads():
-            return self._answered("prioritize", "not_leader", Response(_error(NOT_LEADER), 503, _CLOSE, _JSON))
-        content = body_from_scores(self._guard.scores(question))
-        self._metrics.prioritize_s.observe(time.perf_counter() - started_s)
-        return self._answered("prioritize", "ok", Response(content, media_type=_JSON))
-
-    async def _question(self, body: bytes) -> Question:
-        """The request in `body`; a large one is read aside, so that others are answered meanwhile."""
-        if len(body) <= LARGE_BYTES:
-            return question_from_body(body)
-        if self._large_bodies >= _MOST_LARGE:
-            raise _Busy
-        self._large_bodies += 1
-        try:
-            found = await asyncio.get_running_loop().run_in_executor(self._aside, _question_or_fault, body)
-        finally:
-            self._large_bodies -= 1
-        if isinstance(found, str):
-            raise Malformed(found)
-        return found
-
-    def _too_large(self, verb: str) -> Response:
-        sentence = f"coda: the request is larger than {self._limit} bytes: set nodeCacheCapable in the scheduler"
-        return self._answered(verb, "too_large", Response(_error(sentence), 413, _CLOSE, _JSON))
-
-    def _answered(self, verb: str, outcome: str, response: Response) -> Response:
-        self._metrics.answers.labels(verb, outcome).inc()
-        return response
-
-
-def _question_or_fault(body: bytes) -> Question | str:
-    """The request, or what is wrong with it: a raised error would keep what was read until the event loop drops it."""
-    try:
-        return question_from_body(body)
-    except Malformed as error:
-        return str(error)
-
-
-def _error(sentence: str) -> bytes:
-    return orjson.dumps({"Error": sentence})
-
-
-async def _read(request: Request, limit: int) -> bytes:
-    """The body. Raises _TooLarge: at once by the announced length, else as soon as more has arrived."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
-        raise _TooLarge
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise _TooLarge
-        chunks.append(chunk)
-    return b"".join(chunks)

@@ -65,8 +65,16 @@ class Metrics:
         self.errors = Counter(
             "coda_planner_errors_total", "Unexpected errors, each with a traceback", registry=registry
         )
+        self._answers: dict[tuple[str, str], Counter] = {}
         for code in RefusalCode:
             self.waiting_jobs.labels(code.value)
+
+    def count_answer(self, verb: str, outcome: str) -> None:
+        """One more answered."""
+        counter = self._answers.get((verb, outcome))
+        if counter is None:  # finding one by its labels takes longer than counting
+            counter = self._answers[verb, outcome] = self.answers.labels(verb, outcome)
+        counter.inc()
 
     def count_refused(self, reason: str) -> None:
         """One more that was refused before it was read."""
