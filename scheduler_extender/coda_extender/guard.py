@@ -14,7 +14,7 @@ from coda.model import JobId
 from coda_extender.binds import UnprovenBinds
 from coda_extender.ledger import Clock, Ledger
 from coda_extender.rooms import Rooms
-from coda_extender.wire import Answer, Question, score_entry
+from coda_extender.wire import Answer, Question
 from coda_kube.client import Json
 from coda_kube.reading import GangMember, Pod
 from coda_kube.state import ClusterState
@@ -63,14 +63,19 @@ class Guard:
             return Answer(passed=(), refused={}, error=OUT_OF_TOUCH)  # nor may kube-scheduler know what was bound
         return self._foreign(question)
 
-    def scores(self, question: Question) -> list[bytes]:
-        """A scored entry for each node offered: a rank's planned node first; full nodes first for a foreign pod."""
+    def scores(self, question: Question) -> dict[str, int]:
+        """The nodes offered that are better than the worst of them, and by how much, up to `MAX_SCORE`.
+
+        A rank's planned node is the best; for a foreign pod, a full node. kube-scheduler adds an answer's scores to
+        its own and nothing to a node that is left out, so only differences matter: where all are alike it is empty."""
         member = question.pod.member
-        if member is None:
-            entry_by_node = self._rooms.score_entry_by_node
-            return [entry_by_node.get(name) or score_entry(name, 0) for name in question.names]
-        node = planned_node(self._state.job(member.job), _rank_of(member))
-        return [score_entry(name, MAX_SCORE if name == node else 0) for name in question.names]
+        if member is not None:
+            node = planned_node(self._state.job(member.job), _rank_of(member))
+            return {node: MAX_SCORE} if node is not None and len(question.names) > 1 and node in question.names else {}
+        score_by_node = self._rooms.score_by_node
+        scores = [score_by_node.get(name, 0) for name in question.names]
+        worst = min(scores, default=0)
+        return {name: score - worst for name, score in zip(question.names, scores, strict=True) if score > worst}
 
     def take_over(self, scheduler_names: tuple[str, ...], limit_s: float) -> None:
         """Become the one that is asked: whatever may have passed another replica's filter is in flight everywhere."""

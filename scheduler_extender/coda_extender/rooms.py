@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from coda.guarding import foreign_score
 from coda.model import NOTHING, Job, JobId, Resources
 from coda.world import withheld_ranks
-from coda_extender.wire import score_entry
 from coda_kube.state import ClusterState
 
 
@@ -20,7 +19,7 @@ class Rooms:
     def __init__(self, state: ClusterState) -> None:
         self.room_by_node: dict[str, Resources] = {}
         self.withheld_from: dict[str, Resources] = {}
-        self.score_entry_by_node: dict[str, bytes] = {}  # as prioritize answers it
+        self.score_by_node: dict[str, int] = {}
         self._state = state
         self._withheld_by_node: dict[str, Resources] = {}
         self._shares_by_job: dict[JobId, dict[str, Resources]] = {}
@@ -58,7 +57,7 @@ class Rooms:
         node = self._state.node(name)
         held = self._withheld_by_node.get(name)
         if node is None:
-            self.score_entry_by_node.pop(name, None)
+            self.score_by_node.pop(name, None)
             self.room_by_node.pop(name, None)
             self.withheld_from.pop(name, None)
             if held is not None:  # a plan on a node that is not known: nothing of it may be taken
@@ -70,7 +69,7 @@ class Rooms:
         else:
             room = self.withheld_from[name] = room - held
         self.room_by_node[name] = room
-        self.score_entry_by_node[name] = score_entry(name, foreign_score(room.gpus))
+        self.score_by_node[name] = foreign_score(room.gpus)
 
 
 def _withholds_alike(one: Job, two: Job) -> bool:

@@ -129,11 +129,7 @@ def body_from_error(sentence: str) -> bytes:
     )
 
 
-def score_entry(name: str, score: int) -> bytes:
-    """One node's entry in the answer of prioritize: a whole number, or the scheduler drops all of it in silence."""
-    return orjson.dumps({"Host": name, "Score": score})
-
-
-def body_from_scores(entries: list[bytes]) -> bytes:
-    """The answer of prioritize."""
-    return b"[" + b",".join(entries) + b"]"
+def body_from_scores(score_by_node: Mapping[str, int]) -> bytes:
+    """The answer of prioritize. Scores are whole numbers, or the scheduler drops all of it in silence; a list without
+    entries is a list, never null."""
+    return orjson.dumps([{"Host": name, "Score": score} for name, score in score_by_node.items()])

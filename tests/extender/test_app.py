@@ -11,11 +11,10 @@ from typing import Any
 
 import orjson
 import pytest
-from fastapi import FastAPI
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coda_extender.app import Dependencies, create_app
+from coda_extender.app import Asgi, Dependencies, create_app
 from coda_extender.guard import Guard
 from coda_extender.metrics import Metrics
 from coda_extender.wire import LARGE_BYTES
@@ -35,7 +34,7 @@ class Reply:
         return orjson.loads(self.body)
 
 
-async def call(app: FastAPI, method: str, path: str, chunks: Iterable[bytes | None] = (), **headers: str) -> Reply:
+async def call(app: Asgi, method: str, path: str, chunks: Iterable[bytes | None] = (), **headers: str) -> Reply:
     """One request to an ASGI application. Chunks that it does not read are not produced; None is a disconnect."""
     pending = itertools.chain(chunks, [b""], itertools.repeat(None))
     sent: list[Any] = []
@@ -65,7 +64,7 @@ async def call(app: FastAPI, method: str, path: str, chunks: Iterable[bytes | No
     return Reply(status=sent[0]["status"], headers=head, body=b"".join(part.get("body", b"") for part in sent[1:]))
 
 
-def make_app(*, leads: bool = True, synced: bool = True) -> FastAPI:
+def make_app(*, leads: bool = True, synced: bool = True) -> Asgi:
     state = ClusterState()
     guard = Guard(state, in_flight_limit_s=30.0, clock=lambda: 0.0, on_settled=lambda: None)
     for name in ("n1", "n2"):
@@ -113,8 +112,13 @@ async def test_filter_places_a_rank_and_prioritize_prefers_its_node() -> None:
     body = request(rank_json("gang", 0, "n1"), "n1", "n2")
     assert (await call(APP, "POST", "/filter", [body])).json()["NodeNames"] == ["n1"]
     scores = await call(APP, "POST", "/prioritize", [body])
-    assert scores.json() == [{"Host": "n1", "Score": 10}, {"Host": "n2", "Score": 0}]
+    assert scores.json() == [{"Host": "n1", "Score": 10}]
     assert b"." not in scores.body
+
+
+async def test_nodes_that_are_all_alike_get_an_empty_list_and_not_null() -> None:
+    reply = await call(APP, "POST", "/prioritize", [request(pod_json("foreign"), "x", "y")])
+    assert (reply.status, reply.body) == (200, b"[]")
 
 
 async def test_no_nodes_at_all_is_no_error() -> None:
@@ -167,7 +171,7 @@ async def test_a_large_request_is_answered_like_a_small_one() -> None:
     body = request(pod_json("foreign", gpus=1), "n2", *("n" * 200 + str(number) for number in range(2000)))
     assert len(body) > LARGE_BYTES
     assert (await call(APP, "POST", "/filter", [body])).json()["NodeNames"][0] == "n2"
-    assert len((await call(APP, "POST", "/prioritize", [body])).json()) == 2001
+    assert (await call(APP, "POST", "/prioritize", [body])).json() == [{"Host": "n2", "Score": 2}]
 
 
 async def test_more_large_requests_at_once_than_a_scheduler_sends_are_turned_away() -> None:

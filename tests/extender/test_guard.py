@@ -1,6 +1,5 @@
 from typing import Any
 
-import orjson
 import pytest
 
 from coda_extender.guard import BOUND, NO_PLAN, OTHER_NODE, OUT_OF_TOUCH, TAKEN, WITHHELD, Guard
@@ -54,8 +53,7 @@ class Known:
         return self.guard.filter(Question(pod=pod_from_json(pod), pod_version=version_of(pod), names=list(names)))
 
     def scores(self, pod: Any, *names: str) -> dict[str, int]:
-        entries = self.guard.scores(Question(pod=pod_from_json(pod), pod_version=0, names=list(names)))
-        return {entry["Host"]: entry["Score"] for entry in map(orjson.loads, entries)}
+        return self.guard.scores(Question(pod=pod_from_json(pod), pod_version=0, names=list(names)))
 
 
 @pytest.fixture
@@ -238,9 +236,17 @@ def test_a_pod_whose_status_changes_is_not_bound_anew(known: Known) -> None:
 def test_foreign_pods_prefer_nodes_with_the_fewest_free_gpus(known: Known) -> None:
     known.pod(None, pod_json("a", gpus=6, node="n2"))
     known.job("gang", gpus=8, placement=placement("n3"))
-    assert known.scores(pod_json("foreign"), "n1", "n2", "n3", "x") == {"n1": 2, "n2": 8, "n3": 10, "x": 0}
+    assert known.scores(pod_json("foreign"), "n1", "n2", "n3", "x") == {"n1": 2, "n2": 8, "n3": 10}
+    assert known.scores(pod_json("foreign"), "n1", "n2", "n3") == {"n2": 6, "n3": 8}
+
+
+def test_where_all_nodes_are_alike_no_score_is_told(known: Known) -> None:
+    known.job("gang", gpus=8, placement=placement("n3"))
+    assert known.scores(pod_json("foreign"), "n1", "n2") == {}
+    assert known.scores(pod_json("foreign")) == {}
 
 
 def test_ranks_prefer_their_planned_node(known: Known) -> None:
     known.job("gang", placement=placement("n2"))
-    assert known.scores(rank_json("gang", 0, "n2"), "n1", "n2") == {"n1": 0, "n2": 10}
+    assert known.scores(rank_json("gang", 0, "n2"), "n1", "n2") == {"n2": 10}
+    assert known.scores(rank_json("gang", 0, "n2"), "n1") == {}
