@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+import uvloop
 from prometheus_client import REGISTRY
 
 from coda.errors import CodaError, InvalidInput
@@ -108,7 +109,8 @@ def main() -> None:
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         log.info("settings: %s", settings.model_dump())
-        asyncio.run(run(settings))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run(settings))
     except CodaError as error:
         sys.exit(f"coda-operator: {error}")
 

@@ -48,7 +48,9 @@ def rank_pod(job: Job, placement: Placement, rank: int) -> Json:
 
 
 def headless_service(job: Job) -> Json:
-    """The Service that gives ranks their host names, also before they are ready."""
+    """The Service under which all ranks find rank 0, also before it is ready.
+
+    Of rank 0 only: with all ranks, each pod's start is a write of the whole gang's addresses by Kubernetes."""
     metadata = job["metadata"]
     return {
         "apiVersion": "v1",
@@ -61,7 +63,7 @@ def headless_service(job: Job) -> Json:
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {LABEL_JOB_UID: metadata["uid"]},
+            "selector": {LABEL_JOB_UID: metadata["uid"], LABEL_RANK: "0"},
             "ports": [{"name": "rendezvous", "port": MASTER_PORT}],
         },
     }

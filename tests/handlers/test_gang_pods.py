@@ -111,8 +111,14 @@ def test_the_probe_is_not_pinned_and_takes_no_name() -> None:
     assert "name" not in pod["metadata"]
 
 
-def test_the_service_publishes_ranks_before_they_are_ready() -> None:
+def test_the_service_publishes_rank_zero_alone_before_it_is_ready() -> None:
     service = headless_service(JOB)
+    selected = [
+        rank
+        for rank in (0, 1)
+        if service["spec"]["selector"].items() <= rank_pod(JOB, PLAN, rank)["metadata"]["labels"].items()
+    ]
+    assert selected == [0]
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert service["metadata"]["ownerReferences"][0]["uid"] == "u1"
