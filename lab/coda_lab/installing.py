@@ -26,6 +26,7 @@ _COLLECTIONS: Mapping[str, str] = {
     "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
     "Role": f"{_RBAC}/namespaces/{{namespace}}/roles",
     "RoleBinding": f"{_RBAC}/namespaces/{{namespace}}/rolebindings",
+    "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
 }
 _PROPAGATION_S = (
     0.05  # how often is asked whether an authorizer or admission plug-in has heard of a change: no event tells

@@ -71,7 +71,7 @@ def test_the_roles_are_those_of_the_local_control_plane(helm: Helm) -> None:
 
 @pytest.mark.parametrize("values", [(), EVERYTHING], ids=["defaults", "everything on"])
 def test_everything_of_a_part_carries_its_labels_and_lies_in_the_namespace(helm: Helm, values: tuple[str, ...]) -> None:
-    cluster_wide = {"ClusterRole", "ClusterRoleBinding"}
+    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "FlowSchema"}
     for item in helm.render(*values):
         labels = item["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "coda"
