@@ -83,22 +83,26 @@ def in_flight_by_node(pods: Sequence[InFlight], names: Iterable[str]) -> dict[st
         for name in pod.nodes or ():
             if name in mask_by_node:
                 mask_by_node[name] |= 1 << bit
-    sum_by_mask: dict[int, Resources] = {}
+    sum_by_mask: dict[int, Resources] = {0: NOTHING}
     taken: dict[str, Resources] = {}
     for name, mask in mask_by_node.items():
         if not mask:
             continue
         if mask not in sum_by_mask:
-            sum_by_mask[mask] = _sum(pod.request for bit, pod in enumerate(pods) if mask >> bit & 1)
+            _sum_up(sum_by_mask, mask, pods)
         taken[name] = sum_by_mask[mask]
     return taken
 
 
-def _sum(amounts: Iterable[Resources]) -> Resources:
-    total = NOTHING
-    for amount in amounts:
-        total = total + amount
-    return total
+def _sum_up(sum_by_mask: dict[int, Resources], mask: int, pods: Sequence[InFlight]) -> None:
+    """Add the sum of one set of pods, and those of the smaller sets it is made from: most sets are much alike."""
+    missing: list[int] = []
+    while mask not in sum_by_mask:
+        missing.append(mask)
+        mask &= mask - 1  # without the lowest bit: names are offered in turns, so the later pods are shared
+    for larger in reversed(missing):
+        lowest = (larger & -larger).bit_length() - 1
+        sum_by_mask[larger] = sum_by_mask[larger & (larger - 1)] + pods[lowest].request
 
 
 def foreign_score(free_gpus: int) -> int:
