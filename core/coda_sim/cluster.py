@@ -1,0 +1,131 @@
+"""The simulated cluster: who holds what on which node, and the same as the world that decisions are made about.
+
+The world is kept, not built: jobs and nodes that did not change stay the same objects, and what is new stands at the
+end, so that a decision with a memory looks at what changed alone. What must not live here: time, speeds, and choices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coda.model import NOTHING, Job, JobId, Node, Phase, Placement, PlacementState, Resources, Start, World
+from coda_sim.rows import Shape
+from coda_sim.running import Running
+
+_HOST_LABEL = "kubernetes.io/hostname"
+
+
+def nodes_of_shape(shape: Shape) -> tuple[Node, ...]:
+    """`node-0001` and on, group after group, as large as the shape says and without limit in all else."""
+    sizes = [(group.gpus, group.cores) for group in shape.groups for _ in range(group.nodes)]
+    return tuple(
+        Node(
+            name=f"node-{number:04}",
+            allocatable=Resources(gpus=gpus, cpu_m=cores * 1000),
+            labels={_HOST_LABEL: f"node-{number:04}"},
+        )
+        for number, (gpus, cores) in enumerate(sizes, 1)
+    )
+
+
+class Cluster:
+    """The nodes and the live jobs: those that wait and those that run."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.nodes = nodes_of_shape(shape)
+        self.free_gpus = [node.allocatable.gpus for node in self.nodes]
+        self.free_cores = [node.allocatable.cpu_m // 1000 for node in self.nodes]
+        self.gpus = sum(self.free_gpus)
+        self.cores = sum(self.free_cores)
+        self.running: dict[JobId, Running] = {}
+        self.waiting: dict[JobId, Running] = {}
+        self.on_node: tuple[dict[JobId, Running], ...] = tuple({} for _ in self.nodes)
+        self._jobs: dict[JobId, Job] = {}
+        self._used: dict[str, Resources] = {}
+        self._number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
+
+    def world(self) -> World:
+        """A snapshot of now. O(nodes + live jobs) copies of pointers."""
+        return World(nodes=self.nodes, used=self._used.copy(), jobs=tuple(self._jobs.values()))
+
+    def enqueue(self, run: Running) -> None:
+        """The job waits from now on."""
+        self.waiting[run.job.id] = run
+        self._show(run)
+
+    def start(self, run: Running, start: Start, now_s: float) -> None:
+        """The job runs where the plan says."""
+        run.attempt += 1
+        run.cores = start.cpus_per_replica
+        run.nodes = _ranks_by_node(start, self._number_by_name)
+        run.job = replace(run.job, phase=Phase.RUNNING, placement=_placement(run, start, now_s), bound=_ranks(run))
+        del self.waiting[run.job.id]
+        self.running[run.job.id] = run
+        self._hold(run, 1)
+        self._show(run)
+
+    def resize(self, run: Running, cores: int) -> None:
+        """A running job has so many cores per rank from now on."""
+        self._hold(run, -1)
+        run.cores = cores
+        request = replace(run.job.request, cpu_m=cores * 1000)
+        run.job = replace(run.job, request=request, cpus_per_replica=cores)
+        self._hold(run, 1)
+        self._show(run)
+
+    def stop(self, run: Running) -> None:
+        """The job runs no more, and is no part of the world."""
+        self._hold(run, -1)
+        del self.running[run.job.id]
+        del self._jobs[run.job.id]
+        run.nodes = ()
+
+    def forget(self, run: Running) -> None:
+        """The job never runs."""
+        del self.waiting[run.job.id]
+        del self._jobs[run.job.id]
+
+    def _show(self, run: Running) -> None:
+        """The job as it is now, at the end of the world's jobs."""
+        self._jobs.pop(run.job.id, None)
+        self._jobs[run.job.id] = run.job
+
+    def _hold(self, run: Running, sign: int) -> None:
+        for number, ranks in run.nodes:
+            share, name = run.job.request * (sign * ranks), self.nodes[number].name
+            self._used[name] = self._used.get(name, NOTHING) + share
+            self.free_gpus[number] -= share.gpus
+            self.free_cores[number] -= sign * ranks * run.cores
+            if sign > 0:
+                self.on_node[number][run.job.id] = run
+            else:
+                del self.on_node[number][run.job.id]
+
+
+def _ranks_by_node(start: Start, number_by_name: dict[str, int]) -> tuple[tuple[int, int], ...]:
+    ranks: dict[int, int] = {}
+    for name in start.nodes:
+        number = number_by_name[name]
+        ranks[number] = ranks.get(number, 0) + 1
+    return tuple(ranks.items())
+
+
+def _placement(run: Running, start: Start, now_s: float) -> Placement:
+    return Placement(
+        attempt=start.attempt,
+        plan_id=f"{run.job.uid}-{run.attempt}",
+        epoch=0,
+        generation=start.generation,
+        state=PlacementState.RELEASED,
+        nodes=start.nodes,
+        cpus_per_replica=start.cpus_per_replica,
+        committed_s=now_s,
+        bind_deadline_s=now_s,
+    )
+
+
+_ONE_RANK = frozenset({0})
+
+
+def _ranks(run: Running) -> frozenset[int]:
+    return _ONE_RANK if run.gang.replicas == 1 else frozenset(range(run.gang.replicas))

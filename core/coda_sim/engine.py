@@ -1,0 +1,242 @@
+"""The event loop: a heap of (time, sequence, event), and nothing about scheduling.
+
+At each moment all that happens then is applied first; then, if a job waits and anything changed that could let it
+start, `decide` is asked, the planner's own, and what it says is done. Equal jobs in any order give the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from heapq import heappop, heappush
+from typing import Protocol
+
+from coda.config import PolicyConfig
+from coda.memory import Memory
+from coda.model import Job, JobId, Phase, Plan, Resources, World
+from coda.plan import decide
+from coda_sim.cluster import Cluster
+from coda_sim.idling import Idling
+from coda_sim.log import Entry, Log, Piece, Trail
+from coda_sim.pace import Pacing
+from coda_sim.rows import Gang
+from coda_sim.running import Running
+from coda_sim.setting import Setting
+from coda_sim.traits import TraitDraws
+
+TELL_EVERY = 500  # moments between two reports of progress
+
+
+class Decide(Protocol):
+    """The planner's `decide`, or one that watches it."""
+
+    def __call__(
+        self, world: World, config: PolicyConfig, now_s: float, memory: Memory | None, *, explain: int | None
+    ) -> Plan:
+        """As `coda.plan.decide`."""
+
+
+class Event(Enum):
+    """What can happen."""
+
+    SUBMIT = "submit"
+    RESTARTED = "restarted"  # a restart is paid for: work goes on
+    END = "end"
+
+
+class Simulation:
+    """One workload under one policy. Use once."""
+
+    def __init__(self, setting: Setting, gangs: Sequence[Gang], traits: TraitDraws, *, decide: Decide = decide) -> None:
+        self._setting = setting
+        self._decide = decide
+        self._cluster = Cluster(setting.shape)
+        self._pacing = Pacing(self._cluster, setting.profiles)
+        self._idling = Idling(self._cluster)
+        self._memory = Memory()
+        self._trail = Trail()
+        self._heap: list[tuple[float, int, Event, Running, int]] = []
+        self._sequence = 0
+        self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
+        self._traits = traits
+        self._entries: dict[JobId, Entry] = {}
+        self._now_s = 0.0
+        self._busy_gpus = self._useful_gpus = 0.0
+        self._held_gpus = self._held_cores = 0
+        self._may_start = False  # something changed since the last round that could let a job start
+        self._rounds = 0
+
+    def run(self, tell: Callable[[float, int], None] | None = None) -> Log:
+        """Everything from the first submission to the last end. `tell`: virtual time and jobs that ended, now and then.
+
+        Jobs that still wait when nothing runs any more never start: they are refused, with the planner's reason."""
+        self._next_submission()
+        moments = ended = 0
+        while self._heap:
+            self._now_s = now_s = self._heap[0][0]
+            while self._heap and self._heap[0][0] == now_s:
+                _, _, event, run, version = heappop(self._heap)
+                ended += self._apply(event, run, version)
+            while self._may_start and self._cluster.waiting:
+                self._round()
+            self._may_start = False
+            self._note()
+            moments += 1
+            if tell is not None and moments % TELL_EVERY == 0:
+                tell(now_s, ended)
+        self._refuse_the_rest()
+        return Log(
+            entries=tuple(self._entries.values()),
+            trail=self._trail,
+            end_s=self._now_s,
+            gpus=self._cluster.gpus,
+            cores=self._cluster.cores,
+            node_names=tuple(node.name for node in self._cluster.nodes),
+            rounds=self._rounds,
+        )
+
+    def _apply(self, event: Event, run: Running, version: int) -> bool:
+        """True when a job ended."""
+        if event is Event.SUBMIT:
+            self._submit(run)
+        elif version == run.version:
+            if event is Event.END:
+                self._end(run)
+                return True
+            self._repace((run,))
+        return False
+
+    def _next_submission(self) -> None:
+        gang = next(self._gangs, None)
+        if gang is not None:
+            traits = self._traits.of(gang.row)
+            self._push(gang.row.submit_s, Event.SUBMIT, Running(gang, traits, job_from_gang(gang)))
+
+    def _push(self, at_s: float, event: Event, run: Running) -> None:
+        self._sequence += 1
+        heappush(self._heap, (at_s, self._sequence, event, run, run.version))
+
+    def _submit(self, run: Running) -> None:
+        self._next_submission()
+        self._entries[run.job.id] = Entry(gang=run.gang)
+        self._wait(run)
+
+    def _wait(self, run: Running) -> None:
+        self._cluster.enqueue(run)
+        if run.gpus:
+            self._idling.wait(run)
+        self._may_start = True
+
+    def _round(self) -> None:
+        self._rounds += 1
+        self._may_start = False
+        world = self._cluster.world()
+        plan = self._decide(world, self._setting.config, self._now_s, self._memory, explain=0)
+        for start in plan.starts:
+            run = self._cluster.waiting[start.job]
+            if run.gpus:
+                self._idling.leave(run)
+            self._cluster.start(run, start, self._now_s)
+            self._begin(run)
+
+    def _begin(self, run: Running) -> None:
+        """It has its nodes: a piece begins."""
+        now_s = self._now_s
+        run.since_s = now_s
+        self._begin_piece(run)
+        self._held_gpus += run.gpus
+        self._held_cores += run.held_cores
+        touched = self._pacing.joined(run)
+        if run.started_s is None:
+            run.started_s = now_s
+            self._repace((run,))
+        else:
+            self._push(now_s + self._setting.costs.of(run.gpus), Event.RESTARTED, run)
+        if touched:
+            self._repace(other for other in self._pacing.neighbours(touched) if other is not run and other.pace)
+
+    def _begin_piece(self, run: Running) -> None:
+        run.piece_from_s = self._now_s
+        run.piece_done_s = run.busy_gpu_s = 0.0
+
+    def _repace(self, runs: Iterable[Running]) -> None:
+        """Count what was done at the old pace, take the new one, and foretell the end again where it changed."""
+        for run in runs:
+            pace, busy_gpus = run.pace, run.busy_gpus
+            run.advance(self._now_s)
+            self._pacing.set_pace(run)
+            if run.pace != pace:
+                run.version += 1
+                self._push(run.end_s(self._now_s), Event.END, run)
+                self._useful_gpus += (run.pace - pace) * run.gpus
+            self._busy_gpus += run.busy_gpus - busy_gpus
+
+    def _end(self, run: Running) -> None:
+        entry = self._entries[run.job.id]
+        run.advance(self._now_s)
+        self._leave(run, entry)
+        entry.end_s = self._now_s
+
+    def _leave(self, run: Running, entry: Entry) -> None:
+        """It has its nodes no more."""
+        entry.pieces.append(self._piece(run))
+        self._held_gpus -= run.gpus
+        self._held_cores -= run.held_cores
+        self._useful_gpus -= run.pace * run.gpus
+        self._busy_gpus -= run.busy_gpus
+        run.pace = run.busy_gpus = 0.0
+        run.version += 1
+        touched = self._pacing.left(run)
+        self._cluster.stop(run)
+        if touched:
+            self._repace(other for other in self._pacing.neighbours(touched) if other.pace)
+        if not self._held_gpus:
+            self._useful_gpus = self._busy_gpus = 0.0  # what rounding left
+        self._may_start = True
+
+    def _piece(self, run: Running) -> Piece:
+        return Piece(
+            start_s=run.piece_from_s,
+            end_s=self._now_s,
+            attempt=run.attempt,
+            nodes=run.nodes,
+            cores=run.cores,
+            work_s=run.piece_done_s,
+            busy_gpu_s=run.busy_gpu_s,
+            kept=True,
+        )
+
+    def _note(self) -> None:
+        self._trail.note(
+            self._now_s,
+            (self._held_gpus, self._held_cores),
+            self._busy_gpus,
+            self._useful_gpus,
+            self._idling.jobs,
+            self._idling.cause(),
+        )
+
+    def _refuse_the_rest(self) -> None:
+        if not self._cluster.waiting:
+            return
+        world = self._cluster.world()
+        plan = self._decide(world, self._setting.config, self._now_s, self._memory, explain=None)
+        for refusal in plan.refusals:
+            self._entries[refusal.job].refusal = f"{refusal.code.value}: {refusal.message}"
+            self._cluster.forget(self._cluster.waiting[refusal.job])
+
+
+def job_from_gang(gang: Gang) -> Job:
+    """The job as the planner sees it when it is submitted."""
+    row = gang.row
+    return Job(
+        id=JobId(f"{row.virtual_cluster or 'jobs'}/{row.job_id}"),
+        uid=row.job_id,
+        phase=Phase.QUEUED,
+        attempt=1,
+        generation=1,
+        replicas=gang.replicas,
+        request=Resources(gpus=gang.gpus_per_replica, cpu_m=gang.cpus_per_replica * 1000),
+        cpus_per_replica=gang.cpus_per_replica,
+        queued_s=row.submit_s,
+    )

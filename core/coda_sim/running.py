@@ -1,0 +1,73 @@
+"""One job inside a simulation: what it is, how far its work is, and where it runs. What must not live here: when
+anything happens (`engine`), and how fast a job is on its nodes (`pace`).
+
+Work is counted in seconds of the recorded run time: a job is done when `done_s` reaches `work_s`.
+"""
+
+from __future__ import annotations
+
+from coda.model import Job
+from coda_sim.rows import Gang
+from coda_sim.traits import Traits
+
+
+class Running:
+    """A job from its submission to its end. Mutable; owned by one engine."""
+
+    __slots__ = (
+        "attempt",
+        "busy_gpu_s",
+        "busy_gpus",
+        "cores",
+        "done_s",
+        "gang",
+        "gpus",
+        "job",
+        "nodes",
+        "pace",
+        "piece_done_s",
+        "piece_from_s",
+        "since_s",
+        "started_s",
+        "traits",
+        "version",
+        "work_s",
+    )
+
+    def __init__(self, gang: Gang, traits: Traits, job: Job) -> None:
+        self.job = job  # as the planner sees it
+        self.gang = gang
+        self.traits = traits
+        self.gpus = gang.gpus
+        self.work_s = gang.row.duration_s
+        self.done_s = 0.0  # of the work, that counts
+        self.attempt = 0  # starts so far
+        self.started_s: float | None = None  # the first time
+        self.nodes: tuple[tuple[int, int], ...] = ()  # node number and ranks there; empty: not running
+        self.cores = gang.cpus_per_replica  # per rank, held while it runs
+        self.pace = 0.0  # work per second, now
+        self.busy_gpus = 0.0  # now
+        self.since_s = 0.0  # up to when the work is counted
+        self.piece_from_s = 0.0  # since when it has these nodes and cores
+        self.piece_done_s = 0.0  # work done since then
+        self.busy_gpu_s = 0.0  # busy GPU-seconds since then
+        self.version = 0  # what was foretold for an older one does not come true
+
+    @property
+    def held_cores(self) -> int:
+        """On all its nodes."""
+        return self.cores * self.gang.replicas
+
+    def advance(self, now_s: float) -> None:
+        """Count the work done up to `now_s` at the pace it had."""
+        passed_s = now_s - self.since_s
+        if passed_s > 0:
+            done_s = passed_s * self.pace
+            self.done_s += done_s
+            self.piece_done_s += done_s
+            self.busy_gpu_s += passed_s * self.busy_gpus
+            self.since_s = now_s
+
+    def end_s(self, now_s: float) -> float:
+        """When it is done if nothing changes; its pace must not be 0."""
+        return now_s + (self.work_s - self.done_s) / self.pace

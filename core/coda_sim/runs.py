@@ -1,0 +1,130 @@
+"""One run from its order to its result: load, simulate, measure, write. The clock here is only for `timing`.
+
+An order is made of names and numbers alone, so that it can be handed to another process.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from coda.config import PolicyConfig
+from coda.errors import InvalidInput
+from coda_sim.engine import Simulation
+from coda_sim.measuring import Metrics, metrics_of, window_of
+from coda_sim.profiles import profile_set
+from coda_sim.records import write_records
+from coda_sim.series import Series, series_of
+from coda_sim.setting import Costs, Setting
+from coda_sim.shapes import shape_from_argument
+from coda_sim.summary import Result, Timing
+from coda_sim.traits import TraitDraws, TraitsConfig
+from coda_sim.workload import Load, Source, default_warmup_s, load
+
+POLICIES: Final[Mapping[str, PolicyConfig]] = {"fifo-skip": PolicyConfig()}
+"""Configuration by the policy's name."""
+
+PARTS: Final = ("allocator", "arrays", "borrowing", "migration", "eliminator")
+"""What `--without` can leave out of a policy that has it."""
+
+Tell = Callable[[float, int], None]
+"""Virtual time and how many jobs ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One run. `records`: where its `jobs.csv.gz` goes; None: nowhere. `warmup_s` None: by the workload's length."""
+
+    source: Source
+    cluster: str
+    profiles: str
+    policy: str
+    without: tuple[str, ...] = ()
+    seed: int
+    costs: Costs = field(default_factory=Costs)
+    warmup_s: float | None = None
+    drain_s: float = 0.0
+    records: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run gives, without its log."""
+
+    result: Result
+    series: Series
+
+
+def check(order: Order) -> None:
+    """Return for an order that can be run, without reading its workload. Raises InvalidInput."""
+    if order.policy not in POLICIES:
+        raise InvalidInput(f"there is no policy {order.policy!r}: choose of {', '.join(POLICIES)}, or all")
+    for part in order.without:
+        if part not in PARTS:
+            raise InvalidInput(f"--without {part}: a policy's parts are {', '.join(PARTS)}")
+    profile_set(order.profiles)
+    shape_from_argument(order.cluster)
+
+
+def perform(order: Order, tell: Tell | None = None) -> Outcome:
+    """Run it. The same order gives the same result but for its timing. Raises InvalidInput for a bad order."""
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    shape = shape_from_argument(order.cluster)
+    found = load(order.source, shape, seed=order.seed)
+    profiles = profile_set(order.profiles)
+    setting = Setting(
+        shape=shape,
+        profiles=profiles,
+        config=replace(POLICIES[order.policy], levels=()),  # shapes have no racks
+        costs=order.costs,
+    )
+    with _without_collecting():
+        simulation = Simulation(setting, found.gangs, TraitDraws(profiles, TraitsConfig(), seed=order.seed))
+        log = simulation.run(tell)
+    warmup_s = default_warmup_s(found) if order.warmup_s is None else order.warmup_s
+    window = window_of([g.row.submit_s for g in found.gangs], warmup_s=warmup_s, drain_s=order.drain_s)
+    metrics = _with_workload(metrics_of(log, window), found)
+    series = series_of(log, window)
+    if order.records is not None:
+        write_records(log, order.records)
+    timing = Timing(
+        wall_s=time.perf_counter() - wall_s, cpu_s=time.process_time() - cpu_s, peak_rss_bytes=_peak_rss_bytes()
+    )
+    return Outcome(
+        result=Result(policy=order.policy, without=order.without, seed=order.seed, metrics=metrics, timing=timing),
+        series=series,
+    )
+
+
+def _with_workload(metrics: Metrics, found: Load) -> Metrics:
+    return {
+        **metrics,
+        "jobs_refused": (metrics["jobs_refused"] or 0) + len(found.refused),
+        "rows_skipped": found.rows_skipped,
+        "rows_changed": found.rows_changed,
+    }
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """No search for reference cycles: a run makes none worth finding, and looks at its whole log each time."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def _peak_rss_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,47 @@
+"""What one simulation runs under, besides its workload and its policy. Nothing here decides anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from coda.config import PolicyConfig
+from coda.errors import InvalidInput
+from coda_sim.origins import Origin, Tag
+from coda_sim.profiles import ProfileSet
+from coda_sim.rows import Shape
+
+A, M = Tag.ASSUMED, Tag.MEASURED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a restart costs and loses. Raises InvalidInput for a negative time."""
+
+    restart_s: Annotated[float, Origin(M, "of a GPU job with up to `many_gpus`; Lucid, Tiresias")] = 40.0
+    restart_many_s: Annotated[float, Origin(M, "of a larger one; Lucid, Tiresias")] = 60.0
+    many_gpus: Annotated[int, Origin(M, "above it the larger cost counts")] = 8
+    cpu_restart_s: Annotated[float, Origin(A, "of a CPU job; CODA: containers are cheap to move")] = 0.0
+    cpu_jobs_resume: Annotated[bool, Origin(A, "an aborted CPU job goes on where it was")] = True
+
+    def __post_init__(self) -> None:
+        if min(self.restart_s, self.restart_many_s, self.cpu_restart_s) < 0:
+            raise InvalidInput("costs of a restart must not be negative")
+
+    def of(self, gpus: int) -> float:
+        """Seconds for which a restarted job with so many GPUs holds them and does nothing."""
+        if not gpus:
+            return self.cpu_restart_s
+        return self.restart_s if gpus <= self.many_gpus else self.restart_many_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """`config` is the planner's own. `allocator`, `eliminator`: whether these parts of the policy are on."""
+
+    shape: Shape
+    profiles: ProfileSet
+    config: PolicyConfig
+    costs: Costs = Costs()
+    allocator: bool = False
+    eliminator: bool = False

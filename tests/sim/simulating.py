@@ -1,0 +1,47 @@
+"""Small simulations in one line, for these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coda.config import PolicyConfig
+from coda.plan import decide
+from coda_sim.engine import Decide, Simulation
+from coda_sim.log import Log
+from coda_sim.profiles import profile_set
+from coda_sim.rows import Cores, gangs_from_rows, shape_from_text
+from coda_sim.runs import Tell
+from coda_sim.setting import Costs, Setting
+from coda_sim.trace import Row
+from coda_sim.traits import TraitDraws, TraitsConfig
+
+
+def only(model: str, *, cpu_gb_per_s: float = 0.0) -> TraitsConfig:
+    """Traits under which every GPU job trains this model, and every CPU job wants this bandwidth."""
+    return TraitsConfig(models=((model, 1.0),), heavy_share=0.0, light_gb_per_s=cpu_gb_per_s)
+
+
+def simulated(
+    rows: Iterable[Row],
+    cluster: str = "1x4x8",
+    *,
+    config: PolicyConfig | None = None,
+    traits: TraitsConfig | None = None,
+    costs: Costs | None = None,
+    decide: Decide = decide,
+    seed: int = 0,
+    tell: Tell | None = None,
+) -> Log:
+    """The log of these rows on this cluster; no row may be one that fits no node."""
+    shape, profiles = shape_from_text(cluster), profile_set("paper")
+    gangs, refused = gangs_from_rows(tuple(rows), shape, Cores())
+    assert not refused
+    setting = Setting(shape=shape, profiles=profiles, config=config or PolicyConfig(), costs=costs or Costs())
+    return Simulation(setting, gangs, TraitDraws(profiles, traits or TraitsConfig(), seed=seed), decide=decide).run(
+        tell
+    )
+
+
+def spans(log: Log) -> dict[str, list[tuple[float, float]]]:
+    """Start and end of every piece, by job id of the trace."""
+    return {entry.gang.row.job_id: [(piece.start_s, piece.end_s) for piece in entry.pieces] for entry in log.entries}
