@@ -146,3 +146,21 @@ def test_a_number_of_nodes_is_enough(tmp_path: Path) -> None:
 def test_the_plan_is_printed_without_running_anything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--kills", "3", "--stops", "1", "--cuts", "0", "--seed", "7", "--plan"]) == 0
     assert json.loads(capsys.readouterr().out) == schedule_json(schedule(7, kills=3, stops=1, cuts=0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "time_s", "invariant", "excused"),
+    [
+        pytest.param(Kind.DELAY, 101.0, Invariant.WAITING_UNEXPLAINED, True, id="while the link is slow"),
+        pytest.param(Kind.DELAY, 106.0, Invariant.WAITING_UNEXPLAINED, True, id="soon after"),
+        pytest.param(Kind.DELAY, 108.0, Invariant.WAITING_UNEXPLAINED, False, id="long after"),
+        pytest.param(Kind.DELAY, 101.0, Invariant.POD_WITHOUT_PLAN, False, id="what no slow link explains"),
+        pytest.param(Kind.KILL, 101.0, Invariant.WAITING_UNEXPLAINED, False, id="a kill is no slow link"),
+    ],
+)
+def test_a_reason_is_late_by_the_planners_link_only_while_that_is_slow(
+    kind: Kind, time_s: float, invariant: Invariant, *, excused: bool
+) -> None:
+    breach = Breach(invariant=invariant, time_s=time_s, objects=("TrainingJob/default/a",), sentence="late")
+    report = outcome(struck(kind=kind), breaches=[breach]).as_json()
+    assert (report["passed"], len(report["late_by_link"]), len(report["breaches"])) == (excused, excused, not excused)
