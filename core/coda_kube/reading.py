@@ -203,7 +203,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     accepted = int(status.get("observedGeneration") or 0)
     edited = phase is Phase.QUEUED and accepted != metadata["generation"]
     attempt = int(status.get("attempt") or 1)
-    ranks = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
+    bound, unbound = ranks_of(pods, attempt)
     return Job(
         id=id_of(item),
         uid=metadata["uid"],
@@ -222,10 +222,17 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         within=(spec.get("locality") or {}).get("required"),
         quota={key: milli_from_quantity(text) for key, text in (request.get("quota") or {}).items()},
         placement=placement_from_json(status),
-        bound=frozenset(rank for rank, pod in ranks if pod.node),
-        unbound={
-            rank: pod.pinned_to
-            for rank, pod in ranks
-            if not pod.node and not pod.ended and not pod.terminating and pod.pinned_to
-        },
+        bound=bound,
+        unbound=unbound,
     )
+
+
+def ranks_of(pods: Mapping[str, Pod], attempt: int) -> tuple[frozenset[int], dict[int, str]]:
+    """The ranks of an attempt whose pod has a node, and those whose live pod waits for the one it is pinned to."""
+    ranks = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
+    unbound = {
+        rank: pod.pinned_to
+        for rank, pod in ranks
+        if not pod.node and not pod.ended and not pod.terminating and pod.pinned_to
+    }
+    return frozenset([rank for rank, pod in ranks if pod.node]), unbound

@@ -1,17 +1,19 @@
 """The cluster as the planner keeps it: fed with changes by the caches, read as a frozen `World`.
 
-Only what changed is read again: a node's use is a running sum over its pods, a job is re-read when its object or one of
-its pods changed. `snapshot` costs a few tuple and dict copies, O(nodes + unfinished jobs).
+Only what changed is read again: a node's use is a running sum over its pods; a job is read when its object changed, and
+its ranks, after changes of its pods, once somebody asks. `snapshot` costs a few tuple and dict copies, O(nodes +
+unfinished jobs).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Quota, Resources, World
 from coda_kube.client import Json
-from coda_kube.reading import Pod, id_of, job_from_json, node_from_json, pod_from_json, quota_from_json
+from coda_kube.reading import Pod, id_of, job_from_json, node_from_json, pod_from_json, quota_from_json, ranks_of
 from coda_kube.watching import key_of
 
 _STARTING: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED})
@@ -30,6 +32,7 @@ class ClusterState:
         self._pods_by_job: dict[str, dict[str, Pod]] = {}  # job uid -> pod id -> pod
         self._job_by_id: dict[JobId, Job] = {}
         self._starting_by_id: dict[JobId, Job] = {}  # those of the above that are queued or launched
+        self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
         """A node came, changed or went. Heartbeats alone change nothing."""
@@ -54,8 +57,7 @@ class ClusterState:
         self._count(after, +1)
         self._file(before, None)
         self._file(after, after)
-        for member in {pod.member for pod in (before, after) if pod is not None and pod.member is not None}:
-            self._read_job(member.job)
+        self._outdated.update([pod.member.job for pod in (before, after) if pod is not None and pod.member is not None])
         self.version += 1
 
     def on_job(self, old: Json | None, new: Json | None) -> None:
@@ -81,11 +83,19 @@ class ClusterState:
         self.version += 1
 
     def job(self, job: JobId) -> Job | None:
-        """The job as last read; None when unknown, finished or not accepted yet."""
+        """The job as it is; None when unknown, finished or not accepted yet."""
+        if job in self._outdated:
+            self._outdated.remove(job)
+            self._read_ranks(job)
+        return self._job_by_id.get(job)
+
+    def job_but_for_ranks(self, job: JobId) -> Job | None:
+        """The job as its object says; which of its pods are there and bound may be out of date."""
         return self._job_by_id.get(job)
 
     def starting(self) -> Iterable[Job]:
         """The jobs that are queued or launched: no other awaits a decision."""
+        self._catch_up()
         return self._starting_by_id.values()
 
     def node(self, name: str) -> Node | None:
@@ -98,6 +108,7 @@ class ClusterState:
 
     def snapshot(self, in_flight: Mapping[str, Resources] | None = None) -> World:
         """The world now; `in_flight` is the guard's part of it."""
+        self._catch_up()
         return World(
             nodes=tuple(self._node_by_name.values()),
             used=dict(self._used_by_node),
@@ -126,13 +137,30 @@ class ClusterState:
 
     def _read_job(self, job: JobId) -> bool:
         """Read a job again; True when the planner's view of it changed."""
-        item = self.job_json_by_id.get(job)
-        before = self._job_by_id.pop(job, None)
-        self._starting_by_id.pop(job, None)
-        if item is not None:
-            after = job_from_json(item, self._pods_by_job.get(item["metadata"]["uid"], {}))
-            if after is not None and (after.phase not in FINISHED or after.unbound):
-                self._job_by_id[job] = after
-                if after.phase in _STARTING:
-                    self._starting_by_id[job] = after
+        self._outdated.discard(job)
+        item, before = self.job_json_by_id.get(job), self._job_by_id.get(job)
+        pods = self._pods_by_job.get(item["metadata"]["uid"], {}) if item is not None else {}
+        self._keep(job, job_from_json(item, pods) if item is not None else None)
         return self._job_by_id.get(job) != before
+
+    def _read_ranks(self, job: JobId) -> None:
+        """Take over which pods of a job are there and bound."""
+        known = self._job_by_id.get(job)
+        if known is None:
+            self._read_job(job)  # a finished one counts again while a pod of it waits for a node
+            return
+        bound, unbound = ranks_of(self._pods_by_job.get(known.uid, {}), known.attempt)
+        if (bound, unbound) != (known.bound, known.unbound):
+            self._keep(job, replace(known, bound=bound, unbound=unbound))
+
+    def _catch_up(self) -> None:
+        while self._outdated:
+            self._read_ranks(self._outdated.pop())
+
+    def _keep(self, job: JobId, after: Job | None) -> None:
+        self._job_by_id.pop(job, None)
+        self._starting_by_id.pop(job, None)
+        if after is not None and (after.phase not in FINISHED or after.unbound):
+            self._job_by_id[job] = after
+            if after.phase in _STARTING:
+                self._starting_by_id[job] = after

@@ -57,7 +57,7 @@ class Guard:
         if known is not None and known.uid == pod.uid and known.node is not None:
             return _only(known.node, question, BOUND)  # the answer to its binding was lost
         if pod.member is not None:
-            node = planned_node(self._state.job(pod.member.job), _rank_of(pod.member))
+            node = planned_node(self._state.job_but_for_ranks(pod.member.job), _rank_of(pod.member))
             return _only(node, question, NO_PLAN if node is None else OTHER_NODE)
         if not self._in_touch():
             return Answer(passed=(), refused={}, error=OUT_OF_TOUCH)  # nor may kube-scheduler know what was bound
@@ -70,11 +70,17 @@ class Guard:
         its own and nothing to a node that is left out, so only differences matter: where all are alike it is empty."""
         member = question.pod.member
         if member is not None:
-            node = planned_node(self._state.job(member.job), _rank_of(member))
+            node = planned_node(self._state.job_but_for_ranks(member.job), _rank_of(member))
             return {node: MAX_SCORE} if node is not None and len(question.names) > 1 and node in question.names else {}
+        self._rooms.catch_up()
         score_by_node = self._rooms.score_by_node
-        scores = [score_by_node.get(name, 0) for name in question.names]
-        worst = min(scores, default=0)
+        try:
+            scores = list(map(score_by_node.__getitem__, question.names))
+        except KeyError:  # a node that was not seen yet
+            scores = [score_by_node.get(name, 0) for name in question.names]
+        worst, best = min(scores, default=0), max(scores, default=0)
+        if worst == best:
+            return {}
         return {name: score - worst for name, score in zip(question.names, scores, strict=True) if score > worst}
 
     def take_over(self, scheduler_names: tuple[str, ...], limit_s: float) -> None:
@@ -94,9 +100,11 @@ class Guard:
             return
         if after is not None and after.node and not after.ended and new is not None and not _takes_alike(before, after):
             self._binds.bound(after.node, version_of(new))
-        self._rooms.nodes_changed({pod.node for pod in (before, after) if pod is not None})
-        for job in {pod.member.job for pod in (before, after) if pod is not None and pod.member is not None}:
-            self._rooms.job_changed(job)
+        for pod in (before, after):
+            if pod is not None and pod.node is not None:
+                self._rooms.node_changed(pod.node)
+            if pod is not None and pod.member is not None:
+                self._rooms.job_changed(pod.member.job)
 
     def job_changed(self, job: JobId) -> None:
         """A job came, changed or went; the state knows already."""
@@ -108,6 +116,7 @@ class Guard:
 
     def _foreign(self, question: Question) -> Answer:
         pod, names = question.pod, question.names
+        self._rooms.catch_up()
         kept: set[str] = set()
         if self._rooms.withheld_from:
             others, total = self.ledger.others(pod.uid)
