@@ -9,7 +9,7 @@ from types import FrameType
 import typer
 
 from coda.errors import CodaError
-from coda_cli import check, demo, local, replay
+from coda_cli import check, demo, local, replay, simulate
 
 app = typer.Typer(
     name="coda",
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.add_typer(local.app, name="local")
 app.command("demo")(demo.demo_command)
 app.command("replay")(replay.replay_command)
+app.command("simulate")(simulate.simulate_command)
 app.command("check")(check.check)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import secrets
 import sys
 import time
@@ -20,6 +19,16 @@ from coda.errors import InvalidInput
 from coda_cli.ending import one_sentence, result_console, version
 from coda_cli.replaying import Limits, replay
 from coda_cli.report import Run, Summary, Workload, summary_from_run
+from coda_cli.selecting import (
+    CompressOption,
+    KeepOption,
+    LimitOption,
+    MaxDurationOption,
+    MaxGpusOption,
+    WindowOption,
+    positive,
+    selection_from_options,
+)
 from coda_cli.showing import ReplayDisplay
 from coda_cli.submitting import Manner, Submission, submissions_from_gangs
 from coda_cli.summarising import json_from_summary, show
@@ -28,7 +37,7 @@ from coda_sim.durations import seconds_from_duration
 from coda_sim.reading import read_trace
 from coda_sim.request_table import read_request_table
 from coda_sim.rows import CORES_PER_GPU, Cores, Gang, RefusedRow, Shape, gangs_from_rows, shape_from_text
-from coda_sim.selection import Selected, Selection, days_from_window, select
+from coda_sim.selection import Selected, Selection, select
 from coda_sim.trace import Format, OnError, Trace
 
 NODES = "12x8x48"
@@ -73,14 +82,12 @@ def replay_command(
     ] = None,
     namespace: Annotated[str, typer.Option(help="Where the TrainingJobs are created.")] = "default",
     speed: Annotated[float, typer.Option(help="All times are divided by it.")] = 200.0,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Only the first so many GPU jobs, after all filters.")
-    ] = None,
-    max_duration: Annotated[str | None, typer.Option(help="Cut longer run times, as 6h.")] = None,
-    window: Annotated[str | None, typer.Option(help="Only jobs submitted within FIRST:LAST days, as 0:7.")] = None,
-    compress: Annotated[float, typer.Option(help="Divide submit times, but not run times.")] = 1.0,
-    keep: Annotated[int | None, typer.Option(min=0, max=1000, help="Keep so many of 1000 jobs, by their hash.")] = None,
-    max_gpus_per_job: Annotated[int | None, typer.Option(min=1, help="Leave larger jobs out.")] = None,
+    limit: LimitOption = None,
+    max_duration: MaxDurationOption = None,
+    window: WindowOption = None,
+    compress: CompressOption = 1.0,
+    keep: KeepOption = None,
+    max_gpus_per_job: MaxGpusOption = None,
     request_table: Annotated[
         Path | None, typer.Option(help="Draw the cores of jobs without any from this table (gpus, cpus, jobs).")
     ] = None,
@@ -107,18 +114,18 @@ def replay_command(
         settings = Settings(
             trace=trace,
             on_error=on_error,
-            selection=Selection(
-                window_days=days_from_window(window) if window else None,
+            selection=selection_from_options(
+                window=window,
                 gpu_jobs_only=True,
                 max_gpus_per_job=max_gpus_per_job,
                 keep=keep,
                 limit=limit,
-                compress=_positive("--compress", compress),
-                max_duration_s=seconds_from_duration(max_duration) if max_duration else None,
+                compress=compress,
+                max_duration=max_duration,
             ),
             cores=Cores(table=table, seed=seed),
             cores_rule=f"drawn from {request_table}, seed {seed}" if table else f"{CORES_PER_GPU} per GPU",
-            speed=_positive("--speed", speed),
+            speed=positive("--speed", speed),
             namespace=namespace,
             image=image,
             with_failures=with_failures,
@@ -267,9 +274,3 @@ def _check_writable(out: Path | None) -> None:
         out.open("ab").close()
     except OSError as error:
         raise InvalidInput(f"--out {out}: cannot be written: {error.strerror or error}") from error
-
-
-def _positive(option: str, number: float) -> float:
-    if not 0 < number < math.inf:
-        raise InvalidInput(f"{option} {number}: must be a number above 0")
-    return number

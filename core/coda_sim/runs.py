@@ -34,8 +34,8 @@ POLICIES: Final[Mapping[str, PolicyConfig]] = {"fifo-skip": PolicyConfig()}
 PARTS: Final = ("allocator", "arrays", "borrowing", "migration", "eliminator")
 """What `--without` can leave out of a policy that has it."""
 
-Tell = Callable[[float, int], None]
-"""Virtual time and how many jobs ended."""
+Tell = Callable[[int, int], None]
+"""How many jobs ended, and of how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def perform(order: Order, tell: Tell | None = None) -> Outcome:
     )
     with _without_collecting():
         simulation = Simulation(setting, found.gangs, TraitDraws(profiles, TraitsConfig(), seed=order.seed))
-        log = simulation.run(tell)
+        log = simulation.run(None if tell is None else lambda _now_s, ended: tell(ended, len(found.gangs)))
     warmup_s = default_warmup_s(found) if order.warmup_s is None else order.warmup_s
     window = window_of([g.row.submit_s for g in found.gangs], warmup_s=warmup_s, drain_s=order.drain_s)
     metrics = _with_workload(metrics_of(log, window), found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from coda.config import PolicyConfig
 from coda.plan import decide
@@ -10,7 +10,6 @@ from coda_sim.engine import Decide, Simulation
 from coda_sim.log import Log
 from coda_sim.profiles import profile_set
 from coda_sim.rows import Cores, gangs_from_rows, shape_from_text
-from coda_sim.runs import Tell
 from coda_sim.setting import Costs, Setting
 from coda_sim.trace import Row
 from coda_sim.traits import TraitDraws, TraitsConfig
@@ -30,7 +29,7 @@ def simulated(
     costs: Costs | None = None,
     decide: Decide = decide,
     seed: int = 0,
-    tell: Tell | None = None,
+    tell: Callable[[float, int], None] | None = None,
 ) -> Log:
     """The log of these rows on this cluster; no row may be one that fits no node."""
     shape, profiles = shape_from_text(cluster), profile_set("paper")
