@@ -41,7 +41,7 @@ async def _run(settings: Settings, client: Client) -> None:
     elector = Elector(client, SYSTEM_NAMESPACE, OPERATOR_LEASE, settings.identity, settings.lease_times())
     metrics = Metrics(REGISTRY)
     workers = Workers(lambda key: metrics.timed(reconciler.reconcile(key)))
-    cluster = Cluster(client, workers.wake)
+    cluster = Cluster(client, workers.wake, workers.wake_soon)
     recorder = Recorder(client, settings.identity)
     requests = Requests(elector.held, at_once=settings.writes_in_flight)
     reconciler = Reconciler(client, cluster, requests, recorder, metrics, settings.lifecycle())

@@ -34,11 +34,20 @@ _FINISHED = frozenset(phase.value for phase in FINISHED)
 
 
 class Cluster:
-    """Caches of jobs, gang pods and nodes; `wake` is called with the key of each known job that a change concerns."""
+    """Caches of jobs, gang pods and nodes. `wake` is called with the key of each job that changed, `wake_soon` with the
+    key of each known job whose pods or nodes did."""
 
-    def __init__(self, client: Client, wake: Callable[[str], None], *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        client: Client,
+        wake: Callable[[str], None],
+        wake_soon: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._client = client
         self._wake = wake
+        self._wake_soon = wake_soon
         self._clock = clock
         self._key_by_uid: dict[str, str] = {}  # of the jobs known
         self._pods_by_job_uid: dict[str, dict[str, RankPod]] = {}
@@ -216,7 +225,7 @@ class Cluster:
 
     def _wake_job(self, uid: str) -> None:
         if uid in self._key_by_uid:
-            self._wake(self._key_by_uid[uid])
+            self._wake_soon(self._key_by_uid[uid])
 
 
 def _uid(item: Json) -> str:

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 1.0
 LAST_DELAY_S = 30.0
+GATHER_S = 0.05  # our choice: far below the 2 s in which a user is told, and most of a gang's pods change within it
 LAST_OUTAGE_DELAY_S = 4.0  # nothing tells when an outage is over; pods of a suspended job must not outlive it for long
 
 Work = Callable[[str], Awaitable[float | None]]
@@ -30,6 +31,7 @@ class Workers:
         self._clock = clock
         self._task_by_key: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
+        self._gathers_until_s: dict[str, float] = {}
         self._timer_by_key: dict[str, asyncio.TimerHandle] = {}
         self._failures_by_key: dict[str, int] = {}
         self._waits_until_s: dict[str, float] = {}  # of the keys that failed last time
@@ -43,6 +45,15 @@ class Workers:
         if key not in self._task_by_key:
             self._task_by_key[key] = asyncio.get_running_loop().create_task(self._run(key))
 
+    def wake_soon(self, key: str) -> None:
+        """Have it done within GATHER_S, once for all that is told until then: the pods of a gang change together, and
+        each look at it costs as much as they are many."""
+        if self._stopped or key in self._woken or key in self._gathers_until_s:
+            return
+        self._gathers_until_s[key] = self._clock() + GATHER_S
+        if key not in self._task_by_key and not self._looks_again_within(key, GATHER_S):
+            self._set_timer(key, self._gathers_until_s[key])
+
     def start(self) -> None:
         """Work again after a stop, from nothing: what was to be done then is forgotten."""
         self._stopped = False
@@ -54,6 +65,7 @@ class Workers:
             timer.cancel()
         self._timer_by_key.clear()
         self._woken.clear()
+        self._gathers_until_s.clear()
         self._failures_by_key.clear()
         self._waits_until_s.clear()
         tasks = list(self._task_by_key.values())
@@ -67,10 +79,12 @@ class Workers:
         try:
             while key in self._woken:
                 self._woken.discard(key)
+                self._gathers_until_s.pop(key, None)
                 again_s = await self._once(key)
         finally:
             del self._task_by_key[key]
-            self._set_timer(key, again_s)
+            moments_s = (again_s, self._gathers_until_s.get(key))
+            self._set_timer(key, min((moment_s for moment_s in moments_s if moment_s is not None), default=None))
 
     async def _once(self, key: str) -> float | None:
         try:
@@ -98,6 +112,10 @@ class Workers:
         log.warning("%s: %s; trying again in %.0f s", key, sentence, delay_s)
         self._waits_until_s[key] = self._clock() + delay_s
         return self._waits_until_s[key]
+
+    def _looks_again_within(self, key: str, delay_s: float) -> bool:
+        timer = self._timer_by_key.get(key)
+        return timer is not None and timer.when() <= asyncio.get_running_loop().time() + delay_s
 
     def _set_timer(self, key: str, again_s: float | None) -> None:
         timer = self._timer_by_key.pop(key, None)

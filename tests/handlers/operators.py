@@ -112,7 +112,7 @@ async def operator(
     client = wire or api
     metrics = Metrics(CollectorRegistry())
     workers = Workers(lambda key: metrics.timed(reconciler.reconcile(key)), clock=clock)
-    cluster = Cluster(client, workers.wake, clock=clock)
+    cluster = Cluster(client, workers.wake, workers.wake_soon, clock=clock)
     recorder = Recorder(client, "operator-0")
     requests = Requests(may_write, at_once=8)
     reconciler = Reconciler(client, cluster, requests, recorder, metrics, config, clock=clock)

@@ -19,7 +19,7 @@ from tests.handlers.fake_cluster import JOBS, NODES, PODS, FakeCluster, clock
 async def watched(api: FakeCluster) -> AsyncIterator[tuple[Cluster, list[str]]]:
     """A cluster whose watches run, and the keys it woke."""
     woken: list[str] = []
-    cluster = Cluster(api, woken.append, clock=clock)
+    cluster = Cluster(api, woken.append, woken.append, clock=clock)
     running = asyncio.create_task(cluster.run())
     await cluster.synced()
     try:

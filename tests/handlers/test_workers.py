@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coda.errors import CodaError, Conflict, Outage
-from coda_operator.workers import LAST_DELAY_S, LAST_OUTAGE_DELAY_S, Workers
+from coda_operator.workers import GATHER_S, LAST_DELAY_S, LAST_OUTAGE_DELAY_S, Workers
 
 
 def now_s() -> float:
@@ -61,6 +61,64 @@ async def test_a_key_is_never_worked_on_twice_at_once_and_again_when_woken_meanw
     running.wake("b")
     await asyncio.sleep(10)
     assert log.ran == [("a", 0.0), ("b", 1.0), ("a", 2.0)]
+
+
+async def test_what_changes_together_is_worked_on_once_and_within_the_time_to_gather() -> None:
+    log = Log()
+    running = workers(log)
+    for _ in range(3):
+        running.wake_soon("a")
+        await asyncio.sleep(GATHER_S / 4)
+    await asyncio.sleep(1)
+    assert [(key, round(at_s, 2)) for key, at_s in log.ran] == [("a", GATHER_S)]
+
+
+async def test_a_wake_takes_what_was_gathered_with_it() -> None:
+    log = Log()
+    running = workers(log)
+    running.wake_soon("a")
+    running.wake("a")
+    running.wake_soon("a")
+    await asyncio.sleep(1)
+    assert log.ran == [("a", 0.0)]
+
+
+async def test_what_is_told_while_the_work_is_done_is_gathered_for_the_next_time() -> None:
+    async def slow(_key: str) -> float | None:
+        await asyncio.sleep(GATHER_S / 2)
+        return 100.0
+
+    log = Log(slow)
+    running = workers(log)
+    running.wake("a")
+    await asyncio.sleep(GATHER_S / 4)
+    running.wake_soon("a")
+    await asyncio.sleep(1)
+    assert [round(at_s / GATHER_S, 1) for _, at_s in log.ran] == [0.0, 1.3]
+
+
+async def test_gathering_never_puts_off_a_look_that_was_asked_for() -> None:
+    answers = [GATHER_S, None]
+
+    async def answer(_key: str) -> float | None:
+        return answers.pop(0)
+
+    log = Log(answer)
+    running = workers(log)
+    running.wake("a")
+    await asyncio.sleep(GATHER_S / 2)
+    running.wake_soon("a")
+    await asyncio.sleep(1)
+    assert [round(at_s, 2) for _, at_s in log.ran] == [0.0, GATHER_S]
+
+
+async def test_nothing_gathered_is_worked_on_after_a_stop() -> None:
+    log = Log()
+    running = workers(log)
+    running.wake_soon("a")
+    await running.stop()
+    await asyncio.sleep(1)
+    assert log.ran == []
 
 
 async def test_it_looks_again_when_the_work_asked_for_it() -> None:
