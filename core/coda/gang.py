@@ -23,7 +23,7 @@ class LifecycleConfig:
     disruption_backoff_s: float = 1.0  # after an attempt ended from outside; doubles
     disruption_backoff_limit_s: float = 60.0
     avoid_node_s: float = 120.0  # how long a job keeps away from a node that failed it
-    passing_s: float = 0.3  # STARTING is not written when RUNNING follows so soon (our choice; an image takes seconds)
+    passing_s: float = 1.0  # STARTING is not written when RUNNING follows so soon (our choice: half the 2 s promised)
     stuck_s: float = 15.0  # a pod that should have been gone for so long is named in the status (our choice)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coda.gang import Progress
-from coda.lifecycle import TEMPLATE_REFUSED
+from coda.lifecycle import TEMPLATE_REFUSED, is_passing
 from coda.model import FINISHED, Phase
 from coda_kube.client import Json
 from coda_kube.naming import API_VERSION, KIND, OPERATOR
@@ -98,8 +98,8 @@ def _conditions(progress: Progress, old: Item, now_s: float) -> Iterator[Json]:
 def is_news(before: Progress, after: Progress) -> bool:
     """True when a change is worth an event: another phase, reason or attempt, or an edit that was judged.
 
-    That a new job waits is none: each job does, and its status says so."""
-    if before.phase is None and after.phase is Phase.QUEUED:
+    That a new job waits is none, nor that launched pods are bound: each job's do, and its status says so."""
+    if (before.phase is None and after.phase is Phase.QUEUED) or is_passing(before, after):
         return False
     judged = after.phase is Phase.QUEUED or after.reason == TEMPLATE_REFUSED
     edited = judged and before.generation != after.generation

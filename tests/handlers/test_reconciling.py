@@ -51,7 +51,7 @@ def phases(api: FakeCluster) -> list[str]:
     ("passing_s", "expected"),
     [
         pytest.param(0.3, ["Queued", "Launched", "Running"], id="it starts sooner than that"),
-        pytest.param(0.05, ["Queued", "Launched", "Starting", "Running"], id="it starts later"),
+        pytest.param(0.01, ["Queued", "Launched", "Starting", "Running"], id="it starts later"),
     ],
 )
 async def test_starting_is_written_only_when_running_does_not_follow_at_once(

@@ -65,6 +65,13 @@ def test_a_refused_template_is_not_accepted() -> None:
         pytest.param({}, {"reason": "ErrImagePull"}, True, id="another reason"),
         pytest.param({}, {"attempt": 3}, True, id="another attempt"),
         pytest.param({}, {"phase": Phase.RESTARTING}, True, id="another phase"),
+        pytest.param(
+            {"phase": Phase.LAUNCHED}, {"phase": Phase.STARTING, "reason": "Starting"}, False, id="all pods are bound"
+        ),
+        pytest.param({"phase": Phase.QUEUED}, {"phase": Phase.STARTING}, True, id="bound as soon as they existed"),
+        pytest.param(
+            {"phase": Phase.LAUNCHED}, {"phase": Phase.STARTING, "reason": "ErrImagePull"}, True, id="bound, in trouble"
+        ),
         pytest.param({}, {"generation": 5}, False, id="an edit that changes nothing of what runs"),
         pytest.param({"phase": Phase.QUEUED}, {"generation": 5}, True, id="an edit of a waiting job was accepted"),
         pytest.param(
