@@ -41,10 +41,17 @@ def version_of(item: Mapping[str, Any]) -> int:
 class Cache:
     """Every object at `path`, by `key_of`. `run` keeps it; `synced` is set once the first list is in.
 
-    `in_touch` is cleared while a watch that broke is not back: what happens meanwhile is not seen."""
+    `in_touch` is cleared while a watch that broke is not back: what happens meanwhile is not seen. `on_break` is called
+    each time one breaks, and each time it does not come back yet."""
 
     def __init__(
-        self, client: Client, path: str, *, listener: Listener | None = None, query: Mapping[str, str] | None = None
+        self,
+        client: Client,
+        path: str,
+        *,
+        listener: Listener | None = None,
+        on_break: Callable[[], None] | None = None,
+        query: Mapping[str, str] | None = None,
     ) -> None:
         self.by_key: dict[str, Json] = {}
         self.synced = asyncio.Event()
@@ -54,6 +61,7 @@ class Cache:
         self._path = path
         self._query = dict(query or {})
         self._listener = listener
+        self._on_break = on_break
         self._gone: dict[str, int] = {}  # key -> version of a deletion, so that a late answer cannot bring it back
 
     def put(self, item: Json) -> None:
@@ -75,15 +83,20 @@ class Cache:
                 version = await self._follow(version)
                 failures = 0
             except Expired:
-                self.in_touch.clear()
+                self._break()
                 version = None
             except (Outage, Rejected) as error:
-                self.in_touch.clear()
+                self._break()
                 delay_s = _DELAYS_S[min(failures, len(_DELAYS_S) - 1)]
                 if failures == 0 or isinstance(error, Rejected):
                     log.warning("%s: %s; trying again in %.1f s", self._path, error, delay_s)
                 failures += 1
                 await asyncio.sleep(delay_s)
+
+    def _break(self) -> None:
+        self.in_touch.clear()
+        if self._on_break is not None:
+            self._on_break()
 
     async def _list(self) -> str:
         listing = await self._client.list_pages(self._path, self._query)

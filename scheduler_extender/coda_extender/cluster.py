@@ -45,7 +45,7 @@ class Cluster:
         self.jobs = Cache(client, f"/apis/{API_VERSION}/trainingjobs", listener=self._on_job)
         self._caches = (
             Cache(client, "/api/v1/nodes", listener=self._on_node),
-            Cache(client, "/api/v1/pods", listener=self._on_pod),
+            Cache(client, "/api/v1/pods", listener=self._on_pod, on_break=self.guard.outage),
             Cache(client, "/api/v1/resourcequotas", listener=self._on_quota),
             self.jobs,
         )

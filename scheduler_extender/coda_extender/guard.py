@@ -6,11 +6,11 @@ Reasons are constants: the scheduler writes them to the pod, and a reason that c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from coda.guarding import MAX_SCORE, InFlight, Rank, full_for, kept_for_gangs, planned_node
-from coda.model import JobId
+from coda.model import JobId, Resources
 from coda_extender.binds import UnprovenBinds
 from coda_extender.ledger import Clock, Ledger
 from coda_extender.rooms import Rooms
@@ -60,6 +60,7 @@ class Guard:
             node = planned_node(self._state.job_but_for_ranks(pod.member.job), _rank_of(pod.member))
             return _only(node, question, NO_PLAN if node is None else OTHER_NODE)
         if not self._in_touch():
+            self._binds.outage()
             return Answer(passed=(), refused={}, error=OUT_OF_TOUCH)  # nor may kube-scheduler know what was bound
         return self._foreign(question)
 
@@ -106,6 +107,10 @@ class Guard:
             if pod is not None and pod.member is not None:
                 self._rooms.job_changed(pod.member.job)
 
+    def outage(self) -> None:
+        """The watch of pods broke: kube-scheduler may forget what it binds now."""
+        self._binds.outage()
+
     def job_changed(self, job: JobId) -> None:
         """A job came, changed or went; the state knows already."""
         self._rooms.job_changed(job)
@@ -117,11 +122,12 @@ class Guard:
     def _foreign(self, question: Question) -> Answer:
         pod, names = question.pod, question.names
         self._rooms.catch_up()
-        kept: set[str] = set()
-        if self._rooms.withheld_from:
-            others, total = self.ledger.others(pod.uid)
-            kept = kept_for_gangs(pod.request, self._rooms.withheld_from, total, others)
-        taken = full_for(pod.request, self._binds.among(names), self._rooms.room_by_node) - kept
+        kept = self._refused(pod, self._rooms.withheld_from)
+        unproven, room_by_node = self._binds.among(names), self._rooms.room_by_node
+        if self._binds.is_doubted:
+            taken = self._refused(pod, {name: room_by_node[name] for name in unproven if name in room_by_node}) - kept
+        else:
+            taken = full_for(pod.request, unproven, room_by_node) - kept
         out = kept | taken
         passed = [name for name in names if name not in out] if out else names
         if passed:
@@ -131,6 +137,13 @@ class Guard:
             self.ledger.settle(pod.uid)
         refused = {name: WITHHELD if name in kept else TAKEN for name in names if name in out} if out else {}
         return Answer(passed=passed, refused=refused)
+
+    def _refused(self, pod: Pod, room_by_node: Mapping[str, Resources]) -> set[str]:
+        """The nodes of these that have no room for the pod once every other pod in flight has landed there."""
+        if not room_by_node:
+            return set()
+        others, total = self.ledger.others(pod.uid)
+        return kept_for_gangs(pod.request, room_by_node, total, others)
 
 
 def _only(node: str | None, question: Question, reason: str) -> Answer:

@@ -223,6 +223,39 @@ def test_foreign_pods_wait_while_nobody_knows_what_was_bound_and_ranks_do_not(kn
     assert len(known.guard.ledger) == 0
 
 
+def test_after_an_outage_pods_in_flight_count_where_a_bind_may_be_forgotten(known: Known) -> None:
+    """kube-scheduler tries all pods again at once and takes n1, where it forgot six GPUs, for empty."""
+    known.pod(None, forgotten := pod_json("forgotten", gpus=6))
+    known.pod(None, one := pod_json("one", gpus=2))
+    known.pod(None, two := pod_json("two", gpus=2))
+    known.pod(forgotten, pod_json("forgotten", gpus=6, node="n1"))
+    known.guard.outage()
+    assert known.ask(one, "n1", "n2").passed == ["n1", "n2"]
+    assert known.ask(two, "n1", "n2") == Answer(passed=["n2"], refused={"n1": TAKEN})
+    known.pod(one, pod_json("one", gpus=2, node="n2"))
+    assert known.ask(two, "n1", "n2").passed == ["n1", "n2"], "the other one went elsewhere"
+
+
+def test_without_an_outage_kube_scheduler_is_trusted_with_pods_in_flight(known: Known) -> None:
+    known.pod(None, first := pod_json("first", gpus=6))
+    known.pod(first, pod_json("first", gpus=6, node="n1"))
+    assert known.ask(pod_json("one", gpus=2), "n1").passed == ["n1"]
+    assert known.ask(pod_json("two", gpus=2), "n1").passed == ["n1"]
+
+
+def test_the_doubt_ends_once_all_binds_from_the_outage_are_proven(known: Known) -> None:
+    known.guard.outage()
+    bound_gang(known)
+    for moment in range(4):
+        known.pod(None, later := pod_json(f"later-{moment}", gpus=1))
+        known.ask(later, "n2")
+        known.now_s += 2.0
+    known.pod(None, first := pod_json("first", gpus=6))
+    known.pod(first, pod_json("first", gpus=6, node="n3"))
+    assert known.ask(pod_json("one", gpus=2), "n3").passed == ["n3"]
+    assert known.ask(pod_json("two", gpus=2), "n3").passed == ["n3"]
+
+
 def test_a_pod_whose_status_changes_is_not_bound_anew(known: Known) -> None:
     known.pod(None, old := pod_json("first", gpus=8, node="n1"))
     known.now_s += 60.0
