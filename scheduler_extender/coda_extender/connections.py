@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Final
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from coda_extender.joining import JoinedWrites
+
 _NOBODY_READS: Final = "not_read"
 _STATUS_BY_REASON: Final = {
     "late": b"408 Request Timeout",
@@ -104,7 +106,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Let it join; the time for its first request begins."""
-        super().connection_made(transport)
+        self._joined = JoinedWrites(transport, self.loop)
+        super().connection_made(self._joined)
         self._arm()
         self.crowd.join(self)
 
@@ -145,6 +148,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The answer is handed over. Nobody need take it: then the time runs, too."""
+        self._joined.flush()
         super().on_response_complete()
         if self.transport.get_write_buffer_size() > 0:
             self._arm()
