@@ -85,7 +85,7 @@ def _waits(outcomes: Sequence[Outcome]) -> Figure:
                 panel.step([max(1.0, wait) for wait in waits], shares, where="post", label=_title(outcome))
         panel.set(title=f"Waits of {kind.upper()} jobs", xscale="log", ylim=(0, 102), ylabel="% started within")
         panel.set_xlim(1, None)
-        panel.set_xticks([at_s for at_s, _ in MARKS], [mark for _, mark in MARKS])
+        panel.set_xticks([at_s for at_s, _ in MARKS], [mark for _, mark in MARKS], fontsize=7)
         panel.set_xticks([], minor=True)
         panel.grid(**_GRID)
         if panel.lines:
@@ -110,7 +110,8 @@ def _user_waits(outcomes: Sequence[Outcome]) -> Figure | None:
     panel.set(title="99th percentile of the waits of each user's jobs", ylabel="hours")
     panel.set_xlabel("" if few else f"{len(users)} users, by name")
     panel.grid(axis="y", **_GRID)
-    panel.legend(frameon=False)
+    panel.margins(y=0.25)  # room for the legend
+    panel.legend(frameon=False, ncols=4, loc="upper right")
     return figure
 
 
@@ -126,7 +127,8 @@ def _fragmentation(outcomes: Sequence[Outcome]) -> Figure:
     panel.set_xlim(-0.8, max(len(titles) - 0.2, 2.2))
     panel.tick_params(axis="x", rotation=30 if len(titles) > 5 else 0)
     panel.grid(axis="y", **_GRID)
-    panel.legend(frameon=False)
+    panel.margins(y=0.25)  # room for the legend
+    panel.legend(frameon=False, ncols=4, loc="upper right")
     return figure
 
 
@@ -147,5 +149,6 @@ def _core_changes(outcomes: Sequence[Outcome]) -> Figure | None:
         panel.bar(places, [100 * count / jobs for _, count in gains], 0.8 / len(outcomes), label=_title(outcome))
     panel.set(title="Cores at the end against cores asked for", xlabel="cores of the job", ylabel="% of GPU jobs")
     panel.grid(axis="y", **_GRID)
-    panel.legend(frameon=False)
+    panel.margins(y=0.25)  # room for the legend
+    panel.legend(frameon=False, ncols=4, loc="upper right")
     return figure

@@ -64,12 +64,15 @@ class Cluster:
         self._hold(run, 1)
         self._show(run)
 
+    def growth(self, run: Running) -> int:
+        """Cores that each rank of a running job could have more, all ranks alike."""
+        return min(self.free_cores[number] // ranks for number, ranks in run.nodes)
+
     def resize(self, run: Running, cores: int) -> None:
         """A running job has so many cores per rank from now on."""
         self._hold(run, -1)
         run.cores = cores
-        request = replace(run.job.request, cpu_m=cores * 1000)
-        run.job = replace(run.job, request=request, cpus_per_replica=cores)
+        run.ask(cores)
         self._hold(run, 1)
         self._show(run)
 

@@ -15,6 +15,7 @@ from coda.config import PolicyConfig
 from coda.memory import Memory
 from coda.model import Job, JobId, Phase, Plan, Resources, World
 from coda.plan import decide
+from coda_sim.adapting import Allocator
 from coda_sim.cluster import Cluster
 from coda_sim.idling import Idling
 from coda_sim.log import Entry, Log, Piece, Trail
@@ -41,6 +42,7 @@ class Event(Enum):
 
     SUBMIT = "submit"
     RESTARTED = "restarted"  # a restart is paid for: work goes on
+    WINDOW = "window"  # a profiling step of the allocator is over
     END = "end"
 
 
@@ -53,6 +55,7 @@ class Simulation:
         self._cluster = Cluster(setting.shape)
         self._pacing = Pacing(self._cluster, setting.profiles)
         self._idling = Idling(self._cluster)
+        self._allocator = Allocator(setting.config, setting.shape) if setting.allocator else None
         self._memory = Memory()
         self._trail = Trail()
         self._heap: list[tuple[float, int, Event, Running, int]] = []
@@ -99,6 +102,9 @@ class Simulation:
         """True when a job ended."""
         if event is Event.SUBMIT:
             self._submit(run)
+        elif event is Event.WINDOW:
+            if version == run.attempt and run.nodes:
+                self._tune(run)
         elif version == run.version:
             if event is Event.END:
                 self._end(run)
@@ -114,10 +120,13 @@ class Simulation:
 
     def _push(self, at_s: float, event: Event, run: Running) -> None:
         self._sequence += 1
-        heappush(self._heap, (at_s, self._sequence, event, run, run.version))
+        version = run.attempt if event is Event.WINDOW else run.version
+        heappush(self._heap, (at_s, self._sequence, event, run, version))
 
     def _submit(self, run: Running) -> None:
         self._next_submission()
+        if self._allocator and run.traits.profile:
+            run.ask(self._allocator.proposed_cores(run.gang, run.traits.profile))
         self._entries[run.job.id] = Entry(gang=run.gang)
         self._wait(run)
 
@@ -154,6 +163,27 @@ class Simulation:
             self._push(now_s + self._setting.costs.of(run.gpus), Event.RESTARTED, run)
         if touched:
             self._repace(other for other in self._pacing.neighbours(touched) if other is not run and other.pace)
+        if self._allocator and run.gpus and run.attempt == 1:
+            self._allocator.begin(run, self._cluster.growth(run))
+            self._push(now_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
+
+    def _tune(self, run: Running) -> None:
+        """A window is over: the job gets the cores its search wants next, and another window if it goes on."""
+        assert self._allocator is not None
+        cores = self._allocator.measured(run, self._cluster.growth(run))
+        if cores != run.cores:
+            self._resize(run, cores)
+        if self._allocator.is_searching(run):
+            self._push(self._now_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
+
+    def _resize(self, run: Running, cores: int) -> None:
+        run.advance(self._now_s)
+        self._entries[run.job.id].pieces.append(self._piece(run))
+        self._may_start |= cores < run.cores
+        self._held_cores += (cores - run.cores) * run.gang.replicas
+        self._cluster.resize(run, cores)
+        self._begin_piece(run)
+        self._repace((run,))
 
     def _begin_piece(self, run: Running) -> None:
         run.piece_from_s = self._now_s
@@ -174,6 +204,8 @@ class Simulation:
     def _end(self, run: Running) -> None:
         entry = self._entries[run.job.id]
         run.advance(self._now_s)
+        if self._allocator and run.traits.profile:
+            entry.tuning_steps = self._allocator.ended(run, run.traits.profile)
         self._leave(run, entry)
         entry.end_s = self._now_s
 

@@ -6,6 +6,8 @@ Work is counted in seconds of the recorded run time: a job is done when `done_s`
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from coda.model import Job
 from coda_sim.rows import Gang
 from coda_sim.traits import Traits
@@ -52,6 +54,11 @@ class Running:
         self.piece_done_s = 0.0  # work done since then
         self.busy_gpu_s = 0.0  # busy GPU-seconds since then
         self.version = 0  # what was foretold for an older one does not come true
+
+    def ask(self, cores: int) -> None:
+        """Its ranks ask for so many cores each from now on, as the planner sees it."""
+        request = replace(self.job.request, cpu_m=cores * 1000)
+        self.job = replace(self.job, request=request, cpus_per_replica=cores)
 
     @property
     def held_cores(self) -> int:

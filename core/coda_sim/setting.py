@@ -37,11 +37,10 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """`config` is the planner's own. `allocator`, `eliminator`: whether these parts of the policy are on."""
+    """`config` is the planner's own. `allocator`: GPU jobs get the cores it finds instead of those asked for."""
 
     shape: Shape
     profiles: ProfileSet
     config: PolicyConfig
     costs: Costs = Costs()
     allocator: bool = False
-    eliminator: bool = False

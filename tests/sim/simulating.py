@@ -29,13 +29,16 @@ def simulated(
     costs: Costs | None = None,
     decide: Decide = decide,
     seed: int = 0,
+    allocator: bool = False,
     tell: Callable[[float, int], None] | None = None,
 ) -> Log:
     """The log of these rows on this cluster; no row may be one that fits no node."""
     shape, profiles = shape_from_text(cluster), profile_set("paper")
     gangs, refused = gangs_from_rows(tuple(rows), shape, Cores())
     assert not refused
-    setting = Setting(shape=shape, profiles=profiles, config=config or PolicyConfig(), costs=costs or Costs())
+    setting = Setting(
+        shape=shape, profiles=profiles, config=config or PolicyConfig(), costs=costs or Costs(), allocator=allocator
+    )
     return Simulation(setting, gangs, TraitDraws(profiles, traits or TraitsConfig(), seed=seed), decide=decide).run(
         tell
     )

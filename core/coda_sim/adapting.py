@@ -1,0 +1,92 @@
+"""The adaptive CPU allocator inside a simulation: what is measured, and what a search wants next.
+
+The start points and the search are the core's; here they meet jobs. What must not live here: granting cores, and time.
+A window's reading is the utilisation at its end, exact: nothing in a simulation is noise.
+"""
+
+from __future__ import annotations
+
+from coda.allocator import NO_EXPERIENCE, Experience, Tuned, experience_with, experienced_cores, start_cores
+from coda.config import PolicyConfig
+from coda.measuring import Reading
+from coda.tuning import Answer, Limits, Search, abandon, begin, next_step, refuse
+from coda_sim.profiles import Profile
+from coda_sim.rows import Gang, Shape
+from coda_sim.running import Running
+
+
+class Allocator:
+    """All searches of one simulation, and what finished jobs taught."""
+
+    def __init__(self, config: PolicyConfig, shape: Shape) -> None:
+        self._config = config
+        self._shape = shape
+        self._ceiling_by_ranks: dict[tuple[int, int], int] = {}
+        self._experience: Experience = NO_EXPERIENCE
+        self._search_by_run: dict[int, Search] = {}
+        self._answered: dict[int, Answer] = {}
+
+    def proposed_cores(self, gang: Gang, profile: Profile) -> int:
+        """Cores per rank to begin with: from the owner's finished jobs, else from category and hints."""
+        gpus, ceiling_cores = gang.gpus_per_replica, self._ceiling_cores(gang)
+        known = experienced_cores(self._experience, gang.row.user, profile.category, gpus, ceiling_cores)
+        if known is not None:
+            return known
+        return start_cores(profile.category, profile.hints, gpus, ceiling_cores, config=self._config)
+
+    def begin(self, run: Running, free_cores: int) -> None:
+        """The job runs: the cores it has are measured first. `free_cores`: per rank, beyond its own."""
+        self._search_by_run[id(run)] = begin(run.cores, run.gang.gpus_per_replica, _limits(run, free_cores))
+
+    def is_searching(self, run: Running) -> bool:
+        """Whether another window is to be measured."""
+        return id(run) in self._search_by_run
+
+    def measured(self, run: Running, free_cores: int) -> int:
+        """One window is over: cores per rank to have from now on. What is wanted is free: `free_cores` is the limit."""
+        search, limits = self._search_by_run[id(run)], _limits(run, free_cores)
+        reading = Reading(share=min(1.0, run.busy_gpus / run.gpus))
+        step = next_step(search, reading, limits, self._config.tuning)
+        while isinstance(step, Search) and step.trying > limits.most:
+            step = refuse(step, limits, self._config.tuning)
+        if isinstance(step, Search):
+            self._search_by_run[id(run)] = step
+            return step.trying
+        return self._answer(run, step)
+
+    def stopped(self, run: Running) -> None:
+        """The job's nodes were taken away: what it found so far is what it begins with again."""
+        search = self._search_by_run.get(id(run))
+        if search is not None:
+            self._answer(run, abandon(search))
+
+    def ended(self, run: Running, profile: Profile) -> int:
+        """The job is over: later ones learn from it. Returns the windows that were measured."""
+        self.stopped(run)
+        tuned = Tuned(
+            owner=run.gang.row.user,
+            category=profile.category,
+            gpus_per_replica=run.gang.gpus_per_replica,
+            cores_per_replica=run.cores,
+        )
+        self._experience = experience_with(self._experience, tuned)
+        answer = self._answered.pop(id(run), None)
+        return answer.windows if answer else 0
+
+    def _ceiling_cores(self, gang: Gang) -> int:
+        """The most cores per rank with which the empty cluster holds the gang; asked cores always are."""
+        key = (gang.gpus_per_replica, gang.replicas)
+        if key not in self._ceiling_by_ranks:
+            most = max(group.cores for group in self._shape.groups)
+            fits = (cores for cores in range(most, 0, -1) if self._shape.holds(key[0], cores) >= gang.replicas)
+            self._ceiling_by_ranks[key] = next(fits, 1)
+        return self._ceiling_by_ranks[key]
+
+    def _answer(self, run: Running, answer: Answer) -> int:
+        del self._search_by_run[id(run)]
+        self._answered[id(run)] = answer
+        return answer.cores
+
+
+def _limits(run: Running, free_cores: int) -> Limits:
+    return Limits(most=run.cores + max(0, free_cores))
