@@ -1,12 +1,12 @@
 """What a job's pods and its Service look like. Pure: TrainingJob JSON in, object JSON out.
 
-Every rank gets what `torchrun` and plain DDP scripts read from the environment; what the user set stays as it is.
+Every rank gets what `torchrun` and plain DDP scripts read from the environment; what the user set stays as it is. What
+is the same in all pods is shared with the job's template: they are made to be sent, not to be changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 from coda.model import Placement
@@ -30,6 +30,8 @@ MASTER_PORT = 29500  # torchrun's default
 
 Job = Mapping[str, Any]
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
 
 def probe_pod(job: Job, *, attempt: int, cores: int) -> Json:
     """One pod of the gang for the dry run: as it will be created, but not pinned and without a name of its own."""
@@ -42,8 +44,8 @@ def rank_pod(job: Job, placement: Placement, rank: int) -> Json:
     """The pod of `rank`, pinned to its planned node."""
     pod = _pod(job, attempt=placement.attempt, rank=rank, cores=placement.cpus_per_replica)
     pod["metadata"]["name"] = pod_name(job["metadata"]["name"], placement.attempt, rank)
-    pod["metadata"].setdefault("annotations", {})[ANNOTATION_PLAN] = placement.plan_id
-    _pin(pod["spec"], placement.nodes[rank])
+    pod["metadata"]["annotations"][ANNOTATION_PLAN] = placement.plan_id
+    pod["spec"]["affinity"] = _pinned(pod["spec"].get("affinity") or {}, placement.nodes[rank])
     return pod
 
 
@@ -71,17 +73,16 @@ def headless_service(job: Job) -> Json:
 
 def _pod(job: Job, *, attempt: int, rank: int, cores: int) -> Json:
     metadata, spec = job["metadata"], job["spec"]
-    template = deepcopy(spec["template"])
-    template_metadata = template.get("metadata") or {}
-    pod_spec = template["spec"]
-    pod_spec |= {
+    template_metadata, wanted = spec["template"].get("metadata") or {}, spec["template"]["spec"]
+    main, *others = wanted["containers"]
+    pod_spec = wanted | {
         "restartPolicy": "Never",
         "schedulerName": SCHEDULER,
         "hostname": rank_hostname(attempt, rank),
         "subdomain": metadata["name"],
+        "tolerations": [*(wanted.get("tolerations") or ()), {"key": POOL_TAINT, "operator": "Exists"}],
+        "containers": [_equipped(main, job, attempt=attempt, rank=rank, cores=cores), *others],
     }
-    pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), {"key": POOL_TAINT, "operator": "Exists"}]
-    _equip(pod_spec["containers"][0], job, attempt=attempt, rank=rank, cores=cores)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -111,16 +112,16 @@ def _owner(metadata: Mapping[str, Any]) -> Json:
     }
 
 
-def _equip(container: Json, job: Job, *, attempt: int, rank: int, cores: int) -> None:
-    """Give the main container its GPUs, cores and rendezvous."""
-    resources = container.setdefault("resources", {})
-    for kind in ("requests", "limits"):
-        amounts = resources.setdefault(kind, {})
-        amounts |= {"cpu": str(cores), GPU: str(job["spec"]["gpusPerReplica"])}
-    env = container.setdefault("env", [])
+def _equipped(container: Job, job: Job, *, attempt: int, rank: int, cores: int) -> Json:
+    """The main container with its GPUs, cores and rendezvous."""
+    resources = container.get("resources") or {}
+    own = {"cpu": str(cores), GPU: str(job["spec"]["gpusPerReplica"])}
+    amounts = {kind: (resources.get(kind) or {}) | own for kind in ("requests", "limits")}
+    env = container.get("env") or ()
     taken = {entry.get("name") for entry in env}
     wanted = _rendezvous(job, attempt=attempt, rank=rank)
-    env += [{"name": name, "value": value} for name, value in wanted.items() if name not in taken]
+    more = ({"name": name, "value": value} for name, value in wanted.items() if name not in taken)
+    return {**container, "resources": resources | amounts, "env": [*env, *more]}
 
 
 def _rendezvous(job: Job, *, attempt: int, rank: int) -> dict[str, str]:
@@ -143,10 +144,11 @@ def _rendezvous(job: Job, *, attempt: int, rank: int) -> dict[str, str]:
     }
 
 
-def _pin(pod_spec: Json, node: str) -> None:
+def _pinned(affinity: Job, node: str) -> Json:
     """Require `node` beside whatever the user's affinity requires: terms are alternatives, so each one gets the pin."""
-    node_affinity = pod_spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    required = node_affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    node_affinity = affinity.get("nodeAffinity") or {}
+    required = node_affinity.get(_REQUIRED) or {}
     terms = required.get("nodeSelectorTerms") or [{}]
     pin = {"key": "metadata.name", "operator": "In", "values": [node]}
-    required["nodeSelectorTerms"] = [term | {"matchFields": [*(term.get("matchFields") or ()), pin]} for term in terms]
+    pinned = [term | {"matchFields": [*(term.get("matchFields") or ()), pin]} for term in terms]
+    return {**affinity, "nodeAffinity": node_affinity | {_REQUIRED: required | {"nodeSelectorTerms": pinned}}}
