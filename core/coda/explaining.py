@@ -9,10 +9,10 @@ from __future__ import annotations
 from itertools import islice
 
 from coda.memory import Known
-from coda.model import Refusal
+from coda.model import Reason, Refusal
 from coda.ordering import Shape, Waiter
 from coda.quotas import QuotaLedger
-from coda.refusing import EDITED, Lack, Reason, Refuser, reason_from_lack
+from coda.refusing import EDITED, Lack, Refuser, reason_from_lack
 
 
 class _Case:
@@ -84,17 +84,10 @@ def _refusal(refuser: Refuser, waiter: Waiter) -> Refusal:
     reason = case.reason
     if job.edited:
         reason = EDITED
-    elif not case.comes_first:
+    elif waiter.is_held and not case.comes_first:
         reason = refuser.held_back(job) or reason
     if waiter.reason is None or waiter.reason != reason:
-        waiter.refusal = Refusal(
-            job=job.id,
-            generation=job.generation,
-            code=reason.code,
-            message=reason.message,
-            numbers=reason.numbers,
-            holders=reason.holders,
-        )
+        waiter.refusal = Refusal(job.id, job.generation, reason)
     waiter.reason = reason
     refusal: Refusal = waiter.refusal
     return refusal

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 JobId = NewType("JobId", str)
 """`namespace/name`: unique among live jobs, and what people type."""
@@ -272,15 +272,33 @@ class RefusalCode(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why `job` does not start now. Two equal refusals are the same answer: nothing is rewritten."""
+class Reason:
+    """Why jobs that ask for the same do not start now: one object for all of them."""
 
-    job: JobId
-    generation: int = 1  # of the spec it answers
     code: RefusalCode
     message: str
     numbers: Mapping[str, int] = field(default_factory=dict)
     holders: tuple[JobId, ...] = ()
+
+
+class Refusal(NamedTuple):
+    """Why `job` does not start now. Two equal refusals are the same answer: nothing is rewritten.
+
+    A tuple, because a node that fails changes what ten thousand jobs wait for, and so many are made in one round."""
+
+    job: JobId
+    generation: int  # of the spec it answers
+    reason: Reason
+
+    @property
+    def code(self) -> RefusalCode:
+        """The reason's code."""
+        return self.reason.code
+
+    @property
+    def message(self) -> str:
+        """The reason's sentence."""
+        return self.reason.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

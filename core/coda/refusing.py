@@ -7,13 +7,13 @@ else than room, then what is short. The order in which they are asked for is `ex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import ceil
 from typing import Final, NamedTuple
 
 from coda.fitting import Exclusion
 from coda.memory import Known
-from coda.model import Job, JobId, NodeDemand, RefusalCode, Resources
+from coda.model import Job, JobId, NodeDemand, Reason, RefusalCode, Resources
 from coda.quotas import QuotaLedger
 from coda.searching import Kind
 from coda.wording import (
@@ -35,16 +35,6 @@ _CODE_BY_RESOURCE: Final[Mapping[str, RefusalCode]] = {
     MEMORY: RefusalCode.INSUFFICIENT_MEMORY,
     PODS: RefusalCode.INSUFFICIENT_PODS,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """A refusal but for the job's name: what all equal gangs share."""
-
-    code: RefusalCode
-    message: str
-    numbers: Mapping[str, int] = field(default_factory=dict)
-    holders: tuple[JobId, ...] = ()
 
 
 class Lack(NamedTuple):

@@ -44,11 +44,12 @@ def placement_json(placement: Placement) -> Json:
 
 def pending_json(refusal: Refusal, *, since_s: float) -> Json:
     """`status.pending`."""
+    reason = refusal.reason
     return {
-        "code": refusal.code.value,
-        "message": refusal.message,
+        "code": reason.code.value,
+        "message": reason.message,
         "generation": refusal.generation,
         "since": time_from_seconds(since_s),
-        "numbers": dict(refusal.numbers),
-        "holders": list(refusal.holders),
+        "numbers": dict(reason.numbers),
+        "holders": list(reason.holders),
     }

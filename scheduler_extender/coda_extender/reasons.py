@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from coda.model import JobId, Refusal, RefusalCode
 from coda_kube.client import Json
@@ -25,8 +25,7 @@ _ACCEPTED_WITHIN_S: Final = 1.0  # an edit, by an operator that is there
 _LONG_AGO_S: Final = float("-inf")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(NamedTuple):
     """A reason to be written; `refusal` None: what is written there is to be removed."""
 
     job: JobId
@@ -39,14 +38,15 @@ def wish_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> Wish | Non
     if job_json is None:
         return None
     pending = (job_json.get("status") or {}).get("pending")
-    if not pending or (pending.get("code"), pending.get("generation")) != (refusal.code.value, refusal.generation):
-        return Wish(job=refusal.job, refusal=refusal, urgent=refusal.code is not RefusalCode.EDITED)
+    reason = refusal.reason
+    if not pending or pending.get("generation") != refusal.generation or pending.get("code") != reason.code.value:
+        return Wish(refusal.job, refusal, urgent=reason.code is not RefusalCode.EDITED)
     same = (
-        pending.get("message") == refusal.message
-        and (pending.get("numbers") or {}) == refusal.numbers
-        and tuple(pending.get("holders") or ()) == refusal.holders
+        pending.get("message") == reason.message
+        and (pending.get("numbers") or {}) == reason.numbers
+        and tuple(pending.get("holders") or ()) == reason.holders
     )
-    return None if same else Wish(job=refusal.job, refusal=refusal, urgent=False)
+    return None if same else Wish(refusal.job, refusal, urgent=False)
 
 
 def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Json:

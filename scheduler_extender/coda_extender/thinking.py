@@ -66,7 +66,7 @@ class Thinker:
             plan=plan,
             starting={start.job: job_by_id[start.job] for start in plan.starts},
             wishes=self._wishes(plan.refusals, json_by_job),
-            jobs_by_code=Counter(refusal.code for refusal in plan.refusals),
+            jobs_by_code=Counter([refusal.reason.code for refusal in plan.refusals]),
             gpus_wanted=sum(job.replicas * job.request.gpus for job in waiting),
             wake_s=min((job.not_before_s for job in waiting if job.not_before_s > now_s), default=None),
         )

@@ -274,5 +274,5 @@ def test_holders_are_jobs_with_a_plan_or_pods_and_at_most_as_many_as_configured(
     started = {start.job for start in plan.starts}
     holding = {job.id for job in world.jobs if job.placement is not None or job.unbound} | started
     for refusal in plan.refusals:
-        assert len(refusal.holders) <= 2
-        assert set(refusal.holders) <= holding
+        assert len(refusal.reason.holders) <= 2
+        assert set(refusal.reason.holders) <= holding

@@ -25,12 +25,12 @@ def test_names_the_largest_holders_on_matching_nodes_only() -> None:
     ]
     waiting = job(gpus=8)
     [answer] = refused(world(nodes, [*holders, waiting]))
-    assert answer.holders == ("team/wide", "team/planned", "team/small")
+    assert answer.reason.holders == ("team/wide", "team/planned", "team/small")
 
 
 def test_jobs_that_start_in_the_same_round_are_holders_too() -> None:
     plan = decide(world([node("n1")], [job("a", gpus=8), job("b", gpus=8)]), PolicyConfig(), NOW_S)
-    assert [refusal.holders for refusal in plan.refusals] == [("team/a",)]
+    assert [refusal.reason.holders for refusal in plan.refusals] == [("team/a",)]
 
 
 def test_small_jobs_that_come_and_go_do_not_change_what_a_waiting_job_is_told() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from coda.config import PolicyConfig
-from coda.model import JobId, NodeDemand, NodeTerm, Refusal, RefusalCode, Requirement, Taint, World
+from coda.model import JobId, NodeDemand, NodeTerm, Reason, Refusal, RefusalCode, Requirement, Taint, World
 from coda.plan import decide
 from tests.builders import GIB, job, node, planned, quota, rack, resources, running, world
 
@@ -20,7 +20,7 @@ def refused(snapshot: World) -> list[Refusal]:
 
 def refusal(code: RefusalCode, message: str, *holders: str, **numbers: int) -> Refusal:
     ids = tuple(JobId(f"team/{holder}") for holder in holders)
-    return Refusal(job=JobId("team/job"), code=code, message=message, numbers=numbers, holders=ids)
+    return Refusal(JobId("team/job"), 1, Reason(code=code, message=message, numbers=numbers, holders=ids))
 
 
 def room(ranks: int, ranks_with_room: int, nodes_with_room: int, nodes_matching: int) -> dict[str, int]:
@@ -283,14 +283,14 @@ def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
 def test_pods_of_a_dropped_plan_hold_the_next_start_back() -> None:
     edited = replace(planned(job(), "n1"), generation=2, unbound={0: "n1"})
     assert refused(world(NODES, [edited])) == [
-        replace(refusal(RefusalCode.ROLLING_BACK, "pods of a plan that was dropped are still going away"), generation=2)
+        refusal(RefusalCode.ROLLING_BACK, "pods of a plan that was dropped are still going away")._replace(generation=2)
     ]
 
 
 def test_a_job_edited_in_the_queue_waits_for_the_operator_whatever_else_there_is() -> None:
     edited = replace(planned(job(gpus=99), "n1"), generation=2, edited=True)
     expected = refusal(RefusalCode.EDITED, "its spec was edited; waits for the operator to accept that")
-    assert refused(world(NODES, [edited])) == [replace(expected, generation=2)]
+    assert refused(world(NODES, [edited])) == [expected._replace(generation=2)]
     assert decide(world(NODES, [replace(edited, request=job().request)]), PolicyConfig(), 0.0).starts == ()
 
 

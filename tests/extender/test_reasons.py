@@ -2,13 +2,12 @@ from typing import Any
 
 import pytest
 
-from coda.model import JobId, Refusal, RefusalCode
+from coda.model import JobId, Reason, Refusal, RefusalCode
 from coda_extender.reasons import BATCH, NO_WISHES, PER_SECOND, Reasons, Wish, Wishes, pending_for, wish_for
 
 JOB = JobId("default/gang")
-REFUSAL = Refusal(
-    job=JOB, code=RefusalCode.INSUFFICIENT_GPUS, message="8 short", numbers={"free": 1}, holders=(JobId("a/b"),)
-)
+SHORT = Reason(code=RefusalCode.INSUFFICIENT_GPUS, message="8 short", numbers={"free": 1}, holders=(JobId("a/b"),))
+REFUSAL = Refusal(JOB, 1, SHORT)
 WRITTEN = {
     "code": "InsufficientGPUs",
     "message": "8 short",
@@ -37,7 +36,7 @@ def test_what_must_be_written(pending: Any, expected: bool | None) -> None:
 
 
 def test_an_edit_that_is_not_accepted_is_said_only_after_a_second() -> None:
-    edited = Refusal(job=JOB, generation=2, code=RefusalCode.EDITED, message="edited")
+    edited = Refusal(JOB, 2, Reason(code=RefusalCode.EDITED, message="edited"))
     told = wish_for(edited, {"status": {"pending": WRITTEN}})
     assert told == Wish(job=JOB, refusal=edited, urgent=False)
     reasons = Reasons()
@@ -64,7 +63,8 @@ def test_since_changes_with_the_code_only() -> None:
 
 def wish(number: int, *, urgent: bool, message: str = "") -> Wish:
     job = JobId(f"default/job-{number}")
-    return Wish(job=job, refusal=Refusal(job=job, code=RefusalCode.BACKING_OFF, message=message), urgent=urgent)
+    reason = Reason(code=RefusalCode.BACKING_OFF, message=message)
+    return Wish(job=job, refusal=Refusal(job, 1, reason), urgent=urgent)
 
 
 def test_first_reasons_are_due_at_once_in_batches() -> None:
