@@ -13,15 +13,16 @@ from typing import Protocol
 
 from coda.config import PolicyConfig
 from coda.memory import Memory
-from coda.model import Job, JobId, Phase, Plan, Resources, World
+from coda.model import JobId, Plan, World
 from coda.plan import decide
 from coda_sim.adapting import Allocator
 from coda_sim.cluster import Cluster
+from coda_sim.contending import Eliminator
 from coda_sim.idling import Idling
 from coda_sim.log import Entry, Log, Piece, Trail
 from coda_sim.pace import Pacing
 from coda_sim.rows import Gang
-from coda_sim.running import Running
+from coda_sim.running import Running, job_from_gang
 from coda_sim.setting import Setting
 from coda_sim.traits import TraitDraws
 
@@ -43,6 +44,7 @@ class Event(Enum):
     SUBMIT = "submit"
     RESTARTED = "restarted"  # a restart is paid for: work goes on
     WINDOW = "window"  # a profiling step of the allocator is over
+    LOOK = "look"  # a window of the eliminator is over, on one node
     END = "end"
 
 
@@ -58,7 +60,8 @@ class Simulation:
         self._allocator = Allocator(setting.config, setting.shape) if setting.allocator else None
         self._memory = Memory()
         self._trail = Trail()
-        self._heap: list[tuple[float, int, Event, Running, int]] = []
+        self._eliminator = Eliminator(setting.contention, self._pacing.peak_bytes_per_s) if setting.contention else None
+        self._heap: list[tuple[float, int, Event, Running | None, int]] = []  # version, or the node to look at
         self._sequence = 0
         self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
         self._traits = traits
@@ -96,11 +99,14 @@ class Simulation:
             cores=self._cluster.cores,
             node_names=tuple(node.name for node in self._cluster.nodes),
             rounds=self._rounds,
+            throttles=self._eliminator.throttles if self._eliminator else 0,
         )
 
-    def _apply(self, event: Event, run: Running, version: int) -> bool:
+    def _apply(self, event: Event, run: Running | None, version: int) -> bool:
         """True when a job ended."""
-        if event is Event.SUBMIT:
+        if run is None:
+            self._look(version)
+        elif event is Event.SUBMIT:
             self._submit(run)
         elif event is Event.WINDOW:
             if version == run.attempt and run.nodes:
@@ -130,6 +136,40 @@ class Simulation:
         self._entries[run.job.id] = Entry(gang=run.gang)
         self._wait(run)
 
+    def _watch(self, numbers: Iterable[int]) -> None:
+        """Look at the windows of these nodes while what is wanted of their bandwidth reaches the trigger."""
+        if self._eliminator is None:
+            return
+        for number in sorted(numbers):
+            is_contended = self._pacing.share(number) >= self._eliminator.config.trigger_share
+            if is_contended and not self._eliminator.watches(number):
+                self._eliminator.watch(number, self._now_s)
+                self._look_again(number, self._eliminator)
+
+    def _look_again(self, number: int, eliminator: Eliminator) -> None:
+        self._sequence += 1
+        at_s = self._now_s + eliminator.config.window_s
+        heappush(self._heap, (at_s, self._sequence, Event.LOOK, None, number))
+
+    def _look(self, number: int) -> None:
+        """A window is over: the CPU jobs of the node get the bandwidth that the eliminator leaves them."""
+        assert self._eliminator is not None
+        runs = list(self._cluster.on_node[number].values())
+        undisturbed = {run.job.id: self._pacing.undisturbed_utilisation(run) for run in runs if run.gpus}
+        share = self._pacing.share(number)
+        limits = self._eliminator.limits(number, self._now_s, share, runs, undisturbed)
+        for run in runs:
+            if not run.gpus and limits[run.job.id] != run.limit:
+                self._limit(run, limits[run.job.id])
+        if not self._eliminator.is_over(number, self._pacing.share(number)):
+            self._look_again(number, self._eliminator)
+
+    def _limit(self, run: Running, limit: float) -> None:
+        touched = self._pacing.left(run)
+        run.limit = limit
+        touched |= self._pacing.joined(run)
+        self._repace((run, *(other for other in self._pacing.neighbours(touched) if other.pace)))
+
     def _wait(self, run: Running) -> None:
         self._cluster.enqueue(run)
         if run.gpus:
@@ -151,7 +191,7 @@ class Simulation:
     def _begin(self, run: Running) -> None:
         """It has its nodes: a piece begins."""
         now_s = self._now_s
-        run.since_s = now_s
+        run.since_s, run.limit = now_s, 1.0
         self._begin_piece(run)
         self._held_gpus += run.gpus
         self._held_cores += run.held_cores
@@ -163,6 +203,7 @@ class Simulation:
             self._push(now_s + self._setting.costs.of(run.gpus), Event.RESTARTED, run)
         if touched:
             self._repace(other for other in self._pacing.neighbours(touched) if other is not run and other.pace)
+            self._watch(touched)
         if self._allocator and run.gpus and run.attempt == 1:
             self._allocator.begin(run, self._cluster.growth(run))
             self._push(now_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
@@ -216,6 +257,7 @@ class Simulation:
         self._held_cores -= run.held_cores
         self._useful_gpus -= run.pace * run.gpus
         self._busy_gpus -= run.busy_gpus
+        entry.victim_s = run.victim_s
         run.pace = run.busy_gpus = 0.0
         run.version += 1
         touched = self._pacing.left(run)
@@ -256,19 +298,3 @@ class Simulation:
         for refusal in plan.refusals:
             self._entries[refusal.job].refusal = f"{refusal.code.value}: {refusal.message}"
             self._cluster.forget(self._cluster.waiting[refusal.job])
-
-
-def job_from_gang(gang: Gang) -> Job:
-    """The job as the planner sees it when it is submitted."""
-    row = gang.row
-    return Job(
-        id=JobId(f"{row.virtual_cluster or 'jobs'}/{row.job_id}"),
-        uid=row.job_id,
-        phase=Phase.QUEUED,
-        attempt=1,
-        generation=1,
-        replicas=gang.replicas,
-        request=Resources(gpus=gang.gpus_per_replica, cpu_m=gang.cpus_per_replica * 1000),
-        cpus_per_replica=gang.cpus_per_replica,
-        queued_s=row.submit_s,
-    )

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coda_sim.cluster import Cluster
-from coda_sim.curves import Distance, asked_speed, bandwidth_bytes_per_s, speed, utilisation
+from coda_sim.curves import Distance, asked_speed, bandwidth_bytes_per_s, contention_loss, speed, utilisation
 from coda_sim.profiles import Profile, ProfileSet
 from coda_sim.running import Running
+
+VICTIM_LOSS = 0.05
+"""A job that loses a larger share of its utilisation to contention is a victim."""
 
 
 class Pacing:
@@ -20,7 +23,7 @@ class Pacing:
     def __init__(self, cluster: Cluster, profiles: ProfileSet) -> None:
         shared = next(iter(profiles.profile_by_model.values())).shared
         self._cluster = cluster
-        self._peak_bytes_per_s = shared.node_bandwidth_bytes_per_s
+        self.peak_bytes_per_s = shared.node_bandwidth_bytes_per_s
         self._calm_bytes_per_s = shared.contention_from * shared.node_bandwidth_bytes_per_s
         self._wanted_bytes_per_s = [0] * len(cluster.nodes)
         self._asked: dict[tuple[Profile, int, int, int], float] = {}
@@ -28,7 +31,13 @@ class Pacing:
 
     def share(self, number: int) -> float:
         """What the node's jobs want of its memory bandwidth; above 1 where they want more than there is."""
-        return self._wanted_bytes_per_s[number] / self._peak_bytes_per_s
+        return self._wanted_bytes_per_s[number] / self.peak_bytes_per_s
+
+    def undisturbed_utilisation(self, run: Running) -> float:
+        """Of a GPU job's GPUs, where it runs now but without contention."""
+        assert run.traits.profile is not None
+        loss = self._worst_loss(run, run.traits.profile)
+        return min(1.0, run.busy_gpus / run.gpus / (1 - loss)) if loss < 1 else 0.0
 
     def joined(self, run: Running) -> set[int]:
         """The job's bandwidth counts from now on. Returns the nodes where the pace of others may be another now."""
@@ -49,15 +58,18 @@ class Pacing:
         """Write the job's pace and busy GPUs as they are now."""
         profile = run.traits.profile
         if profile is None:
-            run.pace = run.cores / run.gang.cpus_per_replica
+            run.pace = run.limit * run.cores / run.gang.cpus_per_replica
             return
         at_speed = self._speed(run, profile)
+        run.is_victim = self._worst_loss(run, profile) > VICTIM_LOSS
         run.pace = at_speed / self._asked_speed(run, profile)
         run.busy_gpus = utilisation(profile, at_speed) * run.gpus
 
     def _moved(self, run: Running, sign: int) -> set[int]:
         """Only where the bandwidth is above calm, before or after, or where ranks of a spread gang have neighbours."""
         touched: set[int] = set()
+        if not run.gpus:
+            run.bandwidth_bytes_per_s = sum(self._bandwidth(run, ranks) for _, ranks in run.nodes)
         for number, ranks in run.nodes:
             before = self._wanted_bytes_per_s[number]
             after = before + sign * self._bandwidth(run, ranks)
@@ -75,7 +87,13 @@ class Pacing:
         if profile is not None:
             return round(bandwidth_bytes_per_s(profile, gang.gpus_per_replica * ranks))
         wanted = run.traits.bandwidth_bytes_per_s
-        return round(wanted * run.cores * ranks / (gang.cpus_per_replica * gang.replicas)) if wanted else 0
+        if not wanted:
+            return 0
+        return round(wanted * run.limit * run.cores * ranks / (gang.cpus_per_replica * gang.replicas))
+
+    def _worst_loss(self, run: Running, profile: Profile) -> float:
+        """The share of its speed that it loses to contention, on the worst of its nodes."""
+        return max(contention_loss(profile, self.share(number)) for number, _ in run.nodes)
 
     def _speed(self, run: Running, profile: Profile) -> float:
         gpus = run.gang.gpus_per_replica

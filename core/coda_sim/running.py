@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coda.model import Job
+from coda.model import Job, JobId, Phase, Resources
 from coda_sim.rows import Gang
 from coda_sim.traits import Traits
 
@@ -18,13 +18,16 @@ class Running:
 
     __slots__ = (
         "attempt",
+        "bandwidth_bytes_per_s",
         "busy_gpu_s",
         "busy_gpus",
         "cores",
         "done_s",
         "gang",
         "gpus",
+        "is_victim",
         "job",
+        "limit",
         "nodes",
         "pace",
         "piece_done_s",
@@ -33,6 +36,7 @@ class Running:
         "started_s",
         "traits",
         "version",
+        "victim_s",
         "work_s",
     )
 
@@ -49,6 +53,10 @@ class Running:
         self.cores = gang.cpus_per_replica  # per rank, held while it runs
         self.pace = 0.0  # work per second, now
         self.busy_gpus = 0.0  # now
+        self.bandwidth_bytes_per_s = 0  # wanted now on all its nodes, of a CPU job
+        self.limit = 1.0  # share of its bandwidth that a throttle leaves it
+        self.is_victim = False  # below 95 % of its undisturbed utilisation, now
+        self.victim_s = 0.0  # for how long it was
         self.since_s = 0.0  # up to when the work is counted
         self.piece_from_s = 0.0  # since when it has these nodes and cores
         self.piece_done_s = 0.0  # work done since then
@@ -73,8 +81,26 @@ class Running:
             self.done_s += done_s
             self.piece_done_s += done_s
             self.busy_gpu_s += passed_s * self.busy_gpus
+            if self.is_victim:
+                self.victim_s += passed_s
             self.since_s = now_s
 
     def end_s(self, now_s: float) -> float:
         """When it is done if nothing changes; its pace must not be 0."""
         return now_s + (self.work_s - self.done_s) / self.pace
+
+
+def job_from_gang(gang: Gang) -> Job:
+    """The job as the planner sees it when it is submitted."""
+    row = gang.row
+    return Job(
+        id=JobId(f"{row.virtual_cluster or 'jobs'}/{row.job_id}"),
+        uid=row.job_id,
+        phase=Phase.QUEUED,
+        attempt=1,
+        generation=1,
+        replicas=gang.replicas,
+        request=Resources(gpus=gang.gpus_per_replica, cpu_m=gang.cpus_per_replica * 1000),
+        cpus_per_replica=gang.cpus_per_replica,
+        queued_s=row.submit_s,
+    )

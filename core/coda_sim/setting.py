@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from coda.config import PolicyConfig
+from coda.config import ContentionConfig, PolicyConfig
 from coda.errors import InvalidInput
 from coda_sim.origins import Origin, Tag
 from coda_sim.profiles import ProfileSet
@@ -37,10 +37,12 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """`config` is the planner's own. `allocator`: GPU jobs get the cores it finds instead of those asked for."""
+    """`config` is the planner's own. `allocator`: GPU jobs get the cores it finds instead of those asked for.
+    `contention`: of the eliminator, with windows as coarse as the simulation may be; None: nobody is throttled."""
 
     shape: Shape
     profiles: ProfileSet
     config: PolicyConfig
     costs: Costs = Costs()
     allocator: bool = False
+    contention: ContentionConfig | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from coda.config import PolicyConfig
+from coda.config import ContentionConfig, PolicyConfig
 from coda.plan import decide
 from coda_sim.engine import Decide, Simulation
 from coda_sim.log import Log
@@ -30,6 +30,7 @@ def simulated(
     decide: Decide = decide,
     seed: int = 0,
     allocator: bool = False,
+    contention: ContentionConfig | None = None,
     tell: Callable[[float, int], None] | None = None,
 ) -> Log:
     """The log of these rows on this cluster; no row may be one that fits no node."""
@@ -37,7 +38,12 @@ def simulated(
     gangs, refused = gangs_from_rows(tuple(rows), shape, Cores())
     assert not refused
     setting = Setting(
-        shape=shape, profiles=profiles, config=config or PolicyConfig(), costs=costs or Costs(), allocator=allocator
+        shape=shape,
+        profiles=profiles,
+        config=config or PolicyConfig(),
+        costs=costs or Costs(),
+        allocator=allocator,
+        contention=contention,
     )
     return Simulation(setting, gangs, TraitDraws(profiles, traits or TraitsConfig(), seed=seed), decide=decide).run(
         tell
