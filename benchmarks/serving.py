@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import statistics
 import sys
 import time
@@ -16,7 +15,7 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI, Request
 
-from coda_extender.__main__ import SWITCH_INTERVAL_S
+from coda_extender.__main__ import SWITCH_INTERVAL_S, keep_collections_short
 from coda_extender.app import Asgi, Dependencies, create_app
 from coda_extender.connections import Crowd, Limits, connections_of
 from coda_extender.guard import Guard
@@ -69,15 +68,13 @@ def serve_coda(port: int, nodes: int, waiting: int, ready: Event, planning: Even
         )
     )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(2_000, 1_000, 1_000)  # as `coda_extender` sets it
 
     async def run() -> None:
         server = asyncio.create_task(uvicorn.Server(_config(app, port, connections_of(_crowd()))).serve())
         thinking = asyncio.create_task(plan_on(cluster, metrics, replica.guard, planning))
+        collecting = asyncio.create_task(keep_collections_short(asyncio.sleep(0)))
         ready.set()
-        await asyncio.wait({server, thinking}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({server, thinking, collecting}, return_when=asyncio.FIRST_COMPLETED)
 
     _run(run)
 
