@@ -123,7 +123,7 @@ def _fragmentation(outcomes: Sequence[Outcome]) -> Figure:
         shares = [100 * _mean_of(outcomes, title, f"fragmentation_{cause}") for title in titles]
         panel.bar(titles, shares, 0.6, bottom=below, label=cause)
         below = [low + share for low, share in zip(below, shares, strict=True)]
-    panel.set(title="GPUs idle while a GPU job waits, by what kept the head job from them", ylabel="% of all GPUs")
+    panel.set(title="GPUs idle while a GPU job waits, by what keeps waiting jobs from them", ylabel="% of all GPUs")
     panel.set_xlim(-0.8, max(len(titles) - 0.2, 2.2))
     panel.tick_params(axis="x", rotation=30 if len(titles) > 5 else 0)
     panel.grid(axis="y", **_GRID)

@@ -287,7 +287,7 @@ class Simulation:
             self._busy_gpus,
             self._useful_gpus,
             self._idling.jobs,
-            self._idling.cause(),
+            self._idling.lacking_cores(),
         )
 
     def _refuse_the_rest(self) -> None:

@@ -1,54 +1,40 @@
-"""Why GPUs are idle while a GPU job waits. A measure, not a decision: nothing here has an effect on any job.
-
-The head job is the earliest submitted of those that ask for no more GPUs than are idle: it would have used them.
-"""
+"""Why GPUs are idle while a GPU job waits. A measure, not a decision: nothing here has an effect on any job."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter
 
-from coda.model import JobId
 from coda_sim.cluster import Cluster
-from coda_sim.log import CAUSES
 from coda_sim.running import Running
-
-NOBODY = -1
-CORES, SCATTER = CAUSES.index("cores"), CAUSES.index("scatter")
 
 
 class Idling:
-    """The waiting GPU jobs by how many GPUs they ask for."""
+    """The waiting GPU jobs by the GPUs of a rank and the number of ranks."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._waiting: dict[int, OrderedDict[JobId, Running]] = {}
+        self._waiting: Counter[tuple[int, int]] = Counter()
         self.jobs = 0
 
     def wait(self, run: Running) -> None:
         """A GPU job waits from now on."""
         self.jobs += 1
-        self._waiting.setdefault(run.gpus, OrderedDict())[run.job.id] = run
+        self._waiting[run.gang.gpus_per_replica, run.gang.replicas] += 1
 
     def leave(self, run: Running) -> None:
         """It waits no more."""
+        key = run.gang.gpus_per_replica, run.gang.replicas
         self.jobs -= 1
-        waiting = self._waiting[run.gpus]
-        del waiting[run.job.id]
-        if not waiting:
-            del self._waiting[run.gpus]
+        self._waiting[key] -= 1
+        if not self._waiting[key]:
+            del self._waiting[key]
 
-    def cause(self) -> int:
-        """Index into CAUSES of what keeps the head job from the idle GPUs; NOBODY while no GPU job waits.
+    def lacking_cores(self) -> int:
+        """How many idle GPUs a waiting job could have, as many as it needs on one node, did it need no cores.
 
-        Cores, where its ranks would fit did they ask for GPUs alone; else the GPUs are scattered. O(nodes)."""
-        if not self.jobs:
-            return NOBODY
-        idle = sum(self._cluster.free_gpus)
-        heads = [next(iter(waiting.values())) for gpus, waiting in self._waiting.items() if gpus <= idle]
-        if not heads:
-            return SCATTER
-        head = min(heads, key=lambda run: (run.gang.row.submit_s, run.job.id)).gang
-        if head.replicas == 1:
-            return CORES if max(self._cluster.free_gpus) >= head.gpus_per_replica else SCATTER
-        ranks = sum(free // head.gpus_per_replica for free in self._cluster.free_gpus)
-        return CORES if ranks >= head.replicas else SCATTER
+        The others are scattered: too few on each node for every job that waits. O(nodes)."""
+        free_gpus = self._cluster.free_gpus
+        for gpus, replicas in sorted(self._waiting):
+            if replicas == 1 or sum(free // gpus for free in free_gpus) >= replicas:
+                return sum([free for free in free_gpus if free >= gpus])
+        return 0

@@ -54,22 +54,22 @@ class Trail:
         self.busy_gpus = array("d")
         self.useful_gpus = array("d")  # GPU-seconds of recorded work done per second
         self.waiting_gpu_jobs = array("l")
-        self.cause = array("b")  # index into CAUSES, -1: no GPU job waits
+        self.lacking_cores = array("l")  # idle GPUs that a waiting job could have, did it need no cores
 
     def __len__(self) -> int:
         return len(self.at_s)
 
     def note(
-        self, now_s: float, held: tuple[int, int], busy_gpus: float, useful_gpus: float, waiting: int, cause: int
+        self, now_s: float, held: tuple[int, int], busy_gpus: float, useful_gpus: float, waiting: int, lacking: int
     ) -> None:
-        """From now on it is so. `held`: GPUs and cores."""
+        """From now on it is so. `held`: GPUs and cores. `lacking`: cores, idle GPUs."""
         self.at_s.append(now_s)
         self.held_gpus.append(held[0])
         self.held_cores.append(held[1])
         self.busy_gpus.append(busy_gpus)
         self.useful_gpus.append(useful_gpus)
         self.waiting_gpu_jobs.append(waiting)
-        self.cause.append(cause)
+        self.lacking_cores.append(lacking)
 
 
 CAUSES = ("cores", "scatter", "memory", "quota")

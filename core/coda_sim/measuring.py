@@ -71,6 +71,7 @@ class _Sums:
     busy_queueing: float = 0.0
     cores: float = 0.0
     useful: float = 0.0
+    lacking_cores: float = 0.0
 
     def add(self, trail: Trail, index: int, passed_s: float) -> None:
         held, busy = passed_s * trail.held_gpus[index], passed_s * trail.busy_gpus[index]
@@ -83,6 +84,7 @@ class _Sums:
             self.queueing_s += passed_s
             self.held_queueing += held
             self.busy_queueing += busy
+            self.lacking_cores += passed_s * trail.lacking_cores[index]
 
 
 def spans(trail: Trail, window: Window) -> Iterator[tuple[int, float]]:
@@ -95,12 +97,9 @@ def spans(trail: Trail, window: Window) -> Iterator[tuple[int, float]]:
 
 
 def _over_time(log: Log, window: Window) -> Metrics:
-    sums, idle = _Sums(), [0.0] * len(CAUSES)
-    trail = log.trail
-    for index, passed_s in spans(trail, window):
-        sums.add(trail, index, passed_s)
-        if trail.cause[index] >= 0:
-            idle[trail.cause[index]] += passed_s * (log.gpus - trail.held_gpus[index])
+    sums = _Sums()
+    for index, passed_s in spans(log.trail, window):
+        sums.add(log.trail, index, passed_s)
     all_gpus, queueing_gpus = sums.all_s * log.gpus, sums.queueing_s * log.gpus
     lost = math.fsum(_lost(entry, window) * entry.gang.gpus for entry in log.entries)
     return {
@@ -111,8 +110,20 @@ def _over_time(log: Log, window: Window) -> Metrics:
         "cpu_active_all": _ratio(sums.cores, sums.all_s * log.cores),
         "gpu_util_active": _ratio(sums.busy, sums.held),
         "useful_gpu_hours_per_hour": _ratio(sums.useful - lost, sums.all_s) if log.gpus else None,
-        "fragmentation": _ratio(math.fsum(idle), queueing_gpus),
-        **{f"fragmentation_{cause}": _ratio(amount, queueing_gpus) for cause, amount in zip(CAUSES, idle, strict=True)},
+        **_fragmentation(sums, queueing_gpus),
+    }
+
+
+def _fragmentation(sums: _Sums, queueing_gpus: float) -> Metrics:
+    """Simulated nodes run out of cores and GPUs alone, and nobody has a quota: the other causes have no share."""
+    idle = queueing_gpus - sums.held_queueing
+    idle_by_cause = dict.fromkeys(CAUSES, 0.0) | {
+        "cores": sums.lacking_cores,
+        "scatter": idle - sums.lacking_cores,
+    }
+    return {
+        "fragmentation": _ratio(idle, queueing_gpus),
+        **{f"fragmentation_{cause}": _ratio(amount, queueing_gpus) for cause, amount in idle_by_cause.items()},
     }
 
 
