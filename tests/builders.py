@@ -17,6 +17,7 @@ from coda.model import (
     Resources,
     Start,
     Taint,
+    VirtualCluster,
     World,
 )
 from coda.world import check
@@ -78,6 +79,9 @@ def job(
     avoid: Iterable[str] = (),
     within: str | None = None,
     quota: Mapping[str, int] | None = None,
+    user: str = "",
+    virtual_cluster: str = "",
+    returned: bool = False,
 ) -> Job:
     """A waiting job of one rank with one GPU, one core and 1 GiB."""
     return Job(
@@ -96,6 +100,9 @@ def job(
         avoid=frozenset(avoid),
         within=within,
         quota=quota or {},
+        user=user,
+        virtual_cluster=virtual_cluster,
+        returned=returned,
     )
 
 
@@ -137,6 +144,8 @@ def world(
     quotas: Iterable[Quota] = (),
     foreign: Mapping[str, Resources] | None = None,
     in_flight: Mapping[str, Resources] | None = None,
+    weights: Mapping[str, float] | None = None,
+    virtual_clusters: Iterable[VirtualCluster] = (),
 ) -> World:
     """A checked world: `used` is what the bound ranks of the jobs take, and `foreign` pods besides."""
     jobs = tuple(jobs)
@@ -146,7 +155,15 @@ def world(
             for rank in one.bound:
                 name = one.placement.nodes[rank]
                 used[name] = used.get(name, Resources()) + one.request
-    snapshot = World(nodes=tuple(nodes), used=used, in_flight=in_flight or {}, jobs=jobs, quotas=tuple(quotas))
+    snapshot = World(
+        nodes=tuple(nodes),
+        used=used,
+        in_flight=in_flight or {},
+        jobs=jobs,
+        quotas=tuple(quotas),
+        virtual_clusters=tuple(virtual_clusters),
+        weights=weights or {},
+    )
     check(snapshot)
     return snapshot
 

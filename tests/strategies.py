@@ -85,6 +85,9 @@ def jobs(draw: st.DrawFn, name: str, node_names: tuple[str, ...]) -> Job:
         avoid=draw(st.sampled_from(((), (), (), (), node_names[:1]))),
         within=draw(st.sampled_from((None, None, None, None, "rack", "zone", "rack", "node", "moon"))),
         quota={"pods": 1000, "gpus": 1000},
+        user=draw(st.sampled_from(("ann", "bob"))),
+        virtual_cluster=draw(st.sampled_from(("lab", "firm"))),
+        returned=draw(st.sampled_from((False, False, False, True))),
     )
     # The state a job is in: waiting mostly, else planned, launching or running somewhere (the node may have vanished).
     places = st.lists(st.sampled_from((*node_names, "gone")), min_size=built.replicas, max_size=built.replicas)

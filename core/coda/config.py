@@ -10,6 +10,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from coda.errors import InvalidInput
+from coda.policies import DEFAULT, policy_of
+from coda.scores import TYPICAL_MIX, Mix
 
 
 class Level(NamedTuple):
@@ -179,6 +181,12 @@ class PolicyConfig:
     """Cores per GPU first tried for a job without category, 1..1024. Our choice (CODA gives none): between CV's 3
     and the 5 of NLP and speech."""
 
+    policy: str = DEFAULT
+    """One of `policies.POLICIES`. Default: arrival order, as clusters without Coda have it."""
+
+    mix: Mix = TYPICAL_MIX
+    """The workload that fragmentation is judged by (fgd); weights not negative. Default: the month of CODA's text."""
+
     tuning: TuningConfig = TuningConfig()
     """The allocator's search."""
 
@@ -195,6 +203,8 @@ class PolicyConfig:
             raise InvalidInput(f"bind_deadline_s must be above 0, got {self.bind_deadline_s}")
         if self.refusal_holders < 0:
             raise InvalidInput(f"refusal_holders must not be negative, got {self.refusal_holders}")
+        policy_of(self.policy)
+        _require(all(typical.weight >= 0 for typical in self.mix), "weights of a mix must not be negative", self.mix)
         if not 1 <= self.unknown_category_cores <= 1024:
             raise InvalidInput(f"unknown_category_cores must be 1 to 1024, got {self.unknown_category_cores}")
 

@@ -12,7 +12,7 @@ from coda.memory import Known
 from coda.model import Reason, Refusal
 from coda.ordering import Shape, Waiter
 from coda.quotas import QuotaLedger
-from coda.refusing import EDITED, Lack, Refuser, reason_from_lack
+from coda.refusing import EDITED, HELD_BY_POLICY, Lack, Refuser, reason_from_lack
 
 
 class _Case:
@@ -71,6 +71,10 @@ def _judge(refuser: Refuser, known: Known, shape: Shape) -> None:
     if found is not None:
         case.lack = None
         case.keep(found, comes_first=True)
+        return
+    if known.policy.withholds and refuser.has_room(shape.job, known.kind(shape)):
+        case.lack = None
+        case.keep(HELD_BY_POLICY, comes_first=False)
         return
     lack = refuser.lack(shape.job, known.kind(shape), known.kind_anywhere(shape))
     if case.lack != lack:

@@ -8,25 +8,31 @@ other way, to the fullest node that fits. Source: Philly (Jeon et al., ATC 2019)
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from coda.model import Resources
 from coda.pool import Counts, Move, Pool
 
-Key = tuple[tuple[int, ...], tuple[tuple[str, int], ...]]
+Key = tuple[Any, ...]
 """How good a free amount is for the gang, best first; different for different amounts."""
+
+Score = Callable[[Resources, Resources, Resources], tuple[float, ...]]
+"""How good a node is for a gang of one rank, lowest first: what it asks for, what is free there, and the node's size
+(ties: fewest GPUs, cores, memory and pods free)."""
 
 
 class Candidates:
     """The nodes with room for at least one rank of some gang, best first, kept up to date with the changing room."""
 
-    def __init__(self, pool: Pool, request: Resources, *, packs: bool) -> None:
+    def __init__(self, pool: Pool, request: Resources, *, packs: bool, score: Score | None = None) -> None:
         self.ranks = 0  # that all of them hold together
         self.nodes = 0  # how many have room for at least one rank
         self._room = pool.room
         self._pool = pool
         self._request = request
         self._packs = packs
+        self._score = score
         self._ranks: dict[int, int] = {}  # that fit into an amount
         self._keys: list[tuple[Key, int]] = []  # amounts with room, best first; some may have no node left
         self._refused_from: int | None = None  # so many ranks, or more, do not fit until a node gains room
@@ -107,11 +113,18 @@ class Candidates:
         ranks = request.times_in(free) if free.gpus >= request.gpus or not request.gpus else 0
         self._ranks[amount] = ranks
         if ranks:
-            rest = free if self._packs else free - request * ranks
-            order = (rest.gpus, rest.cpu_m, rest.memory_bytes, rest.pods)
-            others = tuple(sorted(item for item in rest.other.items() if item[1])) if rest.other else ()
-            insort(self._keys, ((order if self._packs else (-ranks, *order), others), amount))
+            insort(self._keys, (self._key(amount, free, ranks), amount))
         return ranks
+
+    def _key(self, amount: int, free: Resources, ranks: int) -> Key:
+        rest = free if self._packs or self._score else free - self._request * ranks
+        order = (rest.gpus, rest.cpu_m, rest.memory_bytes, rest.pods)
+        others = tuple(sorted(item for item in rest.other.items() if item[1])) if rest.other else ()
+        if self._score is None:
+            return (order if self._packs else (-ranks, *order), others)
+        size = self._room.sizes[amount]
+        whole = (size.gpus, size.cpu_m, size.memory_bytes, size.pods, tuple(sorted(size.other.items())))
+        return (self._score(self._request, free, size), order, others, whole)
 
     def _ranks_in(self, counts: Counts) -> int:
         return sum(self._ranks_of(amount) * nodes for amount, nodes in counts.items())

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from coda.changes import changed_keys, changes
 from coda.config import PolicyConfig
+from coda.fairness import Shares
 from coda.holding import Holdings, nodes_held
 from coda.lacking import Shortages
+from coda.locality import Score
 from coda.model import NOTHING, Job, JobId, Node, Resources, World
-from coda.ordering import Queue, Shape
+from coda.ordering import Queue, Shape, Waiter
+from coda.policies import policy_of
 from coda.quotas import ranks_without_pods
 from coda.room import Room
+from coda.scores import Mix, Scorer
 from coda.searching import Kind, Search
+from coda.turns import Turn
 from coda.world import free_on, is_waiting, withheld_shares
 
 _SPARE_POOLS: Final = 256  # pools, kinds and amounts nobody asks for any more, kept in case somebody does
@@ -48,20 +54,23 @@ class Known:
 
     def __init__(self, config: PolicyConfig) -> None:
         self.config = config
+        self.policy = policy_of(config.policy)
+        self.shares = Shares(self.policy.fairness) if self.policy.fairness else None
         self.nodes_version = 0  # another one: nodes came, went, or changed
-        self.queue = Queue()
+        self.queue = self._empty_queue()
         self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods`
-        self.room = Room((), config.levels)
-        self.search = Search(self.room, config)
+        self._look_at(())
         self.shortages = Shortages()
         self.holdings = Holdings(config.refusal_holders)
         self._world = World(nodes=())
         self._withheld_by_node: dict[str, Resources] = {}
-        self._started: list[tuple[JobId, tuple[str, ...]]] = []
+        self._started: list[tuple[Job, tuple[str, ...]]] = []
 
     def follow(self, world: World) -> None:
         """Go from the world before to this one. O(nodes + jobs) comparisons of pointers, and work for what changed."""
         before, self._world = self._world, world
+        if self.shares is not None:
+            self.shares.follow(world)
         touched = self._without_starts()
         gone, come = changes(before.jobs, world.jobs)
         touched |= self._hold(gone, -1) | self._hold(come, +1)
@@ -87,18 +96,32 @@ class Known:
 
     def start(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job starts in this round, where room was taken for it."""
+        self._add(job, nodes)
+        self._started.append((job, nodes))
+
+    def turn(self, waiter: Waiter) -> Turn:
+        """When a job is tried now: its party's share first, where shares count, then its turn in the queue."""
+        return waiter.turn if self.shares is None else (self.shares.rank(waiter.job), waiter.turn)
+
+    def _add(self, job: Job, nodes: tuple[str, ...]) -> None:
         self.holdings.add(job, nodes)
-        self._started.append((job.id, nodes))
+        if self.shares is not None:
+            self.shares.hold(job, len(nodes))
+
+    def _remove(self, job: Job, nodes: tuple[str, ...]) -> None:
+        self.holdings.remove(job.id)
+        if self.shares is not None:
+            self.shares.hold(job, -len(nodes))
 
     def started(self) -> set[JobId]:
         """The jobs that start in this round."""
-        return {job for job, _ in self._started}
+        return {job.id for job, _ in self._started}
 
     def _without_starts(self) -> set[str]:
         """Undo the starts of the last round: what became of them is in the world. Returns the nodes they were on."""
         touched: set[str] = set()
         for job, nodes in self._started:
-            self.holdings.remove(job)
+            self._remove(job, nodes)
             touched.update(nodes)
         self._started.clear()
         return touched
@@ -119,13 +142,13 @@ class Known:
         return touched
 
     def _note(self, job: Job, sign: int) -> None:
+        nodes = nodes_held(job)
         if sign < 0:
-            self.holdings.remove(job.id)
+            self._remove(job, nodes)
             self.planned.pop(job.id, None)
             return
-        nodes = nodes_held(job)
         if nodes:
-            self.holdings.add(job, nodes)
+            self._add(job, nodes)
         if ranks_without_pods(job):
             self.planned[job.id] = job
 
@@ -134,8 +157,12 @@ class Known:
         if limited == self.queue.limited:
             self.queue.change(filter(is_waiting, gone), filter(is_waiting, come))
             return
-        self.queue = Queue(limited)
+        self.queue = self._empty_queue(limited)
         self.queue.change((), filter(is_waiting, self._world.jobs))
+
+    def _empty_queue(self, limited: frozenset[str] = frozenset()) -> Queue:
+        fairness = self.policy.fairness
+        return Queue(limited, self.policy.order, fairness.party if fairness else None)
 
     def _follow_nodes(self, before: tuple[Node, ...], touched: set[str]) -> None:
         world = self._world
@@ -164,15 +191,24 @@ class Known:
         )
 
     def _look_anew(self) -> None:
-        self.room = Room(self._world.nodes, self.config.levels)
-        self.search = Search(self.room, self.config)
+        self._look_at(self._world.nodes)
         self.shortages = Shortages()
         for shape in self.queue.shape_by_key.values():
             shape.kind = shape.anywhere = None
         self._nodes_changed(match_others=True)
 
+    def _look_at(self, nodes: tuple[Node, ...]) -> None:
+        scorer, mix = self.policy.score, self.config.mix
+        score: Score | None = None
+        if scorer is not None:
+            score = partial(_scored, scorer, mix)
+        self.room = Room(nodes, self.config.levels, tells_sizes=score is not None)
+        self.search = Search(self.room, self.config, score)
+
     def _nodes_changed(self, *, match_others: bool) -> None:
         self.nodes_version += 1
+        if self.shares is not None:
+            self.shares.count_nodes(self.room.nodes)
         if match_others:
             self.holdings.nodes_changed(self.room.number_by_name)
 
@@ -181,3 +217,7 @@ def _are_the_same(gone: list[Node], come: list[Node]) -> bool:
     """True when the nodes that came are those that left, by name and by labels."""
     labels_by_name = {node.name: node.labels for node in come}
     return len(gone) == len(come) and all(labels_by_name.get(node.name) == node.labels for node in gone)
+
+
+def _scored(scorer: Scorer, mix: Mix, request: Resources, free: Resources, size: Resources) -> tuple[float, ...]:
+    return scorer(request, free, size, mix)

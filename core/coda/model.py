@@ -17,6 +17,9 @@ holder      a job that has what a refused job needs
 in flight   a foreign pod that passed the filter and is not seen bound yet
 domain      the nodes that share one value of a topology level's label (a rack, a zone)
 epoch       the planner Lease's count of holders: a plan of an older one is stale
+user        who submitted a job; fair shares are counted per user, quotas of GPUs per virtual cluster
+stop        a running job gives its place up for another: aborted, migrated or preempted
+borrow      run on cores or nodes that belong to another array, until it wants them back
 """
 
 from __future__ import annotations
@@ -179,6 +182,7 @@ class Placement:
     cpus_per_replica: int
     committed_s: float  # seconds since 1970
     bind_deadline_s: float
+    borrows: bool = False  # as `Start.borrows`
 
 
 class Phase(Enum):
@@ -220,6 +224,12 @@ class Job:
     placement: Placement | None = None
     bound: frozenset[int] = frozenset()  # ranks of the current attempt whose pod has a node
     unbound: Mapping[int, str] = field(default_factory=dict)  # rank -> its pin, where the live pod has no node yet
+    user: str = ""
+    virtual_cluster: str = ""
+    returned: bool = False  # it was stopped for another job: it waits at the head of its array
+    served_s: float = 0.0  # how long it had run at `as_of_s`, all pieces together; while it runs, it grows with time
+    remaining_s: float | None = None  # run time left at `as_of_s`, where known; while it runs, it shrinks with time
+    as_of_s: float = 0.0  # the moment these two are of
 
     @property
     def namespace(self) -> str:
@@ -238,6 +248,22 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySizes:
+    """How the cluster is divided between the arrays."""
+
+    reserve_cores_per_gpu: float  # cores of a node that belong to the GPU array, per GPU of the node
+    large_gpus: int  # GPUs of the sub-array for gangs of four GPUs or more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualCluster:
+    """A tenant: how many GPUs are its own. What a job of no known tenant uses is all borrowed."""
+
+    name: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """A snapshot of one moment. Values only; see `world` for queries and checks.
 
@@ -249,6 +275,9 @@ class World:
     in_flight: Mapping[str, Resources] = field(default_factory=dict)
     jobs: tuple[Job, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    virtual_clusters: tuple[VirtualCluster, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)  # of users in fair shares, above 0; 1 for all others
+    array_sizes: ArraySizes | None = None  # from history; None: as configured
 
 
 class RefusalCode(Enum):
@@ -269,6 +298,7 @@ class RefusalCode(Enum):
     INSUFFICIENT_RESOURCES = "InsufficientResources"  # another resource, or no single one alone
     NO_DOMAIN_FITS = "NoDomainFits"  # enough is free, but in no single domain of the level it requires
     UNKNOWN_LEVEL = "UnknownTopologyLevel"  # locality names a level this installation does not have
+    HELD_BY_POLICY = "HeldByPolicy"  # there is room, and the policy keeps it for others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,11 +340,38 @@ class Start:
     generation: int
     nodes: tuple[str, ...]
     cpus_per_replica: int
+    borrows: bool = False  # some of it belongs to another array, which may want it back
+
+
+class StopCause(Enum):
+    """What for a running job is stopped, and with it what becomes of its work."""
+
+    RECLAIM = "Reclaim"  # a GPU job wants borrowed cores back: aborted; what it had not saved is lost
+    MIGRATE = "Migrate"  # a large GPU job wants its sub-array back: saved first, goes on elsewhere
+    PREEMPT = "Preempt"  # a job that goes before it: saved first, goes on later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Stop the running job `job` now, so that `by` can start.
+
+    Whoever carries it out makes the job wait again (`Queued`, next attempt, no placement), with `returned` set but for
+    PREEMPT, `queued_s` as before, and `served_s`, `remaining_s` and `as_of_s` as they are then: after RECLAIM from the
+    start or from what was saved, otherwise all work kept. Restarting costs what it costs. Then decide again, at the
+    same moment: `by` is in no `starts` before its room is free, and gets it first."""
+
+    job: JobId
+    attempt: int
+    cause: StopCause
+    by: JobId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What `decide` wants: starts in the order they were decided, and a refusal for each job left waiting."""
+    """What `decide` wants: stops, starts in the order they were decided, and a refusal for each job left waiting.
+
+    Starts need no stop of the same plan; both may be carried out in any order."""
 
     starts: tuple[Start, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    stops: tuple[Stop, ...] = ()

@@ -1,36 +1,27 @@
-"""Who is asked first. What must not live here: whether a job fits.
-
-A job that cannot start is skipped, never waited for: arrival order that skips reproduces what clusters publish as FIFO,
-and one large job at the head never idles the rest.
-"""
+"""The queue: waiting jobs in order, and by what they ask for. What must not live here: which order, and what fits."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final
 
 from coda.model import Job, JobId, World
 from coda.searching import key_of_amount, key_of_demand
+from coda.turns import Order, Turn, by_arrival
 from coda.world import is_waiting
 
-Turn = tuple[int, float, JobId]
-"""When a job is tried: lower first, different for different jobs."""
+Party = Callable[[Job], Hashable]
+"""Whom a job counts for."""
 
 _FEW: Final = 32
 """So many new jobs are put into their places one by one; of more, the whole list is sorted again."""
 
 
-def turn_of(job: Job) -> Turn:
-    """Higher priority, longer queued, id. This key is the whole policy of order: fair shares between tenants (DRF) go
-    before `queued_s`."""
-    return (-job.priority, job.queued_s, job.id)
-
-
 def waiting_jobs(world: World) -> list[Job]:
     """The jobs that wait for a placement, in the order they are tried. O(jobs log jobs)."""
-    return sorted((job for job in world.jobs if is_waiting(job)), key=turn_of)
+    return sorted((job for job in world.jobs if is_waiting(job)), key=by_arrival)
 
 
 def wake_s(world: World, now_s: float) -> float | None:
@@ -43,10 +34,10 @@ class Waiter:
 
     __slots__ = ("is_held", "job", "reason", "refusal", "shape", "turn")
 
-    def __init__(self, job: Job, shape: Shape) -> None:
+    def __init__(self, job: Job, shape: Shape, turn: Turn) -> None:
         self.job = job
         self.shape = shape
-        self.turn = turn_of(job)
+        self.turn = turn
         self.is_held = bool(
             job.edited or job.not_before_s or job.bound or job.unbound
         )  # maybe; by more than want of room
@@ -80,10 +71,13 @@ class Shape:
 class Queue:
     """The waiting jobs in order, and by shape, kept while jobs come and go.
 
-    `limited`: the namespaces with ResourceQuotas; only there does a job's use of them belong to its shape."""
+    `limited`: the namespaces with ResourceQuotas; only there does a job's use of them belong to its shape.
+    `party`: where jobs of different ones are not equal, even if they ask for the same."""
 
-    def __init__(self, limited: Collection[str] = ()) -> None:
+    def __init__(self, limited: Collection[str] = (), order: Order = by_arrival, party: Party | None = None) -> None:
         self.limited = limited
+        self._order = order
+        self._party = party
         self.waiters: list[Waiter] = []  # in order
         self.shape_by_key: dict[Hashable, Shape] = {}
         self._waiter_by_job: dict[JobId, Waiter] = {}
@@ -108,11 +102,12 @@ class Queue:
         quota = (
             (job.namespace, frozenset(job.quota.items())) if self.limited and job.namespace in self.limited else None
         )
-        key = (key_of_demand(job.demand), key_of_amount(job.request), job.replicas, job.within, job.avoid, quota)
+        party = self._party(job) if self._party else None
+        key = (key_of_demand(job.demand), key_of_amount(job.request), job.replicas, job.within, job.avoid, quota, party)
         shape = self.shape_by_key.get(key)
         if shape is None:
             shape = self.shape_by_key[key] = Shape(key, job)
-        waiter = self._waiter_by_job[job.id] = Waiter(job, shape)
+        waiter = self._waiter_by_job[job.id] = Waiter(job, shape, self._order(job))
         return waiter
 
 

@@ -53,6 +53,10 @@ class Lack(NamedTuple):
 
 EDITED: Final = Reason(code=RefusalCode.EDITED, message="its spec was edited; waits for the operator to accept that")
 
+HELD_BY_POLICY: Final = Reason(
+    code=RefusalCode.HELD_BY_POLICY, message="there is room now, and the policy keeps it for jobs that go first"
+)
+
 
 class Refuser:
     """The causes, one by one, at the end of one round. Equal gangs have equal reasons, but for `held_back`."""
@@ -140,6 +144,11 @@ class Refuser:
         ended = f"attempt {job.attempt - 1} ended early" if job.attempt > 1 else "the last launch did not work"
         numbers = numbers_of(attempt=job.attempt, not_before_s=ceil(job.not_before_s))
         return Reason(code=RefusalCode.BACKING_OFF, message=f"{ended}; the next try waits out a pause", numbers=numbers)
+
+    def has_room(self, job: Job, kind: Kind) -> bool:
+        """True when nothing but the policy keeps the gang from starting."""
+        kind.candidates.refresh()
+        return kind.candidates.place(job.replicas, kind.within) is not None
 
     def lack(self, job: Job, kind: Kind, anywhere: Kind) -> Lack:
         """What is short: room in one domain, or, `anywhere`, room at all."""

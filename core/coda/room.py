@@ -33,14 +33,18 @@ class LevelDomains:
 
 
 class Room:
-    """The free resources of every node, by node number, and the topology they stand in. At first all is free."""
+    """The free resources of every node, by node number, and the topology they stand in. At first all is free.
 
-    def __init__(self, nodes: Iterable[Node], levels: tuple[Level, ...]) -> None:
+    `tells_sizes`: equal amounts free on nodes of different sizes count as different."""
+
+    def __init__(self, nodes: Iterable[Node], levels: tuple[Level, ...], *, tells_sizes: bool = False) -> None:
         self.nodes = sorted(nodes, key=lambda node: node.name)
         self.number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
         self.amounts: list[Resources] = []  # every different amount met, numbered: most nodes are alike
+        self.sizes: list[Resources] = []  # for each amount, all that a node with it has, where sizes are told
         self._number_by_amount: dict[Hashable, int] = {}
-        self.whole_amounts: list[int] = [self._number(node.allocatable) for node in self.nodes]
+        self._tells_sizes = tells_sizes
+        self.whole_amounts: list[int] = [self._number(node.allocatable, node) for node in self.nodes]
         self.free_amounts: list[int] = list(self.whole_amounts)
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
         self.journal: Journal[int] = Journal(2 * len(self.nodes) + 1000)  # nodes whose room changed, in order
@@ -51,7 +55,7 @@ class Room:
 
     def put(self, number: int, free: Resources) -> None:
         """Make `free` what is free on a node."""
-        amount = self._number(free)
+        amount = self._number(free, self.nodes[number])
         if amount != self.free_amounts[number]:
             self.free_amounts[number] = amount
             self.journal.add(number)
@@ -63,12 +67,19 @@ class Room:
     def replace_node(self, number: int, node: Node) -> None:
         """The node changed in anything but its name and labels. What is free on it is put separately."""
         self.nodes[number] = node
-        self.whole_amounts[number] = self._number(node.allocatable)
+        self.whole_amounts[number] = self._number(node.allocatable, node)
 
-    def _number(self, amount: Resources) -> int:
-        other = tuple(sorted(item for item in amount.other.items() if item[1])) if amount.other else ()
-        key = (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other)
+    def _number(self, amount: Resources, node: Node) -> int:
+        key: Hashable = _key(amount)
+        if self._tells_sizes:
+            key = (key, _key(node.allocatable))
         number = self._number_by_amount.setdefault(key, len(self.amounts))
         if number == len(self.amounts):
             self.amounts.append(amount)
+            self.sizes.append(node.allocatable)
         return number
+
+
+def _key(amount: Resources) -> Hashable:
+    other = tuple(sorted(item for item in amount.other.items() if item[1])) if amount.other else ()
+    return (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other)

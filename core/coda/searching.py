@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from coda.config import PolicyConfig
 from coda.fitting import Exclusion, exclusion, is_blocked
-from coda.locality import Candidates
+from coda.locality import Candidates, Score
 from coda.model import Job, Node, NodeDemand, Resources
 from coda.pool import Pool
 from coda.room import Room
@@ -60,8 +60,9 @@ class Kind:
 class Search:
     """All searches over one room. What it keeps is right for as long as nodes change by `replace_node` only."""
 
-    def __init__(self, room: Room, config: PolicyConfig) -> None:
+    def __init__(self, room: Room, config: PolicyConfig, score: Score | None = None) -> None:
         self.room = room
+        self._score = score  # of nodes for gangs of one rank
         self._config = config
         self._match_by_demand: dict[Hashable, Match] = {}
         self.kinds: dict[Hashable, Kind] = {}  # every kind of gang asked for
@@ -121,12 +122,13 @@ class Search:
 
     def _kind(self, job: Job, within: int | None) -> Kind:
         match = self._match(job.demand)
+        score = self._score if job.replicas == 1 else None
         packs = job.replicas == 1 and job.request.gpus <= 1
         pool = self._pool(match, within, job.avoid)
-        key = (pool, packs, key_of_amount(job.request))
+        key = (pool, packs, score is not None, key_of_amount(job.request))
         kind = self.kinds.get(key)
         if kind is None:
-            candidates = Candidates(pool, job.request, packs=packs)
+            candidates = Candidates(pool, job.request, packs=packs, score=score)
             kind = self.kinds[key] = Kind(job, match, pool, within, candidates)
         return kind
 

@@ -1,0 +1,117 @@
+"""Fair shares: who has how much of what, and whose turn it therefore is. What must not live here: what fits.
+
+Progressive filling: the party with the smallest share starts its next job that fits, then shares are compared anew.
+Source: DRF (Ghodsi et al., NSDI 2011); CODA (ICDCS 2020) for one share per array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from coda.model import NOTHING, Job, Node, Resources, World
+
+Amounts = tuple[int, int, int]
+"""GPUs, millicores, bytes of memory."""
+
+_NONE: Final[Amounts] = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fairness:
+    """How shares are counted.
+
+    `party`: whom a job counts for. `account`: parties have a share of their own in each; lower accounts go first.
+    `measure`: the share of what is held in the account of the job, given all there is; lower goes first."""
+
+    party: Callable[[Job], str]
+    account: Callable[[Job], int]
+    measure: Callable[[Job, Amounts, Amounts], float]
+
+
+class Shares:
+    """What every party holds, kept while jobs start and end."""
+
+    def __init__(self, fairness: Fairness) -> None:
+        self._fairness = fairness
+        self._held: dict[Hashable, Amounts] = {}
+        self._total: Amounts = _NONE
+        self._quota_by_party: Mapping[str, int] = {}
+        self._weight_by_party: Mapping[str, float] = {}
+
+    def follow(self, world: World) -> None:
+        """Take over the weights and quotas of this world."""
+        self._weight_by_party = world.weights
+        self._quota_by_party = {tenant.name: tenant.gpus for tenant in world.virtual_clusters}
+
+    def count_nodes(self, nodes: Iterable[Node]) -> None:
+        """These are all the nodes."""
+        self._total = _of(sum((node.allocatable for node in nodes), NOTHING), 1)
+
+    def hold(self, job: Job, ranks: int) -> None:
+        """The job holds so many ranks more; fewer where negative."""
+        key = self._key(job)
+        held = self._held.get(key, _NONE)
+        more = _of(job.request, ranks)
+        self._held[key] = (held[0] + more[0], held[1] + more[1], held[2] + more[2])
+
+    def rank(self, job: Job) -> tuple[int, float]:
+        """The job's account and its party's share there, over its weight: lower goes first."""
+        fairness = self._fairness
+        party = fairness.party(job)
+        account = fairness.account(job)
+        total = self._total
+        if fairness.measure is quota_share:
+            total = (self._quota_by_party.get(party, 0), 0, 0)
+        share = fairness.measure(job, self._held.get((account, party), _NONE), total)
+        return account, share / self._weight_by_party.get(party, 1.0)
+
+    def _key(self, job: Job) -> Hashable:
+        return (self._fairness.account(job), self._fairness.party(job))
+
+
+def _of(amount: Resources, times: int) -> Amounts:
+    return (amount.gpus * times, amount.cpu_m * times, amount.memory_bytes * times)
+
+
+def gpu_share(job: Job, held: Amounts, total: Amounts) -> float:
+    """GPUs held over all GPUs. Source: CODA's DRF baseline, for which the GPU is always dominant."""
+    return held[0] / total[0] if total[0] else 0.0
+
+
+def dominant_share(job: Job, held: Amounts, total: Amounts) -> float:
+    """The largest share of any resource. Source: DRF."""
+    return max((mine / all_ for mine, all_ in zip(held, total, strict=True) if all_), default=0.0)
+
+
+def array_share(job: Job, held: Amounts, total: Amounts) -> float:
+    """GPUs for GPU jobs, cores for CPU jobs. Source: CODA, multi-array scheduler."""
+    index = 0 if job.request.gpus else 1
+    return held[index] / total[index] if total[index] else 0.0
+
+
+def quota_share(job: Job, held: Amounts, total: Amounts) -> float:
+    """GPUs held over the party's own quota; without any quota, last. Source: YARN's capacity scheduler."""
+    return held[0] / total[0] if total[0] else inf
+
+
+def user_of(job: Job) -> str:
+    """Shares by user."""
+    return job.user
+
+
+def virtual_cluster_of(job: Job) -> str:
+    """Shares by tenant."""
+    return job.virtual_cluster
+
+
+def one_account(job: Job) -> int:
+    """One share for everything a party holds."""
+    return 0
+
+
+def account_by_array(job: Job) -> int:
+    """GPU jobs first, CPU jobs after them: each array has its own shares."""
+    return 0 if job.request.gpus else 1

@@ -1,0 +1,101 @@
+"""The policies: each a row of decisions that are made elsewhere. What must not live here: any decision.
+
+A new policy is a row here, and a function where it needs one that no other has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from coda.errors import InvalidInput
+from coda.fairness import (
+    Fairness,
+    dominant_share,
+    gpu_share,
+    one_account,
+    user_of,
+)
+from coda.model import Job
+from coda.scores import Scorer, best_fit, dot_product, fewest_gpus, least_allocated, least_fragmenting
+from coda.turns import Order, by_arrival
+
+
+class CoresRule(Enum):
+    """How many cores a training job starts with; see `cores`."""
+
+    ASKED = "as asked"
+    PROPORTIONAL = "the GPUs' share of the node's cores"
+    BEST_CASE = "as many as it can use, down to the GPUs' share of the node's cores"
+    TUNED = "the allocator's start point, then its search"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A composition of decisions.
+
+    order: who goes first, as far as a job alone says
+    fairness: the shares that go before that, if any
+    blocks: None where what does not fit is skipped; else the queue of a job, in which nobody overtakes
+    score: which node a gang of one rank goes to; None: the fullest for one GPU, the one that holds most for more.
+        Gangs of several ranks go to the fewest nodes, in the tightest domain, whatever the policy.
+    cores: what training jobs start with"""
+
+    summary: str
+    order: Order = by_arrival
+    fairness: Fairness | None = None
+    blocks: Callable[[Job], Hashable] | None = None
+    score: Scorer | None = fewest_gpus
+    cores: CoresRule = CoresRule.ASKED
+
+    @property
+    def withholds(self) -> bool:
+        """True when a job may be left waiting though there is room for it."""
+        return self.blocks is not None
+
+
+def _one_queue(job: Job) -> Hashable:
+    return None
+
+
+def _queue_by_class(job: Job) -> Hashable:
+    return job.request.gpus > 0
+
+
+DEFAULT: Final = "arrival"
+
+POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
+    {
+        DEFAULT: Policy(
+            summary="priority, then arrival; skips what does not fit; packs single GPUs, keeps gangs close together",
+            score=None,
+        ),
+        "fifo-skip": Policy(summary="arrival order over all jobs; skips what does not fit"),
+        "fifo-class": Policy(summary="arrival order, one blocking queue per class", blocks=_queue_by_class),
+        "fifo-strict": Policy(summary="arrival order, one blocking queue", blocks=_one_queue),
+        "drf": Policy(
+            summary="users share GPUs equally, whatever else they hold (CODA's DRF)",
+            fairness=Fairness(party=user_of, account=one_account, measure=gpu_share),
+        ),
+        "drf-multi": Policy(
+            summary="users share their dominant resources equally (DRF)",
+            fairness=Fairness(party=user_of, account=one_account, measure=dominant_share),
+        ),
+        "best-fit": Policy(summary="arrival order; the node with least left over", score=best_fit),
+        "dot-product": Policy(summary="arrival order; the node whose free room looks most alike", score=dot_product),
+        "fgd": Policy(summary="arrival order; the node that fragments least", score=least_fragmenting),
+        "proportional": Policy(summary="arrival order; cores in proportion to GPUs", cores=CoresRule.PROPORTIONAL),
+        "k8s-default": Policy(summary="priority, then arrival; spreads over nodes", score=least_allocated),
+    }
+)
+
+
+def policy_of(name: str) -> Policy:
+    """The policy of that name. Raises InvalidInput."""
+    policy = POLICIES.get(name)
+    if policy is None:
+        raise InvalidInput(f"{name!r} is no policy: choose one of {', '.join(POLICIES)}")
+    return policy
