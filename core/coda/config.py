@@ -10,6 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from coda.errors import InvalidInput
+from coda.model import ArraySizes
 from coda.policies import DEFAULT, policy_of
 from coda.scores import TYPICAL_MIX, Mix
 
@@ -154,6 +155,37 @@ class ContentionConfig:
         _require(self.follow_windows >= 1, "follow_windows must be at least 1", self.follow_windows)
 
 
+class Part(Enum):
+    """What can be left out of a policy that has it, to see what it is worth."""
+
+    ALLOCATOR = "allocator"  # jobs keep the cores they asked for
+    ARRAYS = "arrays"  # one pool for all
+    BORROWING = "borrowing"  # each array keeps to its own cores
+    MIGRATION = "migration"  # small jobs stay where they borrowed
+    ELIMINATOR = "eliminator"  # nobody is throttled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraysConfig:
+    """The division between the arrays where history gives none. Raises InvalidInput for values out of range."""
+
+    reserve_cores_per_gpu: float = 4.0
+    """Cores of each node that belong to the GPU array, per GPU of the node, 0..1024. Our choice: what tuned jobs of
+    the models that CODA names use per GPU, on average."""
+
+    large_share: float = 0.6
+    """Part of all GPUs in the large sub-array, 0..1. Our choice: what jobs of four GPUs or more hold in the fitted
+    month."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.reserve_cores_per_gpu <= 1024, "reserve_cores_per_gpu must be 0 to 1024", self)
+        _require(0 <= self.large_share <= 1, "large_share must be 0 to 1", self.large_share)
+
+    def sizes(self, gpus: int) -> ArraySizes:
+        """The division of a cluster of so many GPUs."""
+        return ArraySizes(reserve_cores_per_gpu=self.reserve_cores_per_gpu, large_gpus=round(self.large_share * gpus))
+
+
 def _require(holds: bool, rule: str, value: object) -> None:
     if not holds:
         raise InvalidInput(f"{rule}, got {value}")
@@ -186,6 +218,12 @@ class PolicyConfig:
 
     mix: Mix = TYPICAL_MIX
     """The workload that fragmentation is judged by (fgd); weights not negative. Default: the month of CODA's text."""
+
+    without: frozenset[Part] = frozenset()
+    """Parts of the policy that are left out. Default: none."""
+
+    arrays: ArraysConfig = ArraysConfig()
+    """How the cluster is divided, where the policy has arrays."""
 
     tuning: TuningConfig = TuningConfig()
     """The allocator's search."""

@@ -110,8 +110,3 @@ def virtual_cluster_of(job: Job) -> str:
 def one_account(job: Job) -> int:
     """One share for everything a party holds."""
     return 0
-
-
-def account_by_array(job: Job) -> int:
-    """GPU jobs first, CPU jobs after them: each array has its own shares."""
-    return 0 if job.request.gpus else 1

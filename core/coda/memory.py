@@ -12,12 +12,13 @@ from functools import partial
 from typing import Final
 
 from coda.changes import changed_keys, changes
-from coda.config import PolicyConfig
+from coda.config import Part, PolicyConfig
 from coda.fairness import Shares
 from coda.holding import Holdings, nodes_held
 from coda.lacking import Shortages
+from coda.lending import Lending
 from coda.locality import Score
-from coda.model import NOTHING, Job, JobId, Node, Resources, World
+from coda.model import NOTHING, ArraySizes, Job, JobId, Node, Resources, World
 from coda.ordering import Queue, Shape, Waiter
 from coda.policies import policy_of
 from coda.quotas import ranks_without_pods
@@ -59,12 +60,13 @@ class Known:
         self.nodes_version = 0  # another one: nodes came, went, or changed
         self.queue = self._empty_queue()
         self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods`
-        self._look_at(())
         self.shortages = Shortages()
         self.holdings = Holdings(config.refusal_holders)
         self._world = World(nodes=())
+        self._sizes: ArraySizes | None = None
         self._withheld_by_node: dict[str, Resources] = {}
         self._started: list[tuple[Job, tuple[str, ...]]] = []
+        self._look_at(())
 
     def follow(self, world: World) -> None:
         """Go from the world before to this one. O(nodes + jobs) comparisons of pointers, and work for what changed."""
@@ -94,10 +96,16 @@ class Known:
             kind = shape.anywhere = self.search.kind_anywhere(shape.job)
         return kind
 
-    def start(self, job: Job, nodes: tuple[str, ...]) -> None:
-        """The job starts in this round, where room was taken for it."""
+    def start(self, job: Job, shares: list[tuple[int, int]]) -> tuple[str, ...]:
+        """The job starts in this round with so many ranks on each of these nodes, which are taken. Rank -> node."""
+        nodes = tuple(self.room.nodes[number].name for number, ranks in shares for _ in range(ranks))
+        for number, ranks in shares:
+            self.room.take(number, job.request * ranks)
         self._add(job, nodes)
         self._started.append((job, nodes))
+        if self.lending is not None:
+            self.lending.follow(number for number, _ in shares)
+        return nodes
 
     def turn(self, waiter: Waiter) -> Turn:
         """When a job is tried now: its party's share first, where shares count, then its turn in the queue."""
@@ -107,11 +115,15 @@ class Known:
         self.holdings.add(job, nodes)
         if self.shares is not None:
             self.shares.hold(job, len(nodes))
+        if self.lending is not None:
+            self.lending.hold(job, nodes, +1)
 
     def _remove(self, job: Job, nodes: tuple[str, ...]) -> None:
         self.holdings.remove(job.id)
         if self.shares is not None:
             self.shares.hold(job, -len(nodes))
+        if self.lending is not None:
+            self.lending.hold(job, nodes, -1)
 
     def started(self) -> set[JobId]:
         """The jobs that start in this round."""
@@ -130,6 +142,8 @@ class Known:
         """Count, or count no more, what these jobs hold. Returns the nodes where that is withheld room."""
         touched: set[str] = set()
         for job in jobs:
+            if self.lending is not None:
+                touched.update(nodes_held(job))
             if job.placement is None and not job.unbound:
                 continue
             for node, share in withheld_shares(job).items():
@@ -168,7 +182,8 @@ class Known:
         world = self._world
         gone, come = changes(before, world.nodes)
         number_by_name = self.room.number_by_name
-        if self._is_outgrown() or not _are_the_same(gone, come):
+        divided_anew = self.lending is not None and (come or self._sizes is not world.array_sizes)
+        if divided_anew or self._is_outgrown() or not _are_the_same(gone, come):
             self._look_anew()
             touched = set(self.room.number_by_name)
         elif come:
@@ -177,10 +192,11 @@ class Known:
             self._nodes_changed(match_others=any(moved))
         takers = tuple(taker for taker in (world.used, world.in_flight, self._withheld_by_node) if taker)
         room = self.room
-        for name in touched:
-            number = room.number_by_name.get(name)
-            if number is not None:
-                room.put(number, free_on(room.nodes[number], takers))
+        numbers = [number for name in touched if (number := room.number_by_name.get(name)) is not None]
+        for number in numbers:
+            room.put(number, free_on(room.nodes[number], takers))
+        if self.lending is not None:
+            self.lending.follow(numbers)
 
     def _is_outgrown(self) -> bool:
         shapes = len(self.queue.shape_by_key)
@@ -195,6 +211,7 @@ class Known:
         self.shortages = Shortages()
         for shape in self.queue.shape_by_key.values():
             shape.kind = shape.anywhere = None
+            shape.kinds = {}
         self._nodes_changed(match_others=True)
 
     def _look_at(self, nodes: tuple[Node, ...]) -> None:
@@ -204,6 +221,12 @@ class Known:
             score = partial(_scored, scorer, mix)
         self.room = Room(nodes, self.config.levels, tells_sizes=score is not None)
         self.search = Search(self.room, self.config, score)
+        self.lending: Lending | None = None
+        if self.policy.has_arrays and Part.ARRAYS not in self.config.without:
+            self._sizes = self._world.array_sizes
+            self.lending = Lending(self.search, self.config, self._sizes, score)
+            for job in self._world.jobs:
+                self.lending.hold(job, nodes_held(job), +1)
 
     def _nodes_changed(self, *, match_others: bool) -> None:
         self.nodes_version += 1

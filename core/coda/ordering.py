@@ -53,13 +53,14 @@ class Waiter:
 class Shape:
     """Waiting jobs that ask for the same: where one of them does not fit, none does. `waiters` in order of turn."""
 
-    __slots__ = ("anywhere", "case", "job", "key", "kind", "waiters")
+    __slots__ = ("anywhere", "case", "job", "key", "kind", "kinds", "waiters")
 
     def __init__(self, key: Hashable, job: Job) -> None:
         self.key = key
         self.job = job  # any of them, to ask questions with
         self.waiters: list[Waiter] = []
         self.kind: Any = None  # the search's, found when it is asked for
+        self.kinds: dict[Any, Any] = {}  # the same in every view of the arrays
         self.anywhere: Any = None  # the same without a required level
         self.case: Any = None  # what is known about why they wait
 

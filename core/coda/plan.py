@@ -7,7 +7,7 @@ from coda.explaining import refusals_of
 from coda.memory import Memory
 from coda.model import Plan, World
 from coda.quotas import QuotaLedger
-from coda.starting import starts
+from coda.starting import round_of
 
 
 def decide(
@@ -24,6 +24,6 @@ def decide(
     the waiting jobs. With a memory: O(nodes + jobs) comparisons of pointers, and the above for what changed."""
     with (memory or Memory()).about(world, config) as known:
         quotas = QuotaLedger(world, known.planned.values())
-        started = tuple(starts(known, quotas, now_s))
+        starts, stops = round_of(known, quotas, now_s)
         refusals = refusals_of(known, quotas, now_s, explain)
-    return Plan(starts=started, refusals=refusals)
+    return Plan(starts=starts, refusals=refusals, stops=stops)

@@ -11,17 +11,21 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+from coda.arrays import rank_of_array
 from coda.errors import InvalidInput
 from coda.fairness import (
     Fairness,
+    array_share,
     dominant_share,
     gpu_share,
     one_account,
+    quota_share,
     user_of,
+    virtual_cluster_of,
 )
 from coda.model import Job
 from coda.scores import Scorer, best_fit, dot_product, fewest_gpus, least_allocated, least_fragmenting
-from coda.turns import Order, by_arrival
+from coda.turns import Order, by_arrival, by_remaining
 
 
 class CoresRule(Enum):
@@ -42,7 +46,8 @@ class Policy:
     blocks: None where what does not fit is skipped; else the queue of a job, in which nobody overtakes
     score: which node a gang of one rank goes to; None: the fullest for one GPU, the one that holds most for more.
         Gangs of several ranks go to the fewest nodes, in the tightest domain, whatever the policy.
-    cores: what training jobs start with"""
+    cores: what training jobs start with
+    has_arrays: the cluster is divided between CPU jobs, large and small GPU jobs"""
 
     summary: str
     order: Order = by_arrival
@@ -50,11 +55,17 @@ class Policy:
     blocks: Callable[[Job], Hashable] | None = None
     score: Scorer | None = fewest_gpus
     cores: CoresRule = CoresRule.ASKED
+    has_arrays: bool = False
+
+    @property
+    def may_stop(self) -> bool:
+        """True when its plans may have stops."""
+        return self.has_arrays
 
     @property
     def withholds(self) -> bool:
         """True when a job may be left waiting though there is room for it."""
-        return self.blocks is not None
+        return self.blocks is not None or self.has_arrays
 
 
 def _one_queue(job: Job) -> Hashable:
@@ -84,6 +95,17 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             summary="users share their dominant resources equally (DRF)",
             fairness=Fairness(party=user_of, account=one_account, measure=dominant_share),
         ),
+        "coda": Policy(
+            summary="arrays with borrowing and migration, fair shares inside each; tuned cores",
+            fairness=Fairness(party=user_of, account=rank_of_array, measure=array_share),
+            cores=CoresRule.TUNED,
+            has_arrays=True,
+        ),
+        "yarn-cs": Policy(
+            summary="the virtual cluster that uses least of its GPU quota, then arrival; unused quota is lent",
+            fairness=Fairness(party=virtual_cluster_of, account=one_account, measure=quota_share),
+        ),
+        "sjf": Policy(summary="shortest remaining run time first, as far as known; stops nobody", order=by_remaining),
         "best-fit": Policy(summary="arrival order; the node with least left over", score=best_fit),
         "dot-product": Policy(summary="arrival order; the node whose free room looks most alike", score=dot_product),
         "fgd": Policy(summary="arrival order; the node that fragments least", score=least_fragmenting),

@@ -7,7 +7,7 @@ distinct kind of rank (which nodes have room), and both follow the room as it ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 from coda.config import PolicyConfig
 from coda.fitting import Exclusion, exclusion, is_blocked
@@ -66,27 +66,18 @@ class Search:
         self._config = config
         self._match_by_demand: dict[Hashable, Match] = {}
         self.kinds: dict[Hashable, Kind] = {}  # every kind of gang asked for
-        self.pools: dict[tuple[Match, int | None, frozenset[str]], Pool] = {}  # what they share
+        self.pools: dict[tuple[Match, int | None, frozenset[str], Hashable], Pool] = {}  # what they share
+        self.sides: Mapping[Hashable, frozenset[int]] = {}  # parts of the cluster that jobs can be kept to
         self._empties_by_match: dict[tuple[Match, int | None], Counter[tuple[str, int]]] = {}
         self._nodes_by_label: dict[str, dict[str, list[int]]] = {}
 
-    def take(self, job: Job, kind: Kind) -> tuple[str, ...] | None:
-        """Take room for the whole gang and return rank -> node name; None, and nothing taken, when it does not fit."""
-        kind.candidates.refresh()
-        shares = kind.candidates.place(job.replicas, kind.within)
-        if shares is None:
-            return None
-        for number, ranks in shares:
-            self.room.take(number, job.request * ranks)
-        return tuple(self.room.nodes[number].name for number, ranks in shares for _ in range(ranks))
-
-    def kind(self, job: Job) -> Kind:
-        """What is known about gangs like this one. An unknown level counts as none."""
-        return self._kind(job, None if job.within is None else self._config.level_index(job.within))
+    def kind(self, job: Job, side: Hashable = None) -> Kind:
+        """What is known about gangs like this one, on one side's nodes where given. An unknown level counts as none."""
+        return self._kind(job, None if job.within is None else self._config.level_index(job.within), side)
 
     def kind_anywhere(self, job: Job) -> Kind:
         """The same, were the job content with any domains."""
-        return self._kind(job, None)
+        return self._kind(job, None, None)
 
     def replace_node(self, number: int, node: Node) -> bool:
         """A node changed in anything but its name and labels; what is free on it is put separately.
@@ -100,9 +91,9 @@ class Search:
             moved |= matched != (number in match.matching)
         self.room.replace_node(number, node)
         self._empties_by_match.clear()
-        for (match, within, avoid), pool in self.pools.items():
+        for (match, within, avoid, side), pool in self.pools.items():
             pool.refresh()
-            belongs = number in match.accepting and self._allows(number, within, avoid)
+            belongs = number in match.accepting and self._allows(number, within, avoid, side)
             if belongs and number not in pool.amount_by_node:
                 pool.add(number)
             elif not belongs and number in pool.amount_by_node:
@@ -120,11 +111,11 @@ class Search:
             ranks_by_domain[domain] = ranks_by_domain.get(domain, 0) + ranks * nodes
         return max(ranks_by_domain.values(), default=0)
 
-    def _kind(self, job: Job, within: int | None) -> Kind:
+    def _kind(self, job: Job, within: int | None, side: Hashable) -> Kind:
         match = self._match(job.demand)
         score = self._score if job.replicas == 1 else None
         packs = job.replicas == 1 and job.request.gpus <= 1
-        pool = self._pool(match, within, job.avoid)
+        pool = self._pool(match, within, job.avoid, side)
         key = (pool, packs, score is not None, key_of_amount(job.request))
         kind = self.kinds.get(key)
         if kind is None:
@@ -156,16 +147,18 @@ class Search:
             self._empties_by_match[match, level] = empties
         return empties
 
-    def _pool(self, match: Match, within: int | None, avoid: frozenset[str]) -> Pool:
+    def _pool(self, match: Match, within: int | None, avoid: frozenset[str], side: Hashable) -> Pool:
         """The accepting nodes, without those to avoid and, for a required level, those in no domain of it."""
-        key = (match, within, avoid)
+        key = (match, within, avoid, side)
         pool = self.pools.get(key)
         if pool is None:
-            numbers = (number for number in match.accepting if self._allows(number, within, avoid))
+            numbers = (number for number in match.accepting if self._allows(number, within, avoid, side))
             pool = self.pools[key] = Pool(self.room, numbers)
         return pool
 
-    def _allows(self, number: int, within: int | None, avoid: frozenset[str]) -> bool:
+    def _allows(self, number: int, within: int | None, avoid: frozenset[str], side: Hashable) -> bool:
+        if side is not None and number not in self.sides[side]:
+            return False
         if avoid and self.room.nodes[number].name in avoid:
             return False
         return within is None or self.room.levels[within].domain_by_node[number] is not None

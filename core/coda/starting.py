@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
+from coda.arrays import Array, array_of
+from coda.lending import Lending, Option
 from coda.memory import Known
-from coda.model import Start
+from coda.model import Job, Start, Stop
 from coda.ordering import Shape, Waiter
 from coda.quotas import QuotaLedger
 
@@ -15,62 +17,120 @@ _Line = tuple[Any, Waiter, Iterator[Waiter]]
 """The equal gangs of one shape: when the first of them is tried, that one, and the others."""
 
 
-def starts(known: Known, quotas: QuotaLedger, now_s: float) -> Iterator[Start]:
-    """What starts, in order. Within a round room and quotas only shrink: a shape that was refused once is done with."""
-    blocks = known.policy.blocks
-    blocked: set[Hashable] = set()
-    lines: list[_Line] = []
-    for shape in known.queue.shape_by_key.values():
-        if blocks is not None or _may_start(known, shape):
-            _line_up(known, lines, shape.turns(now_s))
-    while lines:
-        key, waiter, turns = heappop(lines)
-        if _is_late(known, lines, key, waiter, turns):
-            continue
-        queue = blocks(waiter.job) if blocks is not None else None
-        if queue in blocked:
-            continue
-        start = None if quotas.shortage(waiter.job) is not None else _start(known, quotas, waiter)
-        if start is not None:
-            yield start
-            _line_up(known, lines, turns)
-        elif blocks is not None and quotas.shortage(waiter.job) is None:
-            blocked.add(queue)
+def round_of(known: Known, quotas: QuotaLedger, now_s: float) -> tuple[tuple[Start, ...], tuple[Stop, ...]]:
+    """What starts, in order, and what must stop for the first that could start then. There the round ends, so that
+    nobody else takes what is being freed."""
+    this = _Round(known, quotas, now_s)
+    starts = tuple(this.starts())
+    return starts, this.stops
 
 
-def _line_up(known: Known, lines: list[_Line], turns: Iterator[Waiter]) -> None:
-    waiter = next(turns, None)
-    if waiter is not None:
-        heappush(lines, (known.turn(waiter), waiter, turns))
+class _Round:
+    def __init__(self, known: Known, quotas: QuotaLedger, now_s: float) -> None:
+        self._known = known
+        self._quotas = quotas
+        self._now_s = now_s
+        self._lines: list[_Line] = []
+        self._may_borrow = True  # nobody waits in the arrays before this one
+        self.stops: tuple[Stop, ...] = ()
 
+    def starts(self) -> Iterator[Start]:
+        """In arrays one after the other: whether one may borrow hangs on who is left waiting in those before it."""
+        shapes = self._known.queue.shape_by_key.values()
+        if self._known.lending is None:
+            yield from self._starts_of(shapes)
+            return
+        shapes_by_array: dict[Array, list[Shape]] = {array: [] for array in Array}
+        for shape in shapes:
+            shapes_by_array[array_of(shape.job)].append(shape)
+        for array in Array:
+            yield from self._starts_of(shapes_by_array[array])
+            self._may_borrow = self._may_borrow and not any(map(self._has_waiters, shapes_by_array[array]))
 
-def _is_late(known: Known, lines: list[_Line], key: Any, waiter: Waiter, turns: Iterator[Waiter]) -> bool:
-    """True when starts since it was lined up have put it further back: it is lined up again. Shares only grow."""
-    if known.shares is None or (turn := known.turn(waiter)) == key:
+    def _starts_of(self, shapes: Iterable[Shape]) -> Iterator[Start]:
+        """Within a round room and quotas only shrink: a shape that was refused once is done with."""
+        lines = self._lines
+        blocks = self._known.policy.blocks
+        blocked: set[Hashable] = set()
+        for shape in shapes:
+            if blocks is not None or self._may_start(shape):
+                self._line_up(shape.turns(self._now_s))
+        while lines and not self.stops:
+            key, waiter, turns = heappop(lines)
+            if self._is_late(key, waiter, turns):
+                continue
+            queue = blocks(waiter.job) if blocks is not None else None
+            if queue in blocked or self._quotas.shortage(waiter.job) is not None:
+                continue
+            start = self._start(waiter)
+            if start is not None:
+                yield start
+                self._line_up(turns)
+            elif blocks is not None:
+                blocked.add(queue)
+
+    def _line_up(self, turns: Iterator[Waiter]) -> None:
+        waiter = next(turns, None)
+        if waiter is not None:
+            heappush(self._lines, (self._known.turn(waiter), waiter, turns))
+
+    def _is_late(self, key: Any, waiter: Waiter, turns: Iterator[Waiter]) -> bool:
+        """True when starts since it was lined up have put it further back: lined up again. Shares only grow."""
+        if self._known.shares is None or (turn := self._known.turn(waiter)) == key:
+            return False
+        heappush(self._lines, (turn, waiter, turns))
+        return True
+
+    def _may_start(self, shape: Shape) -> bool:
+        known, job = self._known, shape.job
+        if job.within is not None and known.config.level_index(job.within) is None:
+            return False
+        if known.lending is None:
+            candidates = known.kind(shape).candidates
+            candidates.refresh()
+            return candidates.may_hold(job.replicas)
+        for option in known.lending.options(job, may_borrow=self._may_borrow):
+            candidates = known.lending.kind(shape, option).candidates
+            candidates.refresh()
+            if candidates.may_hold(job.replicas):
+                return True
         return False
-    heappush(lines, (turn, waiter, turns))
-    return True
 
+    def _start(self, waiter: Waiter) -> Start | None:
+        """Start the job if it fits; else find who must stop for it."""
+        known = self._known
+        if known.lending is not None:
+            return self._start_in_arrays(known.lending, waiter)
+        kind = known.kind(waiter.shape)
+        kind.candidates.refresh()
+        shares = kind.candidates.place(waiter.job.replicas, kind.within)
+        return None if shares is None else self._begin(waiter.job, shares)
 
-def _may_start(known: Known, shape: Shape) -> bool:
-    if shape.job.within is not None and known.config.level_index(shape.job.within) is None:
-        return False
-    candidates = known.kind(shape).candidates
-    candidates.refresh()
-    return candidates.may_hold(shape.job.replicas)
-
-
-def _start(known: Known, quotas: QuotaLedger, waiter: Waiter) -> Start | None:
-    job = waiter.job
-    nodes = known.search.take(job, known.kind(waiter.shape))
-    if nodes is None:
+    def _start_in_arrays(self, lending: Lending, waiter: Waiter) -> Start | None:
+        job = waiter.job
+        for option in lending.options(job, may_borrow=self._may_borrow):
+            kind = lending.kind(waiter.shape, option)
+            kind.candidates.refresh()
+            if option.stops:
+                if kind.candidates.may_hold(job.replicas):
+                    self.stops = lending.stops_for(job, kind)
+            else:
+                shares = kind.candidates.place(job.replicas, kind.within)
+                if shares is not None:
+                    return self._begin(job, shares, option)
         return None
-    quotas.take(job)
-    known.start(job, nodes)
-    return Start(
-        job=job.id,
-        attempt=job.attempt,
-        generation=job.generation,
-        nodes=nodes,
-        cpus_per_replica=job.cpus_per_replica,
-    )
+
+    def _has_waiters(self, shape: Shape) -> bool:
+        started = self._known.started()
+        return any(waiter.job.id not in started for waiter in shape.turns(self._now_s))
+
+    def _begin(self, job: Job, shares: list[tuple[int, int]], option: Option | None = None) -> Start:
+        self._quotas.take(job)
+        return Start(
+            job=job.id,
+            attempt=job.attempt,
+            generation=job.generation,
+            nodes=self._known.start(job, shares),
+            cpus_per_replica=job.cpus_per_replica,
+            borrows=option is not None and option.borrows,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from coda.model import Job
@@ -16,3 +17,9 @@ Order = Callable[[Job], Turn]
 def by_arrival(job: Job) -> Turn:
     """Higher priority, what was stopped for others, longer queued, id."""
     return (-job.priority, not job.returned, job.queued_s, job.id)
+
+
+def by_remaining(job: Job) -> Turn:
+    """Higher priority, least run time left (unknown: last), then as by arrival."""
+    left_s = inf if job.remaining_s is None else job.remaining_s
+    return (-job.priority, not job.returned, left_s, job.queued_s, job.id)

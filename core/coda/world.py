@@ -97,6 +97,7 @@ def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float
         cpus_per_replica=start.cpus_per_replica,
         committed_s=now_s,
         bind_deadline_s=now_s + config.bind_deadline_s,
+        borrows=start.borrows,
     )
 
 

@@ -124,6 +124,7 @@ def _placement(run: Running, start: Start, now_s: float) -> Placement:
         cpus_per_replica=start.cpus_per_replica,
         committed_s=now_s,
         bind_deadline_s=now_s,
+        borrows=start.borrows,
     )
 
 

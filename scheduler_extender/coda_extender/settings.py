@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from coda.config import Level, PolicyConfig
 from coda.errors import InvalidInput
+from coda.policies import DEFAULT, policy_of
 from coda_kube.lease import LeaseTimes
 from coda_kube.naming import SCHEDULER
 
@@ -45,6 +46,9 @@ class Settings(BaseSettings):
 
     bind_deadline_s: float = Field(default=60.0, gt=0)
     """From commit until all ranks must be bound."""
+
+    scheduling_policy: str = DEFAULT
+    """Who goes first, and where to: a name of `coda.policies`. Those that stop running jobs are refused as yet."""
 
     settle_limit_s: float = Field(default=10.0, ge=0)
     """How long a committed plan waits for foreign pods in flight before it is dropped and made anew elsewhere.
@@ -88,6 +92,17 @@ class Settings(BaseSettings):
             raise ValueError("write levels as name=label, separated by commas")
         return tuple(Level(name.strip(), label.strip()) for name, _, label in pairs)
 
+    @field_validator("scheduling_policy")
+    @classmethod
+    def _stops_nobody(cls, value: str) -> str:
+        try:
+            policy = policy_of(value)
+        except InvalidInput as error:
+            raise ValueError(str(error)) from None
+        if policy.may_stop:
+            raise ValueError(f"{value!r} stops running jobs, which the planner cannot do yet; the simulator can")
+        return value
+
     @field_validator("log_level")
     @classmethod
     def _known_level(cls, value: str) -> str:
@@ -111,7 +126,9 @@ class Settings(BaseSettings):
 
     def policy(self) -> PolicyConfig:
         """The policy's configuration. Raises InvalidInput."""
-        return PolicyConfig(levels=self.topology_levels, bind_deadline_s=self.bind_deadline_s)
+        return PolicyConfig(
+            policy=self.scheduling_policy, levels=self.topology_levels, bind_deadline_s=self.bind_deadline_s
+        )
 
 
 def read_settings() -> Settings:

@@ -202,7 +202,12 @@ def test_the_first_start_is_as_close_together_as_can_be(world: World) -> None:
     free = free_by_node(world)
     for start in plan.starts[:1]:
         job = next(job for job in world.jobs if job.id == start.job)
-        usable = [node for node in world.nodes if accepts(job.demand, node) and node.name not in job.avoid]
+        required = {level.label for level in CONFIG.levels if level.name == job.within}
+        usable = [
+            node
+            for node in world.nodes
+            if accepts(job.demand, node) and node.name not in job.avoid and required <= node.labels.keys()
+        ]
         if job.within is None and any(holds(job, [node], free) for node in usable):
             assert len(set(start.nodes)) == 1
         chosen = [node for node in world.nodes if node.name in start.nodes]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coda.config import PolicyConfig
 from coda.errors import InvalidInput
 from coda.memory import Memory
-from coda.model import Job, RefusalCode, World
+from coda.model import Job, RefusalCode, VirtualCluster, World
 from coda.plan import decide
 from coda.policies import POLICIES
 from coda.world import free_by_node, with_starts
@@ -20,7 +20,7 @@ from tests.core.test_decide_laws import CONFIG, could_start
 from tests.core.test_memory_laws import changed
 from tests.strategies import NOW_S, worlds
 
-law = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+law = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 configs = st.sampled_from([replace(CONFIG, policy=name) for name in POLICIES])
 skipping = st.sampled_from([replace(CONFIG, policy=name) for name, policy in POLICIES.items() if not policy.withholds])
 
@@ -140,3 +140,28 @@ def test_where_a_job_of_one_gpu_goes(policy: str, expected: str) -> None:
     busy = running(job("busy", gpus=6, cores=30, memory_gib=100), "tight")
     plan = decide(world(nodes, [busy, job("new", gpus=1, cores=2)]), PolicyConfig(policy=policy), NOW_S)
     assert [start.nodes for start in plan.starts] == [(expected,)]
+
+
+def test_the_tenant_that_uses_least_of_its_quota_goes_first_and_the_rest_is_lent() -> None:
+    tenants = [VirtualCluster(name="lab", gpus=8), VirtualCluster(name="firm", gpus=2)]
+    busy = [
+        running(job("a", gpus=2, virtual_cluster="lab"), "n"),
+        running(job("b", gpus=1, virtual_cluster="firm"), "n"),
+    ]
+    waiting = [
+        job("nobody", gpus=1, virtual_cluster="guest", queued_s=1),
+        job("firm", gpus=1, virtual_cluster="firm", queued_s=2),
+        job("lab", gpus=1, virtual_cluster="lab", queued_s=3),
+    ]
+    now = world([node("n", gpus=8)], [*busy, *waiting], virtual_clusters=tenants)
+    plan = decide(now, PolicyConfig(policy="yarn-cs"), NOW_S)
+    assert [start.job for start in plan.starts] == ["team/lab", "team/firm", "team/nobody"]
+
+
+def test_the_shortest_job_goes_first_and_unknown_ones_last() -> None:
+    waiting = [
+        job("unknown", queued_s=0),
+        replace(job("long", queued_s=1), remaining_s=9.0),
+        replace(job("short", queued_s=2), remaining_s=1.0),
+    ]
+    assert started(PolicyConfig(policy="sjf"), [node("n")], waiting) == ["short", "long", "unknown"]

@@ -23,7 +23,9 @@ def test_defaults_need_nothing() -> None:
 def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODA_SCHEDULER_NAMES", "coda, default-scheduler")
     monkeypatch.setenv("CODA_TOPOLOGY_LEVELS", "zone=example.com/zone,node=kubernetes.io/hostname")
+    monkeypatch.setenv("CODA_SCHEDULING_POLICY", "drf-multi")
     settings = read_settings()
+    assert settings.policy().policy == "drf-multi"
     assert settings.scheduler_names == ("coda", "default-scheduler")
     assert settings.policy().levels == (Level("zone", "example.com/zone"), Level("node", "kubernetes.io/hostname"))
 
@@ -37,6 +39,8 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         ("CODA_TOPOLOGY_LEVELS", "rack=a,rack=b", "different names"),
         ("CODA_LEASE_RENEW_DEADLINE_S", "11", "renew deadline < duration"),
         ("CODA_BIND_DEADLINE_S", "0", "CODA_BIND_DEADLINE_S"),
+        ("CODA_SCHEDULING_POLICY", "lottery", "no policy: choose one of"),
+        ("CODA_SCHEDULING_POLICY", "coda", "stops running jobs"),
     ],
 )
 def test_bad_values_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str, word: str) -> None:

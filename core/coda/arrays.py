@@ -1,0 +1,162 @@
+"""The multi-array scheduler's rules: which array a job enters, what belongs to it, who gives back what. What must not
+live here: what is remembered between rounds (`lending`), and the order inside an array (`fairness`).
+
+The CPU array and the GPU array share every node: so many cores per GPU are the GPU array's reserve. The GPU array has
+two sub-arrays of whole nodes, for large jobs (four GPUs or more in all) and for small ones. Each may use what another
+does not need, and gives it back. Source: CODA (ICDCS 2020), multi-array scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import ceil
+from typing import Final
+
+from coda.model import NOTHING, Job, Node, Phase, Resources, StopCause
+
+LARGE_GPUS: Final = 4
+"""Jobs of so many GPUs in all are large. Source: CODA's 4-GPU sub-array."""
+
+_RUNNING: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+
+
+class Array(Enum):
+    """Where a job waits, in the order in which they are served."""
+
+    LARGE = 0
+    SMALL = 1
+    CPU = 2
+
+
+def array_of(job: Job) -> Array:
+    """By its request alone."""
+    if not job.request.gpus:
+        return Array.CPU
+    return Array.LARGE if job.request.gpus * job.replicas >= LARGE_GPUS else Array.SMALL
+
+
+def rank_of_array(job: Job) -> int:
+    """The job's array as an account of shares: large jobs go first, so that they get their own nodes back."""
+    return array_of(job).value
+
+
+def large_nodes(nodes: Iterable[Node], gpus: int) -> frozenset[str]:
+    """The names of the large sub-array's nodes: the fewest that have so many GPUs. Largest first, then by name."""
+    chosen: list[str] = []
+    for node in sorted(nodes, key=lambda node: (-node.allocatable.gpus, node.name)):
+        if gpus <= 0 or not node.allocatable.gpus:
+            break
+        chosen.append(node.name)
+        gpus -= node.allocatable.gpus
+    return frozenset(chosen)
+
+
+def reserved_cpu_m(size: Resources, cores_per_gpu: float) -> int:
+    """Millicores of a node that belong to the GPU array: whole cores, rounded down, at most all."""
+    return min(size.cpu_m, int(cores_per_gpu * size.gpus) * 1000)
+
+
+def reserve_from_history(cores_in_use: Sequence[float], gpus: int, percentile: float) -> float:
+    """Cores per GPU to reserve: what tuned GPU jobs used at once, at that percentile (0..1), over all `gpus`.
+
+    Nearest rank; 0 without history or GPUs. Source: "historical statistics" (CODA); the percentile is our choice."""
+    if not cores_in_use or gpus < 1:
+        return 0.0
+    ranked = sorted(cores_in_use)
+    return ranked[max(0, ceil(percentile * len(ranked)) - 1)] / gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What one job holds of one node."""
+
+    job: Job
+    ranks: int
+
+    @property
+    def amount(self) -> Resources:
+        """Of all its ranks there."""
+        return self.job.request * self.ranks
+
+    @property
+    def is_borrower(self) -> bool:
+        """A CPU job on the GPU array's cores that can be stopped."""
+        return self._may_stop and not self.job.request.gpus and self._borrows
+
+    @property
+    def is_small(self) -> bool:
+        """A small GPU job that can be stopped."""
+        return self._may_stop and array_of(self.job) is Array.SMALL
+
+    @property
+    def since_s(self) -> float:
+        """When it started."""
+        return self.job.placement.committed_s if self.job.placement is not None else 0.0
+
+    @property
+    def _may_stop(self) -> bool:
+        return self.job.phase in _RUNNING and self.job.placement is not None
+
+    @property
+    def _borrows(self) -> bool:
+        return self.job.placement is not None and self.job.placement.borrows
+
+
+Victim = tuple[Held, StopCause]
+
+
+def cpu_jobs_room(free: Resources, held: Iterable[Held], reserve_cpu_m: int) -> Resources:
+    """What CPU jobs may take without borrowing: what is free, less the reserve that GPU jobs do not use."""
+    unused = max(0, reserve_cpu_m - _gpu_jobs_cpu_m(held))
+    return free - Resources(cpu_m=unused) if unused else free
+
+
+def gpu_jobs_room(free: Resources, held: Iterable[Held], reserve_cpu_m: int) -> Resources:
+    """What GPU jobs may take without borrowing: what is free, and of the cores no more than their reserve."""
+    beyond = free.cpu_m - max(0, reserve_cpu_m - _gpu_jobs_cpu_m(held))
+    return free - Resources(cpu_m=beyond) if beyond > 0 else free
+
+
+def _gpu_jobs_cpu_m(held: Iterable[Held]) -> int:
+    return sum(one.amount.cpu_m for one in held if one.job.request.gpus)
+
+
+def returnable(held: Iterable[Held], *, small_too: bool) -> Resources:
+    """What stops can free on a node: all that borrowers hold, and small GPU jobs where these are guests."""
+    return sum((one.amount for one in held if one.is_borrower or (small_too and one.is_small)), NOTHING)
+
+
+def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_too: bool) -> list[Victim]:
+    """Who on a node must stop so that `wanted` fits; nobody where it fits, and all that may where even that is too few.
+
+    Guests for GPUs first, then borrowing CPU jobs, the newest first (ties: by id); then those are spared without whom
+    it fits all the same, largest first. Source: CODA aborts borrowers; newest first and sparing are our choice."""
+    chosen: list[Victim] = []
+    guests = [(one, StopCause.MIGRATE) for one in held if small_too and one.is_small]
+    borrowers = [(one, StopCause.RECLAIM) for one in held if one.is_borrower]
+    for one, cause in [*sorted(guests, key=_newest), *sorted(borrowers, key=_newest)]:
+        if not wanted.fits_in(free) and _helps(one.amount, wanted, free):
+            chosen.append((one, cause))
+            free = free + one.amount
+    for one, cause in sorted(chosen, key=lambda pair: (pair[0].amount.gpus, pair[0].amount.cpu_m), reverse=True):
+        if wanted.fits_in(free - one.amount):
+            chosen.remove((one, cause))
+            free = free - one.amount
+    return chosen
+
+
+def _newest(pair: Victim) -> tuple[float, str]:
+    return (-pair[0].since_s, pair[0].job.id)
+
+
+def _helps(amount: Resources, wanted: Resources, free: Resources) -> bool:
+    """True when it has something of what is short."""
+    return bool(
+        (wanted.gpus > free.gpus and amount.gpus)
+        or (wanted.cpu_m > free.cpu_m and amount.cpu_m)
+        or (wanted.memory_bytes > free.memory_bytes and amount.memory_bytes)
+        or (wanted.pods > free.pods and amount.pods)
+        or any(count > free.other.get(name, 0) and amount.other.get(name) for name, count in wanted.other.items())
+    )

@@ -1,0 +1,171 @@
+"""What each array may take of every node, kept while jobs come and go. What must not live here: the arrays' rules.
+
+Each view of the nodes is a room of its own, so that a gang is looked for in it as in any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from coda.arrays import (
+    Array,
+    Held,
+    Victim,
+    array_of,
+    cpu_jobs_room,
+    gpu_jobs_room,
+    large_nodes,
+    reserved_cpu_m,
+    returnable,
+    victims,
+)
+from coda.config import Part, PolicyConfig
+from coda.locality import Score
+from coda.model import ArraySizes, Job, JobId, Resources, Stop, StopCause
+from coda.ordering import Shape
+from coda.room import Room
+from coda.searching import Kind, Search
+
+
+class View(Enum):
+    """What is looked at as free on a node."""
+
+    __hash__ = object.__hash__
+
+    FREE = "all that is free"
+    GPU = "what GPU jobs may take"
+    CPU = "what CPU jobs may take without borrowing"
+    RECLAIMED = "what GPU jobs could take if borrowing CPU jobs were stopped"
+    CLEARED = "what large jobs could take if small ones were stopped as well"
+
+
+class Option(NamedTuple):
+    """A way to start a gang: the view, the sub-array's nodes (None: all), and whether that is borrowed."""
+
+    view: View
+    side: Array | None = None
+    borrows: bool = False
+    stops: bool = False
+
+
+class Lending:
+    """The arrays of one set of nodes."""
+
+    def __init__(self, search: Search, config: PolicyConfig, sizes: ArraySizes | None, score: Score | None) -> None:
+        room = self._room = search.room
+        self._borrowing = Part.BORROWING not in config.without
+        self._migration = Part.MIGRATION not in config.without
+        self.sizes = sizes or config.arrays.sizes(sum(node.allocatable.gpus for node in room.nodes))
+        large = large_nodes(room.nodes, self.sizes.large_gpus)
+        self._reserves = [reserved_cpu_m(node.allocatable, self.sizes.reserve_cores_per_gpu) for node in room.nodes]
+        self._held: list[dict[JobId, Held]] = [{} for _ in room.nodes]
+        self._is_large = [node.name in large for node in room.nodes]
+        self._search_by_view = {View.FREE: search}
+        for view in (View.GPU, View.CPU, View.RECLAIMED, View.CLEARED):
+            own = Room(room.nodes, config.levels, tells_sizes=score is not None)
+            is_same = view is View.GPU and self._borrowing
+            self._search_by_view[view] = search if is_same else Search(own, config, score)
+        numbers = range(len(room.nodes))
+        sides: dict[Hashable, frozenset[int]] = {
+            Array.LARGE: frozenset(number for number in numbers if self._is_large[number]),
+            Array.SMALL: frozenset(number for number in numbers if not self._is_large[number]),
+        }
+        for each in self._search_by_view.values():
+            each.sides = sides
+
+    def hold(self, job: Job, nodes: tuple[str, ...], sign: int) -> None:
+        """The job holds these nodes, or no more; `follow` them then."""
+        for name in set(nodes):
+            number = self._room.number_by_name.get(name)
+            if number is not None and sign > 0:
+                self._held[number][job.id] = Held(job=job, ranks=nodes.count(name))
+            elif number is not None:
+                self._held[number].pop(job.id, None)
+
+    def follow(self, numbers: Iterable[int]) -> None:
+        """What is free on these nodes, or who holds it, has changed."""
+        for number in numbers:
+            free, held, reserve = self._room.free(number), self._held[number].values(), self._reserves[number]
+            own = free if self._borrowing else gpu_jobs_room(free, held, reserve)
+            guests = self._migration and self._is_large[number]
+            back = returnable(held, small_too=False)
+            cleared = returnable(held, small_too=True) if guests else back
+            self._put(View.GPU, number, own)
+            self._put(View.CPU, number, cpu_jobs_room(free, held, reserve))
+            self._put(View.RECLAIMED, number, own + back)
+            self._put(View.CLEARED, number, own + cleared)
+
+    def _put(self, view: View, number: int, free: Resources) -> None:
+        room = self._search_by_view[view].room
+        if room is not self._room:
+            room.put(number, free)
+
+    def options(self, job: Job, *, may_borrow: bool) -> tuple[Option, ...]:
+        """The ways to start a job, the best first. `may_borrow`: nobody waits in the arrays it would borrow from."""
+        array = array_of(job)
+        if array is Array.CPU:
+            return _CPU if may_borrow and self._borrowing else _CPU[:1]
+        if array is Array.LARGE:
+            return _LARGE if job.replicas == 1 else (*_LARGE[:-1], _ANYWHERE, _LARGE[-1])
+        if not may_borrow and not self._migration:
+            return _SMALL_AT_HOME
+        return _SMALL if job.replicas == 1 else (*_SMALL[:-1], _ANYWHERE, _SMALL[-1])
+
+    def kind(self, shape: Shape, option: Option) -> Kind:
+        """What is known about the gangs of a shape in one view."""
+        kinds: dict[tuple[View, Array | None], Kind] = shape.kinds
+        key = (option.view, option.side)
+        kind = kinds.get(key)
+        if kind is None:
+            kind = kinds[key] = self._search_by_view[option.view].kind(shape.job, option.side)
+        return kind
+
+    def stops_for(self, job: Job, kind: Kind) -> tuple[Stop, ...]:
+        """Who must stop so that the job can start where `kind`, a view after stops, has room; by id. None without room.
+
+        A gang of one rank takes the node where the fewest jobs move, then the fewest cores are freed beyond need, then
+        the first by name. O(nodes) for it."""
+        if job.replicas == 1:
+            numbers = [
+                number for number in kind.pool.amount_by_node if job.request.fits_in(kind.pool.room.free(number))
+            ]
+            ways = [self._victims_on(job, 1, number) for number in sorted(numbers)]
+            return _stops(job, min(ways, key=_cost, default=[]))
+        kind.candidates.refresh()
+        shares = kind.candidates.place(job.replicas, kind.within) or []
+        return _stops(job, [victim for number, ranks in shares for victim in self._victims_on(job, ranks, number)])
+
+    def _victims_on(self, job: Job, ranks: int, number: int) -> list[Victim]:
+        free = self._search_by_view[View.GPU].room.free(number)
+        guests = self._migration and self._is_large[number] and array_of(job) is Array.LARGE
+        return victims(self._held[number].values(), job.request * ranks, free, small_too=guests)
+
+
+def _cost(found: list[Victim]) -> tuple[int, int]:
+    moved = sum(cause is StopCause.MIGRATE for _, cause in found)
+    return moved, sum(held.amount.cpu_m for held, _ in found)
+
+
+def _stops(by: Job, found: list[Victim]) -> tuple[Stop, ...]:
+    """One stop for each victim, by id, were it on several nodes."""
+    stop_by_job = {
+        held.job.id: Stop(job=held.job.id, attempt=held.job.attempt, cause=cause, by=by.id) for held, cause in found
+    }
+    return tuple(stop_by_job[job_id] for job_id in sorted(stop_by_job))
+
+
+_CPU = (Option(View.CPU), Option(View.FREE, borrows=True))
+_LARGE = (
+    Option(View.GPU, Array.LARGE),
+    Option(View.GPU, Array.SMALL),
+    Option(View.CLEARED, stops=True),
+)
+_SMALL = (
+    Option(View.GPU, Array.SMALL),
+    Option(View.GPU, Array.LARGE, borrows=True),
+    Option(View.RECLAIMED, stops=True),
+)
+_SMALL_AT_HOME = (Option(View.GPU, Array.SMALL), Option(View.RECLAIMED, Array.SMALL, stops=True))
+_ANYWHERE = Option(View.GPU)
