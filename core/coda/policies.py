@@ -33,7 +33,6 @@ class CoresRule(Enum):
 
     ASKED = "as asked"
     PROPORTIONAL = "the GPUs' share of the node's cores"
-    BEST_CASE = "as many as it can use, down to the GPUs' share of the node's cores"
     TUNED = "the allocator's start point, then its search"
 
 

@@ -1,0 +1,28 @@
+"""How many cores a job starts with under each rule of a policy. What must not live here: the search from there on
+(`tuning`), and the start point's own rules (`allocator`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from coda.model import Node
+from coda.policies import CoresRule
+
+
+def starting_cores(rule: CoresRule, *, asked: int, gpus: int, tuned: int, nodes: Collection[Node]) -> int:
+    """Whole cores of one rank with `gpus`; `asked` by its user, `tuned`: the allocator's start point. CPU jobs get what
+    they ask for.
+
+    In proportion: the GPUs' part of a node, rounded down, at least 1; where nodes differ, of those that have so many
+    GPUs the one with the fewest cores per GPU, so that the job fits on all of them (our choice); as asked where none
+    has. Source: Philly (ATC 2019), section 2.1."""
+    if not gpus or rule is CoresRule.ASKED:
+        return asked
+    if rule is CoresRule.TUNED:
+        return tuned
+    parts = (
+        node.allocatable.cpu_m * gpus // (node.allocatable.gpus * 1000)
+        for node in nodes
+        if node.allocatable.gpus >= gpus
+    )
+    return max(1, min(parts, default=asked))
