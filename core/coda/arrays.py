@@ -25,6 +25,8 @@ _RUNNING: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 class Array(Enum):
     """Where a job waits, in the order in which they are served."""
 
+    __hash__ = object.__hash__  # asked for with every look at a sub-array
+
     LARGE = 0
     SMALL = 1
     CPU = 2

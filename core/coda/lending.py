@@ -50,6 +50,9 @@ class Option(NamedTuple):
     stops: bool = False
 
 
+Way = tuple[Option, Kind]
+
+
 class Lending:
     """The arrays of one set of nodes."""
 
@@ -102,25 +105,23 @@ class Lending:
         if room is not self._room:
             room.put(number, free)
 
-    def options(self, job: Job, *, may_borrow: bool) -> tuple[Option, ...]:
-        """The ways to start a job, the best first. `may_borrow`: nobody waits in the arrays it would borrow from."""
-        array = array_of(job)
+    def ways(self, shape: Shape, *, may_borrow: bool) -> tuple[Way, ...]:
+        """The ways to start a gang of this shape, the best first. `may_borrow`: nobody waits in the arrays it would
+        borrow from."""
+        ways: tuple[Way, ...] | None = shape.ways.get(may_borrow)
+        if ways is None:
+            options = self._options(shape.array, is_gang=shape.job.replicas > 1, may_borrow=may_borrow)
+            kinds = (self._search_by_view[option.view].kind(shape.job, option.side) for option in options)
+            ways = shape.ways[may_borrow] = tuple(zip(options, kinds, strict=True))
+        return ways
+
+    def _options(self, array: Array, *, is_gang: bool, may_borrow: bool) -> tuple[Option, ...]:
         if array is Array.CPU:
             return _CPU if may_borrow and self._borrowing else _CPU[:1]
-        if array is Array.LARGE:
-            return _LARGE if job.replicas == 1 else (*_LARGE[:-1], _ANYWHERE, _LARGE[-1])
-        if not may_borrow and not self._migration:
+        if array is Array.SMALL and not may_borrow and not self._migration:
             return _SMALL_AT_HOME
-        return _SMALL if job.replicas == 1 else (*_SMALL[:-1], _ANYWHERE, _SMALL[-1])
-
-    def kind(self, shape: Shape, option: Option) -> Kind:
-        """What is known about the gangs of a shape in one view."""
-        kinds: dict[tuple[View, Array | None], Kind] = shape.kinds
-        key = (option.view, option.side)
-        kind = kinds.get(key)
-        if kind is None:
-            kind = kinds[key] = self._search_by_view[option.view].kind(shape.job, option.side)
-        return kind
+        options = _LARGE if array is Array.LARGE else _SMALL
+        return (*options[:-1], _ANYWHERE, options[-1]) if is_gang else options
 
     def stops_for(self, job: Job, kind: Kind) -> tuple[Stop, ...]:
         """Who must stop so that the job can start where `kind`, a view after stops, has room; by id. None without room.

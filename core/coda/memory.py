@@ -211,7 +211,7 @@ class Known:
         self.shortages = Shortages()
         for shape in self.queue.shape_by_key.values():
             shape.kind = shape.anywhere = None
-            shape.kinds = {}
+            shape.ways = {}
         self._nodes_changed(match_others=True)
 
     def _look_at(self, nodes: tuple[Node, ...]) -> None:

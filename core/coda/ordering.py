@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final
 
+from coda.arrays import array_of
 from coda.model import Job, JobId, World
 from coda.searching import key_of_amount, key_of_demand
 from coda.turns import Order, Turn, by_arrival
@@ -53,14 +54,15 @@ class Waiter:
 class Shape:
     """Waiting jobs that ask for the same: where one of them does not fit, none does. `waiters` in order of turn."""
 
-    __slots__ = ("anywhere", "case", "job", "key", "kind", "kinds", "waiters")
+    __slots__ = ("anywhere", "array", "case", "job", "key", "kind", "waiters", "ways")
 
     def __init__(self, key: Hashable, job: Job) -> None:
         self.key = key
         self.job = job  # any of them, to ask questions with
         self.waiters: list[Waiter] = []
         self.kind: Any = None  # the search's, found when it is asked for
-        self.kinds: dict[Any, Any] = {}  # the same in every view of the arrays
+        self.array = array_of(job)
+        self.ways: dict[bool, Any] = {}  # the same for every way to start in the arrays, by whether it may borrow
         self.anywhere: Any = None  # the same without a required level
         self.case: Any = None  # what is known about why they wait
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
-from coda.arrays import Array, array_of
+from coda.arrays import Array
 from coda.lending import Lending, Option
 from coda.memory import Known
 from coda.model import Job, Start, Stop
@@ -42,7 +42,7 @@ class _Round:
             return
         shapes_by_array: dict[Array, list[Shape]] = {array: [] for array in Array}
         for shape in shapes:
-            shapes_by_array[array_of(shape.job)].append(shape)
+            shapes_by_array[shape.array].append(shape)
         for array in Array:
             yield from self._starts_of(shapes_by_array[array])
             self._may_borrow = self._may_borrow and not any(map(self._has_waiters, shapes_by_array[array]))
@@ -89,8 +89,8 @@ class _Round:
             candidates = known.kind(shape).candidates
             candidates.refresh()
             return candidates.may_hold(job.replicas)
-        for option in known.lending.options(job, may_borrow=self._may_borrow):
-            candidates = known.lending.kind(shape, option).candidates
+        for _, kind in known.lending.ways(shape, may_borrow=self._may_borrow):
+            candidates = kind.candidates
             candidates.refresh()
             if candidates.may_hold(job.replicas):
                 return True
@@ -108,8 +108,7 @@ class _Round:
 
     def _start_in_arrays(self, lending: Lending, waiter: Waiter) -> Start | None:
         job = waiter.job
-        for option in lending.options(job, may_borrow=self._may_borrow):
-            kind = lending.kind(waiter.shape, option)
+        for option, kind in lending.ways(waiter.shape, may_borrow=self._may_borrow):
             kind.candidates.refresh()
             if option.stops:
                 if kind.candidates.may_hold(job.replicas):
