@@ -48,21 +48,18 @@ def changed_keys(old: Mapping[Key, Item], new: Mapping[Key, Item]) -> list[Key]:
 class Journal(Generic[Item]):
     """What happened, in order, for readers that each keep their own place in it. Old entries are dropped."""
 
-    __slots__ = ("_entries", "_first", "_limit")
+    __slots__ = ("_entries", "_first", "_limit", "end")
 
     def __init__(self, limit: int) -> None:
         self._entries: list[Item] = []
         self._first = 0
         self._limit = limit
-
-    @property
-    def end(self) -> int:
-        """The place after the last entry."""
-        return self._first + len(self._entries)
+        self.end = 0  # the place after the last entry
 
     def add(self, entry: Item) -> None:
         """Write it down."""
         self._entries.append(entry)
+        self.end += 1
         if len(self._entries) > 2 * self._limit:
             del self._entries[: self._limit]
             self._first += self._limit
