@@ -34,6 +34,9 @@ POLICIES: Final[Mapping[str, PolicyConfig]] = {"fifo-skip": PolicyConfig()}
 PARTS: Final = ("allocator", "arrays", "borrowing", "migration", "eliminator")
 """What `--without` can leave out of a policy that has it."""
 
+PARTS_BY_POLICY: Final[Mapping[str, tuple[str, ...]]] = {"fifo-skip": ()}
+"""The parts each policy has."""
+
 Tell = Callable[[int, int], None]
 """How many jobs ended, and of how many."""
 
@@ -69,6 +72,8 @@ def check(order: Order) -> None:
     for part in order.without:
         if part not in PARTS:
             raise InvalidInput(f"--without {part}: a policy's parts are {', '.join(PARTS)}")
+        if part not in PARTS_BY_POLICY[order.policy]:
+            raise InvalidInput(f"--without {part}: {order.policy} has no {part} that could be left out")
     profile_set(order.profiles)
     shape_from_argument(order.cluster)
 

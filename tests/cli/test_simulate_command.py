@@ -130,6 +130,7 @@ def test_a_truncated_gzip_file_is_a_clear_sentence(tmp_path: Path) -> None:
     [
         (["--policy", "magic"], "there is no policy 'magic': choose of fifo-skip"),
         (["--without", "luck"], "--without luck: a policy's parts are allocator"),
+        (["--without", "arrays"], "--without arrays: fifo-skip has no arrays that could be left out"),
         (["--profiles", "none"], "'none' is no profile set: choose one of paper"),
         (["--cluster", "2x2"], "'2x2' is no group of nodes"),
         (["--workload", "a-year"], "--workload a-year: the generated workload is coda-month"),
