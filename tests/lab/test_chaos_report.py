@@ -15,6 +15,7 @@ from coda_lab.chaos.schedule import Fault, Kind, Target, schedule
 from coda_lab.chaos.striking import Struck, freed_of_others
 from coda_lab.checker import Breach, Counts, Invariant
 from coda_lab.checker import Report as Check
+from coda_lab.checker.invariants import UNSAID
 from coda_lab.load.account import Account
 
 
@@ -161,6 +162,13 @@ def test_the_plan_is_printed_without_running_anything(capsys: pytest.CaptureFixt
 def test_a_reason_is_late_by_the_planners_link_only_while_that_is_slow(
     kind: Kind, time_s: float, invariant: Invariant, *, excused: bool
 ) -> None:
-    breach = Breach(invariant=invariant, time_s=time_s, objects=("TrainingJob/default/a",), sentence="late")
+    breach = Breach(invariant=invariant, time_s=time_s, objects=("TrainingJob/default/a",), sentence=f"a: {UNSAID}")
     report = outcome(struck(kind=kind), breaches=[breach]).as_json()
     assert (report["passed"], len(report["late_by_link"]), len(report["breaches"])) == (excused, excused, not excused)
+
+
+def test_a_slow_link_excuses_no_reason_that_is_written_again_and_again() -> None:
+    breach = Breach(
+        invariant=Invariant.WAITING_UNEXPLAINED, time_s=101.0, objects=(), sentence="a: rewritten without a change"
+    )
+    assert not outcome(struck(kind=Kind.DELAY), breaches=[breach]).as_json()["passed"]

@@ -13,7 +13,7 @@ from coda_lab.chaos.schedule import LONGER_THAN_A_LEASE_S, STORAGE, Fault, Kind,
 from coda_lab.chaos.striking import BUDGET_S, BUDGETED, Struck
 from coda_lab.checker import Breach, Invariant
 from coda_lab.checker import Report as Check
-from coda_lab.checker.invariants import REASON_S
+from coda_lab.checker.invariants import REASON_S, UNSAID
 from coda_lab.load.account import Account
 
 
@@ -46,6 +46,7 @@ class Outcome:
             breach
             for breach in self.check.breaches
             if breach.invariant is Invariant.WAITING_UNEXPLAINED
+            and breach.sentence.endswith(UNSAID)
             and any(each.began_s <= breach.time_s <= each.ended_s + REASON_S for each in slow)
         )
 

@@ -23,6 +23,7 @@ ROLL_BACK_S: Final = 5.0  # our choice: a suspend, deletion or end is first seen
 GONE_S: Final = 10.0  # our choice: pods of a job that vanished wait for Kubernetes' garbage collector
 DEADLINE_S: Final = 2.0  # design (e)
 REASON_S: Final = 5.0  # design (g)
+UNSAID: Final = "status.pending does not say why"  # what tells lateness from the other breach of (g)
 
 
 def suspicions_of_job(view: View, uid: str) -> list[Suspicion]:
@@ -160,7 +161,7 @@ def _unexplained_wait(job: JobSeen) -> list[Suspicion]:
             invariant=Invariant.WAITING_UNEXPLAINED,
             subject=(job.uid, str(job.attempt)),
             objects=(f"TrainingJob/{job.name}",),
-            sentence=f"job {job.name} waits for more than {REASON_S:g} s and status.pending does not say why",
+            sentence=f"job {job.name} waits for more than {REASON_S:g} s and {UNSAID}",
             allowance_s=REASON_S,
             duty=Part.PLANNER,
         )
