@@ -28,7 +28,7 @@ from coda_sim.summary import Result, Timing
 from coda_sim.traits import TraitDraws, TraitsConfig
 from coda_sim.workload import Load, Source, default_warmup_s, load
 
-POLICIES: Final[Mapping[str, PolicyConfig]] = {"fifo-skip": PolicyConfig()}
+POLICIES: Final[Mapping[str, PolicyConfig]] = {"fifo-skip": PolicyConfig(policy="fifo-skip")}
 """Configuration by the policy's name."""
 
 PARTS: Final = ("allocator", "arrays", "borrowing", "migration", "eliminator")
