@@ -84,6 +84,7 @@ lock: $(READY)
 	$(COMPILE) --extra cli --group dev pyproject.toml -o requirements-dev.lock
 	$(COMPILE) --no-annotate -c requirements.lock --extra operator pyproject.toml -o operator/requirements.lock
 	$(COMPILE) --no-annotate -c requirements.lock --extra extender pyproject.toml -o scheduler_extender/requirements.lock
+	$(COMPILE) --no-annotate -c requirements.lock --extra agent pyproject.toml -o node_agent/requirements.lock
 
 images:
 	docker build -t coda-operator:$(VERSION) -f operator/Dockerfile .
