@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from coda.model import Start
+from coda.outcomes import Start
 
 Json = dict[str, Any]
 

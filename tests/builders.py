@@ -15,11 +15,11 @@ from coda.model import (
     PlacementState,
     Quota,
     Resources,
-    Start,
     Taint,
     VirtualCluster,
     World,
 )
+from coda.outcomes import Start
 from coda.world import check
 
 GIB = 2**30

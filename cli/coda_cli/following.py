@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coda.model import FINISHED, Phase, RefusalCode
+from coda.model import FINISHED, Phase
+from coda.outcomes import RefusalCode
 from coda_kube.client import Client, Json
 from coda_kube.naming import GROUP, VERSION
 from coda_kube.quantities import seconds_from_time

@@ -14,7 +14,8 @@ from enum import Enum
 from math import ceil
 from typing import Final
 
-from coda.model import NOTHING, Job, Node, Phase, Resources, StopCause
+from coda.model import NOTHING, Job, Node, Phase, Resources
+from coda.outcomes import StopCause
 
 LARGE_GPUS: Final = 4
 """Jobs of so many GPUs in all are large. Source: CODA's 4-GPU sub-array."""

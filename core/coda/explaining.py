@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import islice
 
 from coda.memory import Known
-from coda.model import Reason, Refusal
 from coda.ordering import Shape, Waiter
+from coda.outcomes import Reason, Refusal
 from coda.quotas import QuotaLedger
 from coda.refusing import EDITED, HELD_BY_POLICY, Lack, Refuser, reason_from_lack
 

@@ -23,8 +23,9 @@ from coda.arrays import (
 )
 from coda.config import Part, PolicyConfig
 from coda.locality import Score
-from coda.model import ArraySizes, Job, JobId, Resources, Stop, StopCause
+from coda.model import ArraySizes, Job, JobId, Resources
 from coda.ordering import Shape
+from coda.outcomes import Stop, StopCause
 from coda.room import Room
 from coda.searching import Kind, Search
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from coda.config import PolicyConfig
 from coda.explaining import refusals_of
 from coda.memory import Memory
-from coda.model import Plan, World
+from coda.model import World
+from coda.outcomes import Plan
 from coda.quotas import QuotaLedger
 from coda.starting import round_of
 

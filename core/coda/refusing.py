@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from coda.fitting import Exclusion
 from coda.memory import Known
-from coda.model import Job, JobId, NodeDemand, Reason, RefusalCode, Resources
+from coda.model import Job, JobId, NodeDemand, Resources
+from coda.outcomes import Reason, RefusalCode
 from coda.quotas import QuotaLedger
 from coda.searching import Kind
 from coda.wording import (

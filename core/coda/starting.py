@@ -9,8 +9,9 @@ from typing import Any
 from coda.arrays import Array
 from coda.lending import Lending, Option
 from coda.memory import Known
-from coda.model import Job, Start, Stop
+from coda.model import Job
 from coda.ordering import Shape, Waiter
+from coda.outcomes import Start, Stop
 from coda.quotas import QuotaLedger
 
 _Line = tuple[Any, Waiter, Iterator[Waiter]]

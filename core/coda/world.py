@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from coda.config import PolicyConfig
 from coda.errors import InconsistentWorld
-from coda.model import FINISHED, Job, Node, Phase, Placement, PlacementState, Resources, Start, World
+from coda.model import FINISHED, Job, Node, Phase, Placement, PlacementState, Resources, World
+from coda.outcomes import Start
 
 
 def live_placement(job: Job) -> Placement | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coda.model import JobId, Placement, Refusal
+from coda.model import JobId, Placement
+from coda.outcomes import Refusal
 from coda_kube.client import Json
 from coda_kube.naming import API_VERSION, KIND
 from coda_kube.quantities import time_from_seconds

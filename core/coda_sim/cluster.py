@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coda.model import NOTHING, Job, JobId, Node, Phase, Placement, PlacementState, Resources, Start, World
+from coda.model import NOTHING, Job, JobId, Node, Phase, Placement, PlacementState, Resources, World
+from coda.outcomes import Start
 from coda_sim.rows import Shape
 from coda_sim.running import Running
 

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from coda.config import PolicyConfig
 from coda.memory import Memory
-from coda.model import JobId, Plan, World
+from coda.model import JobId, World
+from coda.outcomes import Plan
 from coda.plan import decide
 from coda_sim.adapting import Allocator
 from coda_sim.cluster import Cluster

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from coda.config import PolicyConfig
-from coda.model import Placement, PlacementState, Start
+from coda.model import Placement, PlacementState
+from coda.outcomes import Start
 from coda.rechecking import Misfit
 from coda.releasing import DropCause, Fate, Ruling
 from coda.world import is_waiting, placement_from_start

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from coda.model import JobId, Refusal, RefusalCode
+from coda.model import JobId
+from coda.outcomes import Refusal, RefusalCode
 from coda_kube.client import Json
 from coda_kube.quantities import seconds_from_time
 from coda_kube.writing import pending_json

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from coda.config import PolicyConfig
 from coda.guarding import InFlight, in_flight_by_node
 from coda.memory import Memory
-from coda.model import Job, JobId, Plan, Refusal, RefusalCode, World
+from coda.model import Job, JobId, World
+from coda.outcomes import Plan, Refusal, RefusalCode
 from coda.plan import decide
 from coda.releasing import Ruling, rule_on_plans
 from coda_extender.reasons import Wish, Wishes, wish_for

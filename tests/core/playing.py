@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from coda.config import PolicyConfig
 from coda.memory import Memory
-from coda.model import Job, JobId, Node, Phase, Plan, StopCause, World
+from coda.model import Job, JobId, Node, Phase, World
+from coda.outcomes import Plan, StopCause
 from coda.plan import decide
 from coda.world import placement_from_start
 from tests.builders import world

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from coda.arrays import Array, array_of, large_nodes, reserve_from_history, reserved_cpu_m
 from coda.config import ArraysConfig, Part, PolicyConfig
-from coda.model import Job, JobId, Node, Phase, RefusalCode, StopCause, World
+from coda.model import Job, JobId, Node, Phase, World
+from coda.outcomes import RefusalCode, StopCause
 from coda.plan import decide
 from coda.world import free_by_node
 from tests.builders import job, node, resources, running, world

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from coda.config import Level, PolicyConfig
 from coda.fitting import accepts, exclusion
-from coda.model import Job, Node, Plan, Refusal, RefusalCode, Resources, World
+from coda.model import Job, Node, Resources, World
 from coda.ordering import waiting_jobs
+from coda.outcomes import Plan, Refusal, RefusalCode
 from coda.plan import decide
 from coda.world import check, free_by_node, is_waiting, with_starts
 from tests.builders import HOST_LABEL, RACK_LABEL

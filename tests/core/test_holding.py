@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from coda.config import PolicyConfig
-from coda.model import NodeDemand, Refusal, Taint, Toleration, World
+from coda.model import NodeDemand, Taint, Toleration, World
+from coda.outcomes import Refusal
 from coda.plan import decide
 from tests.builders import job, node, planned, running, world
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from coda.config import PolicyConfig
-from coda.model import Job, Plan, RefusalCode, World
+from coda.model import Job, World
+from coda.outcomes import Plan, RefusalCode
 from coda.plan import decide
 from coda.world import with_starts
 from tests.builders import job, node, quota, start, world

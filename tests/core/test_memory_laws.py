@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from coda.config import Level, PolicyConfig
 from coda.memory import Memory
-from coda.model import Job, JobId, Node, Plan, Start, World
+from coda.model import Job, JobId, Node, World
 from coda.ordering import waiting_jobs
+from coda.outcomes import Plan, Start
 from coda.plan import decide
 from coda.world import with_starts
 from tests.builders import HOST_LABEL, RACK_LABEL, job, node, rack, resources, running, world

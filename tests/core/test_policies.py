@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from coda.config import PolicyConfig
 from coda.errors import InvalidInput
 from coda.memory import Memory
-from coda.model import Job, RefusalCode, VirtualCluster, World
+from coda.model import Job, VirtualCluster, World
+from coda.outcomes import RefusalCode
 from coda.plan import decide
 from coda.policies import POLICIES
 from coda.world import free_by_node, with_starts

@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda.config import PolicyConfig
-from coda.model import Job, Phase, PlacementState, Plan, World
+from coda.model import Job, Phase, PlacementState, World
+from coda.outcomes import Plan
 from coda.plan import decide
 from coda.rechecking import Flaw
 from coda.releasing import DropCause, Fate, awaits_decision, rule_on_plans

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from coda.model import JobId, Reason, Refusal, RefusalCode
+from coda.model import JobId
+from coda.outcomes import Reason, Refusal, RefusalCode
 from coda_extender.reasons import BATCH, NO_WISHES, PER_SECOND, Reasons, Wish, Wishes, pending_for, wish_for
 
 JOB = JobId("default/gang")

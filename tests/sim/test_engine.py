@@ -5,7 +5,8 @@ import pytest
 
 from coda.config import PolicyConfig
 from coda.memory import Memory
-from coda.model import Plan, World
+from coda.model import World
+from coda.outcomes import Plan
 from coda.plan import decide
 from coda.world import check
 from coda_sim.month import coda_month
