@@ -1,0 +1,108 @@
+"""The agent's only access to files: the kernel's trees, read in bounded pieces and written by single system calls.
+
+Here live the four roots and the few operations on them. What must not live here: what any file means. Kernel files
+take one command per write(2), so nothing is buffered; errors keep the kernel's errno, because it is what callers
+decide by. Paths are relative to a root and may not leave it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_BYTES = 1 << 20  # of one file; the longest honest one lists every thread of a node
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # non-blocking: a pipe in a file's place must not hang the agent
+_WRITE = os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One root. Every method takes a path relative to it and raises OSError as the kernel gave it; a path that
+    would leave the root is EINVAL."""
+
+    path: Path
+
+    def read_text(self, relative: str, *, most_bytes: int = MOST_BYTES) -> str:
+        """The whole file; bytes that are no UTF-8 become replacement characters. EFBIG: longer than `most_bytes`."""
+        descriptor = os.open(self._absolute(relative), _READ)
+        try:
+            return _read(descriptor, most_bytes, relative).decode(errors="replace")
+        finally:
+            os.close(descriptor)
+
+    def read_int(self, relative: str) -> int:
+        """The decimal number that is all the file has. EBADMSG: anything else."""
+        text = self.read_text(relative, most_bytes=4096).strip()
+        if not text.removeprefix("-").isdecimal() or not text.isascii():
+            raise OSError(errno.EBADMSG, f"not a whole number: {text[:40]!r}", relative)
+        return int(text)
+
+    def write(self, relative: str, text: str) -> None:
+        """Give `text` to the file by one write(2); nothing is created. EIO: the kernel took only a part."""
+        command = text.encode()
+        descriptor = os.open(self._absolute(relative), _WRITE)
+        try:
+            taken = os.write(descriptor, command)
+        finally:
+            os.close(descriptor)
+        if taken != len(command):
+            raise OSError(errno.EIO, f"only {taken} of {len(command)} bytes were taken", relative)
+
+    def listdir(self, relative: str = ".") -> tuple[str, ...]:
+        """The names in a directory, sorted."""
+        return tuple(sorted(path.name for path in Path(self._absolute(relative)).iterdir()))
+
+    def mkdir(self, relative: str) -> None:
+        """Create one directory."""
+        Path(self._absolute(relative)).mkdir()
+
+    def rmdir(self, relative: str) -> None:
+        """Remove one directory; kernel directories go with what the kernel keeps in them."""
+        Path(self._absolute(relative)).rmdir()
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename within the root."""
+        Path(self._absolute(old)).rename(self._absolute(new))
+
+    def exists(self, relative: str) -> bool:
+        """Whether there is such a file or directory; other errors than its absence are raised."""
+        try:
+            Path(self._absolute(relative)).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def _absolute(self, relative: str) -> str:
+        if relative.startswith("/") or "\0" in relative or ".." in relative.split("/"):
+            raise OSError(errno.EINVAL, "the path leaves its root", relative)
+        return f"{self.path}/{relative}"
+
+
+def _read(descriptor: int, most_bytes: int, relative: str) -> bytes:
+    """Until the end: files of the kernel give a page at a time."""
+    pieces: list[bytes] = []
+    left = most_bytes + 1
+    while left > 0 and (piece := os.read(descriptor, min(left, 1 << 16))):
+        pieces.append(piece)
+        left -= len(piece)
+    if left <= 0:
+        raise OSError(errno.EFBIG, f"longer than {most_bytes} bytes", relative)
+    return b"".join(pieces)
+
+
+class Files:
+    """The trees that the agent reads and writes; tests put other directories in their place."""
+
+    def __init__(
+        self,
+        *,
+        proc: Path = Path("/proc"),
+        sys: Path = Path("/sys"),
+        cgroup: Path = Path("/sys/fs/cgroup"),
+        resctrl: Path = Path("/sys/fs/resctrl"),
+    ) -> None:
+        self.proc = Tree(proc)
+        self.sys = Tree(sys)
+        self.cgroup = Tree(cgroup)
+        self.resctrl = Tree(resctrl)
