@@ -1,0 +1,115 @@
+"""The words for GPUs: what a device is, what was measured of it, and how healthy it is. Values only; nothing is read here.
+
+A *gpu* is a whole device, known by its UUID and never by its index. An *instance* is a slice of one in MIG mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Health(Enum):
+    """Whether a device can be believed."""
+
+    READY = "ready"
+    SETTLING = "settling"  # just opened: its first seconds show driver work, so utilisation is withheld
+    LOST = "lost"  # fell off the bus, needs a reset, or fails unexpectedly: no decision may rest on it
+    DENIED = "denied"  # the container may not open it
+
+
+class LibraryState(Enum):
+    """Whether NVML answers at all."""
+
+    READY = "ready"
+    ABSENT = "absent"  # no library, no driver, or no device files: retried with growing pauses
+    FAILED = "failed"  # it was open and stopped answering: reopened with growing pauses
+    OUTDATED = "outdated"  # the driver was upgraded under this process: only starting the process again helps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A MIG slice. It has memory and processes, but NVML measures no utilisation of it."""
+
+    uuid: str  # MIG-...
+    gpu_uuid: str  # of the device it is cut from
+    gpu_instance: int
+    compute_instance: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A device as it was found; nothing here changes while it is open, but for `instances`."""
+
+    uuid: str  # GPU-...
+    index: int  # NVML's, for people only: it may change with every start
+    minor: int | None  # of /dev/nvidia<minor>; None: not told
+    name: str
+    pci_bus_id: str  # as in /sys/bus/pci/devices: 0000:3b:00.0
+    memory_bytes: int
+    cpus: frozenset[int] = frozenset()  # logical CPUs next to it; empty: not told
+    numa_nodes: frozenset[int] = frozenset()  # memory next to it; empty: not told
+    mig: bool = False
+    instances: tuple[Instance, ...] = ()  # by UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """How much of one driver sample period (1/6 s to 1 s) the GPU was busy."""
+
+    at_s: float  # end of the period, on the clock that never jumps
+    share: float  # 0..1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Device memory; what the driver keeps for itself counts as used."""
+
+    total_bytes: int
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """A process with a compute context, by its pid on the host."""
+
+    pid: int
+    memory_bytes: int | None  # None: not told
+    gpu_instance: int | None = None  # None: not on a MIG slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One device in one round. None means not measured (and never 0); `why` then says the reason, if there is one."""
+
+    gpu: Gpu
+    health: Health
+    why: str | None = None  # one sentence, where health is not READY
+    samples: tuple[Sample, ...] = ()  # utilisation since the round before, in order of time
+    share: float | None = None  # their mean, 0..1
+    memory: Memory | None = None
+    memory_by_instance: Mapping[str, Memory] = field(default_factory=dict)  # by MIG UUID
+    processes: tuple[GpuProcess, ...] | None = None  # by pid
+    share_by_pid: Mapping[int, float] | None = None  # weights where a GPU is shared: need not sum to `share`
+    unmeasured: frozenset[str] = frozenset()  # what this device does not offer: utilisation, processes, memory, ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All devices in one round; readings in order of UUID. A device once seen stays, as LOST when it is gone."""
+
+    at_s: float  # on the clock that never jumps
+    library: LibraryState
+    why: str | None = None  # one sentence, where the library is not READY
+    driver: str | None = None  # version
+    readings: tuple[Reading, ...] = ()
+    unreadable: tuple[str, ...] = ()  # devices NVML counts but does not open, one sentence each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """PCIe traffic of one device, seen from the device."""
+
+    sent_bytes_per_s: float
+    received_bytes_per_s: float
