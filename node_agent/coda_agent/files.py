@@ -25,9 +25,13 @@ class Tree:
 
     def read_text(self, relative: str, *, most_bytes: int = MOST_BYTES) -> str:
         """The whole file; bytes that are no UTF-8 become replacement characters. EFBIG: longer than `most_bytes`."""
+        return self.read_bytes(relative, most_bytes=most_bytes).decode(errors="replace")
+
+    def read_bytes(self, relative: str, *, most_bytes: int = MOST_BYTES) -> bytes:
+        """The whole file, for tables that are no text. EFBIG: longer than `most_bytes`."""
         descriptor = os.open(self._absolute(relative), _READ)
         try:
-            return _read(descriptor, most_bytes, relative).decode(errors="replace")
+            return _read(descriptor, most_bytes, relative)
         finally:
             os.close(descriptor)
 
@@ -52,6 +56,11 @@ class Tree:
     def listdir(self, relative: str = ".") -> tuple[str, ...]:
         """The names in a directory, sorted."""
         return tuple(sorted(path.name for path in Path(self._absolute(relative)).iterdir()))
+
+    def directories(self, relative: str = ".") -> tuple[str, ...]:
+        """The names of the directories in a directory, sorted; links are none."""
+        with os.scandir(self._absolute(relative)) as entries:
+            return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
 
     def mkdir(self, relative: str) -> None:
         """Create one directory."""
