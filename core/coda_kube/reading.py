@@ -58,6 +58,7 @@ class Pod:
     given_up: bool  # kube-scheduler's last word: it placed it nowhere, for want of a node or by an error
     scheduler: str
     member: GangMember | None
+    has_wishes: bool = False  # says itself where it would rather be: affinity, spreading
 
 
 def id_of(item: Item) -> JobId:
@@ -98,6 +99,7 @@ def pod_from_json(item: Item) -> Pod:
         given_up=scheduled.get("status") == "False",
         scheduler=spec.get("schedulerName") or "default-scheduler",
         member=_member(metadata),
+        has_wishes=bool(spec.get("affinity") or spec.get("topologySpreadConstraints")),
     )
 
 

@@ -6,10 +6,10 @@ Reasons are constants: the scheduler writes them to the pod, and a reason that c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from coda.guarding import MAX_SCORE, InFlight, Rank, full_for, kept_for_gangs, planned_node
+from coda.guarding import MAX_SCORE, InFlight, Rank, best_candidates, full_for, kept_for_gangs, planned_node
 from coda.model import JobId, Resources
 from coda_extender.binds import UnprovenBinds
 from coda_extender.ledger import Clock, Ledger
@@ -50,7 +50,8 @@ class Guard:
         self._in_touch = in_touch
 
     def filter(self, question: Question) -> Answer:
-        """Which of the nodes offered the pod may take. A foreign pod that passes is in flight from now on."""
+        """Which of the nodes offered the pod may take; if many, and it has no wishes, the best of them. A foreign pod
+        that passes is in flight from now on."""
         pod = question.pod
         self._binds.asked(question.pod_version)
         known = self._state.pod_by_id.get(pod.id)
@@ -129,7 +130,9 @@ class Guard:
         else:
             taken = full_for(pod.request, unproven, room_by_node) - kept
         out = kept | taken
-        passed = [name for name in names if name not in out] if out else names
+        passed: Sequence[str] = [name for name in names if name not in out] if out else names
+        if not pod.has_wishes:
+            passed = best_candidates(passed, self._rooms.score_by_node)
         if passed:
             in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=tuple(passed))
             self.ledger.add(in_flight, version=question.pod_version, limit_s=self._limit_s)

@@ -6,7 +6,7 @@ the protocol says raises `Malformed`. Source: `k8s.io/kube-scheduler/extender/v1
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,7 +46,7 @@ class Question:
 class Answer:
     """What the filter says: the names that passed, and a constant reason for each of the others; or an error."""
 
-    passed: tuple[str, ...] | list[str]
+    passed: Sequence[str]  # a list or a tuple
     refused: Mapping[str, str]
     error: str = ""  # why nothing can be said of any node: the scheduler retries the pod with its error back-off
 

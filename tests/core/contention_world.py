@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coda.baselines import Training
 from coda.config import ContentionConfig
@@ -124,6 +124,16 @@ class Node:
         share = victim.busy * (1 - lost) * (1 + rng.gauss(0, self.noise))
         self.busy_by_job.setdefault(victim.job, []).append(share)
         return Training(job=victim.job, sockets=frozenset({victim.socket}), cores=4, share=min(1.0, max(0.0, share)))
+
+    def least_pressure(self, socket: int) -> float:
+        """What is wanted of the socket, over its peak, with every pod throttled as far as the hardware allows."""
+        ladder = self.hardware.limits.get(socket)
+        everybody = tuple(load.uid for load in self.loads)
+        limits = {socket: (everybody, float(ladder[-1]))} if ladder else {}
+        floored = replace(self, limits=limits, cores={} if ladder else dict.fromkeys(everybody, 1.0))
+        wanted = sum(floored._wanted(load) for load in self.loads if load.socket == socket)
+        used = sum(victim.gb_per_s * GB for victim in self.victims if victim.socket == socket)
+        return (wanted + used) / self.hardware.peak_bytes_per_s[socket]
 
     @property
     def is_untouched(self) -> bool:

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from coda.guarding import ENOUGH_NODES
 from coda_extender.guard import BOUND, NO_PLAN, OTHER_NODE, OUT_OF_TOUCH, TAKEN, WITHHELD, Guard
 from coda_extender.wire import Answer, Question
 from coda_kube.reading import id_of, pod_from_json
@@ -264,6 +265,38 @@ def test_a_pod_whose_status_changes_is_not_bound_anew(known: Known) -> None:
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
+
+
+def _many_nodes(known: Known, count: int = ENOUGH_NODES + 20) -> list[str]:
+    names = [f"many-{number:03}" for number in range(count)]
+    for name in names:
+        known.node(name)
+    return names
+
+
+def test_of_many_nodes_alike_a_foreign_pod_is_left_as_many_as_kube_scheduler_needs(known: Known) -> None:
+    names = _many_nodes(known)
+    assert known.ask(pod_json("other"), *names) == Answer(passed=names[:ENOUGH_NODES], refused={})
+
+
+def test_those_left_are_the_best_in_the_order_offered(known: Known) -> None:
+    names = _many_nodes(known)
+    for name in (names[-1], names[-5]):
+        known.node(name, gpus=0)
+    passed = known.ask(pod_json("other"), *names).passed
+    assert list(passed) == [*names[: ENOUGH_NODES - 2], names[-5], names[-1]]
+
+
+@pytest.mark.parametrize(
+    "wish", [{"affinity": {"podAntiAffinity": {}}}, {"topologySpreadConstraints": [{"maxSkew": 1}]}]
+)
+def test_a_foreign_pod_that_says_where_it_would_rather_be_may_choose_among_all(
+    known: Known, wish: dict[str, Any]
+) -> None:
+    names = _many_nodes(known)
+    pod = pod_json("other")
+    pod["spec"].update(wish)
+    assert known.ask(pod, *names) == Answer(passed=names, refused={})
 
 
 def test_foreign_pods_prefer_nodes_with_the_fewest_free_gpus(known: Known) -> None:
