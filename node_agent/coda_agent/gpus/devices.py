@@ -1,4 +1,4 @@
-"""The words for GPUs: what a device is, what was measured of it, and how healthy it is. Values only; nothing is read here.
+"""The words for GPUs: what a device is, what was measured of it, and how healthy it is. Nothing is read here.
 
 A *gpu* is a whole device, known by its UUID and never by its index. An *instance* is a slice of one in MIG mode."""
 

@@ -90,7 +90,8 @@ class Device:
 
 def lines_of(index: int, device: Device) -> Iterator[str]:
     """The device's lines of the state file (grammar: `state.c`)."""
-    yield f"device {index} {device.uuid} {device.minor} {device.pci_bus_id} {device.memory_bytes} {device.used_bytes} {device.name}"
+    memory = f"{device.memory_bytes} {device.used_bytes}"
+    yield f"device {index} {device.uuid} {device.minor} {device.pci_bus_id} {memory} {device.name}"
     yield f"sampling {index} {device.period_us} {device.buffered}"
     if device.lost:
         yield f"lost {index} {device.lost}"

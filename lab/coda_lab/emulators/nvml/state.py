@@ -41,7 +41,7 @@ class NvmlState:
     _faults: list[_Fault] = field(default_factory=list)
     _delays: dict[str, int] = field(default_factory=dict)
     _ancestors: dict[tuple[int, int], int] = field(default_factory=dict)
-    _generation: int = 0
+    _generation: int = field(default_factory=time.time_ns)  # no two writers of one file begin alike
     _batching: bool = False
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class NvmlState:
         self.write()
 
     def delay(self, call: str, delay_us: int) -> None:
-        """`call` takes that long; PCIe throughput takes 20 ms unless said otherwise."""
+        """`call` takes that much longer; 0 ends it."""
         self._delays[call] = delay_us
         self.write()
 

@@ -1,0 +1,268 @@
+"""NVML through nvidia-ml-py: each call once, with plain values out and one kind of failure.
+
+What must not live here: what a failure means for a device (`sensing`). The library is found by its bare name,
+`libnvidia-ml.so.1`, so a test puts its own in the way of the search and everything here runs as it does on real GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any, NewType, TypeVar
+
+import pynvml
+
+from coda.errors import Outage
+from coda_agent.gpus.devices import GpuProcess, Memory
+
+Handle = NewType("Handle", object)
+_T = TypeVar("_T")
+
+_NO_INSTANCE = 0xFFFFFFFF
+_COUNTERS = (197, 198)  # field ids of the bytes sent and received over PCIe, on newer devices
+_SAMPLE_VALUES = {
+    pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
+}
+
+
+class Trouble(Enum):
+    """What a failing call means, by what has to be done about it."""
+
+    NOTHING_NEW = "nothing new"  # not a fault: ask again later
+    UNSUPPORTED = "unsupported"  # this device or driver never answers that
+    LOST = "lost"
+    DENIED = "denied"
+    CLOSED = "closed"  # the session ended under us
+    ABSENT = "absent"  # no library or no driver
+    OUTDATED = "outdated"  # library and driver differ in version
+    PASSING = "passing"  # anything else: no value this time
+
+
+_TROUBLES = {
+    0: Trouble.NOTHING_NEW,  # pynvml raises SUCCESS where the size of an answer is zero
+    pynvml.NVML_ERROR_UNINITIALIZED: Trouble.CLOSED,
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: Trouble.UNSUPPORTED,
+    pynvml.NVML_ERROR_NOT_SUPPORTED: Trouble.UNSUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Trouble.UNSUPPORTED,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Trouble.UNSUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION: Trouble.DENIED,
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: Trouble.DENIED,
+    pynvml.NVML_ERROR_NOT_FOUND: Trouble.NOTHING_NEW,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Trouble.ABSENT,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Trouble.ABSENT,
+    pynvml.NVML_ERROR_GPU_IS_LOST: Trouble.LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED: Trouble.LOST,
+    pynvml.NVML_ERROR_UNKNOWN: Trouble.LOST,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Trouble.OUTDATED,
+}
+
+
+class NvmlFailure(Outage):
+    """A call that gave no value; `trouble` says what to do, the sentence which call and what NVML called it."""
+
+    def __init__(self, trouble: Trouble, sentence: str) -> None:
+        super().__init__(sentence)
+        self.trouble = trouble
+
+
+@contextmanager
+def _told(call: str) -> Iterator[None]:
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        trouble = _TROUBLES.get(error.value, Trouble.PASSING)
+        raise NvmlFailure(trouble, f"{call}: {error} (NVML {error.value})") from error
+    except (UnicodeDecodeError, ValueError) as error:  # a driver's garbage in a text
+        raise NvmlFailure(Trouble.PASSING, f"{call}: {error}") from error
+
+
+def _ask(function: Callable[..., Any], *arguments: object) -> Any:
+    with _told(function.__name__):
+        return function(*arguments)
+
+
+def optional(question: Callable[[], _T]) -> _T | None:
+    """The answer, or None where the device has none. Raises NvmlFailure for other reasons."""
+    try:
+        return question()
+    except NvmlFailure as failure:
+        if failure.trouble in (Trouble.UNSUPPORTED, Trouble.NOTHING_NEW):
+            return None
+        raise
+
+
+def open_session() -> str:
+    """Open NVML; the driver's version. Raises NvmlFailure (ABSENT, OUTDATED, or anything a driver may say)."""
+    _ask(pynvml.nvmlInit)
+    try:
+        return str(_ask(pynvml.nvmlSystemGetDriverVersion))
+    except NvmlFailure:
+        close_session()
+        raise
+
+
+def close_session() -> None:
+    """Close NVML. Every handle is void from here on. A session that broke is closed as well."""
+    try:
+        _ask(pynvml.nvmlShutdown)
+    except NvmlFailure as failure:
+        if failure.trouble is not Trouble.CLOSED:
+            raise
+
+
+def count_devices() -> int:
+    """How many devices the driver counts, lost ones among them."""
+    return int(_ask(pynvml.nvmlDeviceGetCount))
+
+
+def handle_at(index: int) -> Handle:
+    """The device of that index."""
+    return Handle(_ask(pynvml.nvmlDeviceGetHandleByIndex, index))
+
+
+def uuid_of(handle: Handle) -> str:
+    """GPU-... of a device, MIG-... of a slice."""
+    return str(_ask(pynvml.nvmlDeviceGetUUID, handle))
+
+
+def name_of(handle: Handle) -> str:
+    """The product's name."""
+    return str(_ask(pynvml.nvmlDeviceGetName, handle))
+
+
+def minor_of(handle: Handle) -> int:
+    """The number in /dev/nvidia<minor>."""
+    return int(_ask(pynvml.nvmlDeviceGetMinorNumber, handle))
+
+
+def pci_bus_id_of(handle: Handle) -> str:
+    """As sysfs has it: four digits of domain, lower case."""
+    return sysfs_bus_id(str(_ask(pynvml.nvmlDeviceGetPciInfo, handle).busId))
+
+
+def sysfs_bus_id(nvml_bus_id: str) -> str:
+    """`00000000:3B:00.0` as `0000:3b:00.0`; text of another form stays as it is."""
+    domain, colon, rest = nvml_bus_id.partition(":")
+    return f"{domain[-4:]}{colon}{rest}".lower() if len(domain) == 8 else nvml_bus_id.lower()
+
+
+def cpus_near(handle: Handle, words: int) -> frozenset[int]:
+    """Logical CPUs next to the device, as far as `words` words of 64 reach."""
+    return _members(_ask(pynvml.nvmlDeviceGetCpuAffinity, handle, words))
+
+
+def numa_nodes_near(handle: Handle) -> frozenset[int]:
+    """NUMA nodes next to the device, up to node 255."""
+    return _members(_ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, 4, pynvml.NVML_AFFINITY_SCOPE_NODE))
+
+
+def memory_of(handle: Handle) -> Memory:
+    """Of a device or slice."""
+    memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    return Memory(total_bytes=int(memory.total), used_bytes=int(memory.used))
+
+
+def utilisation_samples(handle: Handle, last_us: int) -> list[tuple[int, float]]:
+    """(microseconds of the wall clock, percent) of what the driver sampled after `last_us`, in its order."""
+    kind, samples = _ask(pynvml.nvmlDeviceGetSamples, handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, last_us)
+    field = _SAMPLE_VALUES.get(kind, "uiVal")
+    return [(int(sample.timeStamp), float(getattr(sample.sampleValue, field))) for sample in samples]
+
+
+def utilisation_percent(handle: Handle) -> float:
+    """Of the driver's last sample period."""
+    return float(_ask(pynvml.nvmlDeviceGetUtilizationRates, handle).gpu)
+
+
+def process_samples(handle: Handle, last_us: int) -> list[tuple[int, int, float]]:
+    """(pid, microseconds, percent) of processes that used the device after `last_us`; stale ones may be among them."""
+    entries = _ask(pynvml.nvmlDeviceGetProcessUtilization, handle, last_us)
+    return [(int(entry.pid), int(entry.timeStamp), float(entry.smUtil)) for entry in entries]
+
+
+def processes_on(handle: Handle) -> tuple[GpuProcess, ...]:
+    """Processes with a compute context on a device or slice, by pid."""
+    try:
+        entries = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+    except NvmlFailure as failure:
+        if failure.trouble is not Trouble.UNSUPPORTED:
+            raise
+        entries = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v2, handle)  # drivers before 510
+    return tuple(sorted(map(_process, entries), key=lambda process: (process.pid, process.gpu_instance or 0)))
+
+
+def is_mig(handle: Handle) -> bool:
+    """Whether the device is cut into slices now."""
+    return bool(_ask(pynvml.nvmlDeviceGetMigMode, handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def slice_places(handle: Handle) -> int:
+    """How many slices the device could have."""
+    return int(_ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle))
+
+
+def slice_at(handle: Handle, place: int) -> Handle:
+    """The slice there; NOTHING_NEW where there is none."""
+    return Handle(_ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place))
+
+
+def slice_ids(handle: Handle) -> tuple[int, int]:
+    """GPU instance and compute instance of a slice."""
+    return int(_ask(pynvml.nvmlDeviceGetGpuInstanceId, handle)), int(
+        _ask(pynvml.nvmlDeviceGetComputeInstanceId, handle)
+    )
+
+
+def pcie_counters(handle: Handle) -> tuple[int, int] | None:
+    """Bytes (sent, received) since the driver loaded; None: this device does not count."""
+    values = _ask(pynvml.nvmlDeviceGetFieldValues, handle, _COUNTERS)
+    if any(value.nvmlReturn != pynvml.NVML_SUCCESS for value in values):
+        return None
+    sent, received = (int(getattr(value.value, _SAMPLE_VALUES.get(value.valueType, "ullVal"))) for value in values)
+    return sent, received
+
+
+def pcie_bytes_per_s(handle: Handle) -> tuple[float, float]:
+    """(sent, received), each measured for 20 ms while this call waits. NVML's KB are taken as 1024 bytes."""
+    sent, received = (
+        float(_ask(pynvml.nvmlDeviceGetPcieThroughput, handle, counter)) * 1024
+        for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+    )
+    return sent, received
+
+
+def common_ancestor(one: Handle, other: Handle) -> int:
+    """What two devices share, in NVML's levels: 10 one switch ... 50 only the system."""
+    return int(_ask(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other))
+
+
+def is_linked_by_nvlink(one: Handle, other: Handle) -> bool:
+    """Whether the two reach each other over NVLink, directly or through switches."""
+    status = _ask(pynvml.nvmlDeviceGetP2PStatus, one, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+    return bool(status == pynvml.NVML_P2P_STATUS_OK)
+
+
+def nvlink_ends(handle: Handle) -> tuple[str, ...]:
+    """The PCI bus id at the far end of each active NVLink of the device, as sysfs has it."""
+    ends: list[str] = []
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        active = optional(lambda link=link: int(_ask(pynvml.nvmlDeviceGetNvLinkState, handle, link)))  # type: ignore[misc]  # a loop's lambda
+        if active is None:
+            break
+        if active:
+            ends.append(sysfs_bus_id(str(_ask(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link).busId)))
+    return tuple(ends)
+
+
+def _process(entry: Any) -> GpuProcess:
+    instance = None if entry.gpuInstanceId == _NO_INSTANCE else int(entry.gpuInstanceId)
+    used = None if entry.usedGpuMemory is None else int(entry.usedGpuMemory)
+    return GpuProcess(pid=int(entry.pid), memory_bytes=used, gpu_instance=instance)
+
+
+def _members(words: Any) -> frozenset[int]:
+    return frozenset(64 * place + bit for place, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
