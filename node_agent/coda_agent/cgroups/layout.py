@@ -1,0 +1,167 @@
+"""Where pods and containers are in the cgroup trees of this node: version, driver, prefix, directories.
+
+The kubelet's root is searched, since `--cgroup-root` and nested nodes put it anywhere. What must not live here: what
+the files in those directories say (`usage`, `limits`).
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from coda_agent.cgroups.identity import container_id_from, pod_uid_from
+from coda_agent.files import Files
+
+ROOT = re.compile(r"^(?:kubepods|(?:[^/]+-)?kubepods\.slice)$")
+DEEPEST_ROOT = 4  # directories above the kubelet's root; more than any known nesting
+ENDED = frozenset((errno.ENOENT, errno.ENODEV, errno.ENOTDIR))  # a cgroup that went, or goes while it is read
+MOST_SEARCHED = 20_000  # directories; a node with more cgroups than this is not searched to the end
+
+
+class Version(Enum):
+    """Which cgroup interface the kernel offers."""
+
+    V1 = 1
+    V2 = 2
+
+
+class Driver(Enum):
+    """Who makes the kubelet's cgroups."""
+
+    SYSTEMD = "systemd"
+    CGROUPFS = "cgroupfs"
+
+
+class Quality(Enum):
+    """A pod's quality of service, by where its cgroup is."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """This node's trees. `cpu` and `cpuacct`: their directories in the cgroup root, "." on v2 for both."""
+
+    version: Version
+    driver: Driver
+    root: str  # of the kubelet's pods, in each tree
+    cpu: str = "."
+    cpuacct: str = "."
+
+    def cpu_file(self, path: str, name: str) -> str:
+        """The path, from the cgroup root, of a file of the cpu controller in cgroup `path`."""
+        return f"{self.cpu}/{path}/{name}"
+
+    def cpuacct_file(self, path: str, name: str) -> str:
+        """As `cpu_file`, of the controller that counts CPU time."""
+        return f"{self.cpuacct}/{path}/{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodCgroup:
+    """One pod's directory, in each tree."""
+
+    uid: str
+    path: str
+    quality: Quality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerCgroup:
+    """One container's directory; the pod's sandbox is one too. Processes may be deeper (crun)."""
+
+    id: str
+    path: str
+
+
+def layout_of(files: Files) -> Layout | None:
+    """How this node keeps its pods; None where no kubelet has made cgroups. The shallowest root counts, then the name.
+
+    Raises OSError when the cgroup root itself cannot be read. Cost: one listing per cgroup in the worst case."""
+    version = Version.V2 if files.cgroup.exists("cgroup.controllers") else Version.V1
+    cpu, cpuacct = (".", ".") if version is Version.V2 else (_tree(files, "cpu"), _tree(files, "cpuacct"))
+    root = None if cpu is None or cpuacct is None else _root(files, cpu)
+    if cpu is None or cpuacct is None or root is None:
+        return None
+    driver = Driver.SYSTEMD if root.endswith(".slice") else Driver.CGROUPFS
+    return Layout(version=version, driver=driver, root=root, cpu=cpu, cpuacct=cpuacct)
+
+
+def pods(files: Files, layout: Layout) -> Mapping[str, PodCgroup]:
+    """All pods with a cgroup, by uid; a directory that vanishes while it is read has none."""
+    found: dict[str, PodCgroup] = {}
+    for quality, parent in _parents(layout):
+        for name in _directories(files, f"{layout.cpu}/{parent}"):
+            uid = pod_uid_from(name)
+            if uid is not None:
+                found[uid] = PodCgroup(uid=uid, path=f"{parent}/{name}", quality=quality)
+    return found
+
+
+def pod(files: Files, layout: Layout, uid: str) -> PodCgroup | None:
+    """One pod's cgroup; None when it is gone. OSError: it cannot be told."""
+    for quality, parent in _parents(layout):
+        path = f"{parent}/{_pod_name(layout, parent, uid)}"
+        if files.cgroup.exists(f"{layout.cpu}/{path}"):
+            return PodCgroup(uid=uid, path=path, quality=quality)
+    return None
+
+
+def containers(files: Files, layout: Layout, path: str) -> tuple[ContainerCgroup, ...]:
+    """The containers of the pod at `path`, in order of their directories; none when it is gone."""
+    named = ((name, container_id_from(name)) for name in _directories(files, f"{layout.cpu}/{path}"))
+    return tuple(ContainerCgroup(id=id_, path=f"{path}/{name}") for name, id_ in named if id_ is not None)
+
+
+def _tree(files: Files, controller: str) -> str | None:
+    """The directory of a v1 controller; several controllers may share one, and their own names are links to it."""
+    names = (name for name in files.cgroup.listdir() if controller in name.split(","))
+    return min(names, key=lambda name: (len(name), name), default=None)
+
+
+def _root(files: Files, cpu: str) -> str | None:
+    level, searched = [""], 0
+    for _ in range(DEEPEST_ROOT + 1):
+        below = [f"{parent}{name}" for parent in level for name in _directories(files, f"{cpu}/{parent}")]
+        roots = [path for path in below if ROOT.match(path.rpartition("/")[2])]
+        if roots:
+            return min(roots)
+        searched += len(below)
+        if searched > MOST_SEARCHED:
+            return None
+        level = [f"{path}/" for path in below]
+    return None
+
+
+def _parents(layout: Layout) -> Iterator[tuple[Quality, str]]:
+    yield Quality.GUARANTEED, layout.root
+    for quality, name in ((Quality.BURSTABLE, "burstable"), (Quality.BEST_EFFORT, "besteffort")):
+        yield quality, f"{layout.root}/{_child(layout, name)}"
+
+
+def _child(layout: Layout, name: str) -> str:
+    """A directory below the root: systemd repeats the parent's name in each of its children's."""
+    if layout.driver is Driver.CGROUPFS:
+        return name
+    return f"{layout.root.rpartition('/')[2].removesuffix('.slice')}-{name}.slice"
+
+
+def _pod_name(layout: Layout, parent: str, uid: str) -> str:
+    if layout.driver is Driver.CGROUPFS:
+        return f"pod{uid}"
+    return f"{parent.rpartition('/')[2].removesuffix('.slice')}-pod{uid.replace('-', '_')}.slice"
+
+
+def _directories(files: Files, path: str) -> tuple[str, ...]:
+    """The directories in `path`; none where it is gone, ends meanwhile, or is no directory."""
+    try:
+        return files.cgroup.directories(path)
+    except OSError as error:
+        if error.errno in ENDED:
+            return ()
+        raise

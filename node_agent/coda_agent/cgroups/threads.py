@@ -1,0 +1,47 @@
+"""All threads of a pod: those of every cgroup below its own, since runtimes put processes at different depths.
+
+What must not live here: what is done with them (`resctrl`).
+"""
+
+from __future__ import annotations
+
+import errno
+
+from coda_agent.cgroups.layout import ENDED, Layout, Version
+from coda_agent.files import Files
+
+
+def threads_of(files: Files, layout: Layout, path: str) -> frozenset[int]:
+    """The ids of all threads below cgroup `path`, as of now; empty when it is gone. A line that is no id is skipped.
+
+    A fork meanwhile may be missed: list again until nothing is new. OSError: it cannot be told."""
+    return _ids(files, layout, path, "cgroup.threads" if layout.version is Version.V2 else "tasks")
+
+
+def processes_of(files: Files, layout: Layout, path: str) -> frozenset[int]:
+    """The ids of all processes below cgroup `path`; as `threads_of`."""
+    return _ids(files, layout, path, "cgroup.procs")
+
+
+def _ids(files: Files, layout: Layout, path: str, name: str) -> frozenset[int]:
+    ids: set[int] = set()
+    waiting = [path]
+    while waiting:
+        at = waiting.pop()
+        try:
+            ids |= _read(files, layout.cpu_file(at, name))
+            waiting += [f"{at}/{child}" for child in files.cgroup.directories(f"{layout.cpu}/{at}")]
+        except OSError as error:
+            if error.errno not in ENDED:
+                raise
+    return frozenset(ids)
+
+
+def _read(files: Files, path: str) -> set[int]:
+    try:
+        words = files.cgroup.read_text(path).split()
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:  # a threaded cgroup lists its processes only at its domain
+            return set()
+        raise
+    return {int(word) for word in words if word.isascii() and word.isdigit() and word != "0"}
