@@ -206,6 +206,10 @@ class PolicyConfig:
     """Seconds from commit until all ranks must be bound, > 0. Default: a 512-pod gang binds in under 10 s, so a
     minute is only missed when something took the capacity; nothing is held half for longer."""
 
+    resize_deadline_s: float = 30.0
+    """Seconds from a grant of more cores until every rank must have them, > 0; else all of it is taken back. Default:
+    a kubelet takes 1 to 3 s, and what it defers it may try again only every 3 min, in the middle of a measurement."""
+
     refusal_holders: int = 5
     """Jobs named in one refusal, >= 0. Default: as many as a person reads; the largest come first."""
 
@@ -239,6 +243,8 @@ class PolicyConfig:
             raise InvalidInput("a topology level needs a name and a node label")
         if not self.bind_deadline_s > 0:
             raise InvalidInput(f"bind_deadline_s must be above 0, got {self.bind_deadline_s}")
+        if not self.resize_deadline_s > 0:
+            raise InvalidInput(f"resize_deadline_s must be above 0, got {self.resize_deadline_s}")
         if self.refusal_holders < 0:
             raise InvalidInput(f"refusal_holders must not be negative, got {self.refusal_holders}")
         policy_of(self.policy)

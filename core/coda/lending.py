@@ -5,7 +5,7 @@ Each view of the nodes is a room of its own, so that a gang is looked for in it 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -138,6 +138,22 @@ class Lending:
         kind.candidates.refresh()
         shares = kind.candidates.place(job.replicas, kind.within) or []
         return _stops(job, [victim for number, ranks in shares for victim in self._victims_on(job, ranks, number)])
+
+    def free_for_growth(self, number: int) -> Resources:
+        """What a GPU job that runs on this node may take there."""
+        return self._search_by_view[View.GPU].room.free(number)
+
+    def stops_for_growth(self, job: Job, growth_m: Mapping[int, int]) -> tuple[Stop, ...]:
+        """Which borrowing CPU jobs must stop so that the GPU job can have so many more millicores on each of these
+        nodes; by id. None where that is too few, or needless."""
+        reclaimed = self._search_by_view[View.RECLAIMED].room
+        if any(cpu_m > reclaimed.free(number).cpu_m for number, cpu_m in growth_m.items()):
+            return ()
+        found: list[Victim] = []
+        for number, cpu_m in growth_m.items():
+            wanted, free = Resources(cpu_m=cpu_m), self.free_for_growth(number)
+            found += victims(self._held[number].values(), wanted, free, small_too=False)
+        return _stops(job, found)
 
     def _victims_on(self, job: Job, ranks: int, number: int) -> list[Victim]:
         free = self._search_by_view[View.GPU].room.free(number)

@@ -6,7 +6,7 @@ what changed, by the identity of the frozen values a world is made of, and does 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -21,12 +21,12 @@ from coda.locality import Score
 from coda.model import NOTHING, ArraySizes, Job, JobId, Node, Resources, World
 from coda.ordering import Queue, Shape, Waiter
 from coda.policies import policy_of
-from coda.quotas import ranks_without_pods
+from coda.quotas import growth_m, ranks_without_pods
 from coda.room import Room
 from coda.scores import Mix, Scorer
 from coda.searching import Kind, Search
 from coda.turns import Turn
-from coda.world import free_on, is_waiting, withheld_shares
+from coda.world import free_on, is_waiting, open_wish, withheld_shares
 
 _SPARE_POOLS: Final = 256  # pools, kinds and amounts nobody asks for any more, kept in case somebody does
 _SPARE_KINDS: Final = 1000
@@ -59,13 +59,15 @@ class Known:
         self.shares = Shares(self.policy.fairness) if self.policy.fairness else None
         self.nodes_version = 0  # another one: nodes came, went, or changed
         self.queue = self._empty_queue()
-        self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods`
+        self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods` or `growth_m`
+        self.wishing: dict[JobId, Job] = {}  # all with an `open_wish`
         self.shortages = Shortages()
         self.holdings = Holdings(config.refusal_holders)
         self._world = World(nodes=())
         self._sizes: ArraySizes | None = None
         self._withheld_by_node: dict[str, Resources] = {}
         self._started: list[tuple[Job, tuple[str, ...]]] = []
+        self._grown: set[str] = set()  # nodes that jobs took more of in this round
         self._look_at(())
 
     def follow(self, world: World) -> None:
@@ -107,6 +109,14 @@ class Known:
             self.lending.follow(number for number, _ in shares)
         return nodes
 
+    def grow(self, growth_m: Mapping[int, int]) -> None:
+        """A job takes so many more millicores of each of these nodes in this round."""
+        for number, cpu_m in growth_m.items():
+            self.room.take(number, Resources(cpu_m=cpu_m))
+            self._grown.add(self.room.nodes[number].name)
+        if self.lending is not None:
+            self.lending.follow(growth_m)
+
     def turn(self, waiter: Waiter) -> Turn:
         """When a job is tried now: its party's share first, where shares count, then its turn in the queue."""
         return waiter.turn if self.shares is None else (self.shares.rank(waiter.job), waiter.turn)
@@ -130,8 +140,8 @@ class Known:
         return {job.id for job, _ in self._started}
 
     def _without_starts(self) -> set[str]:
-        """Undo the starts of the last round: what became of them is in the world. Returns the nodes they were on."""
-        touched: set[str] = set()
+        """Undo what the last round gave away: what became of it is in the world. Returns the nodes it was on."""
+        touched, self._grown = self._grown, set()
         for job, nodes in self._started:
             self._remove(job, nodes)
             touched.update(nodes)
@@ -160,11 +170,14 @@ class Known:
         if sign < 0:
             self._remove(job, nodes)
             self.planned.pop(job.id, None)
+            self.wishing.pop(job.id, None)
             return
         if nodes:
             self._add(job, nodes)
-        if ranks_without_pods(job):
+        if ranks_without_pods(job) or growth_m(job):
             self.planned[job.id] = job
+        if open_wish(job) is not None:
+            self.wishing[job.id] = job
 
     def _follow_queue(self, gone: list[Job], come: list[Job]) -> None:
         limited = frozenset(quota.namespace for quota in self._world.quotas)

@@ -20,6 +20,8 @@ epoch       the planner Lease's count of holders: a plan of an older one is stal
 user        who submitted a job; fair shares are counted per user, quotas of GPUs per virtual cluster
 stop        a running job gives its place up for another: aborted, migrated or preempted
 borrow      run on cores or nodes that belong to another array, until it wants them back
+wish        the cores per rank that the tuning of a running job wants next
+grant       the planner's yes to a wish: from here on growth is withheld, and the operator resizes the ranks
 """
 
 from __future__ import annotations
@@ -162,6 +164,30 @@ class Node:
     schedulable: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Cores per rank that a running job wants. `sequence` grows with each wish of one attempt, from 1."""
+
+    sequence: int
+    cores: int  # of the main container, at least 1
+    since_s: float  # seconds since 1970
+    deadline_s: float  # nobody waits for an answer after this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WishAnswer:
+    """The planner's last word on wishes of an attempt. A granted one is in force until the resize it led to has ended:
+    growth is withheld that long. A refused one leaves the cores as they are."""
+
+    sequence: int  # of the wish
+    granted: bool
+    cores: int  # per rank: granted; of a refused wish, the most that could have been granted
+    answered_s: float
+    deadline_s: float  # every rank has its growth by then, or all of it is taken back
+    code: str = ""  # why not, one word
+    message: str = ""
+
+
 class PlacementState(Enum):
     """Committed: capacity withheld. Released: pods may be created."""
 
@@ -183,6 +209,7 @@ class Placement:
     committed_s: float  # seconds since 1970
     bind_deadline_s: float
     borrows: bool = False  # as `Start.borrows`
+    answer: WishAnswer | None = None  # to the last wish of this attempt
 
 
 class Phase(Enum):
@@ -224,6 +251,11 @@ class Job:
     placement: Placement | None = None
     bound: frozenset[int] = frozenset()  # ranks of the current attempt whose pod has a node
     unbound: Mapping[int, str] = field(default_factory=dict)  # rank -> its pin, where the live pod has no node yet
+    wish: Wish | None = None  # the last one of its attempt, answered or not
+    resized: int = 0  # the last wish whose resize has ended, well or not
+    pod_cpu_m: Mapping[int, int] = field(
+        default_factory=dict
+    )  # bound rank -> what its pod counts with, if not `request`
     user: str = ""
     virtual_cluster: str = ""
     returned: bool = False  # it was stopped for another job: it waits at the head of its array

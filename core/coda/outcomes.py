@@ -76,6 +76,38 @@ class Start:
     borrows: bool = False  # some of it belongs to another array, which may want it back
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Give every rank of the running job `job` so many cores. Growth is free now, and withheld once this is written;
+    of a shrink nothing is free before the nodes say so."""
+
+    job: JobId
+    attempt: int
+    sequence: int  # of the wish
+    cores: int  # per rank, of the main container
+
+
+class DenialCode(Enum):
+    """Why a wish is refused."""
+
+    EXPIRED = "Expired"  # its deadline has passed
+    NODE_GONE = "NodeGone"  # a node of the job is not there
+    INSUFFICIENT_CPU = "InsufficientCPU"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """Why the wish of `job` is refused. `most_cores`: per rank, what it could have now, its own included."""
+
+    job: JobId
+    attempt: int
+    sequence: int
+    code: DenialCode
+    message: str
+    most_cores: int
+
+
 class StopCause(Enum):
     """What for a running job is stopped, and with it what becomes of its work."""
 
@@ -86,12 +118,12 @@ class StopCause(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Stop the running job `job` now, so that `by` can start.
+    """Stop the running job `job` now, so that `by` can start, or grow.
 
     Whoever carries it out makes the job wait again (`Queued`, next attempt, no placement), with `returned` set but for
     PREEMPT, `queued_s` as before, and `served_s`, `remaining_s` and `as_of_s` as they are then: after RECLAIM from the
     start or from what was saved, otherwise all work kept. Restarting costs what it costs. Then decide again, at the
-    same moment: `by` is in no `starts` before its room is free, and gets it first."""
+    same moment: `by` is in no `starts`, or its wish in no `grants`, before its room is free, and gets it first."""
 
     job: JobId
     attempt: int
@@ -101,10 +133,15 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What `decide` wants: stops, starts in the order they were decided, and a refusal for each job left waiting.
+    """What `decide` wants: stops, starts in the order they were decided, and a refusal for each job left waiting; for
+    each open wish a grant or a denial, but for those `postponed`: decided once foreign pods in flight have landed, or
+    once its stops are carried out.
 
-    Starts need no stop of the same plan; both may be carried out in any order."""
+    Starts and grants need no stop of the same plan; all may be carried out in any order."""
 
     starts: tuple[Start, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     stops: tuple[Stop, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    denials: tuple[Denial, ...] = ()
+    postponed: tuple[JobId, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coda.config import PolicyConfig
 from coda.explaining import refusals_of
+from coda.granting import answers_to_wishes
 from coda.memory import Memory
 from coda.model import World
 from coda.outcomes import Plan
@@ -14,17 +15,26 @@ from coda.starting import round_of
 def decide(
     world: World, config: PolicyConfig, now_s: float, memory: Memory | None = None, *, explain: int | None = None
 ) -> Plan:
-    """Start every waiting gang that fits whole, in order, and refuse each of the others with its reason.
+    """Answer every open wish for cores; then start every waiting gang that fits whole, in order, and refuse each of the
+    others with its reason.
 
     `world` must pass `world.check`. Pure: equal arguments, in any order of nodes, jobs and quotas, give equal plans,
     whatever `memory` has seen before; it only saves time. Each waiting job is in `starts` or in `refusals`, once, but
     for those beyond the first `explain` refused, where that is given. What does not fit is skipped, so nothing runnable
-    waits behind it. Reasons describe the world after all starts: with these committed, deciding again starts nothing
-    and refuses alike.
+    waits behind it. Reasons describe the world after all grants and starts: with these committed, deciding again gives
+    and starts nothing, and refuses alike.
     Cost: O(nodes + jobs log jobs), and O(nodes) for each distinct demand and O(amounts) for each distinct request among
     the waiting jobs. With a memory: O(nodes + jobs) comparisons of pointers, and the above for what changed."""
     with (memory or Memory()).about(world, config) as known:
         quotas = QuotaLedger(world, known.planned.values())
-        starts, stops = round_of(known, quotas, now_s)
+        answers = answers_to_wishes(known, quotas, world.in_flight, now_s)
+        starts, stops = ((), answers.stops) if answers.stops else round_of(known, quotas, now_s)
         refusals = refusals_of(known, quotas, now_s, explain)
-    return Plan(starts=starts, refusals=refusals, stops=stops)
+    return Plan(
+        starts=starts,
+        refusals=refusals,
+        stops=stops,
+        grants=answers.grants,
+        denials=answers.denials,
+        postponed=answers.postponed,
+    )

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coda.model import Job, Phase, World
-from coda.world import live_placement
+from coda.world import growth_by_node, is_resizing, live_placement
+
+_CPU_KEYS = ("cpu", "limits.cpu", "requests.cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,7 @@ class QuotaLedger:
     """What every quota has left during one round: hard - used - planned ranks without pods - starts of the round."""
 
     def __init__(self, world: World, planned: Iterable[Job] | None = None) -> None:
-        """`planned`: where known, the jobs with `ranks_without_pods`; by default all are looked at."""
+        """`planned`: where known, the jobs with `ranks_without_pods` or `growth_m`; by default all are looked at."""
         self._left: dict[str, list[tuple[str, dict[str, int]]]] = {}
         for quota in sorted(world.quotas, key=lambda quota: (quota.namespace, quota.name)):
             left = {key: hard - quota.used.get(key, 0) for key, hard in sorted(quota.hard.items())}
@@ -35,6 +37,7 @@ class QuotaLedger:
         if self._left:
             for job in world.jobs if planned is None else planned:
                 self._take(job, ranks_without_pods(job))
+                self.grow(job, growth_m(job))
 
     def shortage(self, job: Job) -> Shortage | None:
         """The first quota, by name and key, that leaves less than all ranks of the job need; None without one."""
@@ -44,6 +47,22 @@ class QuotaLedger:
                 if needed > rest and needed:
                     return Shortage(quota=quota, key=key, needed_milli=needed, left_milli=rest)
         return None
+
+    def growth_shortage(self, job: Job, cpu_m: int) -> Shortage | None:
+        """The same for so many more millicores of a job that runs."""
+        for quota, left in self._left.get(job.namespace, ()):
+            for key in _CPU_KEYS:
+                rest = left.get(key)
+                if rest is not None and key in job.quota and cpu_m > rest:
+                    return Shortage(quota=quota, key=key, needed_milli=cpu_m, left_milli=rest)
+        return None
+
+    def grow(self, job: Job, cpu_m: int) -> None:
+        """Count so many more millicores of a job that runs."""
+        for _, left in self._left.get(job.namespace, ()) if cpu_m else ():
+            for key in _CPU_KEYS:
+                if key in left and key in job.quota:
+                    left[key] -= cpu_m
 
     def take(self, job: Job) -> None:
         """Count all ranks of a job that starts in this round."""
@@ -63,3 +82,10 @@ def ranks_without_pods(job: Job) -> int:
     if job.phase is not Phase.QUEUED or live_placement(job) is None:
         return 0
     return job.replicas - len(job.bound.union(job.unbound))
+
+
+def growth_m(job: Job) -> int:
+    """Millicores that were granted to a running job and that its pods do not count with yet."""
+    if job.placement is None or job.placement.answer is None or not is_resizing(job):
+        return 0
+    return sum(growth_by_node(job, job.placement.answer.cores).values())

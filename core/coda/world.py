@@ -1,7 +1,8 @@
 """Queries on a world, hypothetical changes of it, and its consistency check. What must not live here: choices.
 
 The one idea: what is free on a node is what it can allocate, less what its pods use, less what foreign pods in flight
-may take, less what live plans withhold for ranks that no bound pod stands for yet.
+may take, less what live plans withhold for ranks that no bound pod stands for yet, and for growth that was granted and
+that no pod counts with yet.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 from coda.config import PolicyConfig
 from coda.errors import InconsistentWorld
-from coda.model import FINISHED, Job, Node, Phase, Placement, PlacementState, Resources, World
+from coda.model import FINISHED, Job, Node, Phase, Placement, PlacementState, Resources, Wish, World
 from coda.outcomes import Start
 
 
@@ -53,21 +54,63 @@ def _may_lack_pods(job: Job) -> bool:
     return job.phase is Phase.QUEUED or job.phase is Phase.LAUNCHED
 
 
+def is_resizing(job: Job) -> bool:
+    """True while a wish that was granted is being carried out."""
+    placement = live_placement(job) if job.phase is Phase.RUNNING else None
+    answer = placement.answer if placement is not None else None
+    return answer is not None and answer.granted and answer.sequence > job.resized
+
+
+def open_wish(job: Job) -> Wish | None:
+    """The wish of a running job that awaits an answer: the last one, unless the one before is still carried out."""
+    wish = job.wish
+    if wish is None or job.phase is not Phase.RUNNING or is_resizing(job):
+        return None
+    placement = live_placement(job)
+    if placement is None or (placement.answer is not None and placement.answer.sequence >= wish.sequence):
+        return None
+    return wish
+
+
+def growth_by_node(job: Job, cores: int) -> dict[str, int]:
+    """Per node, the millicores that the pods of a placed job lack for so many cores per rank, where they lack any."""
+    placement = live_placement(job)
+    asked_m = job.request.cpu_m + (cores - job.cpus_per_replica) * 1000
+    growth: dict[str, int] = {}
+    for rank, node in enumerate(placement.nodes if placement is not None else ()):
+        lacking_m = asked_m - job.pod_cpu_m.get(rank, job.request.cpu_m)
+        if lacking_m > 0:
+            growth[node] = growth.get(node, 0) + lacking_m
+    return growth
+
+
 def withheld(world: World) -> dict[str, Resources]:
     """Per node, what plans and unbound pods withhold; nodes without any are absent. O(jobs + ranks withheld)."""
     held: dict[str, Resources] = {}
     for job in world.jobs:
-        for node, share in withheld_shares(job).items():
-            held[node] = held[node] + share if node in held else share
+        _sum(held, withheld_shares(job))
     return held
 
 
 def withheld_shares(job: Job) -> dict[str, Resources]:
-    """Per node, what one job's plan and unbound pods withhold."""
+    """Per node, what one job's plan, its unbound pods and its granted growth withhold."""
+    if job.placement is not None and job.placement.answer is not None and is_resizing(job):
+        growth = growth_by_node(job, job.placement.answer.cores)
+        return _sum(_shares_of_ranks(job), {node: Resources(cpu_m=cpu_m) for node, cpu_m in growth.items()})
     if not job.unbound and (job.placement is None or not _may_lack_pods(job)):
         return {}
+    return _shares_of_ranks(job)
+
+
+def _shares_of_ranks(job: Job) -> dict[str, Resources]:
     ranks_by_node = Counter(node for _, node in withheld_ranks(job))
     return {node: job.request * ranks for node, ranks in ranks_by_node.items()}
+
+
+def _sum(shares: dict[str, Resources], more: Mapping[str, Resources]) -> dict[str, Resources]:
+    for node, share in more.items():
+        shares[node] = shares[node] + share if node in shares else share
+    return shares
 
 
 def free_by_node(world: World) -> dict[str, Resources]:
@@ -144,6 +187,8 @@ def _breaches_of_jobs(world: World) -> Iterator[str]:
         if job.replicas < 1:
             yield f"job {job.id} has {job.replicas} replicas"
         yield from _negative(f"request of job {job.id}", job.request)
+        if job.wish is not None and job.wish.cores < 1:
+            yield f"job {job.id} wishes for {job.wish.cores} cores"
         yield from _breaches_of_ranks(job)
 
 
