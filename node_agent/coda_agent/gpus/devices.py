@@ -14,8 +14,16 @@ class Health(Enum):
 
     READY = "ready"
     SETTLING = "settling"  # just opened: its first seconds show driver work, so utilisation is withheld
-    LOST = "lost"  # fell off the bus, needs a reset, or fails unexpectedly: no decision may rest on it
-    DENIED = "denied"  # the container may not open it
+    LOST = "lost"  # fell off the bus, needs a reset, or cannot be reached: no decision may rest on it
+
+
+class Metric(Enum):
+    """What is measured of a device."""
+
+    UTILISATION = "utilisation"
+    MEMORY = "memory"
+    PROCESSES = "processes"
+    PROCESS_UTILISATION = "utilisation per process"
 
 
 class LibraryState(Enum):
@@ -47,7 +55,7 @@ class Gpu:
     minor: int | None  # of /dev/nvidia<minor>; None: not told
     name: str
     pci_bus_id: str  # as in /sys/bus/pci/devices: 0000:3b:00.0
-    memory_bytes: int
+    memory_bytes: int | None  # None: not told
     cpus: frozenset[int] = frozenset()  # logical CPUs next to it; empty: not told
     numa_nodes: frozenset[int] = frozenset()  # memory next to it; empty: not told
     mig: bool = False
@@ -81,18 +89,18 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One device in one round. None means not measured (and never 0); `why` then says the reason, if there is one."""
+    """One device in one round. None means not measured, and never 0."""
 
     gpu: Gpu
     health: Health
-    why: str | None = None  # one sentence, where health is not READY
+    why: str | None = None  # one sentence: why it is not READY, or what could not be measured this time
     samples: tuple[Sample, ...] = ()  # utilisation since the round before, in order of time
     share: float | None = None  # their mean, 0..1
     memory: Memory | None = None
     memory_by_instance: Mapping[str, Memory] = field(default_factory=dict)  # by MIG UUID
     processes: tuple[GpuProcess, ...] | None = None  # by pid
     share_by_pid: Mapping[int, float] | None = None  # weights where a GPU is shared: need not sum to `share`
-    unmeasured: frozenset[str] = frozenset()  # what this device does not offer: utilisation, processes, memory, ...
+    unmeasured: frozenset[Metric] = frozenset()  # what this device does not offer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,14 @@
 """NVML through nvidia-ml-py: each call once, with plain values out and one kind of failure.
 
-What must not live here: what a failure means for a device (`sensing`). The library is found by its bare name,
-`libnvidia-ml.so.1`, so a test puts its own in the way of the search and everything here runs as it does on real GPUs."""
+What must not live here: what a failure means for a device (`sensing`). pynvml finds the library by its bare name,
+`libnvidia-ml.so.1`; a test puts its own in the way of that search, and everything here runs as on real GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from typing import Any, NewType, TypeVar
 
 import pynvml
@@ -247,14 +248,15 @@ def is_linked_by_nvlink(one: Handle, other: Handle) -> bool:
 
 
 def nvlink_ends(handle: Handle) -> tuple[str, ...]:
-    """The PCI bus id at the far end of each active NVLink of the device, as sysfs has it."""
+    """The PCI bus id at the far end of each active NVLink of the device, as sysfs has it; empty text: not told."""
     ends: list[str] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        active = optional(lambda link=link: int(_ask(pynvml.nvmlDeviceGetNvLinkState, handle, link)))  # type: ignore[misc]  # a loop's lambda
-        if active is None:
+        active = optional(partial(_ask, pynvml.nvmlDeviceGetNvLinkState, handle, link))
+        if active is None:  # no such link, so none behind it
             break
         if active:
-            ends.append(sysfs_bus_id(str(_ask(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link).busId)))
+            remote = optional(partial(_ask, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link))
+            ends.append("" if remote is None else sysfs_bus_id(str(remote.busId)))
     return tuple(ends)
 
 

@@ -1,0 +1,77 @@
+"""Which devices there are and what they are: the part of NVML that is asked when a session opens, and MIG slices.
+
+What a device cannot tell is left out of its description; only a device that fails altogether is not described."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from coda_agent.gpus import nvml
+from coda_agent.gpus.devices import Gpu, Instance, Memory
+from coda_agent.gpus.nvml import Handle, NvmlFailure, Trouble, optional
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One open device."""
+
+    gpu: Gpu
+    handle: Handle
+    can_mig: bool
+
+
+def find_devices(cpu_words: int) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+    """(devices in order of UUID, one sentence for each that is counted but does not open).
+
+    `cpu_words`: words of 64 CPUs this node needs. Raises NvmlFailure when even their number is not told."""
+    found: list[Found] = []
+    refused: list[str] = []
+    for index in range(nvml.count_devices()):
+        try:
+            found.append(describe(index, nvml.handle_at(index), cpu_words))
+        except NvmlFailure as failure:
+            refused.append(f"GPU {index} does not open: {failure}")
+    return tuple(sorted(found, key=lambda device: device.gpu.uuid)), tuple(refused)
+
+
+def describe(index: int, handle: Handle, cpu_words: int) -> Found:
+    """All that is asked once. Raises NvmlFailure when the device fails, or cannot say who it is."""
+    mig = optional(partial(nvml.is_mig, handle))
+    memory = optional(partial(nvml.memory_of, handle))
+    gpu = Gpu(
+        uuid=nvml.uuid_of(handle),
+        index=index,
+        minor=optional(partial(nvml.minor_of, handle)),
+        name=optional(partial(nvml.name_of, handle)) or "unknown",
+        pci_bus_id=nvml.pci_bus_id_of(handle),
+        memory_bytes=None if memory is None else memory.total_bytes,
+        cpus=optional(partial(nvml.cpus_near, handle, cpu_words)) or frozenset(),
+        numa_nodes=optional(partial(nvml.numa_nodes_near, handle)) or frozenset(),
+        mig=bool(mig),
+    )
+    return Found(gpu=gpu, handle=handle, can_mig=mig is not None)
+
+
+def find_instances(device: Found) -> tuple[tuple[Instance, Memory], ...]:
+    """The slices of a device in MIG mode and the memory of each, by UUID. A slice that goes meanwhile is left out."""
+    found: list[tuple[Instance, Memory]] = []
+    for place in range(nvml.slice_places(device.handle)):
+        try:
+            found.append(_slice(device, nvml.slice_at(device.handle, place)))
+        except NvmlFailure as failure:
+            if failure.trouble not in (Trouble.NOTHING_NEW, Trouble.UNSUPPORTED):
+                raise
+    return tuple(sorted(found, key=lambda pair: pair[0].uuid))
+
+
+def _slice(device: Found, handle: Handle) -> tuple[Instance, Memory]:
+    memory = nvml.memory_of(handle)
+    gpu_instance, compute_instance = nvml.slice_ids(handle)
+    return Instance(
+        uuid=nvml.uuid_of(handle),
+        gpu_uuid=device.gpu.uuid,
+        gpu_instance=gpu_instance,
+        compute_instance=compute_instance,
+        memory_bytes=memory.total_bytes,
+    ), memory

@@ -1,0 +1,75 @@
+"""How the node's GPUs are connected, for the node's profile: what each pair shares, and their NVLinks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from itertools import combinations
+
+from coda_agent.gpus import nvml
+from coda_agent.gpus.finding import Found
+from coda_agent.gpus.nvml import NvmlFailure, optional
+
+
+class Path(Enum):
+    """What PCIe traffic between two GPUs passes, nearest first; NVML's levels."""
+
+    BOARD = 0
+    SWITCH = 10
+    SWITCHES = 20
+    HOST_BRIDGE = 30
+    NUMA_NODE = 40
+    SYSTEM = 50  # the link between sockets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Between two GPUs, by UUID, `one` the smaller."""
+
+    one: str
+    other: str
+    path: Path | None  # None: not told
+    nvlinks: int  # active NVLinks from the one to the other; through switches: of the GPU that has fewer
+    is_switched: bool = False  # through NVSwitches
+
+
+def find_links(devices: Mapping[str, Found]) -> tuple[Link, ...]:
+    """Every pair of `devices` (by UUID), in order. Pairs of which one fails meanwhile are left out."""
+    ends = {uuid: _ends(device) for uuid, device in devices.items()}
+    bus_ids = {device.gpu.pci_bus_id for device in devices.values()}
+    links: list[Link] = []
+    for one, other in combinations(sorted(devices), 2):
+        try:
+            links.append(_link(devices[one], devices[other], ends, bus_ids))
+        except NvmlFailure:
+            continue
+    return tuple(links)
+
+
+def _ends(device: Found) -> Counter[str]:
+    try:
+        return Counter(nvml.nvlink_ends(device.handle))
+    except NvmlFailure:
+        return Counter()
+
+
+def _link(one: Found, other: Found, ends: Mapping[str, Counter[str]], bus_ids: set[str]) -> Link:
+    level = optional(partial(nvml.common_ancestor, one.handle, other.handle))
+    direct = ends[one.gpu.uuid][other.gpu.pci_bus_id]
+    switched = 0
+    if not direct and optional(partial(nvml.is_linked_by_nvlink, one.handle, other.handle)):
+        switched = min(_to_switches(ends[device.gpu.uuid], bus_ids) for device in (one, other))
+    return Link(
+        one=one.gpu.uuid,
+        other=other.gpu.uuid,
+        path=Path(level) if level in {path.value for path in Path} else None,
+        nvlinks=direct or switched,
+        is_switched=switched > 0,
+    )
+
+
+def _to_switches(ends: Counter[str], bus_ids: set[str]) -> int:
+    return sum(count for bus_id, count in ends.items() if bus_id not in bus_ids)

@@ -1,0 +1,65 @@
+"""Which of the driver's samples are new and can be true. Pure: entries and clocks in, samples out.
+
+The driver stamps samples with the wall clock, keeps old ones, and sometimes hands out stale or impossible ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from coda_agent.gpus.devices import Sample
+
+_AHEAD_US = 2_000_000  # a stamp further in the future than that comes from before the wall clock was set back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One instant on both clocks. `monotonic_s` never jumps, `wall_s` (since 1970) may."""
+
+    monotonic_s: float
+    wall_s: float
+
+
+def seen_until(last_us: int, now: Moment) -> int:
+    """The stamp from which to ask: `last_us`, but now when the wall clock was set back behind it."""
+    now_us = int(now.wall_s * 1e6)
+    return now_us if last_us > now_us + _AHEAD_US else last_us
+
+
+def fresh_samples(entries: Iterable[tuple[int, float]], last_us: int, now: Moment) -> tuple[tuple[Sample, ...], int]:
+    """(samples after `last_us` in order of time, the newest stamp to ask from next).
+
+    `entries`: (microseconds of the wall clock, percent). Stale, future and impossible ones are left out; of two with
+    one stamp the last counts."""
+    now_us = now.wall_s * 1e6
+    percents = {
+        at_us: percent
+        for at_us, percent in entries
+        if last_us < at_us <= now_us + _AHEAD_US and 0 <= percent <= 100  # NaN compares false
+    }
+    samples = tuple(
+        Sample(at_s=now.monotonic_s - max(0.0, now_us - at_us) / 1e6, share=percents[at_us] / 100)
+        for at_us in sorted(percents)
+    )
+    return samples, max(percents, default=last_us)
+
+
+def fresh_shares(
+    entries: Iterable[tuple[int, int, float]], last_us: int, now: Moment
+) -> tuple[Mapping[int, float], int]:
+    """(mean busy share per pid since `last_us`, the newest stamp). `entries`: (pid, microseconds, percent).
+
+    A process without an entry was not measured, which says nothing about what it used."""
+    horizon_us = now.wall_s * 1e6 + _AHEAD_US
+    percents: dict[int, list[float]] = {}
+    newest_us = last_us
+    for pid, at_us, percent in entries:
+        if pid > 0 and last_us < at_us <= horizon_us and 0 <= percent <= 100:
+            percents.setdefault(pid, []).append(percent)
+            newest_us = max(newest_us, at_us)
+    return {pid: sum(found) / len(found) / 100 for pid, found in sorted(percents.items())}, newest_us
+
+
+def mean_share(samples: tuple[Sample, ...]) -> float | None:
+    """Their mean, each period weighing the same; None without any."""
+    return sum(sample.share for sample in samples) / len(samples) if samples else None
