@@ -40,7 +40,8 @@ SECTIONS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "Allocator and eliminator",
         (
             "tuning_steps_mean", "cores_gained_1_5", "cores_gained_more", "cores_lost", "cores_same",
-            "throttles", "victim_seconds", "aborts", "migrations", "lost_gpu_s", "lost_core_s",
+            "throttles", "victim_seconds", "aborts", "migrations", "preemptions",
+            "lost_gpu_s", "lost_core_s",
         ),
     ),
     ("Jobs", ("jobs_finished", "jobs_refused", "rows_skipped", "rows_changed")),
@@ -48,7 +49,16 @@ SECTIONS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 """Every measure of a summary, in the order they are shown."""
 
 _PLAIN: Final = frozenset(
-    {"aborts", "migrations", "throttles", "jobs_finished", "jobs_refused", "rows_skipped", "rows_changed"}
+    {
+        "aborts",
+        "migrations",
+        "preemptions",
+        "throttles",
+        "jobs_finished",
+        "jobs_refused",
+        "rows_skipped",
+        "rows_changed",
+    }
 )
 _NUMBERS: Final = frozenset({"useful_gpu_hours_per_hour", "tuning_steps_mean", "jain_users"})
 _UNIT_SECONDS: Final = frozenset({"lost_gpu_s", "lost_core_s", "victim_seconds"})

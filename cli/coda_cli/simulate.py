@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
+from coda.policies import DEFAULT, POLICIES
 from coda_cli.comparing import show
 from coda_cli.ending import one_sentence, result_console, version
 from coda_cli.html_report import write_report
@@ -28,7 +29,7 @@ from coda_cli.selecting import (
 )
 from coda_cli.simulating import performed
 from coda_sim.durations import duration_from_seconds, seconds_from_duration
-from coda_sim.runs import PARTS, POLICIES, Order, Outcome, check
+from coda_sim.runs import PARTS, Order, Outcome, check
 from coda_sim.setting import Costs
 from coda_sim.shapes import shape_from_argument
 from coda_sim.summary import json_from_results, json_from_timings
@@ -118,7 +119,7 @@ def simulate_command(
             warmup_s=seconds_from_duration(warmup) if warmup else None,
             drain_s=seconds_from_duration(drain) if drain else 0.0,
         )
-        study = _study(template, policy or [next(iter(POLICIES))], seed or [1], out, notes)
+        study = _study(template, policy or [DEFAULT], seed or [1], out, notes)
         _perform_and_report(study, jobs, notes)
 
 

@@ -46,7 +46,8 @@ class Policy:
     score: which node a gang of one rank goes to; None: the fullest for one GPU, the one that holds most for more.
         Gangs of several ranks go to the fewest nodes, in the tightest domain, whatever the policy.
     cores: what training jobs start with
-    has_arrays: the cluster is divided between CPU jobs, large and small GPU jobs"""
+    has_arrays: the cluster is divided between CPU jobs, large and small GPU jobs
+    throttles: CPU jobs get less memory bandwidth while a training job beside them suffers; see `contention`"""
 
     summary: str
     order: Order = by_arrival
@@ -55,6 +56,7 @@ class Policy:
     score: Scorer | None = fewest_gpus
     cores: CoresRule = CoresRule.ASKED
     has_arrays: bool = False
+    throttles: bool = False
 
     @property
     def may_stop(self) -> bool:
@@ -99,6 +101,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             fairness=Fairness(party=user_of, account=rank_of_array, measure=array_share),
             cores=CoresRule.TUNED,
             has_arrays=True,
+            throttles=True,
         ),
         "yarn-cs": Policy(
             summary="the virtual cluster that uses least of its GPU quota, then arrival; unused quota is lent",

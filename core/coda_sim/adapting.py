@@ -1,6 +1,7 @@
 """The adaptive CPU allocator inside a simulation: what is measured, and what a search wants next.
 
-The start points and the search are the core's; here they meet jobs. What must not live here: granting cores, and time.
+The start points and the search are the core's; here they meet jobs. What is wanted becomes a wish that the planner
+answers. What must not live here: granting cores, and time.
 A window's reading is the utilisation at its end, exact: nothing in a simulation is noise.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from coda.allocator import NO_EXPERIENCE, Experience, Tuned, experience_with, experienced_cores, start_cores
 from coda.config import PolicyConfig
 from coda.measuring import Reading
-from coda.tuning import Answer, Limits, Search, abandon, begin, next_step, refuse
+from coda.tuning import Answer, Limits, Outcome, Search, abandon, begin, next_step, refuse
 from coda_sim.profiles import Profile
 from coda_sim.rows import Gang, Shape
 from coda_sim.running import Running
@@ -34,40 +35,55 @@ class Allocator:
             return known
         return start_cores(profile.category, profile.hints, gpus, ceiling_cores, config=self._config)
 
-    def begin(self, run: Running, free_cores: int) -> None:
-        """The job runs: the cores it has are measured first. `free_cores`: per rank, beyond its own."""
-        self._search_by_run[id(run)] = begin(run.cores, run.gang.gpus_per_replica, _limits(run, free_cores))
+    def begin(self, run: Running, most_cores: int) -> bool:
+        """The job runs: the cores it has are measured first; False where a search of it came to its end before.
+        `most_cores`: per rank, what its nodes have."""
+        answer = self._answered.get(id(run))
+        if answer is not None and answer.outcome is not Outcome.ABANDONED:
+            return False
+        self._search_by_run[id(run)] = begin(run.cores, run.gang.gpus_per_replica, Limits(most=most_cores))
+        return True
 
     def is_searching(self, run: Running) -> bool:
         """Whether another window is to be measured."""
         return id(run) in self._search_by_run
 
-    def measured(self, run: Running, free_cores: int) -> int:
-        """One window is over: cores per rank to have from now on. What is wanted is free: `free_cores` is the limit."""
-        search, limits = self._search_by_run[id(run)], _limits(run, free_cores)
+    def measured(self, run: Running, most_cores: int) -> int:
+        """One window is over: the cores per rank that are wanted now. `most_cores` as for `begin`."""
         reading = Reading(share=min(1.0, run.busy_gpus / run.gpus))
-        step = next_step(search, reading, limits, self._config.tuning)
-        while isinstance(step, Search) and step.trying > limits.most:
-            step = refuse(step, limits, self._config.tuning)
-        if isinstance(step, Search):
-            self._search_by_run[id(run)] = step
-            return step.trying
-        return self._answer(run, step)
+        step = next_step(self._search_by_run[id(run)], reading, Limits(most=most_cores), self._config.tuning)
+        return self._go_on(run, step)
 
-    def stopped(self, run: Running) -> None:
-        """The job's nodes were taken away: what it found so far is what it begins with again."""
+    def refused(self, run: Running, most_cores: int) -> int:
+        """What was wanted cannot be had, but so much: the cores per rank that are wanted instead."""
         search = self._search_by_run.get(id(run))
-        if search is not None:
-            self._answer(run, abandon(search))
+        if search is None:
+            return most_cores
+        limits = Limits(most=most_cores)
+        step = refuse(search, limits, self._config.tuning)
+        while isinstance(step, Search) and step.trying > most_cores:
+            step = refuse(step, limits, self._config.tuning)
+        return min(most_cores, self._go_on(run, step))
+
+    def _go_on(self, run: Running, step: Search | Answer) -> int:
+        if isinstance(step, Answer):
+            return self._answer(run, step)
+        self._search_by_run[id(run)] = step
+        return step.trying
+
+    def stopped(self, run: Running) -> int:
+        """The job's nodes were taken away: what it found so far is what it begins with again, cores per rank."""
+        search = self._search_by_run.get(id(run))
+        return run.cores if search is None else self._answer(run, abandon(search))
 
     def ended(self, run: Running, profile: Profile) -> int:
-        """The job is over: later ones learn from it. Returns the windows that were measured."""
-        self.stopped(run)
+        """The job is over: later ones learn the best it found. Returns the windows that were measured."""
+        cores = self.stopped(run)
         tuned = Tuned(
             owner=run.gang.row.user,
             category=profile.category,
             gpus_per_replica=run.gang.gpus_per_replica,
-            cores_per_replica=run.cores,
+            cores_per_replica=cores,
         )
         self._experience = experience_with(self._experience, tuned)
         answer = self._answered.pop(id(run), None)
@@ -86,7 +102,3 @@ class Allocator:
         del self._search_by_run[id(run)]
         self._answered[id(run)] = answer
         return answer.cores
-
-
-def _limits(run: Running, free_cores: int) -> Limits:
-    return Limits(most=run.cores + max(0, free_cores))

@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coda.model import NOTHING, Job, JobId, Node, Phase, Placement, PlacementState, Resources, World
+from coda.model import (
+    NOTHING,
+    Job,
+    JobId,
+    Node,
+    Phase,
+    Placement,
+    PlacementState,
+    Resources,
+    VirtualCluster,
+    Wish,
+    World,
+)
 from coda.outcomes import Start
 from coda_sim.rows import Shape
 from coda_sim.running import Running
@@ -32,7 +44,8 @@ def nodes_of_shape(shape: Shape) -> tuple[Node, ...]:
 class Cluster:
     """The nodes and the live jobs: those that wait and those that run."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, virtual_clusters: tuple[VirtualCluster, ...] = ()) -> None:
+        self._virtual_clusters = virtual_clusters
         self.nodes = nodes_of_shape(shape)
         self.free_gpus = [node.allocatable.gpus for node in self.nodes]
         self.free_cores = [node.allocatable.cpu_m // 1000 for node in self.nodes]
@@ -40,6 +53,7 @@ class Cluster:
         self.cores = sum(self.free_cores)
         self.running: dict[JobId, Running] = {}
         self.waiting: dict[JobId, Running] = {}
+        self.wishing: dict[JobId, Running] = {}
         self.on_node: tuple[dict[JobId, Running], ...] = tuple({} for _ in self.nodes)
         self._jobs: dict[JobId, Job] = {}
         self._used: dict[str, Resources] = {}
@@ -47,7 +61,12 @@ class Cluster:
 
     def world(self) -> World:
         """A snapshot of now. O(nodes + live jobs) copies of pointers."""
-        return World(nodes=self.nodes, used=self._used.copy(), jobs=tuple(self._jobs.values()))
+        return World(
+            nodes=self.nodes,
+            used=self._used.copy(),
+            jobs=tuple(self._jobs.values()),
+            virtual_clusters=self._virtual_clusters,
+        )
 
     def enqueue(self, run: Running) -> None:
         """The job waits from now on."""
@@ -59,15 +78,36 @@ class Cluster:
         run.attempt += 1
         run.cores = start.cpus_per_replica
         run.nodes = _ranks_by_node(start, self._number_by_name)
-        run.job = replace(run.job, phase=Phase.RUNNING, placement=_placement(run, start, now_s), bound=_ranks(run))
+        run.job = replace(
+            run.job,
+            phase=Phase.RUNNING,
+            placement=_placement(run, start, now_s),
+            bound=_ranks(run),
+            returned=False,
+            as_of_s=now_s,
+        )
         del self.waiting[run.job.id]
         self.running[run.job.id] = run
         self._hold(run, 1)
         self._show(run)
 
-    def growth(self, run: Running) -> int:
-        """Cores that each rank of a running job could have more, all ranks alike."""
-        return min(self.free_cores[number] // ranks for number, ranks in run.nodes)
+    def most_cores(self, run: Running) -> int:
+        """Cores that each rank of a running job could have if its nodes had nothing else, all ranks alike."""
+        return min(self.nodes[number].allocatable.cpu_m // 1000 // ranks for number, ranks in run.nodes)
+
+    def wish(self, run: Running, cores: int, now_s: float) -> None:
+        """A running job wants so many cores per rank: the planner has to answer, at once."""
+        run.wishes += 1
+        wish = Wish(sequence=run.wishes, cores=cores, since_s=now_s, deadline_s=now_s)
+        run.job = replace(run.job, wish=wish)
+        self.wishing[run.job.id] = run
+        self._show(run)
+
+    def answered(self, run: Running) -> None:
+        """The job has no wish any more. Grants are carried out at once, so no answer needs to be remembered."""
+        run.job = replace(run.job, wish=None)
+        del self.wishing[run.job.id]
+        self._show(run)
 
     def resize(self, run: Running, cores: int) -> None:
         """A running job has so many cores per rank from now on."""
@@ -80,6 +120,7 @@ class Cluster:
     def stop(self, run: Running) -> None:
         """The job runs no more, and is no part of the world."""
         self._hold(run, -1)
+        self.wishing.pop(run.job.id, None)
         del self.running[run.job.id]
         del self._jobs[run.job.id]
         run.nodes = ()

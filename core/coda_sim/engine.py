@@ -1,30 +1,32 @@
 """The event loop: a heap of (time, sequence, event), and nothing about scheduling.
 
 At each moment all that happens then is applied first; then, if a job waits and anything changed that could let it
-start, `decide` is asked, the planner's own, and what it says is done. Equal jobs in any order give the same run.
+start, `decide` is asked, the planner's own, and what it says is done: who must stop for another stops, and `decide` is
+asked again at the same moment. Equal jobs in any order give the same run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
-from heapq import heappop, heappush
 from typing import Protocol
 
 from coda.config import PolicyConfig
+from coda.cores import starting_cores
 from coda.memory import Memory
 from coda.model import JobId, World
-from coda.outcomes import Plan
+from coda.outcomes import Plan, Stop, StopCause
 from coda.plan import decide
 from coda_sim.adapting import Allocator
+from coda_sim.agenda import Agenda, Event
 from coda_sim.cluster import Cluster
 from coda_sim.contending import Eliminator
-from coda_sim.idling import Idling
-from coda_sim.log import Entry, Log, Piece, Trail
+from coda_sim.log import Entry, Log
 from coda_sim.pace import Pacing
 from coda_sim.rows import Gang
 from coda_sim.running import Running, job_from_gang
 from coda_sim.setting import Setting
+from coda_sim.tallying import Tally
+from coda_sim.tenants import virtual_clusters
 from coda_sim.traits import TraitDraws
 
 TELL_EVERY = 500  # moments between two reports of progress
@@ -39,38 +41,24 @@ class Decide(Protocol):
         """As `coda.plan.decide`."""
 
 
-class Event(Enum):
-    """What can happen."""
-
-    SUBMIT = "submit"
-    RESTARTED = "restarted"  # a restart is paid for: work goes on
-    WINDOW = "window"  # a profiling step of the allocator is over
-    LOOK = "look"  # a window of the eliminator is over, on one node
-    END = "end"
-
-
 class Simulation:
     """One workload under one policy. Use once."""
 
     def __init__(self, setting: Setting, gangs: Sequence[Gang], traits: TraitDraws, *, decide: Decide = decide) -> None:
         self._setting = setting
         self._decide = decide
-        self._cluster = Cluster(setting.shape)
+        self._cluster = Cluster(setting.shape, virtual_clusters(gangs, setting.shape.gpus))
         self._pacing = Pacing(self._cluster, setting.profiles)
-        self._idling = Idling(self._cluster)
+        self._tally = Tally(self._cluster)
         self._allocator = Allocator(setting.config, setting.shape) if setting.allocator else None
         self._memory = Memory()
-        self._trail = Trail()
         self._eliminator = Eliminator(setting.contention, self._pacing.peak_bytes_per_s) if setting.contention else None
-        self._heap: list[tuple[float, int, Event, Running | None, int]] = []  # version, or the node to look at
-        self._sequence = 0
+        self._agenda = Agenda()
         self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
         self._traits = traits
         self._entries: dict[JobId, Entry] = {}
         self._now_s = 0.0
-        self._busy_gpus = self._useful_gpus = 0.0
-        self._held_gpus = self._held_cores = 0
-        self._may_start = False  # something changed since the last round that could let a job start
+        self._may_start = False  # something changed since the last round that could let a job start, or grow
         self._rounds = 0
 
     def run(self, tell: Callable[[float, int], None] | None = None) -> Log:
@@ -79,22 +67,21 @@ class Simulation:
         Jobs that still wait when nothing runs any more never start: they are refused, with the planner's reason."""
         self._next_submission()
         moments = ended = 0
-        while self._heap:
-            self._now_s = now_s = self._heap[0][0]
-            while self._heap and self._heap[0][0] == now_s:
-                _, _, event, run, version = heappop(self._heap)
-                ended += self._apply(event, run, version)
-            while self._may_start and self._cluster.waiting:
+        while (now_s := self._agenda.next_s) is not None:
+            self._now_s = now_s
+            while self._agenda.next_s == now_s:
+                ended += self._apply(*self._agenda.pop())
+            while self._may_start and (self._cluster.waiting or self._cluster.wishing):
                 self._round()
             self._may_start = False
-            self._note()
+            self._tally.note(now_s)
             moments += 1
             if tell is not None and moments % TELL_EVERY == 0:
                 tell(now_s, ended)
         self._refuse_the_rest()
         return Log(
             entries=tuple(self._entries.values()),
-            trail=self._trail,
+            trail=self._tally.trail,
             end_s=self._now_s,
             gpus=self._cluster.gpus,
             cores=self._cluster.cores,
@@ -116,6 +103,7 @@ class Simulation:
             if event is Event.END:
                 self._end(run)
                 return True
+            run.is_restarting = False
             self._repace((run,))
         return False
 
@@ -123,19 +111,27 @@ class Simulation:
         gang = next(self._gangs, None)
         if gang is not None:
             traits = self._traits.of(gang.row)
-            self._push(gang.row.submit_s, Event.SUBMIT, Running(gang, traits, job_from_gang(gang)))
-
-    def _push(self, at_s: float, event: Event, run: Running) -> None:
-        self._sequence += 1
-        version = run.attempt if event is Event.WINDOW else run.version
-        heappush(self._heap, (at_s, self._sequence, event, run, version))
+            self._agenda.plan(gang.row.submit_s, Event.SUBMIT, Running(gang, traits, job_from_gang(gang)))
 
     def _submit(self, run: Running) -> None:
         self._next_submission()
-        if self._allocator and run.traits.profile:
-            run.ask(self._allocator.proposed_cores(run.gang, run.traits.profile))
+        cores = self._starting_cores(run)
+        if cores != run.cores:
+            run.ask(cores)
         self._entries[run.job.id] = Entry(gang=run.gang)
         self._wait(run)
+
+    def _starting_cores(self, run: Running) -> int:
+        gang, tuned = run.gang, 0
+        if self._allocator and run.traits.profile:
+            tuned = self._allocator.proposed_cores(gang, run.traits.profile)
+        return starting_cores(
+            self._setting.cores_rule,
+            asked=gang.cpus_per_replica,
+            gpus=gang.gpus_per_replica,
+            tuned=tuned,
+            nodes=self._cluster.nodes,
+        )
 
     def _watch(self, numbers: Iterable[int]) -> None:
         """Look at the windows of these nodes while what is wanted of their bandwidth reaches the trigger."""
@@ -145,12 +141,7 @@ class Simulation:
             is_contended = self._pacing.share(number) >= self._eliminator.config.trigger_share
             if is_contended and not self._eliminator.watches(number):
                 self._eliminator.watch(number, self._now_s)
-                self._look_again(number, self._eliminator)
-
-    def _look_again(self, number: int, eliminator: Eliminator) -> None:
-        self._sequence += 1
-        at_s = self._now_s + eliminator.config.window_s
-        heappush(self._heap, (at_s, self._sequence, Event.LOOK, None, number))
+                self._agenda.plan_look(self._now_s + self._eliminator.config.window_s, number)
 
     def _look(self, number: int) -> None:
         """A window is over: the CPU jobs of the node get the bandwidth that the eliminator leaves them."""
@@ -163,18 +154,17 @@ class Simulation:
             if not run.gpus and limits[run.job.id] != run.limit:
                 self._limit(run, limits[run.job.id])
         if not self._eliminator.is_over(number, self._pacing.share(number)):
-            self._look_again(number, self._eliminator)
+            self._agenda.plan_look(self._now_s + self._eliminator.config.window_s, number)
 
     def _limit(self, run: Running, limit: float) -> None:
         touched = self._pacing.left(run)
         run.limit = limit
         touched |= self._pacing.joined(run)
-        self._repace((run, *(other for other in self._pacing.neighbours(touched) if other.pace)))
+        self._repace((run, *self._pacing.neighbours(touched)))
 
     def _wait(self, run: Running) -> None:
         self._cluster.enqueue(run)
-        if run.gpus:
-            self._idling.wait(run)
+        self._tally.waits(run)
         self._may_start = True
 
     def _round(self) -> None:
@@ -182,66 +172,93 @@ class Simulation:
         self._may_start = False
         world = self._cluster.world()
         plan = self._decide(world, self._setting.config, self._now_s, self._memory, explain=0)
+        for grant in plan.grants:
+            self._grant(self._cluster.running[grant.job], grant.cores)
+        for denial in plan.denials:
+            self._deny(self._cluster.running[denial.job], denial.most_cores)
         for start in plan.starts:
             run = self._cluster.waiting[start.job]
-            if run.gpus:
-                self._idling.leave(run)
+            self._tally.waits_no_more(run)
             self._cluster.start(run, start, self._now_s)
             self._begin(run)
+        for stop in plan.stops:
+            self._stop(stop)
+
+    def _stop(self, stop: Stop) -> None:
+        """The job gives up its nodes and waits again, as `Stop` says."""
+        run, entry = self._cluster.running[stop.job], self._entries[stop.job]
+        run.advance(self._now_s)
+        cores = self._allocator.stopped(run) if self._allocator else run.cores
+        self._leave(run, entry)
+        entry.count(stop.cause)
+        if stop.cause is StopCause.RECLAIM and not self._setting.costs.cpu_jobs_resume:
+            entry.throw_away()
+            run.done_s = 0.0
+        run.wait_again(stop.cause, cores, self._now_s)
+        self._wait(run)
 
     def _begin(self, run: Running) -> None:
         """It has its nodes: a piece begins."""
         now_s = self._now_s
-        run.since_s, run.limit = now_s, 1.0
-        self._begin_piece(run)
-        self._held_gpus += run.gpus
-        self._held_cores += run.held_cores
+        cost_s = self._setting.costs.of(run.gpus) if run.attempt > 1 else 0.0
+        run.since_s, run.limit, run.is_restarting = now_s, 1.0, cost_s > 0
+        run.begin_piece(now_s)
+        self._tally.holds(run, +1)
         touched = self._pacing.joined(run)
-        if run.started_s is None:
-            run.started_s = now_s
-            self._repace((run,))
-        else:
-            self._push(now_s + self._setting.costs.of(run.gpus), Event.RESTARTED, run)
+        if run.is_restarting:
+            self._agenda.plan(now_s + cost_s, Event.RESTARTED, run)
+        self._repace((run,))
         if touched:
-            self._repace(other for other in self._pacing.neighbours(touched) if other is not run and other.pace)
+            self._repace(other for other in self._pacing.neighbours(touched) if other is not run)
             self._watch(touched)
-        if self._allocator and run.gpus and run.attempt == 1:
-            self._allocator.begin(run, self._cluster.growth(run))
-            self._push(now_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
+        if self._allocator and run.gpus and self._allocator.begin(run, self._cluster.most_cores(run)):
+            self._agenda.plan(now_s + cost_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
 
     def _tune(self, run: Running) -> None:
-        """A window is over: the job gets the cores its search wants next, and another window if it goes on."""
+        """A window is over: the job wishes for the cores that its search wants next."""
         assert self._allocator is not None
-        cores = self._allocator.measured(run, self._cluster.growth(run))
+        self._want(run, self._allocator.measured(run, self._cluster.most_cores(run)))
+
+    def _want(self, run: Running, cores: int) -> None:
+        """Ask the planner for other cores than the job has; with those it has, the next window begins."""
         if cores != run.cores:
-            self._resize(run, cores)
-        if self._allocator.is_searching(run):
-            self._push(self._now_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
+            self._cluster.wish(run, cores, self._now_s)
+            self._may_start = True
+        elif self._allocator and self._allocator.is_searching(run):
+            self._agenda.plan(self._now_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
+
+    def _grant(self, run: Running, cores: int) -> None:
+        self._cluster.answered(run)
+        self._resize(run, cores)
+        self._want(run, cores)
+
+    def _deny(self, run: Running, most_cores: int) -> None:
+        assert self._allocator is not None
+        self._cluster.answered(run)
+        self._want(run, self._allocator.refused(run, most_cores))
 
     def _resize(self, run: Running, cores: int) -> None:
         run.advance(self._now_s)
-        self._entries[run.job.id].pieces.append(self._piece(run))
+        self._entries[run.job.id].pieces.append(run.piece(self._now_s))
         self._may_start |= cores < run.cores
-        self._held_cores += (cores - run.cores) * run.gang.replicas
+        self._tally.holds(run, -1)
         self._cluster.resize(run, cores)
-        self._begin_piece(run)
+        self._tally.holds(run, +1)
+        run.begin_piece(self._now_s)
         self._repace((run,))
-
-    def _begin_piece(self, run: Running) -> None:
-        run.piece_from_s = self._now_s
-        run.piece_done_s = run.busy_gpu_s = 0.0
 
     def _repace(self, runs: Iterable[Running]) -> None:
         """Count what was done at the old pace, take the new one, and foretell the end again where it changed."""
         for run in runs:
+            if run.is_restarting:
+                continue
             pace, busy_gpus = run.pace, run.busy_gpus
             run.advance(self._now_s)
             self._pacing.set_pace(run)
             if run.pace != pace:
                 run.version += 1
-                self._push(run.end_s(self._now_s), Event.END, run)
-                self._useful_gpus += (run.pace - pace) * run.gpus
-            self._busy_gpus += run.busy_gpus - busy_gpus
+                self._agenda.plan(run.end_s(self._now_s), Event.END, run)
+            self._tally.goes(run, run.busy_gpus - busy_gpus, run.pace - pace)
 
     def _end(self, run: Running) -> None:
         entry = self._entries[run.job.id]
@@ -253,43 +270,17 @@ class Simulation:
 
     def _leave(self, run: Running, entry: Entry) -> None:
         """It has its nodes no more."""
-        entry.pieces.append(self._piece(run))
-        self._held_gpus -= run.gpus
-        self._held_cores -= run.held_cores
-        self._useful_gpus -= run.pace * run.gpus
-        self._busy_gpus -= run.busy_gpus
+        entry.pieces.append(run.piece(self._now_s))
         entry.victim_s = run.victim_s
+        self._tally.holds(run, -1)
+        self._tally.goes(run, -run.busy_gpus, -run.pace)
         run.pace = run.busy_gpus = 0.0
         run.version += 1
         touched = self._pacing.left(run)
         self._cluster.stop(run)
         if touched:
-            self._repace(other for other in self._pacing.neighbours(touched) if other.pace)
-        if not self._held_gpus:
-            self._useful_gpus = self._busy_gpus = 0.0  # what rounding left
+            self._repace(self._pacing.neighbours(touched))
         self._may_start = True
-
-    def _piece(self, run: Running) -> Piece:
-        return Piece(
-            start_s=run.piece_from_s,
-            end_s=self._now_s,
-            attempt=run.attempt,
-            nodes=run.nodes,
-            cores=run.cores,
-            work_s=run.piece_done_s,
-            busy_gpu_s=run.busy_gpu_s,
-            kept=True,
-        )
-
-    def _note(self) -> None:
-        self._trail.note(
-            self._now_s,
-            (self._held_gpus, self._held_cores),
-            self._busy_gpus,
-            self._useful_gpus,
-            self._idling.jobs,
-            self._idling.lacking_cores(),
-        )
 
     def _refuse_the_rest(self) -> None:
         if not self._cluster.waiting:

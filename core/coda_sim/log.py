@@ -9,6 +9,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from coda.outcomes import StopCause
 from coda_sim.rows import Gang
 
 
@@ -35,6 +36,7 @@ class Entry:
     refusal: str = ""
     aborts: int = 0
     migrations: int = 0
+    preemptions: int = 0
     tuning_steps: int = 0
     victim_s: float = 0.0  # below 95 % of its undisturbed utilisation
 
@@ -42,6 +44,16 @@ class Entry:
     def start_s(self) -> float | None:
         """The first start."""
         return self.pieces[0].start_s if self.pieces else None
+
+    def count(self, cause: StopCause) -> None:
+        """It was stopped."""
+        self.aborts += cause is StopCause.RECLAIM
+        self.migrations += cause is StopCause.MIGRATE
+        self.preemptions += cause is StopCause.PREEMPT
+
+    def throw_away(self) -> None:
+        """What was done so far does not count."""
+        self.pieces = [piece._replace(kept=False) for piece in self.pieces]
 
 
 class Trail:

@@ -190,6 +190,7 @@ def _of_losses(log: Log, window: Window) -> Metrics:
     return {
         "aborts": sum(entry.aborts for entry in log.entries),
         "migrations": sum(entry.migrations for entry in log.entries),
+        "preemptions": sum(entry.preemptions for entry in log.entries),
         "lost_gpu_s": math.fsum(_lost(entry, window) * entry.gang.gpus for entry in log.entries),
         "lost_core_s": math.fsum(
             _lost(entry, window) * entry.gang.cpus_per_replica * entry.gang.replicas for entry in log.entries

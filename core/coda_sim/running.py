@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coda.model import Job, JobId, Phase, Resources
+from coda.outcomes import StopCause
+from coda_sim.log import Piece
 from coda_sim.rows import Gang
 from coda_sim.traits import Traits
 
@@ -25,6 +27,7 @@ class Running:
         "done_s",
         "gang",
         "gpus",
+        "is_restarting",
         "is_victim",
         "job",
         "limit",
@@ -33,10 +36,10 @@ class Running:
         "piece_done_s",
         "piece_from_s",
         "since_s",
-        "started_s",
         "traits",
         "version",
         "victim_s",
+        "wishes",
         "work_s",
     )
 
@@ -48,7 +51,7 @@ class Running:
         self.work_s = gang.row.duration_s
         self.done_s = 0.0  # of the work, that counts
         self.attempt = 0  # starts so far
-        self.started_s: float | None = None  # the first time
+        self.is_restarting = False  # it has its nodes, and does nothing yet
         self.nodes: tuple[tuple[int, int], ...] = ()  # node number and ranks there; empty: not running
         self.cores = gang.cpus_per_replica  # per rank, held while it runs
         self.pace = 0.0  # work per second, now
@@ -61,6 +64,7 @@ class Running:
         self.piece_from_s = 0.0  # since when it has these nodes and cores
         self.piece_done_s = 0.0  # work done since then
         self.busy_gpu_s = 0.0  # busy GPU-seconds since then
+        self.wishes = 0  # made so far
         self.version = 0  # what was foretold for an older one does not come true
 
     def ask(self, cores: int) -> None:
@@ -72,6 +76,43 @@ class Running:
     def held_cores(self) -> int:
         """On all its nodes."""
         return self.cores * self.gang.replicas
+
+    def begin_piece(self, now_s: float) -> None:
+        """It has these nodes and cores from now on."""
+        self.piece_from_s = now_s
+        self.piece_done_s = self.busy_gpu_s = 0.0
+
+    def piece(self, now_s: float) -> Piece:
+        """What it did with these nodes and cores, which end now."""
+        return Piece(
+            start_s=self.piece_from_s,
+            end_s=now_s,
+            attempt=self.attempt,
+            nodes=self.nodes,
+            cores=self.cores,
+            work_s=self.piece_done_s,
+            busy_gpu_s=self.busy_gpu_s,
+            kept=True,
+        )
+
+    def wait_again(self, cause: StopCause, cores: int, now_s: float) -> None:
+        """It was stopped: as the planner sees it from now on. `cores`: what its ranks ask for next time."""
+        job, began = self.job, self.job.placement
+        self.is_restarting = False
+        self.job = replace(
+            job,
+            phase=Phase.QUEUED,
+            attempt=job.attempt + 1,
+            placement=None,
+            bound=frozenset(),
+            returned=cause is not StopCause.PREEMPT,
+            wish=None,
+            served_s=job.served_s + (now_s - began.committed_s if began else 0.0),
+            remaining_s=self.work_s - self.done_s,
+            as_of_s=now_s,
+        )
+        if cores != self.cores:
+            self.ask(cores)
 
     def advance(self, now_s: float) -> None:
         """Count the work done up to `now_s` at the pace it had."""
@@ -91,7 +132,8 @@ class Running:
 
 
 def job_from_gang(gang: Gang) -> Job:
-    """The job as the planner sees it when it is submitted."""
+    """The job as the planner sees it when it is submitted. How long it will run is known: seconds of the recorded
+    run time, which pass as seconds do where a job has what it asked for."""
     row = gang.row
     return Job(
         id=JobId(f"{row.virtual_cluster or 'jobs'}/{row.job_id}"),
@@ -103,4 +145,8 @@ def job_from_gang(gang: Gang) -> Job:
         request=Resources(gpus=gang.gpus_per_replica, cpu_m=gang.cpus_per_replica * 1000),
         cpus_per_replica=gang.cpus_per_replica,
         queued_s=row.submit_s,
+        user=row.user,
+        virtual_cluster=row.virtual_cluster,
+        remaining_s=row.duration_s,
+        as_of_s=row.submit_s,
     )

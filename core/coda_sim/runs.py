@@ -9,18 +9,20 @@ import gc
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from coda.config import PolicyConfig
+from coda.config import Part, PolicyConfig
 from coda.errors import InvalidInput
+from coda.policies import POLICIES, CoresRule, Policy
 from coda_sim.engine import Simulation
 from coda_sim.measuring import Metrics, metrics_of, window_of
-from coda_sim.profiles import profile_set
+from coda_sim.profiles import ProfileSet, profile_set
 from coda_sim.records import write_records
+from coda_sim.rows import Shape
 from coda_sim.series import Series, series_of
 from coda_sim.setting import Costs, Setting
 from coda_sim.shapes import shape_from_argument
@@ -28,13 +30,17 @@ from coda_sim.summary import Result, Timing
 from coda_sim.traits import TraitDraws, TraitsConfig
 from coda_sim.workload import Load, Source, default_warmup_s, load
 
-POLICIES: Final[Mapping[str, PolicyConfig]] = {"fifo-skip": PolicyConfig(policy="fifo-skip")}
-"""Configuration by the policy's name."""
-
-PARTS: Final = ("allocator", "arrays", "borrowing", "migration", "eliminator")
+PARTS: Final = tuple(part.value for part in Part)
 """What `--without` can leave out of a policy that has it."""
 
-PARTS_BY_POLICY: Final[Mapping[str, tuple[str, ...]]] = {"fifo-skip": ()}
+
+def _parts(policy: Policy) -> tuple[Part, ...]:
+    allocator = (Part.ALLOCATOR,) if policy.cores is CoresRule.TUNED else ()
+    arrays = (Part.ARRAYS, Part.BORROWING, Part.MIGRATION) if policy.has_arrays else ()
+    return (*allocator, *arrays, *((Part.ELIMINATOR,) if policy.throttles else ()))
+
+
+PARTS_BY_POLICY: Final[Mapping[str, tuple[Part, ...]]] = {name: _parts(policy) for name, policy in POLICIES.items()}
 """The parts each policy has."""
 
 Tell = Callable[[int, int], None]
@@ -72,10 +78,28 @@ def check(order: Order) -> None:
     for part in order.without:
         if part not in PARTS:
             raise InvalidInput(f"--without {part}: a policy's parts are {', '.join(PARTS)}")
-        if part not in PARTS_BY_POLICY[order.policy]:
+        if Part(part) not in PARTS_BY_POLICY[order.policy]:
             raise InvalidInput(f"--without {part}: {order.policy} has no {part} that could be left out")
     profile_set(order.profiles)
     shape_from_argument(order.cluster)
+
+
+def config_of(policy: str, without: Iterable[str] = ()) -> PolicyConfig:
+    """The planner's configuration for a policy, less the parts named. Without levels: shapes have no racks."""
+    return PolicyConfig(policy=policy, without=frozenset(map(Part, without)), levels=())
+
+
+def setting_of(config: PolicyConfig, shape: Shape, profiles: ProfileSet, costs: Costs) -> Setting:
+    """The setting in which a policy has all its parts but those that its configuration leaves out."""
+    parts = set(PARTS_BY_POLICY[config.policy]) - config.without
+    return Setting(
+        shape=shape,
+        profiles=profiles,
+        config=config,
+        costs=costs,
+        allocator=Part.ALLOCATOR in parts,
+        contention=config.contention if Part.ELIMINATOR in parts else None,
+    )
 
 
 def perform(order: Order, tell: Tell | None = None) -> Outcome:
@@ -84,12 +108,8 @@ def perform(order: Order, tell: Tell | None = None) -> Outcome:
     shape = shape_from_argument(order.cluster)
     found = load(order.source, shape, seed=order.seed)
     profiles = profile_set(order.profiles)
-    setting = Setting(
-        shape=shape,
-        profiles=profiles,
-        config=replace(POLICIES[order.policy], levels=()),  # shapes have no racks
-        costs=order.costs,
-    )
+    config = config_of(order.policy, order.without)
+    setting = setting_of(config, shape, profiles, order.costs)
     with _without_collecting():
         simulation = Simulation(setting, found.gangs, TraitDraws(profiles, TraitsConfig(), seed=order.seed))
         log = simulation.run(None if tell is None else lambda _now_s, ended: tell(ended, len(found.gangs)))

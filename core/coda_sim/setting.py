@@ -7,6 +7,7 @@ from typing import Annotated
 
 from coda.config import ContentionConfig, PolicyConfig
 from coda.errors import InvalidInput
+from coda.policies import CoresRule, policy_of
 from coda_sim.origins import Origin, Tag
 from coda_sim.profiles import ProfileSet
 from coda_sim.rows import Shape
@@ -46,3 +47,11 @@ class Setting:
     costs: Costs = Costs()
     allocator: bool = False
     contention: ContentionConfig | None = None
+
+    @property
+    def cores_rule(self) -> CoresRule:
+        """What GPU jobs start with: the policy's rule; where that is the allocator and it is off, what they ask for."""
+        rule = policy_of(self.config.policy).cores
+        if self.allocator:
+            return CoresRule.TUNED
+        return CoresRule.ASKED if rule is CoresRule.TUNED else rule

@@ -40,7 +40,7 @@ def test_a_study_writes_summary_records_plots_and_one_report(tmp_path: Path) -> 
     assert summary["schema"] == 1
     assert {"version", "command", "workload", "cluster", "warmup_s", "drain_s", "runs", "means"} <= summary.keys()
     (run,) = summary["runs"]
-    assert (run["policy"], run["without"], run["seed"]) == ("fifo-skip", [], 1)
+    assert (run["policy"], run["without"], run["seed"]) == ("arrival", [], 1)
     assert run["metrics"].keys() == {name for _, names in SECTIONS for name in names}
     assert run["metrics"]["jobs_finished"] == 4
     assert run["metrics"]["gpu_wait_p50_s"] == 200.0  # of 0, 3540 and 200
@@ -69,7 +69,7 @@ def test_runs_at_the_same_time_give_what_runs_in_turn_give(tmp_path: Path) -> No
     options = ("--limit", 60, "--max-duration", "1h", "--cluster", "2x4x28", "--seed", 1, "--seed", 2)
     assert coda_simulate(*options, "--out", tmp_path / "turn").exit_code == 0
     assert coda_simulate(*options, "--jobs", 2, "--out", tmp_path / "once").exit_code == 0
-    for name in ("summary.json", "fifo-skip-seed2/jobs.csv.gz"):
+    for name in ("summary.json", "arrival-seed2/jobs.csv.gz"):
         assert (tmp_path / "turn" / name).read_bytes() == (tmp_path / "once" / name).read_bytes()
     (mean,) = json.loads((tmp_path / "turn" / "summary.json").read_text())["means"]
     assert mean["seeds"] == [1, 2]
@@ -128,9 +128,9 @@ def test_a_truncated_gzip_file_is_a_clear_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--policy", "magic"], "there is no policy 'magic': choose of fifo-skip"),
+        (["--policy", "magic"], "there is no policy 'magic': choose of arrival, fifo-skip"),
         (["--without", "luck"], "--without luck: a policy's parts are allocator"),
-        (["--without", "arrays"], "--without arrays: fifo-skip has no arrays that could be left out"),
+        (["--without", "arrays"], "--without arrays: arrival has no arrays that could be left out"),
         (["--profiles", "none"], "'none' is no profile set: choose one of paper"),
         (["--cluster", "2x2"], "'2x2' is no group of nodes"),
         (["--workload", "a-year"], "--workload a-year: the generated workload is coda-month"),

@@ -10,6 +10,7 @@ from coda_sim.engine import Decide, Simulation
 from coda_sim.log import Log
 from coda_sim.profiles import profile_set
 from coda_sim.rows import Cores, gangs_from_rows, shape_from_text
+from coda_sim.runs import config_of, setting_of
 from coda_sim.setting import Costs, Setting
 from coda_sim.trace import Row
 from coda_sim.traits import TraitDraws, TraitsConfig
@@ -48,6 +49,24 @@ def simulated(
     return Simulation(setting, gangs, TraitDraws(profiles, traits or TraitsConfig(), seed=seed), decide=decide).run(
         tell
     )
+
+
+def simulated_under(
+    policy: str,
+    rows: Iterable[Row],
+    cluster: str = "1x4x8",
+    *,
+    without: Iterable[str] = (),
+    traits: TraitsConfig | None = None,
+    costs: Costs | None = None,
+    decide: Decide = decide,
+) -> Log:
+    """The log of these rows under a policy with all its parts but those left out, as `coda simulate` runs it."""
+    shape, profiles = shape_from_text(cluster), profile_set("paper")
+    gangs, refused = gangs_from_rows(tuple(rows), shape, Cores())
+    assert not refused
+    setting = setting_of(config_of(policy, without), shape, profiles, costs or Costs())
+    return Simulation(setting, gangs, TraitDraws(profiles, traits or TraitsConfig(), seed=0), decide=decide).run()
 
 
 def spans(log: Log) -> dict[str, list[tuple[float, float]]]:

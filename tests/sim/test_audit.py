@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from coda.policies import POLICIES
 from coda_sim import auditing
 from coda_sim.auditing import AuditedJob, breaches, measures, read_jobs
 from coda_sim.cluster import nodes_of_shape
@@ -18,8 +19,7 @@ from coda_sim.month import coda_month
 from coda_sim.month_config import MonthConfig
 from coda_sim.records import write_records
 from coda_sim.rows import shape_from_text
-from coda_sim.runs import POLICIES
-from tests.sim.simulating import simulated
+from tests.sim.simulating import simulated_under
 
 CLUSTER = "6x8x28,8x4x28"
 SIZES = {
@@ -35,7 +35,7 @@ def busy_day(policy: str) -> Log:
 
 def simulated_day(policy: str) -> Log:
     config = MonthConfig(days=1, gpu_jobs=200, cpu_jobs=600)
-    return simulated(coda_month(config, seed=5), CLUSTER, config=POLICIES[policy])
+    return simulated_under(policy, coda_month(config, seed=5), CLUSTER)
 
 
 def audited(log: Log, folder: Path) -> list[AuditedJob]:
