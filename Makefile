@@ -77,7 +77,7 @@ bench: kube
 
 chart:
 	cp crds/trainingjobs.yaml deploy/helm/coda/crds/
-	cp $(addprefix deploy/manifests/,operator.yaml extender.yaml user.yaml leases.yaml) deploy/helm/coda/rbac/
+	cp $(addprefix deploy/manifests/,operator.yaml extender.yaml agent.yaml user.yaml leases.yaml) deploy/helm/coda/rbac/
 
 lock: $(READY)
 	$(COMPILE) --extra cli pyproject.toml -o requirements.lock

@@ -10,7 +10,7 @@ from enum import Enum
 
 from coda.model import Job, Phase, Placement, PlacementState, World
 from coda.rechecking import Flaw, Misfit, misfits
-from coda.world import is_waiting, live_placement
+from coda.world import is_waiting, live_placement, open_wish
 
 
 class Fate(Enum):
@@ -38,11 +38,12 @@ class Ruling:
 
 
 def awaits_decision(job: Job, *, epoch: int) -> bool:
-    """True for a job that a round of decisions says anything about: it waits, or its plan is not settled yet.
+    """True for a job that a round of decisions says anything about: it waits, its plan is not settled yet, or it runs
+    and wants other cores.
 
-    Where it is true of no job, `decide` starts and refuses nothing and `rule_on_plans` rules on nothing, whatever the
-    rest of the world is like."""
-    return is_waiting(job) or _open_plan(job, epoch) is not None
+    Where it is true of no job, `decide` answers nothing and `rule_on_plans` rules on nothing, whatever the rest of the
+    world is like."""
+    return is_waiting(job) or _open_plan(job, epoch) is not None or open_wish(job) is not None
 
 
 def rule_on_plans(world: World, *, epoch: int, now_s: float) -> tuple[Ruling, ...]:

@@ -18,6 +18,7 @@ SCHEDULER: Final = "coda"  # the profile of kube-scheduler that places Coda's po
 # Field managers: one per part, so that each status field has one writer.
 OPERATOR: Final = "coda-operator"
 EXTENDER: Final = "coda-extender"
+AGENT: Final = "coda-agent"
 
 FINALIZER: Final = f"{GROUP}/operator"
 

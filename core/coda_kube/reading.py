@@ -6,8 +6,8 @@ Reading never decides. What cannot be read raises InvalidInput with the object's
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from coda.model import (
     FINISHED,
@@ -28,8 +28,12 @@ from coda.model import (
 from coda_kube.naming import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.quantities import milli_from_quantity, seconds_from_time
 from coda_kube.requests import pod_amounts, resources_from_amounts, resources_from_quantities
+from coda_kube.tuning import answer_from_json, resize_from_json, wish_from_json
 
 Item = Mapping[str, Any]
+
+AUTO: Final = "auto"
+"""Cores that Coda finds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +162,7 @@ def placement_from_json(status: Item) -> Placement | None:
         cpus_per_replica=placement["cpusPerReplica"],
         committed_s=seconds_from_time(placement["committedTime"]),
         bind_deadline_s=seconds_from_time(placement["bindDeadline"]),
+        answer=answer_from_json(placement),
     )
 
 
@@ -205,6 +210,8 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     accepted = int(status.get("observedGeneration") or 0)
     edited = phase is Phase.QUEUED and accepted != metadata["generation"]
     attempt = int(status.get("attempt") or 1)
+    asked, cores, resized = _sizes(status, request, attempt)
+    wish = wish_from_json(status, attempt=attempt) if spec.get("cpusPerReplica") == AUTO else None
     bound, unbound = ranks_of(pods, attempt)
     return Job(
         id=id_of(item),
@@ -214,8 +221,8 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         generation=metadata["generation"] if edited else accepted,
         edited=edited,
         replicas=int(spec["replicas"]),
-        request=resources_from_quantities(request["resources"], pods=1),
-        cpus_per_replica=int(request["cpusPerReplica"]),
+        request=asked,
+        cpus_per_replica=cores,
         demand=demand_from_json(request, tuple(request.get("nodeSelectorTerms") or ())),
         priority=int(request.get("priority") or 0),
         queued_s=seconds_from_time(status.get("queuedTime")),
@@ -226,7 +233,26 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         placement=placement_from_json(status),
         bound=bound,
         unbound=unbound,
+        wish=wish,
+        resized=resized,
+        pod_cpu_m=pod_cpu_of(pods, attempt, asked) if wish is not None else {},
     )
+
+
+def _sizes(status: Item, request: Item, attempt: int) -> tuple[Resources, int, int]:
+    """What one rank asks for now, the cores of its main container, and the last wish whose resize has ended."""
+    asked, cores = resources_from_quantities(request["resources"], pods=1), int(request["cpusPerReplica"])
+    resize = resize_from_json(status)
+    if resize is None or resize.attempt != attempt:
+        return asked, cores, 0
+    asked = replace(asked, cpu_m=asked.cpu_m + (resize.cores - cores) * 1000)
+    return asked, resize.cores, resize.sequence if resize.has_ended else resize.sequence - 1
+
+
+def pod_cpu_of(pods: Mapping[str, Pod], attempt: int, asked: Resources) -> dict[int, int]:
+    """What the bound ranks of an attempt count with, in millicores, where that is not what is `asked`."""
+    members = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
+    return {rank: pod.request.cpu_m for rank, pod in members if pod.node and pod.request.cpu_m != asked.cpu_m}
 
 
 def ranks_of(pods: Mapping[str, Pod], attempt: int) -> tuple[frozenset[int], dict[int, str]]:

@@ -2,7 +2,8 @@
 
 Source: `k8s.io/component-helpers/resource` PodRequests: the larger of all running containers together (sidecars
 included) and of each init container on top of the sidecars started before it; pod-level requests win where set; plus
-overhead. A container in a resize counts with the largest of wanted, allocated and actual (KEP-1287).
+overhead. A container in a resize counts with the largest of wanted, allocated and actual, but for what is wanted and
+infeasible (KEP-1287).
 """
 
 from __future__ import annotations
@@ -34,16 +35,30 @@ def _raise_to(into: Amounts, floor: Amounts) -> None:
         into[name] = max(into.get(name, 0), amount)
 
 
-def _container_amounts(container: Mapping[str, Any], status: Mapping[str, Any] | None, kind: str) -> Amounts:
+def _container_amounts(
+    container: Mapping[str, Any], status: Mapping[str, Any] | None, kind: str, *, in_vain: bool = False
+) -> Amounts:
+    """`in_vain`: what it wants will never be allocated."""
     resources = container.get("resources") or {}
     amounts = _amounts(resources.get(kind))
     if kind == "requests":
         for name, amount in _amounts(resources.get("limits")).items():
             amounts.setdefault(name, amount)  # as the API server's defaulting does
         if status:
-            _raise_to(amounts, _amounts(status.get("allocatedResources")))
-            _raise_to(amounts, _amounts((status.get("resources") or {}).get("requests")))
+            allocated = _amounts(status.get("allocatedResources"))
+            _raise_to(allocated, _amounts((status.get("resources") or {}).get("requests")))
+            if in_vain and allocated:
+                return amounts | allocated
+            _raise_to(amounts, allocated)
     return amounts
+
+
+def is_infeasible(status: Mapping[str, Any]) -> bool:
+    """True when the kubelet says in the pod's `status` that the last resize will never be."""
+    return any(
+        condition["type"] == "PodResizePending" and condition.get("reason") == "Infeasible"
+        for condition in status.get("conditions") or ()
+    )
 
 
 def pod_amounts(pod: Mapping[str, Any], kind: str = "requests") -> Amounts:
@@ -54,12 +69,13 @@ def pod_amounts(pod: Mapping[str, Any], kind: str = "requests") -> Amounts:
         for entry in (status.get("containerStatuses") or []) + (status.get("initContainerStatuses") or [])
     }
     total: Amounts = {}
+    in_vain = is_infeasible(status)
     for container in spec.get("containers") or ():
-        _add(total, _container_amounts(container, statuses.get(container["name"]), kind))
+        _add(total, _container_amounts(container, statuses.get(container["name"]), kind, in_vain=in_vain))
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
-        amounts = _container_amounts(container, statuses.get(container["name"]), kind)
+        amounts = _container_amounts(container, statuses.get(container["name"]), kind, in_vain=in_vain)
         if container.get("restartPolicy") == "Always":
             _add(sidecars, amounts)
             _raise_to(peak, sidecars)

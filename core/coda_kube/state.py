@@ -12,8 +12,18 @@ from dataclasses import replace
 from typing import Final
 
 from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Quota, Resources, World
+from coda.world import open_wish
 from coda_kube.client import Json
-from coda_kube.reading import Pod, id_of, job_from_json, node_from_json, pod_from_json, quota_from_json, ranks_of
+from coda_kube.reading import (
+    Pod,
+    id_of,
+    job_from_json,
+    node_from_json,
+    pod_cpu_of,
+    pod_from_json,
+    quota_from_json,
+    ranks_of,
+)
 from coda_kube.watching import key_of
 
 _STARTING: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED})
@@ -31,7 +41,7 @@ class ClusterState:
         self._quota_by_id: dict[str, Quota] = {}
         self._pods_by_job: dict[str, dict[str, Pod]] = {}  # job uid -> pod id -> pod
         self._job_by_id: dict[JobId, Job] = {}
-        self._starting_by_id: dict[JobId, Job] = {}  # those of the above that are queued or launched
+        self._starting_by_id: dict[JobId, Job] = {}  # those of the above that may await a decision
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
@@ -94,7 +104,7 @@ class ClusterState:
         return self._job_by_id.get(job)
 
     def starting(self) -> Iterable[Job]:
-        """The jobs that are queued or launched: no other awaits a decision."""
+        """The jobs that are queued, launched, or want other cores: no other awaits a decision."""
         self._catch_up()
         return self._starting_by_id.values()
 
@@ -149,9 +159,11 @@ class ClusterState:
         if known is None:
             self._read_job(job)  # a finished one counts again while a pod of it waits for a node
             return
-        bound, unbound = ranks_of(self._pods_by_job.get(known.uid, {}), known.attempt)
-        if (bound, unbound) != (known.bound, known.unbound):
-            self._keep(job, replace(known, bound=bound, unbound=unbound))
+        pods = self._pods_by_job.get(known.uid, {})
+        bound, unbound = ranks_of(pods, known.attempt)
+        pod_cpu_m = pod_cpu_of(pods, known.attempt, known.request) if known.wish is not None else {}
+        if (bound, unbound, pod_cpu_m) != (known.bound, known.unbound, known.pod_cpu_m):
+            self._keep(job, replace(known, bound=bound, unbound=unbound, pod_cpu_m=pod_cpu_m))
 
     def _catch_up(self) -> None:
         while self._outdated:
@@ -162,5 +174,5 @@ class ClusterState:
         self._starting_by_id.pop(job, None)
         if after is not None and (after.phase not in FINISHED or after.unbound):
             self._job_by_id[job] = after
-            if after.phase in _STARTING:
+            if after.phase in _STARTING or open_wish(after) is not None:
                 self._starting_by_id[job] = after

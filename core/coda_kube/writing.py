@@ -10,6 +10,7 @@ from coda.outcomes import Refusal
 from coda_kube.client import Json
 from coda_kube.naming import API_VERSION, KIND
 from coda_kube.quantities import time_from_seconds
+from coda_kube.tuning import answer_json
 
 
 def job_path(job: JobId | str, *, status: bool = False) -> str:
@@ -30,7 +31,8 @@ def status_patch(job: JobId | str, status: Mapping[str, Any], *, uid: str, versi
 
 def placement_json(placement: Placement) -> Json:
     """`status.placement`, as `reading.placement_from_json` reads it."""
-    return {
+    grant = {} if placement.answer is None else {"grant": answer_json(placement.answer)}
+    return grant | {
         "attempt": placement.attempt,
         "planId": placement.plan_id,
         "epoch": placement.epoch,
