@@ -7,7 +7,10 @@ decide by. Paths are relative to a root and may not leave it."""
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +84,16 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+    @contextmanager
+    def locked(self, relative: str = ".") -> Iterator[None]:
+        """Hold the advisory lock of a file or directory. EWOULDBLOCK at once when another program has it."""
+        descriptor = os.open(self._absolute(relative), _READ)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _absolute(self, relative: str) -> str:
         if relative.startswith("/") or "\0" in relative or ".." in relative.split("/"):

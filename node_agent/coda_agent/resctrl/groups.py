@@ -6,13 +6,19 @@ step touches a name without `coda-`, and the root's limits are never written. No
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import errno
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from coda_agent.files import Files
+from coda_agent.resctrl.layout import FREE, THROTTLE, THROTTLED, group_name, inside, uid_of
+from coda_agent.resctrl.restoring import Restored, remove_all, rescue_foreign
+from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
+from coda_agent.resctrl.tasks import Target, Tids, evacuate, fill
 
-Tids = Callable[[], frozenset[int]]  # lists all threads of a pod, anew with every call
+_CANNOT_RENAME = frozenset({errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EXDEV})
 
 
 class Outcome(Enum):
@@ -25,6 +31,20 @@ class Outcome(Enum):
     GONE = "Gone"  # a group it needs is not there
 
 
+_OUTCOMES: Mapping[int | None, Outcome] = {
+    errno.EEXIST: Outcome.DONE,
+    errno.EBUSY: Outcome.RETRY,
+    errno.EWOULDBLOCK: Outcome.RETRY,
+    errno.ENOSPC: Outcome.EXHAUSTED,
+    errno.EPERM: Outcome.UNSUPPORTED,
+    errno.EACCES: Outcome.UNSUPPORTED,
+    errno.EROFS: Outcome.UNSUPPORTED,
+    errno.ENOENT: Outcome.GONE,
+    errno.ENODEV: Outcome.GONE,
+    errno.ENOTDIR: Outcome.GONE,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     """Which pods have a group, by uid."""
@@ -33,74 +53,194 @@ class Placed:
     throttled: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """What `restore_all` did: directories removed, and one sentence for each that would not go."""
-
-    removed: tuple[str, ...]
-    failures: tuple[str, ...]
-
-
 class Groups:
     """The coda groups of one resctrl tree. Every method may raise OSError for what its outcomes do not name (EIO and
     the like); the step is then not done, and calling again is safe. Pod uids: letters, digits, dashes; else EINVAL."""
 
     def __init__(self, files: Files) -> None:
-        raise NotImplementedError
+        self._files = files
+        self._tree = files.resctrl
+        self._known: dict[str, set[int]] = {}  # threads dealt with, by uid; only spares writes
 
     def placed(self) -> Placed:
-        """Reads which pods have a group, and where."""
-        raise NotImplementedError
+        """Reads which pods have a group, and where; a pod caught between two places counts as throttled."""
+        throttled = self._pods_in(THROTTLED)
+        return Placed(free=self._pods_in(FREE) - throttled, throttled=throttled)
 
     def add_pod(self, uid: str) -> Outcome:
-        """Step: the pod has a monitoring group, unthrottled if it is new. Its threads come with `settle`."""
-        raise NotImplementedError
+        """Step: the pod has a monitoring group that counts, unthrottled if it is new. Its threads come with `settle`.
+
+        Where no counter is left for it the group goes again: then its traffic counts in the root's at least."""
+        name = group_name(uid)
+        directory = next((place for place in (THROTTLED, FREE) if self._tree.exists(f"{place}/{name}")), FREE)
+        outcome = self._create(f"{directory}/{name}", "tasks")
+        if outcome is Outcome.DONE and not self._has_counter(f"{directory}/{name}"):
+            return Outcome.EXHAUSTED if self.remove_pod(uid) is Outcome.DONE else Outcome.RETRY
+        return outcome
 
     def remove_pod(self, uid: str) -> Outcome:
         """Step: the pod has no group; living threads go back to the root."""
-        raise NotImplementedError
+        self._known.pop(uid, None)
+        for place in (THROTTLED, FREE):
+            self._remove(f"{place}/{group_name(uid)}")
+        return Outcome.DONE
 
     def add_throttle(self) -> Outcome:
         """Step: the throttle group exists; a new one limits nothing."""
-        raise NotImplementedError
+        return self._create(THROTTLE, "schemata")
 
     def remove_throttle(self) -> Outcome:
         """Step: no throttle group, so nothing is limited. Pods in it lose their groups: release them first."""
-        raise NotImplementedError
+        for uid in self._pods_in(THROTTLED):
+            self._known.pop(uid, None)
+        rescue_foreign(self._tree, THROTTLE)
+        self._remove(THROTTLE)
+        return Outcome.DONE
 
     def limits(self) -> Mapping[int, int]:
         """Reads the throttle group's limit by domain, in the hardware's unit; nothing where there is no group."""
-        raise NotImplementedError
+        return self._limits_of(THROTTLE)
 
     def unlimited(self) -> Mapping[int, int]:
         """Reads the root's limit by domain: the value that restores."""
-        raise NotImplementedError
+        return self._limits_of("")
 
     def set_limit(self, domain: int, value: int) -> int:
         """Step: the throttle group's limit in `domain` is `value`. Gives what the kernel made of it (it rounds).
 
-        OSError: EINVAL for a value or domain that the hardware has not, ENOENT without throttle group."""
-        raise NotImplementedError
+        OSError: EINVAL for a value or domain that the hardware has not, ENOENT without throttle group, EIO when the
+        value does not show afterwards."""
+        self._tree.write(f"{THROTTLE}/schemata", limit_command(domain, value))
+        effective = self.limits().get(domain)
+        if effective is None:
+            raise OSError(errno.EIO, f"the limit of domain {domain} does not show after writing it", THROTTLE)
+        return effective
 
     def throttle_pod(self, uid: str, tids: Tids) -> Outcome:
         """Step: the pod's group is in the throttle group, which must exist (else GONE), and has all `tids`.
 
         One rename; on kernels that cannot, a new group takes the threads over and the old one goes: killed half-way,
         calling again, `release_pod` or `restore_all` put it right."""
-        raise NotImplementedError
+        if not self._tree.exists(f"{THROTTLE}/schemata"):
+            return Outcome.GONE
+        return self._move(uid, FREE, Target(directory=f"{THROTTLED}/{group_name(uid)}", control=THROTTLE), tids)
 
     def release_pod(self, uid: str, tids: Tids) -> Outcome:
-        """Step: the pod's group is below the root, and has all `tids`; as `throttle_pod`, backwards."""
-        raise NotImplementedError
+        """Step: the pod's group is below the root, and has all `tids`; as `throttle_pod`, backwards.
 
-    def settle(self, uid: str, tids: Tids) -> Outcome:
-        """Step: threads of the pod that are new since the last call are in its group, wherever that is.
+        Where the pod can have no group there, its threads are freed all the same, and the outcome says why."""
+        name = group_name(uid)
+        outcome = self._move(uid, THROTTLED, Target(directory=f"{FREE}/{name}", control=""), tids)
+        if outcome not in (Outcome.DONE, Outcome.RETRY):
+            evacuate(self._files, tids)
+            self._remove(f"{THROTTLED}/{name}")
+            evacuate(self._files, tids)  # what was cloned meanwhile
+        return outcome
 
-        Threads that another program's group holds stay there. To be called once a window: threads that came by exec
-        are no children of those that were moved."""
-        raise NotImplementedError
+    def settle(self, uid: str, tids: Tids, *, anew: bool = False) -> Outcome:
+        """Step: threads of the pod that are new since the last call (`anew`: all) are in its group, wherever that is.
+
+        Threads that another program's group holds stay there. To be called once a window, and now and then `anew`,
+        as other programs move threads and remove groups too. RETRY: it forks faster than it can be followed; GONE: it
+        has no group (only looked for when there are new threads)."""
+        name = group_name(uid)
+        if anew:
+            self._known.pop(uid, None)
+        elif tids() <= self._known.get(uid, set()):
+            return Outcome.DONE
+        for place, control in ((THROTTLED, THROTTLE), (FREE, "")):
+            if self._tree.exists(f"{place}/{name}"):
+                return self._fill(uid, Target(directory=f"{place}/{name}", control=control), tids)
+        return Outcome.GONE
 
     def restore_all(self) -> Restored:
         """No `coda-` group is left, nothing is limited. Any number of steps; goes on after failures; a second call
         finishes what a killed one began."""
-        raise NotImplementedError
+        self._known.clear()
+        return remove_all(self._tree)
+
+    def _move(self, uid: str, origin: str, target: Target, tids: Tids) -> Outcome:
+        old = f"{origin}/{target.name}"
+        try:
+            if not self._tree.exists(target.directory):
+                self._tree.rename(old, target.directory)
+        except OSError as failure:
+            if failure.errno not in {*_CANNOT_RENAME, errno.ENOENT}:
+                raise
+            return self._carry_over(uid, old, target, tids)
+        if self._tree.exists(old):  # what a killed step left
+            return self._carry_over(uid, old, target, tids)
+        outcome = self._fill(uid, target, tids)
+        return Outcome.DONE if outcome is Outcome.RETRY else outcome
+
+    def _carry_over(self, uid: str, old: str, target: Target, tids: Tids) -> Outcome:
+        """Without rename: fill a new group, then drop the old one."""
+        try:
+            with self._tree.locked():
+                outcome = self._create(target.directory, "tasks")
+                if outcome is not Outcome.DONE:
+                    return outcome
+                self._has_counter(target.directory)
+                self._known.pop(uid, None)
+                outcome = self._fill(uid, target, tids)
+                if outcome is not Outcome.GONE:
+                    self._remove(old)
+        except BlockingIOError:
+            return Outcome.RETRY
+        return Outcome.DONE if outcome is Outcome.RETRY else outcome
+
+    def _fill(self, uid: str, target: Target, tids: Tids) -> Outcome:
+        try:
+            complete = fill(self._files, target, tids, self._known.setdefault(uid, set()))
+        except OSError as failure:
+            if failure.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
+            self._known.pop(uid, None)
+            return Outcome.GONE
+        return Outcome.DONE if complete else Outcome.RETRY
+
+    def _create(self, directory: str, proof: str) -> Outcome:
+        """mkdir; a directory that the kernel does not fill with `proof` is no group, and goes again."""
+        try:
+            self._tree.mkdir(directory)
+        except OSError as failure:
+            if failure.errno not in _OUTCOMES:
+                raise
+            outcome = _OUTCOMES[failure.errno]
+            is_below = directory.startswith(THROTTLE + "/")
+            return Outcome.UNSUPPORTED if outcome is Outcome.GONE and not is_below else outcome
+        if self._tree.exists(f"{directory}/{proof}"):
+            return Outcome.DONE
+        self._remove(directory)
+        return Outcome.UNSUPPORTED
+
+    def _has_counter(self, directory: str) -> bool:
+        """Where counters are assigned: one for the total, none for what is not read. False: none is left."""
+        try:
+            for command in ("mbm_local_bytes:*=_\n", "mbm_total_bytes:*=e\n"):
+                self._tree.write(f"{directory}/mbm_L3_assignments", command)
+        except OSError as failure:
+            if failure.errno == errno.ENOSPC:
+                return False
+            if failure.errno not in (errno.ENOENT, errno.EINVAL, errno.EACCES):
+                raise  # those three: counters are not assigned here
+        return True
+
+    def _remove(self, directory: str) -> None:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            self._tree.rmdir(directory)
+
+    def _pods_in(self, place: str) -> frozenset[str]:
+        try:
+            names = self._tree.listdir(place)
+        except (FileNotFoundError, NotADirectoryError):
+            return frozenset()
+        return frozenset(uid for name in names if (uid := uid_of(name)) is not None)
+
+    def _limits_of(self, control: str) -> Mapping[int, int]:
+        try:
+            return bandwidth_limits(self._tree.read_text(inside(control, "schemata")))
+        except OSError as failure:
+            if failure.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOTDIR):
+                raise
+            return {}

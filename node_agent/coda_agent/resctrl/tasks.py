@@ -1,0 +1,127 @@
+"""Threads of a pod: into its group, and only those that no other program's group holds.
+
+The kernel moves single threads, and what a moved thread clones follows it; what comes by exec from a runtime does
+not. So the threads of a pod are listed again until a pass finds none new, and again with every window. What must not
+live here: creating or removing groups."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coda_agent.files import Files
+from coda_agent.resctrl.layout import THROTTLE, inside, is_ours
+
+Tids = Callable[[], frozenset[int]]  # lists all threads of a pod, anew with every call
+PASSES = 5  # a pod that forks faster than this is finished with the next window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A group to fill: its directory, and the control group around it ("" is the root)."""
+
+    directory: str
+    control: str
+
+    @property
+    def name(self) -> str:
+        """The group's own name."""
+        return self.directory.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """Where a thread is: control group ("" is the root) and monitoring group ("" is none)."""
+
+    control: str
+    group: str
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another program has put the thread there."""
+        return bool((self.control and not is_ours(self.control)) or (self.group and not is_ours(self.group)))
+
+
+def fill(files: Files, target: Target, tids: Tids, known: set[int]) -> bool:
+    """Put the threads that are not `known` into `target`, and make `known` those that are dealt with.
+
+    False: the last pass still found new ones. Raises OSError: ENOENT or ENODEV when the group is gone; anything else
+    that is not the thread's own end. Cost: one read and up to two writes per new thread."""
+    for _ in range(PASSES):
+        current = tids()
+        known &= current
+        fresh = current - known
+        if not fresh:
+            return True
+        known |= {tid for tid in sorted(fresh) if _place(files, target, tid)}
+    return not tids() - known
+
+
+def evacuate(files: Files, tids: Tids) -> None:
+    """Put the pod's threads that are in the throttle group, if any, back into the root."""
+    for tid in sorted(tids() & _members(files, THROTTLE)):
+        _write(files, "tasks", tid)
+
+
+def _place(files: Files, target: Target, tid: int) -> bool:
+    """Whether the thread is dealt with: it is in, it has ended, or it is not ours to move."""
+    home = _home(files, tid)
+    if home is None:
+        return _place_blindly(files, target, tid)
+    if home.is_foreign or home == Home(control=target.control, group=target.name):
+        return True
+    if home.control != target.control and not _write(files, inside(target.control, "tasks"), tid):
+        return True
+    return _write_to_group(files, target, tid)
+
+
+def _place_blindly(files: Files, target: Target, tid: int) -> bool:
+    """For kernels that do not tell a thread's groups: the group refuses a thread of another control group."""
+    if _write_to_group(files, target, tid):
+        return True
+    if not any(tid in _members(files, control) for control in ("", THROTTLE) if control != target.control):
+        return True
+    return _write(files, inside(target.control, "tasks"), tid) is False or _write_to_group(files, target, tid)
+
+
+def _write_to_group(files: Files, target: Target, tid: int) -> bool:
+    """False: the thread is in another control group (perhaps since a moment ago)."""
+    try:
+        _write(files, f"{target.directory}/tasks", tid)
+    except OSError as failure:
+        if failure.errno != errno.EINVAL:
+            raise
+        return False
+    return True
+
+
+def _write(files: Files, path: str, tid: int) -> bool:
+    """False: the thread has ended. One thread per write, which every kernel takes."""
+    if tid <= 0:
+        return False  # 0 would move the agent itself
+    try:
+        files.resctrl.write(path, f"{tid}\n")
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _home(files: Files, tid: int) -> Home | None:
+    """None: the kernel does not tell, or the thread has ended."""
+    try:
+        lines = files.proc.read_text(f"{tid}/cpu_resctrl_groups", most_bytes=4096).splitlines()
+    except OSError:
+        return None
+    words = dict(line.split(":", 1) for line in lines if ":" in line)
+    if not words.get("res"):
+        return None
+    return Home(control=words["res"].removeprefix("/"), group=words.get("mon", ""))
+
+
+def _members(files: Files, control: str) -> frozenset[int]:
+    try:
+        lines = files.resctrl.read_text(inside(control, "tasks")).split()
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+    return frozenset(int(line) for line in lines if line.isascii() and line.isdecimal())
