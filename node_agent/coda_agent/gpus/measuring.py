@@ -26,8 +26,8 @@ class Tracked:
 
     found: Found
     ready_from_s: float  # monotonic; what was sampled before is withheld
-    sample_us: int = 0  # stamps up to which samples were seen
-    process_us: int = 0
+    sample_us: int  # stamp up to which samples were seen
+    process_us: int  # the same for samples per process
     unmeasured: set[Metric] = field(default_factory=set)
     is_lost: bool = False  # in the round before; set by who asks
     polls: bool = False  # no sample buffer: the last period is asked for instead

@@ -93,7 +93,9 @@ class Gpus:
         """A device that was well all the time goes on where it was; any other settles first."""
         known = before.get(device.gpu.uuid)
         if known is None or known.is_lost:
-            return Tracked(found=device, ready_from_s=now.monotonic_s + self._config.settle_s)
+            now_us = int(now.wall_s * 1e6)
+            ready_from_s = now.monotonic_s + self._config.settle_s
+            return Tracked(found=device, ready_from_s=ready_from_s, sample_us=now_us, process_us=now_us)
         known.found = device
         return known
 

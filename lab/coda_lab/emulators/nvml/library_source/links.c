@@ -25,19 +25,33 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDe
     return leave(SUCCESS);
 }
 
+static int reaches(const struct device *device, const char *remote) {
+    for (int k = 0; k < MOST_LINKS; k++)
+        if (device->links[k].active && !strcmp(device->links[k].remote, remote)) return 1;
+    return 0;
+}
+
+/* Over a link from one to the other, or through a switch to which both have links. */
+static int has_nvlink(const struct state *state, const struct device *one, const struct device *other) {
+    if (reaches(one, other->bus_id)) return 1;
+    for (int k = 0; k < MOST_LINKS; k++) {
+        int is_switch = one->links[k].active;
+        for (int index = 0; index < state->device_count; index++)
+            is_switch &= strcmp(state->devices[index].bus_id, one->links[k].remote) != 0;
+        if (is_switch && reaches(other, one->links[k].remote)) return 1;
+    }
+    return 0;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, unsigned int capability,
                                            unsigned int *status) {
     enum { NVLINK = 2 };
     struct target a, b;
     nvmlReturn_t result = enter_pair(__func__, one, other, &a, &b);
     if (result) return result;
-    int linked = 0, said = a.state->ancestors[a.index][b.index];
-    for (int k = 0; k < MOST_LINKS; k++) {
-        const struct link *link = &a.device->links[k];
-        linked |= link->active && !strcmp(link->remote, b.device->bus_id);
-    }
-    int near = said && said < SYSTEM;
-    *status = (capability == NVLINK ? linked : linked || near) ? P2P_OK : P2P_NOT_SUPPORTED;
+    int level = a.state->ancestors[a.index][b.index], linked = has_nvlink(a.state, a.device, b.device);
+    int is_near = level != NO_ANCESTOR_SAID && level < SYSTEM;
+    *status = linked || (capability != NVLINK && is_near) ? P2P_OK : P2P_NOT_SUPPORTED;
     return leave(SUCCESS);
 }
 

@@ -1,0 +1,1 @@
+from tests.node.gpus.rig import state as state
