@@ -24,6 +24,8 @@ _NO_SPACE = b"no space left on device"
 class Recipe:
     """What to compile: `package` of the Go module in the folder `module`, into a program called `program`.
 
+    `beside`: more packages, whose programs lie in the same folder under the last part of the package's name, as then
+    `program` must be called. `tags`: Go's build tags.
     For people: its `title`, what is told when a build begins, and how many packages one with empty caches compiles."""
 
     program: str
@@ -33,6 +35,8 @@ class Recipe:
     title: str
     announcement: str
     packages_cold: int
+    beside: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +101,12 @@ def _compiler(recipe: Recipe, go: Path, output: Path, environ: Mapping[str, str]
             "-buildvcs=false",
             "-ldflags",
             recipe.linker_flags,
+            "-tags",
+            ",".join(recipe.tags),
             "-o",
-            str(output),
+            f"{output.parent}/" if recipe.beside else str(output),
             recipe.package,
+            *recipe.beside,
         ],
         cwd=recipe.module,
         env={**environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"},

@@ -47,6 +47,11 @@ def helm_module() -> Path:
     return _shipped("helm", Path("lab/helm"))
 
 
+def node_sources() -> Path:
+    """The Go modules, the C program and the script of which the real node is made."""
+    return _shipped("node", Path("lab/node"))
+
+
 def chart() -> Path:
     """The Helm chart."""
     return _shipped("chart", Path("deploy/helm/coda"))

@@ -1,0 +1,148 @@
+"""Talks to the program in the virtual machine: runs commands there, starts programs, signals and looks at them.
+
+Each request is one JSON line on a connection of its own to a port of this machine's loopback, which qemu passes on;
+a token, known only to who may read the machine's folder, keeps others out."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coda_lab.outcomes import LabFailure
+from coda_lab.ports import LOOPBACK
+
+_POLL_S = 0.1  # nothing tells that the machine is up until it answers
+_GRACE_S = 30.0  # for an answer to come, beyond what the command was given
+_ENDING_S = 60.0  # for a program to end by SIGTERM under emulation
+_LONGEST_ANSWER_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What became of a command. `code`: its exit code, negative for the signal that ended it."""
+
+    code: int
+    out: str
+    err: str
+
+    def check(self) -> str:
+        """Its output. Raises LabFailure when it failed."""
+        if self.code != 0:
+            raise LabFailure(f"A command in the virtual machine ended with {self.code}: {self.err.strip()[-500:]}")
+        return self.out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A program that goes on running in the machine; `log` is a path there."""
+
+    name: str
+    argv: tuple[str, ...]
+    log: str
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """How the machine is reached."""
+
+    port: int
+    token: str
+
+    def save(self, path: Path) -> None:
+        """Write it where `load` finds it, for this user's eyes only."""
+        path.touch(mode=0o600)
+        path.write_text(json.dumps({"port": self.port, "token": self.token}))
+
+    @classmethod
+    def load(cls, path: Path) -> Guest:
+        """The machine that was saved there. Raises LabFailure."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise LabFailure(f"There is no virtual machine that wrote {path}.") from error
+
+    async def answers(self) -> None:
+        """Wait until the machine takes commands: without end, the caller knows how long is too long."""
+        while True:
+            try:
+                await self._ask({"op": "run", "argv": ["/bin/true"]}, timeout_s=10.0)
+            except (LabFailure, TimeoutError):
+                await asyncio.sleep(_POLL_S)
+            else:
+                return
+
+    async def run(
+        self,
+        *argv: str,
+        timeout_s: float = 60.0,
+        stdin: bytes = b"",
+        environ: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """Run a command to its end, as root. Raises LabFailure when it takes longer: then it is killed."""
+        request = {"op": "run", "argv": argv, "input": _text(stdin), "environ": dict(environ or {})}
+        answer = await self._ask(request, timeout_s=timeout_s)
+        if answer["timed_out"]:
+            raise LabFailure(f"{' '.join(argv)[:200]} in the virtual machine: not done after {timeout_s:.0f} s.")
+        return Ended(code=answer["code"], out=_decoded(answer["out"]), err=_decoded(answer["err"]))
+
+    async def read(self, path: str) -> str:
+        """The content of a file in the machine. Raises LabFailure."""
+        return (await self.run("/bin/cat", path)).check()
+
+    async def start(self, service: Service) -> int:
+        """Start a program that goes on; its pid there. Raises LabFailure."""
+        request = {"op": "start", "name": service.name, "argv": service.argv, "log": service.log}
+        return int((await self._ask({**request, "environ": dict(service.environ)}))["pid"])
+
+    async def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
+        """Signal a program and wait for its end; its exit code, negative for a signal. Raises LabFailure."""
+        answer = await self._ask({"op": "signal", "name": name, "signal": int(number)}, timeout_s=_ENDING_S)
+        return int(answer["code"])
+
+    async def signal(self, name: str, number: signal.Signals) -> None:
+        """Signal a program without waiting. Raises LabFailure."""
+        await self._ask({"op": "signal", "name": name, "signal": int(number)}, timeout_s=0.0)
+
+    async def is_running(self, name: str) -> bool:
+        """Whether a program that was started runs now. Raises LabFailure for one that never was."""
+        return bool((await self._ask({"op": "look", "name": name}))["running"])
+
+    async def _ask(self, request: Mapping[str, Any], *, timeout_s: float = 30.0) -> dict[str, Any]:
+        line = json.dumps({**request, "token": self.token, "timeout_s": timeout_s}).encode() + b"\n"
+        try:
+            async with asyncio.timeout(timeout_s + _GRACE_S):
+                said = await self._exchange(line)
+        except TimeoutError:
+            raise LabFailure(f"The virtual machine gave no answer within {timeout_s + _GRACE_S:.0f} s.") from None
+        except OSError as error:
+            raise LabFailure(f"The virtual machine cannot be reached: {error.strerror or error}.") from error
+        if not said:
+            raise LabFailure("The virtual machine closed the connection: it is coming up, or going down.")
+        answer: dict[str, Any] = json.loads(said)
+        if answer.get("error"):
+            raise LabFailure(f"The virtual machine refused: {answer['error']}.")
+        return answer
+
+    async def _exchange(self, line: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection(LOOPBACK, self.port, limit=_LONGEST_ANSWER_BYTES)
+        try:
+            writer.write(line)
+            await writer.drain()
+            return await reader.readline()
+        finally:
+            writer.close()
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _decoded(text: str | None) -> str:
+    return base64.b64decode(text or "").decode(errors="replace")

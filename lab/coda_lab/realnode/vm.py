@@ -1,0 +1,189 @@
+"""A virtual machine whose root file system is this machine's, with a kernel of its own: real cgroup v2 anywhere.
+
+Always emulated, never KVM: where KVM is offered it is often nested and hangs. Files are read from the host, written
+to the machine's memory; one folder, `/coda` in the machine, is shared both ways. It dies with who started it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import secrets
+import shlex
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coda_lab import processes
+from coda_lab.outcomes import LabFailure, last_lines
+from coda_lab.places import Settings, node_sources
+from coda_lab.ports import LOOPBACK, free_ports
+from coda_lab.processes import Process
+from coda_lab.realnode.guest import Ended, Guest
+from coda_lab.realnode.initramfs import cpio
+from coda_lab.realnode.kernel import Kernel
+from coda_lab.realnode.pieces import MachinePieces, ensure_machine
+
+SHARE = "/coda"
+"""Where the machine sees the shared folder."""
+
+HOST = "10.0.2.2"
+"""How the machine calls this one: what listens on the loopback here is reached there. qemu's user network."""
+
+BOOT_TIMEOUT_S = 180.0  # 15 s are usual, on two cores under heavy load
+
+_ADDRESS, _PORT = "10.0.2.15", 7000  # the first address of qemu's user network
+_BOOT_WORDS = (
+    "console=ttyS0",
+    "panic=-1",  # a panic ends the machine, so that whoever waits for it hears of it
+    "mitigations=off",
+    "tsc=reliable",  # else reading the clock goes through an emulated timer
+    "random.trust_cpu=on",
+    "net.ifnames=0",
+    "quiet",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What to boot. `forwards`: addresses there that lead to addresses elsewhere, such as to `HOST`.
+
+    `memory_mib` also bounds what can be written there."""
+
+    name: str = "coda-vm"
+    cores: int = 2
+    memory_mib: int = 2048
+    forwards: Mapping[str, str] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def running(machine: Machine, pieces: MachinePieces, folder: Path, settings: Settings) -> AsyncIterator[Running]:
+    """The machine, booted and taking commands, for the time of a block. Raises LabFailure.
+
+    `folder` keeps its files: `share/`, `console.log` and `machine.json`. Call from the main thread."""
+    share = folder / "share"
+    share.mkdir(parents=True, exist_ok=True)
+    guest = Guest(port=free_ports(1, random.SystemRandom())[0], token=secrets.token_hex(16))
+    guest.save(folder / "machine.json")
+    _write_share(share, machine, guest, pieces)
+    initramfs = folder / "initramfs"
+    initramfs.write_bytes(_initramfs(pieces))
+    process = processes.start(
+        qemu_command(machine, pieces.qemu, pieces.kernel, folder, guest.port),
+        environ={**settings.environ},
+        log=folder / "qemu.log",
+        folder=folder,
+    )
+    booted = Running(guest=guest, process=process, folder=folder)
+    try:
+        await booted.guarded(guest.answers(), timeout_s=BOOT_TIMEOUT_S, doing="booting")
+        yield booted
+    finally:
+        process.end_at_once()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A machine that runs, for who started it."""
+
+    guest: Guest
+    process: Process
+    folder: Path
+
+    async def guarded(self, wanted: object, *, timeout_s: float, doing: str) -> None:
+        """Wait for the awaitable `wanted`. Raises LabFailure when the machine ends first, or after `timeout_s`."""
+        task = asyncio.ensure_future(wanted)  # type: ignore[call-overload]
+        end = asyncio.ensure_future(self.process.ended())
+        try:
+            done, _ = await asyncio.wait({task, end}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if task in done:
+                task.result()
+                return
+        finally:
+            for pending in (task, end):
+                pending.cancel()
+            await asyncio.gather(task, end, return_exceptions=True)
+        log = self.folder / ("console.log" if not done or self._has_console() else "qemu.log")
+        what = "ended" if done else f"was not done after {timeout_s:.0f} s"
+        raise LabFailure(f"The virtual machine {what} while {doing}.", log=log, last_lines=last_lines(log))
+
+    def _has_console(self) -> bool:
+        console = self.folder / "console.log"
+        return console.exists() and console.stat().st_size > 0
+
+
+def run_in_vm(
+    command: str,
+    *,
+    share: Path | None = None,
+    timeout_s: float = 120.0,
+    machine: Machine | None = None,
+    settings: Settings | None = None,
+) -> Ended:
+    """Boot a machine, run a shell command there as root and end the machine: under 30 s and what the command takes.
+
+    `share` is `/coda` there; None: an empty folder. Not for use inside an event loop. Raises LabFailure."""
+    settings = settings or Settings.from_environ()
+    pieces = ensure_machine(settings, lambda _sentence: None)
+    return asyncio.run(_run_once(command, share, timeout_s, machine or Machine(), pieces, settings))
+
+
+async def _run_once(
+    command: str, share: Path | None, timeout_s: float, machine: Machine, pieces: MachinePieces, settings: Settings
+) -> Ended:
+    with tempfile.TemporaryDirectory(prefix="coda-vm-") as name:
+        folder = Path(name)
+        if share is not None:
+            (folder / "share").symlink_to(share.absolute())
+        async with running(machine, pieces, folder, settings) as booted:
+            return await booted.guest.run("/bin/sh", "-c", command, timeout_s=timeout_s)
+
+
+def qemu_command(machine: Machine, qemu: Path, kernel: Kernel, folder: Path, port: int) -> tuple[str, ...]:
+    """The command line. Two file systems: the host's root, read only, and the share."""
+    share = (folder / "share").resolve()
+    return (
+        *(str(qemu), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
+        *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"),
+        *("-smp", str(machine.cores), "-m", str(machine.memory_mib)),
+        *("-kernel", str(kernel.image), "-initrd", str(folder / "initramfs"), "-append", " ".join(_BOOT_WORDS)),
+        *("-serial", f"file:{folder / 'console.log'}"),
+        *("-netdev", f"user,id=net,hostfwd=tcp:{LOOPBACK}:{port}-{_ADDRESS}:{_PORT}"),
+        *("-device", "virtio-net-pci,netdev=net,romfile="),
+        *("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"),
+        *("-device", "virtio-9p-pci,fsdev=host,mount_tag=host"),
+        *("-fsdev", f"local,id=share,path={share},security_model=none,multidevs=remap"),
+        *("-device", "virtio-9p-pci,fsdev=share,mount_tag=share"),
+        *("-device", "virtio-rng-pci"),
+    )
+
+
+def _write_share(share: Path, machine: Machine, guest: Guest, pieces: MachinePieces) -> None:
+    inside = share / ".vm"
+    inside.mkdir(mode=0o700, exist_ok=True)
+    listen = f"{_ADDRESS}:{_PORT}"
+    config = {"listen": listen, "token": guest.token, "forwards": dict(machine.forwards)}
+    (inside / "guest.json").write_text(json.dumps(config))
+    (inside / "hostname").write_text(machine.name + "\n")
+    shutil.copyfile(pieces.guest, inside / "guest")
+    (inside / "guest").chmod(0o755)
+    start = inside / "start"
+    path = shlex.quote("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+    start.write_text(
+        f"#!/bin/sh\nexport HOME=/root PATH={path}\n"
+        f"exec {SHARE}/.vm/guest serve {SHARE}/.vm/guest.json > {SHARE}/.vm/guest.log 2>&1\n"
+    )
+    start.chmod(0o755)
+
+
+def _initramfs(pieces: MachinePieces) -> bytes:
+    modules = pieces.kernel.modules
+    files = {"init": (node_sources() / "init.sh").read_bytes(), "bin/busybox": pieces.busybox.read_bytes()}
+    files |= {f"modules/{module.name}": module.read_bytes() for module in modules}
+    files["modules/order"] = "".join(f"{module.name}\n" for module in modules).encode()
+    return cpio(files)

@@ -1,0 +1,18 @@
+// Command kubelet is Kubernetes' own kubelet. It has a module of its own because `go install` refuses
+// k8s.io/kubernetes (its go.mod has replaces), and because the cached control plane need not change for it.
+package main
+
+import (
+	"context"
+	"os"
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	"k8s.io/kubernetes/cmd/kubelet/app"
+)
+
+func main() {
+	os.Exit(cli.Run(app.NewKubeletCommand(context.Background())))
+}
