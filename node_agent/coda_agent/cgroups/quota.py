@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from coda.errors import InvalidInput
 
 LEAST_QUOTA_US = 1000  # the kernel refuses less; Kubernetes' floor as well (10m)
+MOST_QUOTA_US = 1 << 44  # the kernel refuses more
 PERIODS_US = range(1000, 1_000_001)
 DEFAULT_PERIOD_US = 100_000
 SYSTEMD_STEP_US = 10_000  # of CPU time per second: 1 % of a core
@@ -27,8 +28,10 @@ class Limit:
     def __post_init__(self) -> None:
         if self.period_us not in PERIODS_US:
             raise InvalidInput(f"a CPU period must be 1000 to 1000000 us, got {self.period_us}")
-        if self.quota_us is not None and self.quota_us < LEAST_QUOTA_US:
-            raise InvalidInput(f"a CPU quota must be at least {LEAST_QUOTA_US} us, got {self.quota_us}")
+        if self.quota_us is not None and not LEAST_QUOTA_US <= self.quota_us <= MOST_QUOTA_US:
+            raise InvalidInput(
+                f"a CPU quota must be {LEAST_QUOTA_US} to {MOST_QUOTA_US} us, got {str(self.quota_us)[:30]}"
+            )
 
     @property
     def cores(self) -> float:
@@ -48,7 +51,7 @@ def limit_from(text: str) -> Limit:
     quota, period = words
     if period == "max":
         raise InvalidInput(f"a CPU period is a number, got {text[:80]!r}")
-    return Limit(quota_us=None if quota == "max" else int(quota), period_us=int(period))
+    return Limit(quota_us=None if quota == "max" else int(quota[:30]), period_us=int(period[:30]))
 
 
 def limit_for(cores: float, period_us: int) -> Limit:

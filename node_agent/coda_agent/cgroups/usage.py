@@ -75,7 +75,8 @@ def read_use(files: Files, layout: Layout, path: str) -> CpuUse | None:
         if layout.version is Version.V2:
             used_s, throttled_s = stat["usage_usec"] / US_PER_S, stat.get("throttled_usec", 0) / US_PER_S
         else:
-            used_s = files.cgroup.read_int(layout.cpuacct_file(path, "cpuacct.usage")) / NS_PER_S
+            text = files.cgroup.read_text(layout.cpuacct_file(path, "cpuacct.usage"), most_bytes=4096)
+            used_s = counters_from(f"usage {text}")["usage"] / NS_PER_S
             throttled_s = stat.get("throttled_time", 0) / NS_PER_S
     except (OSError, KeyError):
         return None

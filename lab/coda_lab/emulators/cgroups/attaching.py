@@ -1,0 +1,95 @@
+"""Emulated trees in the place of the agent's file access, in the same process: fast enough for thousands of runs.
+
+What must not live here: rules of any kernel file. The agent's own path checks stay in force.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Protocol
+
+from coda_agent.files import MOST_BYTES, Files, Tree
+
+
+class Operations(Protocol):
+    """File operations on paths relative to a root, which is ""; they raise OSError as a kernel does."""
+
+    def listing(self, path: str) -> list[str]:
+        """The names in a directory."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether the path, which must exist, is a directory."""
+
+    def read(self, path: str) -> str:
+        """What the file says now."""
+
+    def write(self, path: str, text: str) -> None:
+        """One write(2)."""
+
+    def mkdir(self, path: str) -> None:
+        """Create a directory."""
+
+    def rmdir(self, path: str) -> None:
+        """Remove a directory."""
+
+
+class EmulatedTree(Tree):
+    """A root of the agent's that is emulated."""
+
+    __slots__ = ("_operations",)
+
+    _operations: Operations
+
+    def __init__(self, operations: Operations) -> None:
+        super().__init__(Path("/emulated"))
+        object.__setattr__(self, "_operations", operations)
+
+    def read_bytes(self, relative: str, *, most_bytes: int = MOST_BYTES) -> bytes:
+        """As the agent's own tree."""
+        content = self._operations.read(self._inside(relative)).encode()
+        if len(content) > most_bytes:
+            raise OSError(errno.EFBIG, f"longer than {most_bytes} bytes", relative)
+        return content
+
+    def write(self, relative: str, text: str) -> None:
+        """As the agent's own tree."""
+        self._operations.write(self._inside(relative), text)
+
+    def listdir(self, relative: str = ".") -> tuple[str, ...]:
+        """As the agent's own tree."""
+        return tuple(sorted(self._operations.listing(self._inside(relative))))
+
+    def directories(self, relative: str = ".") -> tuple[str, ...]:
+        """As the agent's own tree."""
+        inside = self._inside(relative)
+        paths = ((name, f"{inside}/{name}".lstrip("/")) for name in self._operations.listing(inside))
+        return tuple(sorted(name for name, path in paths if self._operations.is_directory(path)))
+
+    def mkdir(self, relative: str) -> None:
+        """As the agent's own tree."""
+        self._operations.mkdir(self._inside(relative))
+
+    def rmdir(self, relative: str) -> None:
+        """As the agent's own tree."""
+        self._operations.rmdir(self._inside(relative))
+
+    def exists(self, relative: str) -> bool:
+        """As the agent's own tree."""
+        try:
+            self._operations.is_directory(self._inside(relative))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def _inside(self, relative: str) -> str:
+        self._absolute(relative)  # refuses paths that leave the root
+        return "/".join(part for part in relative.split("/") if part not in ("", "."))
+
+
+def files_over(*, cgroup: Operations, proc: Operations) -> Files:
+    """The agent's file access with emulated cgroups and processes, and nothing else."""
+    files = Files(sys=Path("/nonexistent"), resctrl=Path("/nonexistent"))
+    files.cgroup = EmulatedTree(cgroup)
+    files.proc = EmulatedTree(proc)
+    return files

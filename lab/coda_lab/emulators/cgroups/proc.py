@@ -1,0 +1,63 @@
+"""What /proc says of the emulated node's processes: their cgroups, when they began, which boot this is.
+
+Paths are relative to the proc root. What must not live here: cgroups (`tree`).
+"""
+
+from __future__ import annotations
+
+import errno
+
+from coda_lab.emulators.cgroups.tree import CgroupTree
+
+TICKS_PER_PROCESS = 10  # processes begin in the order of their ids
+
+
+class ProcTree:
+    """Read-only file operations. `boot_id` may be changed: the machine was started anew."""
+
+    def __init__(self, tree: CgroupTree) -> None:
+        self._tree = tree
+        self.boot_id = "5f1b0c1e-0000-4000-8000-000000000001"
+
+    def listing(self, path: str) -> list[str]:
+        """The names in a directory."""
+        processes = {str(task.process) for task in self._tree.tasks.all()}
+        names = {"": sorted({"sys", *processes}), "sys": ["kernel"], "sys/kernel": ["random"]}
+        names["sys/kernel/random"] = ["boot_id"]
+        if path in processes:
+            return ["cgroup", "stat"]
+        if path in names:
+            return names[path]
+        raise OSError(errno.ENOENT, "no such process", path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether the path, which must exist (else ENOENT), is a directory."""
+        above, _, name = path.rpartition("/")
+        if path and name not in self.listing(above):
+            raise OSError(errno.ENOENT, "no such file", path)
+        return name not in ("boot_id", "cgroup", "stat")
+
+    def read(self, path: str) -> str:
+        """What the file says now."""
+        if self.is_directory(path):
+            raise OSError(errno.EISDIR, "a directory", path)
+        process, _, name = path.rpartition("/")
+        if name == "boot_id":
+            return f"{self.boot_id}\n"
+        task = next(task for task in self._tree.tasks.all() if str(task.process) == process)
+        if name == "cgroup":
+            return task.cgroup
+        fields = ["S", *["0"] * 18, str(task.process * TICKS_PER_PROCESS), *["0"] * 30]
+        return f"{task.process} (a (very) odd name) {' '.join(fields)}\n"
+
+    def write(self, path: str, text: str) -> None:
+        """EACCES."""
+        raise OSError(errno.EACCES, "read-only", path)
+
+    def mkdir(self, path: str) -> None:
+        """EPERM."""
+        raise OSError(errno.EPERM, "read-only", path)
+
+    def rmdir(self, path: str) -> None:
+        """EPERM."""
+        raise OSError(errno.EPERM, "read-only", path)

@@ -1,0 +1,112 @@
+"""Limits on this machine's own kernel (cgroup v1): what is written is what a busy loop gets."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coda.throttles import Action, Means, Reason
+from coda_agent.actuating import Actuator
+from coda_agent.cgroups.layout import Layout, Version, layout_of
+from coda_agent.cgroups.limits import read_limit, write_limit
+from coda_agent.cgroups.quota import Limit
+from coda_agent.cgroups.threads import threads_of
+from coda_agent.cgroups.usage import CpuUse, rates_between, read_use
+from coda_agent.disk import Disk
+from coda_agent.files import Files
+from coda_agent.journal import Journal
+from coda_agent.restoring import boot_id, restore
+from tests.node.cgroups import real
+from tests.node.cgroups.nodes import UID
+from tests.node.conftest import need
+
+MEASURED_S = 3.0
+CONTAINER = "ab" * 32
+ROOT = f"coda-test-{os.getpid()}"
+POD = f"{ROOT}/kubepods/burstable/pod{UID}"
+MAIN = f"{POD}/{CONTAINER}"
+
+
+def halving(*, ends: bool) -> Action:
+    return Action(
+        means=Means.CORES,
+        socket=0,
+        pods=(UID,),
+        value=0.8 if ends else 0.4,
+        ends=ends,
+        reason=Reason.CONTENDED,
+        jobs=(),
+    )
+
+
+def cores_used(files: Files, layout: Layout) -> float:
+    """Cores used over some seconds, by the agent's own reading."""
+
+    def sample() -> tuple[float, CpuUse]:
+        use = read_use(files, layout, POD)
+        assert use is not None
+        return time.monotonic(), use
+
+    begin_s, before = sample()
+    time.sleep(MEASURED_S)  # what is measured is time
+    end_s, after = sample()
+    rates = rates_between(before, after, end_s - begin_s)
+    assert rates is not None
+    return rates.cores
+
+
+@pytest.fixture
+def layout() -> Iterator[Layout]:
+    need(real.has_v1(), "cgroup v1 (root, cpu and cpuacct controllers)")
+    with real.groups(MAIN):
+        found = layout_of(Files())
+        assert found is not None
+        assert (found.version, found.root) == (Version.V1, f"{ROOT}/kubepods")
+        yield found
+
+
+def test_a_busy_loop_gets_half_and_all_of_it_again_within_5_percent(layout: Layout, tmp_path: Path) -> None:
+    files, journal = Files(), Journal(Disk(tmp_path))
+    write_limit(files, layout, MAIN, Limit(quota_us=80_000))
+    actuator = Actuator(
+        files=files, layout=layout, groups=None, journal=journal, now_s=time.time, boot_id=boot_id(files)
+    )
+    with real.spinning(MAIN, 2):
+        assert actuator.act(halving(ends=False)) == ()
+        assert cores_used(files, layout) == pytest.approx(0.4, rel=0.05)
+        assert actuator.act(halving(ends=True)) == ()
+        assert cores_used(files, layout) == pytest.approx(0.8, rel=0.05)
+        assert len(threads_of(files, layout, POD)) == 2
+    assert journal.entries == ()
+
+
+def test_what_a_dead_agent_left_is_put_back_by_the_next(layout: Layout, tmp_path: Path) -> None:
+    files = Files()
+    write_limit(files, layout, MAIN, Limit(quota_us=80_000))
+    dead = Journal(Disk(tmp_path))
+    Actuator(files=files, layout=layout, groups=None, journal=dead, now_s=time.time, boot_id=boot_id(files)).act(
+        halving(ends=False)
+    )
+    dead.close()
+    assert read_limit(files, layout, MAIN) == Limit(quota_us=40_000)
+    journal = Journal(Disk(tmp_path))
+    restored = restore(files=files, layout=layout, groups=None, journal=journal, boot=boot_id(files))
+    assert [entry.target for entry in restored.put_back] == [MAIN]
+    assert read_limit(files, layout, MAIN) == Limit(quota_us=80_000)
+
+
+def test_a_pod_cut_by_others_gives_its_container_all_that_v1_allows(layout: Layout, tmp_path: Path) -> None:
+    files = Files()
+    journal = Journal(Disk(tmp_path))
+    write_limit(files, layout, MAIN, Limit(quota_us=80_000))
+    actuator = Actuator(
+        files=files, layout=layout, groups=None, journal=journal, now_s=time.time, boot_id=boot_id(files)
+    )
+    actuator.act(halving(ends=False))
+    write_limit(files, layout, POD, Limit(quota_us=60_000))
+    assert actuator.act(halving(ends=True)) == ()
+    assert read_limit(files, layout, MAIN) == Limit(quota_us=60_000)
