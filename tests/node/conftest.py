@@ -2,8 +2,15 @@
 
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+
+from coda_lab.emulators.resctrl.machine import Machine
+from coda_lab.emulators.resctrl.profiles import PROFILES, Profile
+from tests.node.emulated import Emulated
 
 
 def need(present: bool, what: str) -> None:
@@ -35,3 +42,27 @@ def needs_root() -> None:
 @pytest.fixture(scope="session")
 def needs_gcc() -> None:
     need(shutil.which("gcc") is not None, "gcc")
+
+
+Emulate = Callable[[str | Profile], Emulated]
+
+
+@pytest.fixture
+def emulate(needs_fuse: None, tmp_path: Path) -> Iterator[Emulate]:
+    """Mounts an emulated resctrl, by the name of its profile."""
+    from coda_lab.emulators.resctrl.mounting import mounted  # needs libfuse
+
+    with ExitStack() as stack:
+
+        def start(profile: str | Profile) -> Emulated:
+            machine = Machine(PROFILES[profile] if isinstance(profile, str) else profile)
+            root = tmp_path / f"resctrl{len(list(tmp_path.iterdir()))}"
+            root.mkdir()
+            return Emulated(machine, stack.enter_context(mounted(machine, root)))
+
+        yield start
+
+
+@pytest.fixture
+def intel(emulate: Emulate) -> Emulated:
+    return emulate("intel")
