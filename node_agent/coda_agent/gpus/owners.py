@@ -1,0 +1,163 @@
+"""Whose each GPU is: what the kubelet granted, joined with the API's pods, checked against who really uses it. Pure.
+
+A GPU is believed to be a pod's only when all three agree. Where they do not, nothing on it may be tuned, and the reason
+is a sentence for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from coda_agent.gpus.allocations import Claimed, Grant, Place, places_in, places_of
+from coda_agent.gpus.devices import Gpu
+from coda_agent.gpus.processes import User
+
+
+class Belief(Enum):
+    """How sure it is whose a place is."""
+
+    CONFIRMED = "confirmed"  # a process of an owner uses it, and nobody else's does
+    UNCONFIRMED = "unconfirmed"  # nobody uses it yet, or its processes could not be seen
+    DISPUTED = "disputed"  # used by others than the kubelet and the API say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePod:
+    """A pod of this node as the API server has it."""
+
+    uid: str
+    namespace: str
+    name: str
+    is_finished: bool = False  # Succeeded or Failed: older kubelets still list what it had
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A container that was granted a place. `pod_uid` None: the API knows no such running pod on this node."""
+
+    pod_uid: str | None
+    namespace: str
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """Whose one GPU or MIG slice is. `strangers`: users that no owner explains. `why`: unless CONFIRMED."""
+
+    place: Place
+    owners: tuple[Owner, ...]  # by namespace, pod, container
+    belief: Belief
+    strangers: tuple[User, ...] = ()
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What one pod has of the node's GPUs. `why_not`: the one reason not to tune it; None: it may be tuned."""
+
+    pod_uid: str
+    places: tuple[Place, ...]  # by UUID
+    why_not: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known: devices, what the kubelet granted, the API's pods of this node, and the users by place UUID (a
+    missing place: its processes could not be seen). `uuid_by_claim`: from ResourceSlices, attribute `uuid`."""
+
+    gpus: Sequence[Gpu]
+    grants: Sequence[Grant]
+    pods: Sequence[NodePod]
+    users: Mapping[str, Sequence[User]]
+    uuid_by_claim: Mapping[Claimed, str]
+
+
+def find_owners(evidence: Evidence) -> tuple[Ownership, ...]:
+    """One Ownership for each GPU (its slices, in MIG mode) of `evidence.gpus`, in order of UUID."""
+    owners_by_place = _granted(evidence)
+    places = [place for gpu in evidence.gpus for place in places_in(gpu)]
+    return tuple(
+        _judge(place, owners_by_place.get(place, ()), evidence.users.get(place.uuid))
+        for place in sorted(places, key=lambda place: place.uuid)
+    )
+
+
+def holding_of(pod_uid: str, ownerships: Sequence[Ownership]) -> Holding:
+    """What a pod has, and whether its use may decide anything. Not so if any place of it is disputed, shared or a MIG
+    slice, if it uses a place of others, or if none of its places shows a process of it yet."""
+    own = [ownership for ownership in ownerships if pod_uid in {owner.pod_uid for owner in ownership.owners}]
+    foreign = [
+        ownership for ownership in ownerships if pod_uid in {stranger.pod_uid for stranger in ownership.strangers}
+    ]
+    return Holding(
+        pod_uid=pod_uid,
+        places=tuple(ownership.place for ownership in own),
+        why_not=_objection(own, foreign),
+    )
+
+
+def _objection(own: Sequence[Ownership], foreign: Sequence[Ownership]) -> str | None:
+    for ownership in (*foreign, *own):
+        if ownership.belief is Belief.DISPUTED:
+            return ownership.why
+    for ownership in own:
+        uuid = ownership.place.uuid
+        if ownership.place.instance_uuid is not None:
+            return f"{uuid} is a MIG slice, of which no utilisation is measured"
+        pods = sorted({f"{owner.namespace}/{owner.pod}" for owner in ownership.owners})
+        if len(pods) > 1:
+            return f"{uuid} is shared by {' and '.join(pods)}"
+    if not own:
+        return "it was granted no GPU of this node"
+    if not any(ownership.belief is Belief.CONFIRMED for ownership in own):
+        return own[0].why
+    return None
+
+
+def _granted(evidence: Evidence) -> Mapping[Place, tuple[Owner, ...]]:
+    running: dict[tuple[str, str], list[str]] = {}
+    finished: set[tuple[str, str]] = set()
+    for pod in evidence.pods:
+        if pod.is_finished:
+            finished.add((pod.namespace, pod.name))
+        else:
+            running.setdefault((pod.namespace, pod.name), []).append(pod.uid)
+    found: dict[Place, set[Owner]] = {}
+    for grant in evidence.grants:
+        uids = running.get((grant.namespace, grant.pod), [])
+        if not uids and (grant.namespace, grant.pod) in finished:
+            continue
+        uid = uids[0] if len(uids) == 1 else None
+        owner = Owner(pod_uid=uid, namespace=grant.namespace, pod=grant.pod, container=grant.container)
+        for place in places_of(grant, evidence.gpus, evidence.uuid_by_claim):
+            found.setdefault(place, set()).add(owner)
+    return {
+        place: tuple(sorted(owners, key=lambda owner: (owner.namespace, owner.pod, owner.container)))
+        for place, owners in found.items()
+    }
+
+
+def _judge(place: Place, owners: tuple[Owner, ...], users: Sequence[User] | None) -> Ownership:
+    uids = {owner.pod_uid for owner in owners if owner.pod_uid is not None}
+    strangers = tuple(user for user in users or () if user.pod_uid is None or user.pod_uid not in uids)
+    unknown = next((owner for owner in owners if owner.pod_uid is None), None)
+    if strangers:
+        belief, why = Belief.DISPUTED, _dispute(place, owners, strangers[0])
+    elif unknown is not None:
+        name = f"{unknown.namespace}/{unknown.pod}"
+        belief, why = Belief.UNCONFIRMED, f"{place.uuid} was granted to {name}, which the API server does not list here"
+    elif users is None:
+        belief, why = Belief.UNCONFIRMED, f"the processes on {place.uuid} could not be seen"
+    elif not users:
+        belief, why = Belief.UNCONFIRMED, f"no process uses {place.uuid} yet"
+    else:
+        return Ownership(place=place, owners=owners, belief=Belief.CONFIRMED)
+    return Ownership(place=place, owners=owners, belief=belief, strangers=strangers, why=why)
+
+
+def _dispute(place: Place, owners: tuple[Owner, ...], stranger: User) -> str:
+    whose = "no pod" if stranger.pod_uid is None else f"the pod with uid {stranger.pod_uid}"
+    given = " and ".join(sorted({f"{owner.namespace}/{owner.pod}" for owner in owners})) or "nobody"
+    return f"process {stranger.pid} of {whose} uses {place.uuid}, which was given to {given}"

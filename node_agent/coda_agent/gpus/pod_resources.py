@@ -1,0 +1,123 @@
+"""Asks the kubelet which devices it gave to which container, over its pod-resources socket.
+
+Whose those containers are is not decided here (`owners`): the kubelet tells names, not uids. A channel lives for one
+question, so a restarted kubelet, which makes a new socket, is found by the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import grpc
+
+from coda.errors import Outage
+from coda_agent.gpus import pod_resources_v1_pb2 as wire
+from coda_agent.gpus.allocations import Claimed, Grant
+from coda_agent.gpus.pod_resources_v1_pb2_grpc import PodResourcesListerStub
+
+SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")  # its folder is mounted: the socket is replaced
+_MOST_BYTES = 16 << 20  # the kubelet's own limit
+_OPTIONS = (
+    ("grpc.max_receive_message_length", _MOST_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel must not wait for the back-off of an old one
+    ("grpc.enable_http_proxy", 0),
+)
+_MOST_CPUS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What the kubelet last said. `at_s`: when, on the clock that never jumps; None: never. `why`: one sentence, when
+    the last attempt failed."""
+
+    at_s: float | None = None
+    grants: tuple[Grant, ...] = ()  # by namespace, pod, container
+    why: str | None = None
+
+
+def ask_kubelet(socket: Path, timeout_s: float) -> tuple[Grant, ...]:
+    """One question. Raises Outage when there is no answer in `timeout_s`, or none that can be read."""
+    with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
+        try:
+            answer = PodResourcesListerStub(channel).List(wire.ListPodResourcesRequest(), timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise Outage(f"the kubelet's {socket} gave no list of devices: {_words(error)}") from error
+    return grants_from(answer)
+
+
+def grants_from(answer: wire.ListPodResourcesResponse) -> tuple[Grant, ...]:
+    """Its containers; those without the name of a pod, and CPUs no machine has, are left out."""
+    grants = [
+        _grant(pod, container)
+        for pod in answer.pod_resources
+        if pod.name and pod.namespace
+        for container in pod.containers
+    ]
+    return tuple(sorted(grants, key=lambda grant: (grant.namespace, grant.pod, grant.container)))
+
+
+class PodResources:
+    """The kubelet's list, kept for a while. One thread at a time; `listing` may wait up to `timeout_s`.
+
+    `keep_s`: how long an answer serves; after `expire` the next question asks again, but never within `pause_s` of the
+    last attempt, since the kubelet limits its callers. Defaults: 10 s as dcgm-exporter and the kubelet's clients; pause
+    ours."""
+
+    def __init__(
+        self,
+        socket: Path = SOCKET,
+        *,
+        timeout_s: float = 10.0,
+        keep_s: float = 10.0,
+        pause_s: float = 1.0,
+        ask: Callable[[Path, float], tuple[Grant, ...]] = ask_kubelet,
+    ) -> None:
+        self._socket, self._timeout_s, self._keep_s, self._pause_s, self._ask = socket, timeout_s, keep_s, pause_s, ask
+        self._listing = Listing()
+        self._attempted_s = float("-inf")
+        self._is_expired = True
+
+    def listing(self, now_s: float) -> Listing:
+        """The newest answer; asked for if the last one is too old. An old answer stays when the kubelet is silent."""
+        if not self._is_due(now_s):
+            return self._listing
+        self._attempted_s = now_s
+        try:
+            grants = self._ask(self._socket, self._timeout_s)
+        except Outage as outage:
+            self._listing = replace(self._listing, why=str(outage))
+        else:
+            self._listing, self._is_expired = Listing(at_s=now_s, grants=grants), False
+        return self._listing
+
+    def expire(self) -> None:
+        """A pod came or went: the answer kept is of the past."""
+        self._is_expired = True
+
+    def _is_due(self, now_s: float) -> bool:
+        is_old = self._listing.at_s is None or now_s - self._listing.at_s >= self._keep_s
+        return (self._is_expired or is_old) and now_s - self._attempted_s >= self._pause_s
+
+
+def _grant(pod: wire.PodResources, container: wire.ContainerResources) -> Grant:
+    ids = {(device.resource_name, one) for device in container.devices for one in device.device_ids}
+    claims = {
+        Claimed(driver=claim.driver_name, pool=claim.pool_name, device=claim.device_name)
+        for resource in container.dynamic_resources
+        for claim in resource.claim_resources
+        if claim.driver_name
+    }
+    return Grant(
+        namespace=pod.namespace,
+        pod=pod.name,
+        container=container.name,
+        device_ids=tuple(sorted(ids)),
+        claimed=tuple(sorted(claims, key=lambda claim: (claim.driver, claim.pool, claim.device))),
+        exclusive_cpus=frozenset(cpu for cpu in container.cpu_ids if 0 <= cpu < _MOST_CPUS),
+    )
+
+
+def _words(error: grpc.RpcError) -> str:
+    code, details = error.code(), error.details()
+    return f"{code.name}: {details}" if details else str(code.name)

@@ -1,0 +1,95 @@
+"""Whose the processes on the GPUs are: pid -> cgroup -> pod uid, remembered per process and not per pid.
+
+NVML gives host pids, so this needs the host's /proc. A pid alone may be another process a moment later: what is known
+is kept by pid and start time, and both are read again after the cgroup."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from coda_agent.cgroups.identity import owner_from, start_ticks_from
+from coda_agent.files import Files
+from coda_agent.gpus.devices import Reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """A process that uses a GPU. `pod_uid` None: it belongs to no pod, or /proc does not say to which."""
+
+    pid: int
+    pod_uid: str | None
+
+
+class ProcessOwners:
+    """Remembers, from one round to the next, whose each process is."""
+
+    def __init__(self, files: Files, pod_uid_of: Callable[[str], str | None] | None = None) -> None:
+        self._files = files
+        self._pod_uid_of = pod_uid_of or _pod_uid  # from the text of /proc/<pid>/cgroup
+        self._uids: dict[tuple[int, int], str] = {}  # by pid and start in ticks
+
+    def identify(self, pids: Iterable[int]) -> Mapping[int, User]:
+        """Who is behind each pid, by pid; processes that are gone are left out. What is not asked for is forgotten.
+
+        Cost: two short reads for a process known before, three for another."""
+        known: dict[tuple[int, int], str] = {}
+        users: dict[int, User] = {}
+        for pid in sorted(set(pids)):
+            try:
+                started, uid = self._identify(pid)
+            except _GoneError:
+                continue
+            users[pid] = User(pid=pid, pod_uid=uid)
+            if uid is not None and started is not None:
+                known[pid, started] = uid
+        self._uids = known
+        return users
+
+    def _identify(self, pid: int) -> tuple[int | None, str | None]:
+        started = start_ticks_from(self._read(pid, "stat"))
+        if started is None:
+            return None, None
+        if (pid, started) in self._uids:
+            return started, self._uids[pid, started]
+        uid = self._pod_uid_of(self._read(pid, "cgroup"))
+        if start_ticks_from(self._read(pid, "stat")) != started:  # another process took the pid meanwhile
+            raise _GoneError
+        return started, uid
+
+    def _read(self, pid: int, name: str) -> str:
+        try:
+            return self._files.proc.read_text(f"{pid}/{name}")
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ESRCH):
+                raise _GoneError from error
+            return ""
+
+
+def users_of(readings: Sequence[Reading], owners: ProcessOwners) -> Mapping[str, tuple[User, ...]]:
+    """Who uses each GPU, or each slice in MIG mode, by UUID and in order of pid; without devices whose processes were
+    not measured. One round of `owners`."""
+    seen = [(reading.gpu, reading.processes) for reading in readings if reading.processes is not None]
+    users = owners.identify(process.pid for _, processes in seen for process in processes)
+    found: dict[str, tuple[User, ...]] = {}
+    for gpu, processes in seen:
+        if not gpu.mig:
+            found[gpu.uuid] = _those(users, {process.pid for process in processes})
+        for part in gpu.instances:
+            pids = {process.pid for process in processes if process.gpu_instance == part.gpu_instance}
+            found[part.uuid] = _those(users, pids)
+    return found
+
+
+def _those(users: Mapping[int, User], pids: set[int]) -> tuple[User, ...]:
+    return tuple(users[pid] for pid in sorted(pids) if pid in users)
+
+
+class _GoneError(Exception):
+    """The process ended."""
+
+
+def _pod_uid(text: str) -> str | None:
+    owner = owner_from(text)
+    return None if owner is None else owner.pod_uid
