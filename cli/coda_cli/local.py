@@ -15,7 +15,7 @@ from coda_lab import persistent
 from coda_lab.outcomes import LabFailure
 from coda_lab.persistent import PartHealth
 from coda_lab.places import Settings
-from coda_lab.spec import ClusterSpec, Layout
+from coda_lab.spec import REAL_NODE_CORES, ClusterSpec, Layout
 from coda_lab.supervisor import ClusterState
 
 app = typer.Typer(help="A real control plane on this machine, with simulated nodes and Coda.", no_args_is_help=True)
@@ -34,9 +34,13 @@ def up(
     name: Name = "default",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")] = 0,
     coda: Annotated[bool, typer.Option(help="Start Coda; without, a plain control plane.")] = True,
+    real_node: Annotated[
+        bool, typer.Option("--real-node", help="Add a node with a real kubelet, in a virtual machine (`make node`).")
+    ] = False,
 ) -> None:
     """Start it, and return when everything is ready."""
-    spec = ClusterSpec(nodes=nodes, racks=racks, coda=coda, api_port=port)
+    cores = REAL_NODE_CORES if real_node else 0
+    spec = ClusterSpec(nodes=nodes, racks=racks, coda=coda, api_port=port, real_node_cores=cores)
     try:
         state = persistent.up(name, spec, Settings.from_environ(), lambda step: _console.print(step, markup=False))
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ from coda_lab import installing
 from coda_lab.identities import local_objects, write_credentials
 from coda_lab.parts import account_key, extender_pod, foreign_scheduler_config, scheduler_config
 from coda_lab.places import crds, manifests
-from coda_lab.spec import EXTENDER, FOREIGN_SCHEDULER, FORWARDER, KUBELETS, OPERATOR, SCHEDULER, Tell
+from coda_lab.spec import EXTENDER, FOREIGN_SCHEDULER, FORWARDER, KUBELETS, OPERATOR, REAL_NODE, SCHEDULER, Tell
 
 if TYPE_CHECKING:
     from coda_lab.cluster import LocalCluster
@@ -34,7 +34,7 @@ async def bring_up(cluster: LocalCluster, tell: Tell) -> None:
         steps.guarded(_install(cluster), "installing Coda's definitions and roles"),
     )
     tell(f"{time.monotonic() - began_s:5.1f} s  scheduler and controllers run, definitions and roles are installed")
-    await together(steps.simulate_nodes(), steps.start_coda())
+    await together(steps.simulate_nodes(), steps.start_coda(), steps.start_real_node())
 
 
 class _Steps:
@@ -61,6 +61,11 @@ class _Steps:
             count = self._cluster.spec.node_count
             await self.guarded(installing.wait_for_nodes(api, count), "waiting for the nodes")
         self._say(f"{count} simulated nodes are ready")
+
+    async def start_real_node(self) -> None:
+        await self.start(REAL_NODE)
+        if REAL_NODE in self._cluster.part_by_name and self._cluster.is_running(REAL_NODE):
+            self._say("the real node is ready")
 
     async def start_coda(self) -> None:
         names = self._cluster.part_by_name

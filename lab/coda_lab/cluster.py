@@ -27,10 +27,13 @@ from coda_lab.parts import Part, coda_parts, control_plane
 from coda_lab.places import Settings
 from coda_lab.ports import LOOPBACK, check_free, free_ports
 from coda_lab.processes import Process
+from coda_lab.realnode.node import RealNode
+from coda_lab.realnode.pieces import ensure_node
 from coda_lab.spec import FORWARDER, ClusterSpec, Layout, Tell
 from coda_lab.temporary import temporary_folder
 
 READY_TIMEOUT_S = 120.0  # for any one step; seconds are usual
+READY_TIMEOUT_REAL_NODE_S = 480.0  # more, where there is one: 60 s are usual, under emulation
 READY_TIMEOUT_PER_NODE_S = 0.1  # 1000 simulated nodes took 30 s on two busy cores
 _POLL_S = 0.05  # a foreign program tells that it is ready only when asked
 _HIDDEN = ("KUBECONFIG", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")
@@ -71,6 +74,8 @@ class LocalCluster:
         _ = spec.node_count  # a bad shape is told before anything is started
         settings = settings or Settings.from_environ()
         binaries = binaries or ensure_shown(settings)
+        if spec.real_node_cores:
+            ensure_node(settings, tell)
         with contextlib.ExitStack() as files:
             try:
                 home = folder or files.enter_context(temporary_folder())
@@ -95,6 +100,11 @@ class LocalCluster:
     def kubeconfig(self, identity: str = "admin") -> Path:
         """How an identity (admin, user, operator, extender, agent, ...) reaches the API server."""
         return self.layout.kubeconfig(identity)
+
+    @property
+    def real_node(self) -> RealNode:
+        """The handle on the real node. Raises LabFailure when there is none."""
+        return RealNode.at(self.layout.real_node)
 
     def log_path(self, part: str) -> Path:
         """What a part has said."""
@@ -152,6 +162,7 @@ class LocalCluster:
     async def guarded(self, wanted: Coroutine[Any, Any, Any], *, watch: Iterable[str], doing: str) -> None:
         """Wait for `wanted`. Raises LabFailure when a watched part ends first, or when it takes far too long."""
         patience_s = READY_TIMEOUT_S + READY_TIMEOUT_PER_NODE_S * self.spec.node_count
+        patience_s += READY_TIMEOUT_REAL_NODE_S if self.spec.real_node_cores else 0.0
         task = asyncio.ensure_future(wanted)
         ends = {asyncio.ensure_future(self._process_by_name[name].ended()): name for name in watch}
         try:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from coda_kube.naming import SYSTEM_NAMESPACE
+from coda_lab.realnode.configuration import NODE
 from coda_lab.spec import identity_of
 
 
@@ -42,6 +43,7 @@ IDENTITIES = (
     _component("extender"),
     _component("agent"),
     Identity(name="kubelets", user=_KUBELETS),
+    Identity(name="kubelet", user=f"system:node:{NODE}", groups=("system:nodes",)),
     Identity(name="forwarder", user=_FORWARDER),
     Identity(name="kube-scheduler", user="system:kube-scheduler"),
     Identity(name="kube-controller-manager", user="system:kube-controller-manager"),

@@ -18,6 +18,7 @@ from coda_lab.spec import (
     FORWARDER,
     KUBELETS,
     OPERATOR,
+    REAL_NODE,
     SCHEDULER,
     SLOW_HEARTBEATS_ABOVE,
     ClusterSpec,
@@ -49,7 +50,7 @@ def control_plane(
     """etcd, API server, controllers and scheduler, with flags as a small real cluster has them."""
     flags = {
         "etcd": _etcd(layout, ports),
-        "kube-apiserver": _apiserver(layout, ports),
+        "kube-apiserver": _apiserver(spec, layout, ports),
         "kube-controller-manager": _controllers(spec, layout, ports),
         SCHEDULER: (f"--config={layout.scheduler_config}", *_serving(SCHEDULER, layout, ports)),
     }
@@ -68,11 +69,13 @@ def control_plane(
 
 
 def coda_parts(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> tuple[Part, ...]:
-    """The simulated kubelets, and Coda itself behind the forwarder."""
+    """The simulated kubelets, the real node, and Coda itself behind the forwarder."""
     parts: list[Part] = []
     for name in spec.names:
         if name == KUBELETS:
             parts.append(_kubelets(spec, layout, ports[name]))
+        elif name == REAL_NODE:
+            parts.append(_real_node(spec, layout, ports))
         elif name == FORWARDER:
             arguments = ("--kubeconfig", str(layout.kubeconfig_of(FORWARDER, spec)), "--port", str(ports[name]))
             parts.append(Part(name=name, argv=python_command("coda_lab.forwarder", *arguments), port=ports[name]))
@@ -170,7 +173,7 @@ def _etcd(layout: Layout, ports: Mapping[str, int]) -> tuple[str, ...]:
     )
 
 
-def _apiserver(layout: Layout, ports: Mapping[str, int]) -> tuple[str, ...]:
+def _apiserver(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> tuple[str, ...]:
     return (
         f"--etcd-servers=http://{LOOPBACK}:{ports['etcd']}",
         f"--bind-address={LOOPBACK}",
@@ -178,7 +181,7 @@ def _apiserver(layout: Layout, ports: Mapping[str, int]) -> tuple[str, ...]:
         f"--secure-port={ports['kube-apiserver']}",
         f"--cert-dir={layout.certificate.parent}",
         f"--token-auth-file={layout.credentials / 'tokens.csv'}",
-        "--authorization-mode=RBAC",
+        f"--authorization-mode={'Node,RBAC' if spec.real_node_cores else 'RBAC'}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={layout.account_key}",
         f"--service-account-signing-key-file={layout.account_key}",
@@ -230,6 +233,19 @@ def _kubelets(spec: ClusterSpec, layout: Layout, port: int) -> Part:
     }
     flat = [str(word) for pair in arguments.items() for word in pair]
     return Part(name=KUBELETS, argv=python_command("coda_lab.kubelets", *flat), port=port)
+
+
+def _real_node(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> Part:
+    arguments = {
+        "--folder": layout.real_node,
+        "--credentials": layout.credentials,
+        "--authority": layout.certificate,
+        "--cores": spec.real_node_cores,
+        "--api-port": ports["kube-apiserver"],
+        "--port": ports[REAL_NODE],
+    }
+    flat = [str(word) for pair in arguments.items() for word in pair]
+    return Part(name=REAL_NODE, argv=python_command("coda_lab.realnode.hosting", *flat), port=ports[REAL_NODE])
 
 
 def _shell(name: str, spec: ClusterSpec, layout: Layout, port: int) -> Part:

@@ -20,6 +20,7 @@ from coda_lab.locking import is_locked
 from coda_lab.outcomes import LabFailure
 from coda_lab.places import Settings
 from coda_lab.processes import MARK, kill_marked, python_command, python_path
+from coda_lab.realnode.pieces import ensure_node
 from coda_lab.spec import ClusterSpec, Tell
 from coda_lab.supervisor import SPEC, ClusterState, PartState, lock_path, state_path
 
@@ -52,6 +53,8 @@ def up(name: str, spec: ClusterSpec, settings: Settings, tell: Tell) -> ClusterS
             "or give the new one another --name."
         )
     ensure_shown(settings)
+    if spec.real_node_cores:
+        ensure_node(settings, tell)
     command = python_command("coda_lab.supervisor", str(folder), SPEC.dump_json(spec).decode())
     environ = {**settings.environ, MARK: str(folder), "PYTHONPATH": python_path()}
     supervisor = subprocess.Popen(

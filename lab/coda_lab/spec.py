@@ -15,9 +15,14 @@ OPERATOR = "operator"
 EXTENDER = "extender"
 FORWARDER = "forwarder"
 KUBELETS = "kubelets"
+REAL_NODE = "real-node"
+"""The process that owns the virtual machine of the real node."""
 SCHEDULER = "kube-scheduler"
 FOREIGN_SCHEDULER = "foreign-scheduler"
 """The second kube-scheduler process, where the spec asks for one."""
+
+REAL_NODE_CORES = 8
+"""Of the real node, unless said otherwise: as many as GPUs. They are emulated, so more than the machine has is fine."""
 
 SLOW_HEARTBEATS_ABOVE = 100
 """Above so many nodes the kubelets renew their Leases every 120 s, so that the machine has time for something else."""
@@ -33,6 +38,7 @@ class ClusterSpec:
     on a cluster that had its scheduler before Coda came; False: one process with both profiles.
     `stopped`: parts that are prepared but left for the caller to start.
     `environ_by_part`: more environment for single parts. `api_port`: 0 takes a free one.
+    `real_node_cores`: a real node of so many cores beside the simulated ones, in a virtual machine; 0 for none.
     `server_by_part`: parts that reach the API server at another address, through a proxy for example.
     """
 
@@ -45,6 +51,7 @@ class ClusterSpec:
     stopped: frozenset[str] = frozenset()
     environ_by_part: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     api_port: int = 0
+    real_node_cores: int = 0
     server_by_part: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -60,6 +67,8 @@ class ClusterSpec:
             parts.append(FOREIGN_SCHEDULER)
         if self.nodes:
             parts.append(KUBELETS)
+        if self.real_node_cores:
+            parts.append(REAL_NODE)
         if self.coda:
             parts.append(FORWARDER)
             parts += [f"{EXTENDER}-{number}" for number in range(self.extenders)]
@@ -92,6 +101,11 @@ class Layout:
     def log(self, part: str) -> Path:
         """What a part said."""
         return self.folder / "logs" / f"{part}.log"
+
+    @property
+    def real_node(self) -> Path:
+        """What the real node's virtual machine keeps: its console, its log, and the folder it shares with us."""
+        return self.folder / REAL_NODE
 
     @property
     def credentials(self) -> Path:

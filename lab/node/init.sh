@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # The first program of the virtual machine. The host's files become the root file system: read from the host, written
-# to memory only. The host's folder for this machine is /coda, the one place where what is written reaches the host.
+# to memory only. /coda is shared with the host both ways, /run/coda-vm is what the host prepared for this machine.
 set -e
 /bin/busybox --install -s /bin
 mkdir -p /proc /sys /dev /lower /upper /new
@@ -16,13 +16,14 @@ mkdir /upper/changes /upper/work
 mount -t overlay -o lowerdir=/lower,upperdir=/upper/changes,workdir=/upper/work root /new
 
 # Not the host's processes, devices and state; and no overlay below containerd's own overlays.
-for folder in run tmp var/lib/containerd var/lib/kubelet var/log; do
+for folder in run var/lib/containerd var/lib/kubelet var/log; do
     mkdir -p "/new/$folder"
     mount -t tmpfs -o mode=755 memory "/new/$folder"
 done
-chmod 1777 /new/tmp
 mkdir -p /new/coda
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=none share /new/coda
+mkdir /new/run/coda-vm
+mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose machine /new/run/coda-vm
 sysctl -q -w net.ipv4.ip_forward=1 kernel.panic=10 vm.overcommit_memory=1
 mount --move /proc /new/proc
 mount --move /sys /new/sys
@@ -38,8 +39,8 @@ ip link set lo up
 ip link set eth0 up
 ip address add 10.0.2.15/24 dev eth0
 ip route add default via 10.0.2.2
-hostname -F /new/coda/.vm/hostname
+hostname -F /new/run/coda-vm/hostname
 
 # busybox's init collects the orphans that containerd and its shims leave.
-printf '::once:/coda/.vm/start\n' > /new/etc/inittab
+printf '::once:/run/coda-vm/start\n' > /new/etc/inittab
 exec switch_root /new /bin/busybox init

@@ -9,7 +9,7 @@ import asyncio
 import base64
 import json
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from coda_lab.outcomes import LabFailure
 from coda_lab.ports import LOOPBACK
 
 _POLL_S = 0.1  # nothing tells that the machine is up until it answers
+_HELLO_S = 2.0  # qemu takes a connection before the machine does, and is slow to try again: try anew instead
 _GRACE_S = 30.0  # for an answer to come, beyond what the command was given
 _ENDING_S = 60.0  # for a program to end by SIGTERM under emulation
 _LONGEST_ANSWER_BYTES = 64 << 20
@@ -72,8 +73,8 @@ class Guest:
         """Wait until the machine takes commands: without end, the caller knows how long is too long."""
         while True:
             try:
-                await self._ask({"op": "run", "argv": ["/bin/true"]}, timeout_s=10.0)
-            except (LabFailure, TimeoutError):
+                await self._ask({"op": "hello"}, timeout_s=0.0, grace_s=_HELLO_S)
+            except LabFailure:
                 await asyncio.sleep(_POLL_S)
             else:
                 return
@@ -114,13 +115,15 @@ class Guest:
         """Whether a program that was started runs now. Raises LabFailure for one that never was."""
         return bool((await self._ask({"op": "look", "name": name}))["running"])
 
-    async def _ask(self, request: Mapping[str, Any], *, timeout_s: float = 30.0) -> dict[str, Any]:
+    async def _ask(
+        self, request: Mapping[str, Any], *, timeout_s: float = 30.0, grace_s: float = _GRACE_S
+    ) -> dict[str, Any]:
         line = json.dumps({**request, "token": self.token, "timeout_s": timeout_s}).encode() + b"\n"
         try:
-            async with asyncio.timeout(timeout_s + _GRACE_S):
+            async with asyncio.timeout(timeout_s + grace_s):
                 said = await self._exchange(line)
         except TimeoutError:
-            raise LabFailure(f"The virtual machine gave no answer within {timeout_s + _GRACE_S:.0f} s.") from None
+            raise LabFailure(f"The virtual machine gave no answer within {timeout_s + grace_s:.0f} s.") from None
         except OSError as error:
             raise LabFailure(f"The virtual machine cannot be reached: {error.strerror or error}.") from error
         if not said:

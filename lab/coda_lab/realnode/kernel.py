@@ -98,7 +98,9 @@ def _newest_package(settings: Settings) -> str:
             return found[1]
         if attempt == 1 and os.geteuid() == 0:
             _apt(["update", "-qq"], settings)
-    raise LabFailure(f"apt knows no package {_META}: the real node's kernel is Debian's (run `apt-get update` as root).")
+    raise LabFailure(
+        f"apt knows no package {_META}: the real node's kernel is Debian's (run `apt-get update` as root)."
+    )
 
 
 def _apt(arguments: Sequence[str], settings: Settings, folder: Path | None = None) -> None:

@@ -156,7 +156,9 @@ def _images(settings: Settings, busybox: Path, tell: Tell) -> tuple[Path, ...]:
             tell("Making the container images pause and busybox.")
             folder.mkdir(parents=True, exist_ok=True)
             program_file = folder / "pause"
-            _run([str(program("gcc", settings)), "-Os", "-s", "-static", "-o", str(program_file), str(source)], settings)
+            _run(
+                [str(program("gcc", settings)), "-Os", "-s", "-static", "-o", str(program_file), str(source)], settings
+            )
             _write(archives[0], images.pause_image(program_file.read_bytes()))
             applets = _run([str(busybox), "--list"], settings).split()
             _write(archives[1], images.busybox_image(busybox.read_bytes(), applets))

@@ -6,12 +6,9 @@ to the machine's memory; one folder, `/coda` in the machine, is shared both ways
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
 import random
 import secrets
-import shlex
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -38,6 +35,11 @@ HOST = "10.0.2.2"
 BOOT_TIMEOUT_S = 180.0  # 15 s are usual, on two cores under heavy load
 
 _ADDRESS, _PORT = "10.0.2.15", 7000  # the first address of qemu's user network
+_INSIDE = "/run/coda-vm"
+_START = f"""#!/bin/sh
+export HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+exec {_INSIDE}/guest serve {_INSIDE}/guest.json > /dev/console 2>&1
+"""
 _BOOT_WORDS = (
     "console=ttyS0",
     "panic=-1",  # a panic ends the machine, so that whoever waits for it hears of it
@@ -53,11 +55,12 @@ _BOOT_WORDS = (
 class Machine:
     """What to boot. `forwards`: addresses there that lead to addresses elsewhere, such as to `HOST`.
 
-    `memory_mib` also bounds what can be written there."""
+    `memory_mib` also bounds what can be written there. `port`: where commands are taken here; 0 takes a free one."""
 
     name: str = "coda-vm"
     cores: int = 2
     memory_mib: int = 2048
+    port: int = 0
     forwards: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -68,9 +71,9 @@ async def running(machine: Machine, pieces: MachinePieces, folder: Path, setting
     `folder` keeps its files: `share/`, `console.log` and `machine.json`. Call from the main thread."""
     share = folder / "share"
     share.mkdir(parents=True, exist_ok=True)
-    guest = Guest(port=free_ports(1, random.SystemRandom())[0], token=secrets.token_hex(16))
+    guest = Guest(port=machine.port or free_ports(1, random.SystemRandom())[0], token=secrets.token_hex(16))
     guest.save(folder / "machine.json")
-    _write_share(share, machine, guest, pieces)
+    _prepare(folder / "inside", machine, guest, pieces)
     initramfs = folder / "initramfs"
     initramfs.write_bytes(_initramfs(pieces))
     process = processes.start(
@@ -130,23 +133,22 @@ def run_in_vm(
     `share` is `/coda` there; None: an empty folder. Not for use inside an event loop. Raises LabFailure."""
     settings = settings or Settings.from_environ()
     pieces = ensure_machine(settings, lambda _sentence: None)
-    return asyncio.run(_run_once(command, share, timeout_s, machine or Machine(), pieces, settings))
-
-
-async def _run_once(
-    command: str, share: Path | None, timeout_s: float, machine: Machine, pieces: MachinePieces, settings: Settings
-) -> Ended:
     with tempfile.TemporaryDirectory(prefix="coda-vm-") as name:
         folder = Path(name)
         if share is not None:
-            (folder / "share").symlink_to(share.absolute())
-        async with running(machine, pieces, folder, settings) as booted:
-            return await booted.guest.run("/bin/sh", "-c", command, timeout_s=timeout_s)
+            (folder / "share").symlink_to(share.resolve())
+        return asyncio.run(_run_once(command, timeout_s, machine or Machine(), pieces, folder, settings))
+
+
+async def _run_once(
+    command: str, timeout_s: float, machine: Machine, pieces: MachinePieces, folder: Path, settings: Settings
+) -> Ended:
+    async with running(machine, pieces, folder, settings) as booted:
+        return await booted.guest.run("/bin/sh", "-c", command, timeout_s=timeout_s)
 
 
 def qemu_command(machine: Machine, qemu: Path, kernel: Kernel, folder: Path, port: int) -> tuple[str, ...]:
-    """The command line. Two file systems: the host's root, read only, and the share."""
-    share = (folder / "share").resolve()
+    """The command line. Three file systems: this machine's root, the share, and what `_prepare` wrote."""
     return (
         *(str(qemu), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
         *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"),
@@ -157,28 +159,26 @@ def qemu_command(machine: Machine, qemu: Path, kernel: Kernel, folder: Path, por
         *("-device", "virtio-net-pci,netdev=net,romfile="),
         *("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=host,mount_tag=host"),
-        *("-fsdev", f"local,id=share,path={share},security_model=none,multidevs=remap"),
+        *("-fsdev", f"local,id=share,path={folder / 'share'},security_model=none,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=share,mount_tag=share"),
+        *("-fsdev", f"local,id=machine,path={folder / 'inside'},security_model=none,readonly=on"),
+        *("-device", "virtio-9p-pci,fsdev=machine,mount_tag=machine"),
         *("-device", "virtio-rng-pci"),
     )
 
 
-def _write_share(share: Path, machine: Machine, guest: Guest, pieces: MachinePieces) -> None:
-    inside = share / ".vm"
-    inside.mkdir(mode=0o700, exist_ok=True)
+def _prepare(inside: Path, machine: Machine, guest: Guest, pieces: MachinePieces) -> None:
+    """Write what the machine reads at `_INSIDE`: its name, the program that takes commands, and how that is started."""
+    shutil.rmtree(inside, ignore_errors=True)  # a machine that ran here before
+    inside.mkdir(mode=0o700)
     listen = f"{_ADDRESS}:{_PORT}"
     config = {"listen": listen, "token": guest.token, "forwards": dict(machine.forwards)}
     (inside / "guest.json").write_text(json.dumps(config))
     (inside / "hostname").write_text(machine.name + "\n")
     shutil.copyfile(pieces.guest, inside / "guest")
-    (inside / "guest").chmod(0o755)
-    start = inside / "start"
-    path = shlex.quote("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-    start.write_text(
-        f"#!/bin/sh\nexport HOME=/root PATH={path}\n"
-        f"exec {SHARE}/.vm/guest serve {SHARE}/.vm/guest.json > {SHARE}/.vm/guest.log 2>&1\n"
-    )
-    start.chmod(0o755)
+    (inside / "start").write_text(_START)
+    for name in ("guest", "start"):
+        (inside / name).chmod(0o755)
 
 
 def _initramfs(pieces: MachinePieces) -> bytes:
