@@ -8,12 +8,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from coda.errors import Outage
+
 
 class Disk:
     """The agent's state directory, made if it is missing. Every method may raise OSError."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Outage: there can be no such directory."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise Outage(f"the state directory {directory} cannot be made: {error}") from error
         self.directory = directory
 
     def read(self, name: str, *, most_bytes: int) -> bytes:

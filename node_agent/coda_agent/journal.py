@@ -72,9 +72,11 @@ class Journal:
         try:
             self.damage = self._read()
             self._compact()
-        except OSError as error:
+        except BaseException as error:
             self.close()
-            raise Outage(f"the journal in {disk.directory} cannot be used: {error}") from error
+            if isinstance(error, OSError):
+                raise Outage(f"the journal in {disk.directory} cannot be used: {error}") from error
+            raise
 
     @property
     def entries(self) -> tuple[Entry, ...]:

@@ -1,15 +1,20 @@
 """Emulated trees in the place of the agent's file access, in the same process: fast enough for thousands of runs.
 
-What must not live here: rules of any kernel file. The agent's own path checks stay in force.
+Cgroups and processes, and resctrl beside them if there is one. What must not live here: rules of any kernel file. The
+agent's own path checks stay in force.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from coda_agent.files import MOST_BYTES, Files, Tree
+from coda_lab.emulators.resctrl import tree as resctrl_tree
+from coda_lab.emulators.resctrl.machine import Machine
 
 
 class Operations(Protocol):
@@ -32,6 +37,9 @@ class Operations(Protocol):
 
     def rmdir(self, path: str) -> None:
         """Remove a directory."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename."""
 
 
 class EmulatedTree(Tree):
@@ -74,6 +82,16 @@ class EmulatedTree(Tree):
         """As the agent's own tree."""
         self._operations.rmdir(self._inside(relative))
 
+    def rename(self, old: str, new: str) -> None:
+        """As the agent's own tree."""
+        self._operations.rename(self._inside(old), self._inside(new))
+
+    @contextmanager
+    def locked(self, relative: str = ".") -> Iterator[None]:
+        """Nobody else is there."""
+        self._operations.is_directory(self._inside(relative))
+        yield
+
     def exists(self, relative: str) -> bool:
         """As the agent's own tree."""
         try:
@@ -87,9 +105,18 @@ class EmulatedTree(Tree):
         return "/".join(part for part in relative.split("/") if part not in ("", "."))
 
 
-def files_over(*, cgroup: Operations, proc: Operations) -> Files:
-    """The agent's file access with emulated cgroups and processes, and nothing else."""
+class _Resctrl(resctrl_tree.Tree):
+    """Where it does not matter which thread writes."""
+
+    def write(self, path: str, text: str, writer: int = 1) -> None:
+        super().write(path, text, writer)
+
+
+def files_over(*, cgroup: Operations, proc: Operations, machine: Machine | None = None) -> Files:
+    """The agent's file access with emulated cgroups and processes, and resctrl if there is a `machine`."""
     files = Files(sys=Path("/nonexistent"), resctrl=Path("/nonexistent"))
     files.cgroup = EmulatedTree(cgroup)
     files.proc = EmulatedTree(proc)
+    if machine is not None:
+        files.resctrl = EmulatedTree(_Resctrl(machine))
     return files

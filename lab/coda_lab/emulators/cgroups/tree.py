@@ -95,6 +95,10 @@ class CgroupTree:
             inside = self._inside(path)
             self.kernel.remove(inside, is_populated=bool(self.members(self.kernel.find(inside))))
 
+    def rename(self, old: str, new: str) -> None:
+        """EPERM: cgroups keep their names."""
+        raise OSError(errno.EPERM, "cgroups are not renamed", old)
+
     def membership(self, group: Group) -> str:
         """The text of /proc/<pid>/cgroup for tasks of `group`."""
         return f"0::/{group.path}\n" if self.kernel.version == 2 else f"4:{V1_DIRECTORY}:/{group.path}\n"
