@@ -13,7 +13,7 @@ from typing import Final
 
 from coda.model import JobId
 from coda.releasing import awaits_decision
-from coda.world import is_waiting
+from coda.world import is_waiting, open_wish
 from coda_extender.guard import Guard
 from coda_kube.client import Client, Json
 from coda_kube.naming import API_VERSION
@@ -26,7 +26,8 @@ GATHER_S: Final = 0.04  # our choice: a job that waits for room notices less, an
 
 class Cluster:
     """Caches, state and guard of one replica. `changed` is set by whatever a decision may depend on; `pressing` with it
-    where somebody waits for just that decision: a job came into the queue, or shows why it waited though it left."""
+    where somebody waits for just that decision: a job came into the queue, wants other cores, or shows why it waited
+    though it left."""
 
     def __init__(
         self, client: Client, *, in_flight_limit_s: float, clock: Callable[[], float] = time.monotonic
@@ -109,7 +110,7 @@ class Cluster:
         else:
             self.stale_pending.discard(job)
         known = self.state.job(job)
-        if self._moved() and known is not None and is_waiting(known):
+        if self._moved() and known is not None and (is_waiting(known) or open_wish(known) is not None):
             self._press()
 
     def _on_quota(self, old: Json | None, new: Json | None) -> None:

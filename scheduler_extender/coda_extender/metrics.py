@@ -62,6 +62,9 @@ class Metrics:
             "coda_planner_refused_writes_total", "Status writes that were not done", ["reason"], registry=registry
         )
         self.pending_writes = Counter("coda_planner_pending_writes_total", "Reasons written", registry=registry)
+        self.answered_wishes = Counter(
+            "coda_planner_answered_wishes_total", "Wishes for cores of running jobs", ["answer"], registry=registry
+        )
         self.errors = Counter(
             "coda_planner_errors_total", "Unexpected errors, each with a traceback", registry=registry
         )

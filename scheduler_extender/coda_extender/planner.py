@@ -19,15 +19,15 @@ from typing import Any, Final
 from coda.config import PolicyConfig
 from coda.model import Placement, PlacementState
 from coda.outcomes import Start
-from coda.rechecking import Misfit
-from coda.releasing import DropCause, Fate, Ruling
+from coda.releasing import Fate, Ruling
 from coda.world import is_waiting, placement_from_start
 from coda_extender.cluster import Cluster
 from coda_extender.leadership import LeaderLabel
 from coda_extender.metrics import Metrics
 from coda_extender.reasons import NO_WISHES, Reasons, Wish, pending_for, wish_for
 from coda_extender.statuses import StatusWriter, Written
-from coda_extender.thinking import Thinker, Thought, rule
+from coda_extender.thinking import Thinker, Thought, rule, words_of
+from coda_extender.wishes import WishAnswers
 from coda_kube.client import Client, Json
 from coda_kube.lease import Elector, lead
 from coda_kube.writing import placement_json
@@ -68,6 +68,7 @@ class Planner:
         self._metrics = metrics
         self._config = config
         self._writer = StatusWriter(client, cluster, metrics, self.leads, at_once=config.writes_at_once)
+        self._wish_answers = WishAnswers(self._writer, metrics, config.policy)
         self._reason_slots = asyncio.Semaphore(max(1, config.writes_at_once // 2))
         self._thinker = Thinker()
         self._reasons = Reasons()
@@ -159,7 +160,7 @@ class Planner:
             moments.append(now_s + max(0.0, thought.wake_s - time.time()) + 0.001)
         moments += [since_s + self._config.settle_limit_s for since_s in self._settling_since_s.values()]
         expiry_s = self._cluster.guard.ledger.next_expiry_in_s()
-        if expiry_s is not None and (self._settling_since_s or thought.plan.refusals):
+        if expiry_s is not None and (self._settling_since_s or thought.waits):
             moments.append(now_s + expiry_s + 0.001)
         timeout_s = max(COALESCE_S, min(moments) - now_s) if moments else None
         with contextlib.suppress(TimeoutError):
@@ -180,6 +181,7 @@ class Planner:
         self._forget_settled(thought.rulings)
         writes: list[Coroutine[Any, Any, Written]] = [self._carry_out(ruling) for ruling in thought.rulings]
         writes += [self._commit(start, thought) for start in thought.plan.starts]
+        writes += self._wish_answers.writes(thought)
         results = await asyncio.gather(*writes)
         if thought.plan.starts and Written.DONE in results:
             await self._cluster.in_touch()
@@ -222,7 +224,7 @@ class Planner:
         if ruling.fate is Fate.SETTLE:
             return await self._settle(ruling, plan)
         if ruling.fate is Fate.DROP:
-            return await self._drop(ruling, _sentence(ruling), _label(ruling))
+            return await self._drop(ruling, *words_of(ruling))
         state = PlacementState.RELEASED if ruling.fate is Fate.RELEASE else plan.state
         body = {"placement": placement_json(replace(plan, epoch=self._elector.epoch, state=state))}
         written = await self._writer.write(ruling.job.id, lambda _status: body, decided_on=ruling.job)
@@ -288,12 +290,3 @@ class Planner:
         elif written in (Written.CONFLICT, Written.FAILED, Written.LAPSED):
             self._reasons.put_back(wish)
         return written
-
-
-def _sentence(ruling: Ruling) -> str:
-    return str(ruling.why) if isinstance(ruling.why, Misfit) else ruling.why.value if ruling.why else ""
-
-
-def _label(ruling: Ruling) -> str:
-    why = ruling.why
-    return why.flaw.name if isinstance(why, Misfit) else why.name if isinstance(why, DropCause) else ""

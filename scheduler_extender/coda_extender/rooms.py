@@ -101,4 +101,7 @@ def _withholds_alike(one: Job, two: Job) -> bool:
         and one.bound == two.bound
         and one.unbound == two.unbound
         and one.request == two.request
+        and one.cpus_per_replica == two.cpus_per_replica
+        and one.resized == two.resized
+        and one.pod_cpu_m == two.pod_cpu_m
     )

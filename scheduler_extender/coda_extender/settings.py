@@ -47,6 +47,9 @@ class Settings(BaseSettings):
     bind_deadline_s: float = Field(default=60.0, gt=0)
     """From commit until all ranks must be bound."""
 
+    resize_deadline_s: float = Field(default=30.0, gt=0)
+    """From a grant of more cores until every rank of the job must have them; else all of it is taken back."""
+
     scheduling_policy: str = DEFAULT
     """Who goes first, and where to: a name of `coda.policies`. Those that stop running jobs are refused as yet."""
 
@@ -127,7 +130,10 @@ class Settings(BaseSettings):
     def policy(self) -> PolicyConfig:
         """The policy's configuration. Raises InvalidInput."""
         return PolicyConfig(
-            policy=self.scheduling_policy, levels=self.topology_levels, bind_deadline_s=self.bind_deadline_s
+            policy=self.scheduling_policy,
+            levels=self.topology_levels,
+            bind_deadline_s=self.bind_deadline_s,
+            resize_deadline_s=self.resize_deadline_s,
         )
 
 

@@ -87,9 +87,12 @@ class StatusWriter:
 
 
 def _decides_alike(before: Job, now: Job | None) -> bool:
-    """True when nothing changed but which pods are bound or away: no decision is made wrong by that."""
+    """True when nothing changed but which pods are bound or away, and what they have: no decision is made wrong by
+    that."""
     if before is now:
         return True
-    return now is not None and replace(before, bound=frozenset(), unbound={}) == replace(
-        now, bound=frozenset(), unbound={}
-    )
+    return now is not None and _but_for_pods(before) == _but_for_pods(now)
+
+
+def _but_for_pods(job: Job) -> Job:
+    return replace(job, bound=frozenset(), unbound={}, pod_cpu_m={})

@@ -17,6 +17,7 @@ from coda.memory import Memory
 from coda.model import Job, JobId, World
 from coda.outcomes import Plan, Refusal, RefusalCode
 from coda.plan import decide
+from coda.rechecking import Misfit
 from coda.releasing import Ruling, rule_on_plans
 from coda_extender.reasons import Wish, Wishes, wish_for
 from coda_kube.client import Json
@@ -29,15 +30,29 @@ class Thought:
     rulings: tuple[Ruling, ...]
     plan: Plan
     starting: Mapping[JobId, Job]  # as they were decided on
+    wishing: Mapping[JobId, Job]  # those whose wish is answered, as they were decided on
     wishes: Wishes
     jobs_by_code: Mapping[RefusalCode, int]
     gpus_wanted: int
     wake_s: float | None
 
+    @property
+    def waits(self) -> bool:
+        """True while a job waits for room that foreign pods in flight may leave."""
+        return bool(self.plan.refusals or self.plan.postponed)
+
 
 def rule(world: World, in_flight: tuple[InFlight, ...], *, epoch: int, now_s: float) -> tuple[Ruling, ...]:
     """What becomes of the plans that are not in force yet."""
     return rule_on_plans(_with_in_flight(world, in_flight), epoch=epoch, now_s=now_s)
+
+
+def words_of(ruling: Ruling) -> tuple[str, str]:
+    """Why a plan is dropped: a sentence, and a metric's label; empty for one that is not."""
+    why = ruling.why
+    if isinstance(why, Misfit):
+        return str(why), why.flaw.name
+    return (why.value, why.name) if why is not None else ("", "")
 
 
 class Thinker:
@@ -62,14 +77,19 @@ class Thinker:
         plan = decide(world, config, now_s, self._memory)
         job_by_id = {job.id: job for job in world.jobs}
         waiting = [job_by_id[refusal.job] for refusal in plan.refusals]
+        moments = [job.not_before_s for job in waiting if job.not_before_s > now_s]
+        moments += [wish.deadline_s for job in plan.postponed if (wish := job_by_id[job].wish) is not None]
         return Thought(
             rulings=rule_on_plans(world, epoch=epoch, now_s=now_s),
             plan=plan,
             starting={start.job: job_by_id[start.job] for start in plan.starts},
+            wishing={
+                answer.job: job_by_id[answer.job] for answers in (plan.grants, plan.denials) for answer in answers
+            },
             wishes=self._wishes(plan.refusals, json_by_job),
             jobs_by_code=Counter([refusal.reason.code for refusal in plan.refusals]),
             gpus_wanted=sum(job.replicas * job.request.gpus for job in waiting),
-            wake_s=min((job.not_before_s for job in waiting if job.not_before_s > now_s), default=None),
+            wake_s=min(moments, default=None),
         )
 
     def _wishes(self, refusals: tuple[Refusal, ...], json_by_job: Mapping[JobId, Json]) -> Wishes:
