@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from coda.model import Phase, Placement
+from coda.sizes import RankSize, Resize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class RankPod:
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
     reason: str = ""  # why it failed or, in trouble, why it cannot start
     message: str = ""
+    size: RankSize | None = None  # the cores of its main container, while that runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ class Progress:
     avoid: Mapping[str, float] = field(default_factory=dict)  # node name -> until
     reason: str = ""
     message: str = ""
+    resize: Resize | None = None  # what became of the last grant of cores in this attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class RankSize:
     container: str
     wanted_m: int
     allocated_m: int
-    actual_m: int  # the least of request and limit as the runtime has them
+    actual_m: tuple[int, ...]  # request and, where there is one, limit as the runtime has them
     says: Progressing = Progressing.NOTHING
     reason: str = ""  # of what it says: one word and a sentence
     message: str = ""

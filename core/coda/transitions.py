@@ -60,6 +60,7 @@ def enqueue(now: Situation, now_s: float, *, attempt: int, not_before_s: float, 
         avoid={node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s},
         reason=reason,
         message=message,
+        resize=None,
     )
     return Step(progress=queued, accept=True)
 
