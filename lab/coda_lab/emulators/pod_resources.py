@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,14 +66,12 @@ class PodResourcesServer:
         self.socket.parent.mkdir(parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
         self._server = grpc.server(ThreadPoolExecutor(max_workers=4), options=[("grpc.so_reuseport", 0)])
-        handlers = {
-            "List": _handler(self._list, wire.ListPodResourcesRequest),
-            "GetAllocatableResources": _handler(self._allocatable, wire.AllocatableResourcesRequest),
-            "Get": _handler(self._get, wire.GetPodResourcesRequest),
-        }
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers),)
+        # answers are bytes already, so that they may be no message at all
+        listing = grpc.unary_unary_rpc_method_handler(
+            self._list, request_deserializer=wire.ListPodResourcesRequest.FromString
         )
+        service = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": listing})
+        self._server.add_generic_rpc_handlers((service,))
         self._server.add_insecure_port(f"unix:{self.socket}")
         self._server.start()
 
@@ -98,27 +96,16 @@ class PodResourcesServer:
     ) -> None:
         self.stop()
 
-    def _respond(self, context: grpc.ServicerContext, answer: Callable[[], bytes]) -> bytes:
+    def _list(self, request: wire.ListPodResourcesRequest, context: grpc.ServicerContext) -> bytes:
         self._may_answer.wait()
         if self._refusal is not None:
             context.abort(self._refusal, "told to refuse")
-        return answer() if self._answer is None else self._answer
-
-    def _list(self, request: wire.ListPodResourcesRequest, context: grpc.ServicerContext) -> bytes:
+        if self._answer is not None:
+            return self._answer
         pods = sorted({(given.namespace, given.pod) for given in self._containers})
         self._random.shuffle(pods)
         answer = wire.ListPodResourcesResponse(pod_resources=[self._pod(*pod) for pod in pods])
-        return self._respond(context, answer.SerializeToString)
-
-    def _get(self, request: wire.GetPodResourcesRequest, context: grpc.ServicerContext) -> bytes:
-        pod = self._pod(request.pod_namespace, request.pod_name)
-        if not pod.containers:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"pod {request.pod_name} in namespace {request.pod_namespace}")
-        return self._respond(context, wire.GetPodResourcesResponse(pod_resources=pod).SerializeToString)
-
-    def _allocatable(self, request: wire.AllocatableResourcesRequest, context: grpc.ServicerContext) -> bytes:
-        entries = [entry for given in self._containers for entry in self._entries(given)]
-        return self._respond(context, wire.AllocatableResourcesResponse(devices=entries).SerializeToString)
+        return bytes(answer.SerializeToString())
 
     def _pod(self, namespace: str, name: str) -> wire.PodResources:
         containers = [
@@ -141,11 +128,6 @@ class PodResourcesServer:
         ]
         self._random.shuffle(entries)
         return entries
-
-
-def _handler(serve: Callable[..., bytes], request: type) -> grpc.RpcMethodHandler:
-    """Answers are bytes already, so that they may be no message at all."""
-    return grpc.unary_unary_rpc_method_handler(serve, request_deserializer=request.FromString)
 
 
 def _claim(claim: tuple[str, str, str]) -> wire.DynamicResource:
