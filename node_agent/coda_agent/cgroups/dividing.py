@@ -18,8 +18,9 @@ def limits_within(
 ) -> Mapping[str, Limit]:
     """The limits to set, by path, so that the pod gets at most `cores`; paths to be left alone are missing.
 
-    `pod` and `containers`: paths with what limited them before. v1: limited containers keep their proportions, others
-    (one is the sandbox, which uses nothing) get at most `cores` each, so a pod that mixes both may exceed it."""
+    `pod` and `containers`: paths with what limited them before. v1: limited containers keep their proportions. Where
+    the pod has no limit of its own, others get at most `cores` each, so a pod that mixes both may exceed it; where it
+    has one, the only other is the sandbox, which uses nothing."""
     path, own = pod
     limited = {name: limit for name, limit in containers.items() if limit.quota_us is not None}
     if version is Version.V2 or not limited:
@@ -27,5 +28,5 @@ def limits_within(
     part = min(1.0, cores / sum(limit.cores for limit in limited.values()))
     return {
         name: limit_for(limit.cores * part if name in limited else cores, limit.period_us)
-        for name, limit in sorted(containers.items())
+        for name, limit in sorted((limited if own.quota_us is not None else containers).items())
     }

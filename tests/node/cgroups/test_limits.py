@@ -144,7 +144,7 @@ FREE = Limit(quota_us=None)
             Version.V1,
             limit_for(6, 100_000),
             {"p/a": limit_for(4, 100_000), "p/b": limit_for(2, 50_000), "p/pause": FREE},
-            {"p/a": 2.0, "p/b": 1.0, "p/pause": 3.0},
+            {"p/a": 2.0, "p/b": 1.0},
             id="v1: containers in proportion, never the pod",
         ),
         pytest.param(
