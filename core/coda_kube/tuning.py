@@ -7,8 +7,6 @@ as `steps`, where people read it. Reading is strict: what no search can be in ra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from coda.errors import InvalidInput
@@ -16,6 +14,7 @@ from coda.measuring import Point
 from coda.model import Wish, WishAnswer
 from coda.plain import plain_from_value, value_from_plain
 from coda.sizes import Resize, ResizeState
+from coda.steering import Tuning, TuningPhase
 from coda.tuning import Answer, Outcome, Search
 from coda_kube.client import Json
 from coda_kube.quantities import seconds_from_time, time_from_seconds
@@ -23,35 +22,6 @@ from coda_kube.quantities import seconds_from_time, time_from_seconds
 Item = Mapping[str, Any]
 
 _GRANTED, _REFUSED = "Granted", "Refused"
-
-
-class TuningPhase(Enum):
-    """What the tuning of a job does now; the spelling is the CRD's."""
-
-    MEASURING = "Measuring"  # a window at the cores it has
-    WISHING = "Wishing"  # waits for a grant, or for the resize it led to
-    TUNED = "Tuned"  # it has an answer, and the cores it says
-    ADVISING = "Advising"  # its cores cannot be changed: the message says what would help
-    STOPPED = "Stopped"  # nothing can be measured
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
-    """The tuning of one attempt, as its status says it."""
-
-    attempt: int
-    phase: TuningPhase
-    found: Search | Answer | None = None  # where the search stands, or what it found
-    wish: Wish | None = None  # the last one
-    reason: str = ""
-    message: str = ""
-
-    @property
-    def best_cores(self) -> int | None:
-        """Per rank, the fewest found so far that keep the GPUs as busy as any; None before anything was measured."""
-        if isinstance(self.found, Answer):
-            return self.found.cores if self.found.curve else None
-        return self.found.kept if self.found is not None and self.found.curve else None
 
 
 def tuning_json(tuning: Tuning) -> Json:

@@ -9,9 +9,10 @@ import pytest
 
 from coda.errors import Outage
 from coda.model import Wish
+from coda.steering import Tuning, TuningPhase
 from coda_extender.settings import read_settings
 from coda_kube.client import Json
-from coda_kube.tuning import Tuning, TuningPhase, tuning_json
+from coda_kube.tuning import tuning_json
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, Item, job_json, node_json, placement, pod_json, rank_json
 from tests.extender.replicas import plan_of, replica, state_of, status

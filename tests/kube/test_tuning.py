@@ -17,10 +17,9 @@ from coda.errors import InvalidInput
 from coda.measuring import Point, Reading
 from coda.model import Wish, WishAnswer
 from coda.sizes import Resize, ResizeState
+from coda.steering import Tuning, TuningPhase
 from coda.tuning import Answer, Limits, Outcome, Search, begin, next_step, refuse
 from coda_kube.tuning import (
-    Tuning,
-    TuningPhase,
     answer_from_json,
     answer_json,
     resize_from_json,
