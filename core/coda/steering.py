@@ -65,8 +65,8 @@ class Standing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringConfig:
     """How a search is steered. `wish_deadline_s`: seconds after which an unanswered wish counts as refused. Our choice:
-    longer than a planner may be away. `wish_again_s`: seconds between wishes for what was found and is not to be had
-    (others took the cores while fewer were tried). Our choice: as often as a kubelet looks again at what it deferred."""
+    longer than a planner may be away. `wish_again_s`: seconds between wishes for what was found and cannot be had
+    (others took the cores while fewer were tried). Our choice: as often as a kubelet retries what it deferred."""
 
     tuning: TuningConfig = field(default_factory=TuningConfig)
     wish_deadline_s: float = 60.0
@@ -86,8 +86,8 @@ def steer(
     """The tuning after what is now known; the same one where nothing follows from it.
 
     Without a tuning of this attempt a search begins at the cores the job has. Wishes are numbered on from the last. A
-    wish nobody answers until its deadline is refused; what was found is wished for again and again. Cost: O(counts measured). Source: design of the
-    allocator in CODA (ICDCS 2020); grants and deadlines are ours."""
+    wish nobody answers until its deadline is refused; what was found is wished for again and again. Cost: O(counts
+    measured). Source: the allocator of CODA (ICDCS 2020); grants and deadlines are ours."""
     if tuning is None or tuning.attempt != standing.attempt:
         search = begin(standing.cores, standing.gpus, _limits(standing))
         fresh = Tuning(attempt=standing.attempt, phase=TuningPhase.MEASURING, found=search)
