@@ -53,7 +53,7 @@ def simulate_command(
     workload: Annotated[str, typer.Option(help=f"A generated workload: {MONTH}.")] = MONTH,
     trace: Annotated[Path | None, typer.Option(help="A trace instead: common schema, Philly, Helios or openb.")] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="NODESxGPUSxCORES, ... or FILE[:SHAPE] with node groups; a trace needs it.")
+        str | None, typer.Option(help="NODESxGPUSxCORES[xGIB], ... or FILE[:SHAPE] with node groups; a trace needs it.")
     ] = None,
     policy: Annotated[list[str] | None, typer.Option(help=f"May be given again; all: {', '.join(POLICIES)}.")] = None,
     without: Annotated[

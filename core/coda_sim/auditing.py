@@ -16,6 +16,10 @@ from pathlib import Path
 TOLERANCE = 1e-9  # relative, of sums of work
 
 
+Amounts = tuple[int, int, int]
+"""GPUs, cores, bytes of memory."""
+
+
 @dataclass(slots=True)
 class AuditedPiece:
     """One stretch of time of one job, with what it held on each node."""
@@ -24,7 +28,7 @@ class AuditedPiece:
     end_s: float
     done_s: float
     kept: bool
-    held: list[tuple[str, int, int]] = field(default_factory=list)  # node, GPUs, cores
+    held: list[tuple[str, Amounts]] = field(default_factory=list)  # on each node
 
 
 @dataclass(slots=True)
@@ -55,7 +59,7 @@ def read_jobs(path: Path) -> list[AuditedJob]:
                 job = jobs[line["job_id"]] = _job(line)
             if line["piece"]:
                 piece = job.pieces.setdefault(int(line["piece"]), _piece(line))
-                piece.held.append((line["node"], int(line["gpus"]), int(line["cores"])))
+                piece.held.append((line["node"], (int(line["gpus"]), int(line["cores"]), int(line["memory_bytes"]))))
     return list(jobs.values())
 
 
@@ -79,31 +83,33 @@ def _piece(line: Mapping[str, str]) -> AuditedPiece:
     )
 
 
-def breaches(jobs: Sequence[AuditedJob], size_by_node: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Everything that cannot be, one sentence each. `size_by_node`: GPUs and cores. O(pieces log pieces)."""
+def breaches(jobs: Sequence[AuditedJob], size_by_node: Mapping[str, Amounts]) -> list[str]:
+    """Everything that cannot be, one sentence each. A node's memory of 0 is without limit. O(pieces log pieces)."""
     return [*_of_nodes(jobs, size_by_node), *(breach for job in jobs for breach in _of_job(job))]
 
 
-def _of_nodes(jobs: Sequence[AuditedJob], size_by_node: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+def _of_nodes(jobs: Sequence[AuditedJob], size_by_node: Mapping[str, Amounts]) -> Iterator[str]:
     """Sweep each node through time; what ends at a moment goes before what starts then."""
-    changes: dict[str, list[tuple[float, int, int, int, str]]] = {}
+    changes: dict[str, list[tuple[float, int, Amounts, str]]] = {}
     for job in jobs:
         for piece in job.spans:
-            for node, gpus, cores in piece.held:
+            for node, held in piece.held:
                 if piece.end_s > piece.start_s:
                     of_node = changes.setdefault(node, [])
-                    of_node.append((piece.start_s, 1, gpus, cores, job.job_id))
-                    of_node.append((piece.end_s, 0, -gpus, -cores, job.job_id))
+                    of_node.append((piece.start_s, 1, held, job.job_id))
+                    of_node.append((piece.end_s, 0, held, job.job_id))
     for node, of_node in sorted(changes.items()):
         if node not in size_by_node:
             yield f"{node} is no node of the cluster"
             continue
-        most_gpus, most_cores = size_by_node[node]
-        gpus = cores = 0
-        for moment_s, _, more_gpus, more_cores, job_id in sorted(of_node):
-            gpus, cores = gpus + more_gpus, cores + more_cores
-            if gpus > most_gpus or cores > most_cores:
-                yield f"{node} holds {gpus} GPUs and {cores} cores at {moment_s} when {job_id} starts"
+        most_gpus, most_cores, most_bytes = size_by_node[node]
+        gpus = cores = memory_bytes = 0
+        for moment_s, begins, held, job_id in sorted(of_node):
+            sign = 1 if begins else -1
+            gpus, cores, memory_bytes = gpus + sign * held[0], cores + sign * held[1], memory_bytes + sign * held[2]
+            if gpus > most_gpus or cores > most_cores or (most_bytes and memory_bytes > most_bytes):
+                what = f"{gpus} GPUs, {cores} cores and {memory_bytes} bytes of memory"
+                yield f"{node} holds {what} at {moment_s} when {job_id} starts"
 
 
 def _of_job(job: AuditedJob) -> Iterator[str]:
@@ -112,7 +118,7 @@ def _of_job(job: AuditedJob) -> Iterator[str]:
         if piece.start_s < before_s or piece.end_s < piece.start_s:
             yield f"{job.job_id} is in two places at {piece.start_s}, or ran before it was submitted"
         before_s = piece.end_s
-        if sum(gpus for _, gpus, _ in piece.held) != job.gpus or min(cores for _, _, cores in piece.held) < 1:
+        if sum(held[0] for _, held in piece.held) != job.gpus or min(held[1] for _, held in piece.held) < 1:
             yield f"{job.job_id} held other GPUs than it asked for, or no core, from {piece.start_s}"
     done_s = math.fsum(piece.done_s for piece in job.spans if piece.kept)
     if job.finished and not math.isclose(done_s, job.work_s, rel_tol=TOLERANCE):
@@ -126,8 +132,8 @@ def measures(jobs: Sequence[AuditedJob], gpus: int, cores: int, from_s: float, t
     spent = [job.spans[-1].end_s - job.submit_s for job in counted if job.finished]
     queueing = _united(_waits_of([job for job in jobs if job.kind == "gpu"], to_s), from_s, to_s)
     queueing_s = math.fsum(end_s - start_s for start_s, end_s in queueing)
-    held = [(p.start_s, p.end_s, sum(g for _, g, _ in p.held)) for job in jobs for p in job.spans]
-    held_cores = [(p.start_s, p.end_s, sum(c for _, _, c in p.held)) for job in jobs for p in job.spans]
+    held = [(p.start_s, p.end_s, sum(amounts[0] for _, amounts in p.held)) for job in jobs for p in job.spans]
+    held_cores = [(p.start_s, p.end_s, sum(amounts[1] for _, amounts in p.held)) for job in jobs for p in job.spans]
     ends = [job.spans[-1].end_s for job in jobs if job.finished]
     all_s = to_s - from_s
     return {

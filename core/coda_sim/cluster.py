@@ -22,7 +22,7 @@ from coda.model import (
     World,
 )
 from coda.outcomes import Start
-from coda_sim.rows import Shape
+from coda_sim.rows import GIB, Shape
 from coda_sim.running import Running
 
 _HOST_LABEL = "kubernetes.io/hostname"
@@ -30,14 +30,14 @@ _HOST_LABEL = "kubernetes.io/hostname"
 
 def nodes_of_shape(shape: Shape) -> tuple[Node, ...]:
     """`node-0001` and on, group after group, as large as the shape says and without limit in all else."""
-    sizes = [(group.gpus, group.cores) for group in shape.groups for _ in range(group.nodes)]
+    sizes = [group for group in shape.groups for _ in range(group.nodes)]
     return tuple(
         Node(
             name=f"node-{number:04}",
-            allocatable=Resources(gpus=gpus, cpu_m=cores * 1000),
+            allocatable=Resources(gpus=size.gpus, cpu_m=size.cores * 1000, memory_bytes=size.memory_gib * GIB),
             labels={_HOST_LABEL: f"node-{number:04}"},
         )
-        for number, (gpus, cores) in enumerate(sizes, 1)
+        for number, size in enumerate(sizes, 1)
     )
 
 
@@ -49,6 +49,8 @@ class Cluster:
         self.nodes = nodes_of_shape(shape)
         self.free_gpus = [node.allocatable.gpus for node in self.nodes]
         self.free_cores = [node.allocatable.cpu_m // 1000 for node in self.nodes]
+        self.free_memory_bytes = [node.allocatable.memory_bytes for node in self.nodes]
+        self._touched: set[int] = set()
         self.gpus = sum(self.free_gpus)
         self.cores = sum(self.free_cores)
         self.running: dict[JobId, Running] = {}
@@ -67,6 +69,11 @@ class Cluster:
             jobs=tuple(self._jobs.values()),
             virtual_clusters=self._virtual_clusters,
         )
+
+    def take_touched(self) -> set[int]:
+        """The nodes on which anything changed since the last call."""
+        touched, self._touched = self._touched, set()
+        return touched
 
     def enqueue(self, run: Running) -> None:
         """The job waits from now on."""
@@ -141,6 +148,8 @@ class Cluster:
             self._used[name] = self._used.get(name, NOTHING) + share
             self.free_gpus[number] -= share.gpus
             self.free_cores[number] -= sign * ranks * run.cores
+            self.free_memory_bytes[number] -= share.memory_bytes
+            self._touched.add(number)
             if sign > 0:
                 self.on_node[number][run.job.id] = run
             else:

@@ -1,40 +1,146 @@
-"""Why GPUs are idle while a GPU job waits. A measure, not a decision: nothing here has an effect on any job."""
+"""Why GPUs are idle while a GPU job waits. A measure, not a decision: nothing here has an effect on any job.
+
+A node's idle GPUs go to one cause: the first that keeps every waiting job from them, in the order GPUs (too few for a
+rank, or the gang finds too few in all: scattered), cores, memory; where there is room, it is the policy that keeps
+them, by a quota, a queue that blocks, or a reserve.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from coda_sim.cluster import Cluster
 from coda_sim.running import Running
 
+_NEVER: Final = 1 << 62  # more than any node has
+
+
+class Demand(NamedTuple):
+    """What one rank of a waiting job asks for."""
+
+    gpus: int
+    cores: int
+    memory_bytes: int
+
+
+class Idle(NamedTuple):
+    """Idle GPUs by cause; those that are in none are scattered."""
+
+    cores: int = 0
+    memory: int = 0
+    policy: int = 0
+
 
 class Idling:
-    """The waiting GPU jobs by the GPUs of a rank and the number of ranks."""
+    """The waiting GPU jobs by what they ask for, and the cause of every node's idle GPUs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._waiting: Counter[tuple[int, int]] = Counter()
+        self._waiting: Counter[tuple[Demand, int]] = Counter()
+        self._single: tuple[Demand, ...] = ()  # of jobs of one rank, less those that ask for all that another does
+        self._judged: tuple[Demand, ...] = ()  # what the nodes were judged by
+        self._idle_by_node = [Idle()] * len(cluster.nodes)
+        self._idle = Idle()
         self.jobs = 0
 
     def wait(self, run: Running) -> None:
         """A GPU job waits from now on."""
+        key = _key(run)
         self.jobs += 1
-        self._waiting[run.gang.gpus_per_replica, run.gang.replicas] += 1
+        self._waiting[key] += 1
+        if self._waiting[key] == 1 and not _is_covered(key[0], self._single):
+            self._look_again()
 
     def leave(self, run: Running) -> None:
-        """It waits no more."""
-        key = run.gang.gpus_per_replica, run.gang.replicas
+        """It waits no more; it must ask for what it asked for when it came."""
+        key = _key(run)
         self.jobs -= 1
         self._waiting[key] -= 1
         if not self._waiting[key]:
             del self._waiting[key]
+            if key[0] in self._single:
+                self._look_again()
 
-    def lacking_cores(self) -> int:
-        """How many idle GPUs a waiting job could have, as many as it needs on one node, did it need no cores.
+    def idle(self) -> Idle:
+        """The idle GPUs now. O(nodes that changed), O(nodes) where the demands did, and for gangs of several ranks."""
+        touched: Iterable[int] = self._cluster.take_touched()
+        demands = (*self._single, *self._of_gangs())
+        if demands != self._judged:
+            self._judged, touched = demands, range(len(self._idle_by_node))
+        cores, memory, policy = self._idle
+        for number in touched:
+            before = self._idle_by_node[number]
+            after = self._idle_by_node[number] = self._of_node(number)
+            if after is not before:
+                cores += after.cores - before.cores
+                memory += after.memory - before.memory
+                policy += after.policy - before.policy
+        self._idle = Idle(cores, memory, policy)
+        return self._idle
 
-        The others are scattered: too few on each node for every job that waits. O(nodes)."""
-        free_gpus = self._cluster.free_gpus
-        for gpus, replicas in sorted(self._waiting):
-            if replicas == 1 or sum(free // gpus for free in free_gpus) >= replicas:
-                return sum([free for free in free_gpus if free >= gpus])
-        return 0
+    def _look_again(self) -> None:
+        kept: list[Demand] = []
+        for demand in sorted({demand for demand, ranks in self._waiting if ranks == 1}):
+            if not _is_covered(demand, kept):
+                kept.append(demand)
+        self._single = tuple(kept)
+
+    def _of_gangs(self) -> list[Demand]:
+        """Gangs that would find GPUs for all their ranks; what they lack elsewhere, no node has for them."""
+        found: list[Demand] = []
+        for demand, replicas in sorted(self._waiting) if len(self._waiting) > len(self._single) else ():
+            if replicas == 1 or _is_covered(demand, self._single):
+                continue
+            gpus, cores, memory_bytes = demand
+            if self._ranks(Demand(gpus, 0, 0)) < replicas:
+                continue
+            if self._ranks(Demand(gpus, cores, 0)) < replicas:
+                found.append(Demand(gpus, _NEVER, memory_bytes))
+            else:
+                lacks_memory = self._ranks(demand) < replicas
+                found.append(Demand(gpus, cores, _NEVER) if lacks_memory else demand)
+        return found
+
+    def _ranks(self, demand: Demand) -> int:
+        """How many ranks would find room."""
+        cluster = self._cluster
+        gpus, cores, memory_bytes = demand
+        total = 0
+        for number, free in enumerate(cluster.free_gpus):
+            ranks = free // gpus
+            if ranks and cores:
+                ranks = min(ranks, cluster.free_cores[number] // cores)
+            if ranks and memory_bytes:
+                ranks = min(ranks, cluster.free_memory_bytes[number] // memory_bytes)
+            total += max(0, ranks)
+        return total
+
+    def _of_node(self, number: int) -> Idle:
+        free = self._cluster.free_gpus[number]
+        if not free:
+            return _NONE
+        free_cores, free_memory_bytes = self._cluster.free_cores[number], self._cluster.free_memory_bytes[number]
+        could = [demand for demand in self._judged if demand.gpus <= free]
+        if not could:
+            return _NONE
+        with_cores = [demand for demand in could if demand.cores <= free_cores]
+        if not with_cores:
+            return Idle(cores=free)
+        fits = any(demand.memory_bytes <= free_memory_bytes for demand in with_cores)
+        return Idle(policy=free) if fits else Idle(memory=free)
+
+
+_NONE: Final = Idle()
+
+
+def _key(run: Running) -> tuple[Demand, int]:
+    request = run.job.request
+    return Demand(request.gpus, request.cpu_m // 1000, request.memory_bytes), run.gang.replicas
+
+
+def _is_covered(demand: Demand, others: Iterable[Demand]) -> bool:
+    """True where another asks for no more of anything: what fits this one fits that."""
+    gpus, cores, memory_bytes = demand
+    return any(one.gpus <= gpus and one.cores <= cores and one.memory_bytes <= memory_bytes for one in others)

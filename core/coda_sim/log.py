@@ -66,22 +66,29 @@ class Trail:
         self.busy_gpus = array("d")
         self.useful_gpus = array("d")  # GPU-seconds of recorded work done per second
         self.waiting_gpu_jobs = array("l")
-        self.lacking_cores = array("l")  # idle GPUs that a waiting job could have, did it need no cores
+        self.idle_by_cause = (array("l"), array("l"), array("l"))  # GPUs idle for want of cores, of memory, by policy
 
     def __len__(self) -> int:
         return len(self.at_s)
 
     def note(
-        self, now_s: float, held: tuple[int, int], busy_gpus: float, useful_gpus: float, waiting: int, lacking: int
+        self,
+        now_s: float,
+        held: tuple[int, int],
+        busy_gpus: float,
+        useful_gpus: float,
+        waiting: int,
+        idle: tuple[int, int, int],
     ) -> None:
-        """From now on it is so. `held`: GPUs and cores. `lacking`: cores, idle GPUs."""
+        """From now on it is so. `held`: GPUs and cores. `idle`: GPUs, in the order of `idle_by_cause`."""
         self.at_s.append(now_s)
         self.held_gpus.append(held[0])
         self.held_cores.append(held[1])
         self.busy_gpus.append(busy_gpus)
         self.useful_gpus.append(useful_gpus)
         self.waiting_gpu_jobs.append(waiting)
-        self.lacking_cores.append(lacking)
+        for column, gpus in zip(self.idle_by_cause, idle, strict=True):
+            column.append(gpus)
 
 
 CAUSES = ("cores", "scatter", "memory", "quota")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coda_sim.log import CAUSES, Entry, Log, Trail
+from coda_sim.log import Entry, Log, Trail
 from coda_sim.measures import jain_index, mean, percentile, started_measures, wait_measures
 
 HOUR_S = 3600.0
@@ -72,6 +72,8 @@ class _Sums:
     cores: float = 0.0
     useful: float = 0.0
     lacking_cores: float = 0.0
+    lacking_memory: float = 0.0
+    kept_by_policy: float = 0.0
 
     def add(self, trail: Trail, index: int, passed_s: float) -> None:
         held, busy = passed_s * trail.held_gpus[index], passed_s * trail.busy_gpus[index]
@@ -84,7 +86,10 @@ class _Sums:
             self.queueing_s += passed_s
             self.held_queueing += held
             self.busy_queueing += busy
-            self.lacking_cores += passed_s * trail.lacking_cores[index]
+            cores, memory, policy = trail.idle_by_cause
+            self.lacking_cores += passed_s * cores[index]
+            self.lacking_memory += passed_s * memory[index]
+            self.kept_by_policy += passed_s * policy[index]
 
 
 def spans(trail: Trail, window: Window) -> Iterator[tuple[int, float]]:
@@ -115,11 +120,13 @@ def _over_time(log: Log, window: Window) -> Metrics:
 
 
 def _fragmentation(sums: _Sums, queueing_gpus: float) -> Metrics:
-    """Simulated nodes run out of cores and GPUs alone, and nobody has a quota: the other causes have no share."""
+    """By the causes of `idling`; what is in none of them is scattered. What the policy keeps counts as quota."""
     idle = queueing_gpus - sums.held_queueing
-    idle_by_cause = dict.fromkeys(CAUSES, 0.0) | {
+    idle_by_cause = {
         "cores": sums.lacking_cores,
-        "scatter": idle - sums.lacking_cores,
+        "memory": sums.lacking_memory,
+        "quota": sums.kept_by_policy,
+        "scatter": idle - sums.lacking_cores - sums.lacking_memory - sums.kept_by_policy,
     }
     return {
         "fragmentation": _ratio(idle, queueing_gpus),

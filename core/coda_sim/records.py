@@ -30,6 +30,7 @@ COLUMNS = (
     "node",
     "gpus",  # held on this node
     "cores",
+    "memory_bytes",  # 0: unknown, or the nodes have no limit
     "done_s",  # of the work, in this piece
     "busy_gpu_s",  # of the piece, on all its nodes
     "kept",  # 1: the work counted; 0: it was thrown away
@@ -56,9 +57,10 @@ def _lines(entry: Entry, node_names: tuple[str, ...]) -> Iterator[tuple[object, 
     asked = (row.job_id, row.user, row.kind.value, row.submit_s, row.duration_s, gang.replicas, gang.gpus, cores_asked)
     finished = int(entry.end_s is not None)
     if not entry.pieces:
-        yield (*asked, *[""] * 10, finished)
+        yield (*asked, *[""] * 11, finished)
     for number, piece in enumerate(entry.pieces, 1):
         for node, ranks in piece.nodes:
-            held = (node_names[node], ranks * gang.gpus_per_replica, ranks * piece.cores)
+            memory_bytes = ranks * gang.memory_bytes_per_replica
+            held = (node_names[node], ranks * gang.gpus_per_replica, ranks * piece.cores, memory_bytes)
             span = (number, piece.attempt, piece.start_s, piece.end_s)
             yield (*asked, *span, *held, piece.work_s, piece.busy_gpu_s, int(piece.kept), finished)

@@ -22,7 +22,9 @@ clusters of the public traces, so that such a job neither starves nor strands GP
 
 MAX_REPLICAS = 4096  # of a TrainingJob, by its schema
 
-_GROUP = re.compile(r"(\d{1,6})x(\d{1,6})x(\d{1,6})", re.ASCII)
+GIB = 1 << 30
+
+_GROUP = re.compile(r"(\d{1,6})x(\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,16 @@ class NodeGroup:
     nodes: int
     gpus: int  # per node
     cores: int  # per node
+    memory_gib: int = 0  # per node; 0: without limit
+
+    def ranks(self, gpus: int, cores: int, memory_bytes: int) -> int:
+        """How many ranks of this size one empty node holds; one without GPUs still needs a core."""
+        counts = [self.cores // cores]
+        if gpus:
+            counts.append(self.gpus // gpus)
+        if memory_bytes and self.memory_gib:
+            counts.append(self.memory_gib * GIB // memory_bytes)
+        return min(counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +53,24 @@ class Shape:
     groups: tuple[NodeGroup, ...]
 
     def __str__(self) -> str:
-        return ",".join(f"{group.nodes}x{group.gpus}x{group.cores}" for group in self.groups)
+        return ",".join(
+            f"{group.nodes}x{group.gpus}x{group.cores}" + (f"x{group.memory_gib}" if group.memory_gib else "")
+            for group in self.groups
+        )
 
     @property
     def gpus(self) -> int:
         """Of the whole cluster."""
         return sum(group.nodes * group.gpus for group in self.groups)
 
-    def holds(self, gpus: int, cores: int) -> int:
+    @property
+    def limits_memory(self) -> bool:
+        """Whether its nodes have a memory that jobs may run out of."""
+        return any(group.memory_gib for group in self.groups)
+
+    def holds(self, gpus: int, cores: int, memory_bytes: int = 0) -> int:
         """How many ranks of this size the empty cluster holds together."""
-        return sum(group.nodes * _ranks_on(group, gpus, cores) for group in self.groups)
+        return sum(group.nodes * group.ranks(gpus, cores, memory_bytes) for group in self.groups)
 
     @property
     def largest(self) -> NodeGroup:
@@ -74,6 +94,7 @@ class Gang:
     replicas: int
     gpus_per_replica: int
     cpus_per_replica: int
+    memory_bytes_per_replica: int = 0  # 0: unknown, or the nodes have no limit
     changes: tuple[Change, ...]
 
     @property
@@ -113,15 +134,25 @@ class Cores:
 
 
 def shape_from_text(text: str) -> Shape:
-    """`20x8x28,60x4x28` (nodes x GPUs x cores) -> Shape. Raises InvalidInput."""
+    """`20x8x28,60x4x28` (nodes x GPUs x cores, and x GiB of memory where that is limited) -> Shape.
+
+    Raises InvalidInput."""
     groups = []
     for part in text.split(","):
         match = _GROUP.fullmatch(part.strip())
-        nodes, gpus, cores = (int(number) for number in match.groups()) if match else (0, 0, 0)
+        nodes, gpus, cores, memory_gib = (int(number or 0) for number in match.groups()) if match else (0, 0, 0, 0)
         if not nodes or not cores:
             raise InvalidInput(f"{part.strip()!r} is no group of nodes: write NODESxGPUSxCORES, as 12x8x48")
-        groups.append(NodeGroup(nodes=nodes, gpus=gpus, cores=cores))
-    return Shape(groups=tuple(groups))
+        groups.append(NodeGroup(nodes=nodes, gpus=gpus, cores=cores, memory_gib=memory_gib))
+    return shape_from_groups(groups)
+
+
+def shape_from_groups(groups: Sequence[NodeGroup]) -> Shape:
+    """The shape of these groups. Raises InvalidInput where some have a memory and others none."""
+    shape = Shape(groups=tuple(groups))
+    if shape.limits_memory and not all(group.memory_gib for group in groups):
+        raise InvalidInput(f"{shape}: either all groups of nodes have a memory (NODESxGPUSxCORESxGIB), or none has")
+    return shape
 
 
 def gang_from_row(row: Row, shape: Shape, cores: Cores) -> Gang | RefusedRow:
@@ -130,16 +161,19 @@ def gang_from_row(row: Row, shape: Shape, cores: Cores) -> Gang | RefusedRow:
     Replicas start at `nodes_requested` (1 if unknown; at most one per GPU) and are raised to the next count that
     divides the GPUs until each rank fits a node and all of them the empty cluster."""
     asked = cores.of(row)
+    memory_gib = row.memory_gib or 0.0 if shape.limits_memory else 0.0
     wanted = row.nodes_requested or 1
     for replicas in _counts(row.gpus, wanted, asked):
         gpus = row.gpus // replicas
         cpus = max(1, math.ceil(asked / replicas))
-        if shape.holds(gpus, cpus) >= replicas:
+        memory_bytes = math.ceil(memory_gib * GIB / replicas)
+        if shape.holds(gpus, cpus, memory_bytes) >= replicas:
             return Gang(
                 row=row,
                 replicas=replicas,
                 gpus_per_replica=gpus,
                 cpus_per_replica=cpus,
+                memory_bytes_per_replica=memory_bytes,
                 changes=_changes(row, replicas != wanted, replicas * cpus),
             )
     return RefusedRow(row=row, sentence=_why_never(row, asked, shape))
@@ -172,12 +206,12 @@ def _changes(row: Row, replicas_changed: bool, cores: int) -> tuple[Change, ...]
 def _why_never(row: Row, cores: float, shape: Shape) -> str:
     largest = shape.largest
     gpus = "1 GPU" if row.gpus == 1 else f"{row.gpus} GPUs"
-    asks = f"asks {gpus} and {cores:g} cores (nodes_requested {row.nodes_requested or 'empty'})"
+    asks = f"asks {gpus} and {cores:g} cores"
+    if shape.limits_memory and row.memory_gib:
+        asks += f" with {row.memory_gib:g} GiB"
+    asks += f" (nodes_requested {row.nodes_requested or 'empty'})"
     split = f"in {row.nodes_requested or 1} or more equal replicas of whole GPUs"
-    has = f"{shape} has {largest.gpus} GPUs and {largest.cores} cores on its largest node, {shape.gpus} GPUs in all"
+    memory = f" with {largest.memory_gib} GiB" if shape.limits_memory else ""
+    on_largest = f"{largest.gpus} GPUs and {largest.cores} cores{memory} on its largest node"
+    has = f"{shape} has {on_largest}, {shape.gpus} GPUs in all"
     return f"{asks}: {split} it never fits the cluster; {has}"
-
-
-def _ranks_on(group: NodeGroup, gpus: int, cores: int) -> int:
-    by_gpus = group.gpus // gpus if gpus else group.cores
-    return min(by_gpus, group.cores // cores)

@@ -142,7 +142,11 @@ def job_from_gang(gang: Gang) -> Job:
         attempt=1,
         generation=1,
         replicas=gang.replicas,
-        request=Resources(gpus=gang.gpus_per_replica, cpu_m=gang.cpus_per_replica * 1000),
+        request=Resources(
+            gpus=gang.gpus_per_replica,
+            cpu_m=gang.cpus_per_replica * 1000,
+            memory_bytes=gang.memory_bytes_per_replica,
+        ),
         cpus_per_replica=gang.cpus_per_replica,
         queued_s=row.submit_s,
         user=row.user,

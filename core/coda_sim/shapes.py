@@ -7,16 +7,19 @@ from pathlib import Path
 from coda.errors import InvalidInput
 from coda_sim.fields import MAX_CPUS, MAX_GPUS, Bad, Fields, whole
 from coda_sim.lines import csv_columns, csv_records, numbered_lines, opened
-from coda_sim.rows import NodeGroup, Shape, shape_from_text
+from coda_sim.rows import NodeGroup, Shape, shape_from_groups, shape_from_text
 
 _COLUMNS = ("nodes", "gpus_per_node", "cores_per_node")
+_MEMORY = "memory_gib_per_node"
 _MAX_NODES = 100_000
+_MAX_MEMORY_GIB = 1_000_000
 
 
 def shape_from_argument(text: str) -> Shape:
     """Groups as text, else `FILE` or `FILE:NAME`. Raises InvalidInput for what is neither.
 
-    FILE is a CSV file with nodes, gpus_per_node and cores_per_node; NAME chooses lines by their column `shape`."""
+    FILE is a CSV file with nodes, gpus_per_node, cores_per_node and, where memory is limited, memory_gib_per_node;
+    NAME chooses lines by their column `shape`."""
     path, _, name = text.rpartition(":") if ":" in text else (text, "", "")
     if not Path(path).is_file():
         return shape_from_text(text)
@@ -41,7 +44,7 @@ def read_shape(path: Path, name: str = "") -> Shape:
     if len(groups) != 1:
         known = ", ".join(groups) or "none"
         raise InvalidInput(f"{path}: choose one of its shapes, as {path}:NAME; it has {known}")
-    return Shape(groups=tuple(next(iter(groups.values()))))
+    return shape_from_groups(next(iter(groups.values())))
 
 
 def _name(fields: Fields | Bad) -> str:
@@ -57,4 +60,5 @@ def _group(fields: Fields | Bad) -> NodeGroup:
         nodes=whole(fields, "nodes", 1, _MAX_NODES),
         gpus=whole(fields, "gpus_per_node", 0, MAX_GPUS),
         cores=whole(fields, "cores_per_node", 1, MAX_CPUS),
+        memory_gib=whole(fields, _MEMORY, 0, _MAX_MEMORY_GIB) if fields.get(_MEMORY) else 0,
     )

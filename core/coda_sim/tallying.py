@@ -50,5 +50,5 @@ class Tally:
             self._busy_gpus,
             self._useful_gpus,
             self._idling.jobs,
-            self._idling.lacking_cores(),
+            self._idling.idle(),
         )

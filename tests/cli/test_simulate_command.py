@@ -45,7 +45,7 @@ def test_a_study_writes_summary_records_plots_and_one_report(tmp_path: Path) -> 
     assert run["metrics"]["jobs_finished"] == 4
     assert run["metrics"]["gpu_wait_p50_s"] == 200.0  # of 0, 3540 and 200
     jobs = read_jobs(out / "jobs.csv.gz")
-    assert breaches(jobs, {"node-0001": (2, 8), "node-0002": (2, 8)}) == []
+    assert breaches(jobs, {"node-0001": (2, 8, 0), "node-0002": (2, 8, 0)}) == []
     audited = measures(jobs, 4, 16, 0.0, 4000.0)
     assert {name: run["metrics"][name] for name in audited} == pytest.approx(audited, rel=1e-9)
     report = (out / "report.html").read_text()

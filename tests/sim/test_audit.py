@@ -4,6 +4,7 @@ import ast
 import csv
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -18,12 +19,12 @@ from coda_sim.measuring import metrics_of, window_of
 from coda_sim.month import coda_month
 from coda_sim.month_config import MonthConfig
 from coda_sim.records import write_records
-from coda_sim.rows import shape_from_text
+from coda_sim.rows import GIB, shape_from_text
 from tests.sim.simulating import simulated_under
 
-CLUSTER = "6x8x28,8x4x28"
+CLUSTER = "6x8x28x224,8x4x28x112"
 SIZES = {
-    node.name: (node.allocatable.gpus, node.allocatable.cpu_m // 1000)
+    node.name: (node.allocatable.gpus, node.allocatable.cpu_m // 1000, node.allocatable.memory_bytes)
     for node in nodes_of_shape(shape_from_text(CLUSTER))
 }
 
@@ -34,8 +35,8 @@ def busy_day(policy: str) -> Log:
 
 
 def simulated_day(policy: str) -> Log:
-    config = MonthConfig(days=1, gpu_jobs=200, cpu_jobs=600)
-    return simulated_under(policy, coda_month(config, seed=5), CLUSTER)
+    rows = coda_month(MonthConfig(days=1, gpu_jobs=200, cpu_jobs=600), seed=5)
+    return simulated_under(policy, [replace(one, memory_gib=5.0 * (one.cpus or 1)) for one in rows], CLUSTER)
 
 
 def audited(log: Log, folder: Path) -> list[AuditedJob]:
@@ -78,6 +79,7 @@ def falsified(source: Path, target: Path, change: Callable[[dict[str, str]], Non
         ("cores", "0", "held other GPUs than it asked for, or no core"),
         ("gpus", "9", "held other GPUs than it asked for"),
         ("cores", "29", "29 cores"),
+        ("memory_bytes", str(225 * GIB), f"{225 * GIB} bytes of memory"),
     ],
 )
 def test_the_audit_finds_what_cannot_be(column: str, value: str, sentence: str, tmp_path: Path) -> None:

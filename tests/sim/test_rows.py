@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from coda.errors import InvalidInput
 from coda_sim.request_table import Requests
 from coda_sim.rows import (
+    GIB,
     Change,
     Cores,
     Gang,
@@ -117,7 +119,9 @@ def test_shapes_are_read_and_written_alike() -> None:
     assert shape.gpus == 400
 
 
-@pytest.mark.parametrize("text", ["", "8x8", "0x8x48", "8x8x0", "8x8x48x2", "-1x8x48", "8x8x48,", "8,8,48", "1e9x1x1"])
+@pytest.mark.parametrize(
+    "text", ["", "8x8", "0x8x48", "8x8x0", "8x8x48x2x1", "-1x8x48", "8x8x48,", "8,8,48", "1e9x1x1"]
+)
 def test_a_shape_that_cannot_be_read_is_one_clear_error(text: str) -> None:
     with pytest.raises(InvalidInput, match="is no group of nodes: write NODESxGPUSxCORES, as 12x8x48"):
         shape_from_text(text)
@@ -138,3 +142,26 @@ def test_a_gang_keeps_its_gpus_gets_its_cores_and_fits(gpus: int, cpus: float, n
     assert cpus <= gang.replicas * gang.cpus_per_replica
     assert cluster.holds(gang.gpus_per_replica, gang.cpus_per_replica) >= gang.replicas
     assert gang.replicas >= min(nodes or 1, gpus)
+
+
+def test_nodes_with_a_memory_split_a_job_until_each_rank_fits_it() -> None:
+    asked = replace(row("a1", gpus=4, cpus=8), memory_gib=100.0)
+    gang = gang_from_row(asked, shape_from_text("4x4x28x64"), Cores())
+    assert isinstance(gang, Gang)
+    assert (gang.replicas, gang.memory_bytes_per_replica) == (2, 50 * GIB)
+    without_limit = gang_from_row(asked, shape_from_text("4x4x28"), Cores())
+    assert isinstance(without_limit, Gang)
+    assert (without_limit.replicas, without_limit.memory_bytes_per_replica) == (1, 0)
+
+
+def test_a_job_whose_memory_fits_no_node_is_refused_with_both_amounts() -> None:
+    refused = gang_from_row(replace(row("a1", gpus=1), memory_gib=100.0), shape_from_text("4x4x28x64"), Cores())
+    assert isinstance(refused, RefusedRow)
+    assert "asks 1 GPU and 1 cores with 100 GiB" in refused.sentence
+    assert "28 cores with 64 GiB on its largest node" in refused.sentence
+
+
+def test_either_all_nodes_have_a_memory_or_none() -> None:
+    assert str(shape_from_text("2x4x28x64,1x8x28x128")) == "2x4x28x64,1x8x28x128"
+    with pytest.raises(InvalidInput, match="either all groups of nodes have a memory"):
+        shape_from_text("2x4x28x64,1x8x28")
