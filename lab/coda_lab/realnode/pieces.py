@@ -52,8 +52,13 @@ class NodePieces:
 def ensure_machine(settings: Settings, tell: Tell) -> MachinePieces:
     """What booting takes, made first if need be. Raises LabFailure with one sentence."""
     qemu, busybox = program(QEMU, settings), program("busybox", settings)
-    guest = _built(_guest_recipe(), settings) / "guest"
+    guest = ensure_guest(settings)
     return MachinePieces(qemu=qemu, kernel=kernel.ensure(settings, tell), busybox=busybox, guest=guest)
+
+
+def ensure_guest(settings: Settings) -> Path:
+    """The program that runs inside the machine, built first if need be. Raises LabFailure with one sentence."""
+    return _built(_guest_recipe(), settings) / "guest"
 
 
 def ensure_node(settings: Settings, tell: Tell) -> NodePieces:

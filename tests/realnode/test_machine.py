@@ -1,0 +1,61 @@
+"""The virtual machine by itself: commands in it, its file systems, and its end with whoever started it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coda_lab.outcomes import LabFailure
+from coda_lab.processes import MARK, marked, python_path
+from coda_lab.realnode.vm import run_in_vm
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.usefixtures("needs_vm")]
+
+_START = "from coda_lab.realnode.vm import run_in_vm; run_in_vm('echo up > /coda/up; exec sleep 600', timeout_s=900{})"
+
+
+def test_a_command_sees_a_kernel_with_cgroup_v2_and_the_share(tmp_path: Path) -> None:
+    (tmp_path / "question").write_text("how many controllers?")
+    ended = run_in_vm("cat /coda/question; cp /sys/fs/cgroup/cgroup.controllers /coda/answer; exit 3", share=tmp_path)
+    assert (ended.code, ended.out) == (3, "how many controllers?")
+    assert {"cpu", "cpuset", "memory"} <= set((tmp_path / "answer").read_text().split())
+
+
+def test_what_is_written_beside_the_share_does_not_reach_this_machine(tmp_path: Path) -> None:
+    victim = tmp_path / "kept"
+    victim.write_text("as it was")
+    assert run_in_vm(f"echo changed > {victim}; cat {victim}").out == "changed\n"
+    assert victim.read_text() == "as it was"
+
+
+def test_a_command_that_takes_too_long_is_one_sentence() -> None:
+    with pytest.raises(LabFailure, match=r"sleep 600 in the virtual machine: not done after 1 s\."):
+        run_in_vm("sleep 600", timeout_s=1)
+
+
+def test_the_machine_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    program = _START.format(f", share=__import__('pathlib').Path({str(tmp_path)!r})")
+    environ = {**os.environ, MARK: str(tmp_path), "PYTHONPATH": python_path()}
+    owner = subprocess.Popen([sys.executable, "-c", program], env=environ)
+    try:
+        machine = _machine_of(owner, str(tmp_path))
+        owner.send_signal(signal.SIGKILL)
+        assert select.select([machine], [], [], 60)[0], "the machine outlives its owner"
+    finally:
+        owner.kill()
+        owner.wait()
+
+
+def _machine_of(owner: subprocess.Popen[bytes], mark: str) -> int:
+    """A descriptor of the qemu process that `owner` started."""
+    while owner.poll() is None:
+        for pid in marked(mark):
+            if b"qemu-system" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return os.pidfd_open(pid)
+    raise AssertionError("the owner ended before it started a machine")
