@@ -105,11 +105,47 @@ class EmulatedTree(Tree):
         return "/".join(part for part in relative.split("/") if part not in ("", "."))
 
 
-class _Resctrl(resctrl_tree.Tree):
-    """Where it does not matter which thread writes."""
+class _Resctrl:
+    """Resctrl where it does not matter which thread writes. Its refusals get the type that a system call gives them."""
 
-    def write(self, path: str, text: str, writer: int = 1) -> None:
-        super().write(path, text, writer)
+    def __init__(self, machine: Machine) -> None:
+        self._tree = resctrl_tree.Tree(machine)
+
+    def listing(self, path: str) -> list[str]:
+        with _as_by_a_call(path):
+            return self._tree.listing(path)
+
+    def is_directory(self, path: str) -> bool:
+        with _as_by_a_call(path):
+            return self._tree.is_directory(path)
+
+    def read(self, path: str) -> str:
+        with _as_by_a_call(path):
+            return self._tree.read(path)
+
+    def write(self, path: str, text: str) -> None:
+        with _as_by_a_call(path):
+            self._tree.write(path, text, writer=1)
+
+    def mkdir(self, path: str) -> None:
+        with _as_by_a_call(path):
+            self._tree.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        with _as_by_a_call(path):
+            self._tree.rmdir(path)
+
+    def rename(self, old: str, new: str) -> None:
+        with _as_by_a_call(old):
+            self._tree.rename(old, new)
+
+
+@contextmanager
+def _as_by_a_call(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as refusal:
+        raise OSError(refusal.errno, refusal.strerror or str(refusal), path) from refusal
 
 
 def files_over(*, cgroup: Operations, proc: Operations, machine: Machine | None = None) -> Files:
