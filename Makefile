@@ -76,7 +76,7 @@ bench: kube
 	$(BIN)/python benchmarks $(BENCH)
 
 chart:
-	cp crds/trainingjobs.yaml deploy/helm/coda/crds/
+	cp crds/*.yaml deploy/helm/coda/crds/
 	cp $(addprefix deploy/manifests/,operator.yaml extender.yaml agent.yaml user.yaml leases.yaml) deploy/helm/coda/rbac/
 
 lock: $(READY)

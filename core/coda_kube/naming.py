@@ -8,6 +8,7 @@ GROUP: Final = "coda.scheduler"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "TrainingJob"
+NODE_PROFILE: Final = "NodeProfile"
 
 SYSTEM_NAMESPACE: Final = "coda-system"
 PLANNER_LEASE: Final = "coda-planner"
@@ -31,6 +32,9 @@ ANNOTATION_PLAN: Final = f"{GROUP}/plan"
 
 # On the extender's own pod; the Service selects it.
 LABEL_LEADER: Final = f"{GROUP}/leader"
+
+# On a namespace, "true": its CPU pods may be throttled for training jobs. On a pod, "false": this one may not.
+THROTTLING: Final = f"{GROUP}/throttling"
 
 POOL_TAINT: Final = f"{GROUP}/pool"
 

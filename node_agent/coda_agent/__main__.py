@@ -1,0 +1,106 @@
+"""`python -m coda_agent`: wiring only. Undo what an earlier agent left, then rounds until SIGTERM, then undo again."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import signal
+import sys
+from typing import Any
+
+from prometheus_client import REGISTRY
+
+from coda.errors import CodaError, InvalidInput
+from coda_agent.kube import Cluster
+from coda_agent.loop import Loop
+from coda_agent.metrics import Metrics
+from coda_agent.node import Node
+from coda_agent.settings import Settings, read_settings
+from coda_kube.client import connect
+from coda_kube.probes import Probes
+
+log = logging.getLogger("coda_agent")
+
+
+async def run(settings: Settings, node: Node, *, once: bool) -> None:
+    """Run until SIGTERM, or print one round's findings. Raises a CodaError."""
+    client = await connect(settings.kubeconfig)
+    cluster = Cluster(client, settings.node_name)
+    metrics = Metrics(REGISTRY, settings.node_name)
+    metrics.restored(len(node.restoration.put_back))
+    loop = Loop(settings, node, cluster, metrics)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    probes = Probes(ready=cluster.is_synced)
+    watching = asyncio.create_task(cluster.run())
+    try:
+        if once:
+            await _once(loop, cluster, settings)
+            return
+        await _serve(probes, settings)
+        await loop.run(stopping)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await probes.stop()
+        await client.close()
+
+
+async def _once(loop: Loop, cluster: Cluster, settings: Settings) -> None:
+    """Two rounds, because rates are differences; then what the NodeProfile would say."""
+    try:
+        await asyncio.wait_for(cluster.synced(), timeout=30.0)
+        await loop.round()
+        await asyncio.sleep(settings.contention_window_s)
+        senses = await loop.round()
+        print(json.dumps(loop.profile(senses), indent=2))  # noqa: T201  this is what was asked for
+    except TimeoutError:
+        raise InvalidInput("the API server did not list this node's pods within 30 s") from None
+    finally:
+        await loop.end()
+
+
+async def _serve(probes: Probes, settings: Settings) -> None:
+    try:
+        await probes.start(settings.host, settings.metrics_port)
+    except OSError as error:
+        where = f"{settings.host}:{settings.metrics_port}"
+        raise InvalidInput(f"cannot listen on {where} ({error.strerror}); set CODA_METRICS_PORT") from error
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="coda-agent", description="The node daemon of Coda. Settings: CODA_* variables."
+    )
+    parser.add_argument("--once", action="store_true", help="measure once, print the node's profile as JSON, end")
+    parser.add_argument("--dry-run", action="store_true", help="measure and decide, but write nothing anywhere")
+    parser.add_argument("--restore", action="store_true", help="undo what an earlier agent left on this node, end")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Read the settings, run, and turn what goes wrong into one sentence and an exit code."""
+    options = _options()
+    given: dict[str, Any] = {"dry_run": True} if options.dry_run or options.once else {}
+    try:
+        settings = read_settings(**given)
+        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        log.info("settings: %s", settings.model_dump(mode="json"))
+        node = Node(settings)
+        try:
+            for entry in node.restoration.put_back:
+                log.info("put back what an earlier agent left: %s", entry.target)
+            if options.restore:
+                sys.exit("; ".join(node.restoration.failures) or 0)
+            asyncio.run(run(settings, node, once=options.once))
+        finally:
+            node.close()
+    except CodaError as error:
+        sys.exit(f"coda-agent: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""The agent's view of the cluster, and what it writes there. Only its own node's pods, and the jobs that it tunes.
+
+What must not live here: what any of it means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from coda.errors import CodaError
+from coda.steering import Tuning
+from coda_agent.jobs import TunedJob
+from coda_agent.pods import LocalPod, local_pod_from_json
+from coda_kube.client import Client, Json, NotFound
+from coda_kube.naming import AGENT, API_VERSION, GROUP, KIND, THROTTLING, VERSION
+from coda_kube.tuning import tuning_json
+from coda_kube.watching import Cache, version_of
+
+log = logging.getLogger(__name__)
+
+BROKEN: Final = (CodaError, LookupError, TypeError, ValueError)
+"""What reading an object raises that is not as its schema says."""
+
+
+class Cluster:
+    """Caches of this node's pods, of namespaces that allow throttling, and of the jobs followed."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        self._client = client
+        self._node = node
+        self._pods = Cache(client, "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node}"})
+        self._namespaces = Cache(client, "/api/v1/namespaces", query={"labelSelector": f"{THROTTLING}=true"})
+        self._read: dict[str, tuple[int, frozenset[str], LocalPod | None]] = {}  # by key: version, namespaces, pod
+        self._fresh_at_s = float("-inf")
+        self._jobs: dict[str, tuple[Cache, asyncio.Task[None]]] = {}
+
+    async def run(self) -> None:
+        """Keep the caches until cancelled."""
+        tasks = [asyncio.create_task(cache.run()) for cache in (self._pods, self._namespaces)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            jobs = [task for _cache, task in self._jobs.values()]
+            for task in (*tasks, *jobs):
+                task.cancel()
+            await asyncio.gather(*tasks, *jobs, return_exceptions=True)
+
+    def is_synced(self) -> bool:
+        """Whether every list was read once."""
+        return self._pods.synced.is_set() and self._namespaces.synced.is_set()
+
+    async def synced(self) -> None:
+        """Return once every list was read."""
+        await asyncio.gather(self._pods.synced.wait(), self._namespaces.synced.wait())
+
+    def stale_s(self) -> float:
+        """Seconds since the pods were surely as the API server has them; endless before that."""
+        now_s = time.monotonic()
+        if self.is_synced() and self._pods.in_touch.is_set():
+            self._fresh_at_s = now_s
+        return now_s - self._fresh_at_s
+
+    def pods(self) -> tuple[LocalPod, ...]:
+        """The pods of this node, by key. A pod that cannot be read is left out, with one line in the log."""
+        namespaces = frozenset(self._namespaces.by_key)
+        before = self._read
+        self._read = {}
+        for key, item in self._pods.by_key.items():
+            known = before.get(key)
+            version = version_of(item)
+            if known is None or known[:2] != (version, namespaces):
+                known = (version, namespaces, _read_pod(key, item, namespaces))
+            self._read[key] = known
+        return tuple(pod for _key, (_version, _names, pod) in sorted(self._read.items()) if pod is not None)
+
+    def container_of(self, pod: LocalPod) -> str:
+        """The id of the pod's main container as it runs now; empty while it does not."""
+        item: Json = self._pods.by_key.get(pod.id, {})
+        main = next((one["name"] for one in (item.get("spec") or {}).get("containers") or ()), None)
+        statuses = (item.get("status") or {}).get("containerStatuses") or ()
+        return next((one.get("containerID") or "" for one in statuses if one.get("name") == main), "")
+
+    def follow_jobs(self, ids: Iterable[str]) -> None:
+        """Watch exactly these jobs (namespace/name)."""
+        wanted = set(ids)
+        for job in self._jobs.keys() - wanted:
+            self._jobs.pop(job)[1].cancel()
+        for job in wanted - self._jobs.keys():
+            namespace, _, name = job.partition("/")
+            cache = Cache(self._client, _jobs_path(namespace), query={"fieldSelector": f"metadata.name={name}"})
+            self._jobs[job] = (cache, asyncio.create_task(cache.run()))
+
+    def job(self, job: str) -> Json | None:
+        """A followed job; None while it is not known."""
+        followed = self._jobs.get(job)
+        return None if followed is None else followed[0].by_key.get(job)
+
+    async def write_tuning(self, job: TunedJob, tuning: Tuning) -> None:
+        """Apply `status.tuning`. Raises Outage, or Conflict when another job has the name now."""
+        metadata = {"name": job.name, "namespace": job.namespace, "uid": job.uid}
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+        body |= {"status": {"tuning": tuning_json(tuning)}}
+        path = f"{_jobs_path(job.namespace)}/{job.name}/status"
+        with suppress(NotFound):  # deleted meanwhile
+            written = await self._client.apply(path, body, manager=AGENT)
+            followed = self._jobs.get(job.id)
+            if followed is not None:
+                followed[0].put(written)
+
+    async def write_profile(self, profile: Json) -> None:
+        """Apply the NodeProfile; made if it is not there."""
+        path = f"/apis/{GROUP}/{VERSION}/nodeprofiles/{self._node}"
+        try:
+            await self._client.apply(f"{path}/status", profile, manager=AGENT)
+        except NotFound:
+            bare = {name: field for name, field in profile.items() if name != "status"}
+            await self._client.apply(path, bare, manager=AGENT)
+            await self._client.apply(f"{path}/status", profile, manager=AGENT)
+
+    async def post_event(self, event: Json) -> None:
+        """Create the event."""
+        await self._client.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
+
+
+def _jobs_path(namespace: str) -> str:
+    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/trainingjobs"
+
+
+def _read_pod(key: str, item: Json, namespaces: frozenset[str]) -> LocalPod | None:
+    try:
+        return local_pod_from_json(item, namespaces)
+    except BROKEN as error:
+        log.warning("pod %s cannot be read and is left alone: %s: %s", key, type(error).__name__, error)
+        return None

@@ -1,0 +1,137 @@
+"""Everything of one node that the agent holds open: trees, sensors, journal, actuator. Made once, at start.
+
+Undoing comes before anything else is opened: what an earlier agent left would otherwise be taken for the node's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coda.errors import Outage
+from coda.throttles import Action, Hardware
+from coda_agent.actuating import Actuator
+from coda_agent.bandwidth.following import PodGroups
+from coda_agent.cgroups.layout import Layout, PodCgroup, layout_of
+from coda_agent.disk import Disk
+from coda_agent.files import Files
+from coda_agent.gpus.pod_resources import PodResources
+from coda_agent.gpus.processes import ProcessOwners
+from coda_agent.gpus.sensing import Gpus
+from coda_agent.journal import Journal
+from coda_agent.resctrl.counters import Meter
+from coda_agent.resctrl.groups import Groups
+from coda_agent.resctrl.probing import Abilities, domain_by_cpu, limits_by_domain, probe
+from coda_agent.restoring import InForce, Restoration, boot_id, in_force, restore
+from coda_agent.sensing import Sensor
+from coda_agent.settings import Settings
+
+log = logging.getLogger(__name__)
+
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Which logical CPUs share which memory bandwidth."""
+
+    cores: int
+    cpus_by_socket: Mapping[int, frozenset[int]]
+
+
+class Node:
+    """This node, as the agent works on it. One thread at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Open it, and put back what an earlier agent left. Raises Outage: another agent works here, or the state
+        directory cannot be used."""
+        self._files = settings.files()
+        self._boot = boot_id(self._files)
+        self._journal = Journal(Disk(settings.state_dir))
+        self._layout = _layout(self._files)
+        self.abilities = probe(self._files)
+        self._groups = Groups(self._files) if self.abilities.monitoring or self.abilities.limiting else None
+        self.restoration = Restoration() if settings.dry_run else self.restore()
+        self.topology = _topology(self._files)
+        self.peaks_bytes_per_s = {socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()}
+        self.hardware = _hardware(self.abilities, self.peaks_bytes_per_s)
+        self.gpus = Gpus()
+        self.pod_resources = PodResources(settings.pod_resources)
+        self.sensor = self._sensor()
+        self._followed = self._pod_groups()
+        self._actuator = Actuator(
+            files=self._files,
+            layout=self._layout,
+            groups=self._groups if self.abilities.limiting else None,
+            journal=self._journal,
+            now_s=time.time,
+            boot_id=self._boot,
+        )
+
+    @property
+    def limits_cores(self) -> bool:
+        """Whether CPU limits of pods can be lowered here."""
+        return self._layout is not None
+
+    @property
+    def throttles(self) -> tuple[InForce, ...]:
+        """What the agent has changed and not put back yet."""
+        return in_force(self._journal.entries)
+
+    def restore(self) -> Restoration:
+        """Undo everything temporary. Safe to repeat."""
+        return restore(
+            files=self._files, layout=self._layout, groups=self._groups, journal=self._journal, boot=self._boot
+        )
+
+    def follow(self, cgroups: Mapping[str, PodCgroup]) -> tuple[str, ...]:
+        """Every pod has its bandwidth group."""
+        return () if self._followed is None else self._followed.follow(cgroups)
+
+    def act(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
+        """Carry out what was decided and hold up what stands; one sentence for each thing that is not so."""
+        problems = [sentence for action in actions for sentence in self._actuator.act(action)]
+        return (*problems, *self._actuator.uphold(present))
+
+    def close(self) -> None:
+        """Let another process work here."""
+        self.gpus.close()
+        self._journal.close()
+
+    def _sensor(self) -> Sensor:
+        return Sensor(
+            files=self._files,
+            layout=self._layout,
+            gpus=self.gpus,
+            pod_resources=self.pod_resources,
+            owners=ProcessOwners(self._files),
+            meter=Meter(self._files, self.abilities.domains) if self.abilities.monitoring else None,
+        )
+
+    def _pod_groups(self) -> PodGroups | None:
+        if self._groups is None or self._layout is None or not self.abilities.monitoring:
+            return None
+        return PodGroups(self._files, self._layout, self._groups)
+
+
+def _layout(files: Files) -> Layout | None:
+    try:
+        return layout_of(files)
+    except OSError as error:
+        raise Outage(f"the cgroup tree at {files.cgroup.path} cannot be read: {error}") from error
+
+
+def _topology(files: Files) -> Topology:
+    socket_by_cpu = domain_by_cpu(files)
+    sockets = {
+        socket: frozenset(c for c, s in socket_by_cpu.items() if s == socket) for socket in socket_by_cpu.values()
+    }
+    return Topology(cores=len(socket_by_cpu) or os.cpu_count() or 1, cpus_by_socket=dict(sorted(sockets.items())))
+
+
+def _hardware(abilities: Abilities, peaks_bytes_per_s: Mapping[int, float]) -> Hardware:
+    peaks = {domain: peak for domain, peak in peaks_bytes_per_s.items() if domain in abilities.domains}
+    return Hardware(peak_bytes_per_s=peaks, limits=limits_by_domain(abilities, peaks))

@@ -1,0 +1,101 @@
+"""The agent's settings: the environment and a TOML file, read once. The environment wins."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from coda.config import ContentionConfig, TuningConfig
+from coda.errors import InvalidInput
+from coda.steering import SteeringConfig
+from coda_agent.files import Files
+
+FILE_VARIABLE = "CODA_CONFIG"
+
+
+class Settings(BaseSettings):
+    """Environment variables `CODA_<FIELD>`, or fields of the file that CODA_CONFIG names. Logged once at start."""
+
+    model_config = SettingsConfigDict(env_prefix="CODA_", frozen=True, extra="forbid")
+
+    node_name: str = Field(default_factory=socket.gethostname)  # as the API server calls this node
+    kubeconfig: str | None = None  # path; None: the pod's service account, else the user's kubeconfig
+    metrics_port: int = Field(default=9092, ge=0, le=65535)  # /healthz, /readyz, /metrics; 0 takes a free port
+    host: str = "0.0.0.0"  # noqa: S104  a pod serves its probes on every address
+    log_level: str = "INFO"
+    dry_run: bool = False  # measure and decide, write nothing: no limit, no group, no status
+    state_dir: Path = Path("/var/lib/coda")  # journal and measured peaks; must outlive the process, a hostPath
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    cgroup: Path = Path("/sys/fs/cgroup")
+    resctrl: Path = Path("/sys/fs/resctrl")
+    pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    peak_gb_per_s: dict[int, float] = Field(default_factory=dict)  # by socket, as its meter counts; else measured
+    window_s: float = Field(default=TuningConfig().window_s, gt=0)  # of one tuning measurement
+    settle_s: float = Field(default=10.0, ge=0)  # from a finished resize to the window that counts
+    contention_window_s: float = Field(default=1.0, gt=0)  # between two looks at bandwidth and utilisation
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        if value.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+            raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
+        return value.upper()
+
+    @field_validator("peak_gb_per_s")
+    @classmethod
+    def _positive_peaks(cls, value: dict[int, float]) -> dict[int, float]:
+        if not all(0 < peak < 1e6 for peak in value.values()):
+            raise ValueError("must be above 0 GB/s for every socket")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment, then the file."""
+        file = os.environ.get(FILE_VARIABLE)
+        return (
+            init_settings,
+            env_settings,
+            *((TomlConfigSettingsSource(settings_cls, toml_file=file),) if file else ()),
+        )
+
+    def files(self) -> Files:
+        """The kernel's trees."""
+        return Files(proc=self.proc, sys=self.sys, cgroup=self.cgroup, resctrl=self.resctrl)
+
+    def steering(self) -> SteeringConfig:
+        """The tuning's times."""
+        return SteeringConfig(tuning=TuningConfig(window_s=self.window_s))
+
+    def contention(self) -> ContentionConfig:
+        """The eliminator's times."""
+        return ContentionConfig(window_s=self.contention_window_s)
+
+
+def read_settings(**given: Any) -> Settings:
+    """The settings; `given` (from the command line) win. Raises InvalidInput with one sentence that names every bad
+    variable."""
+    file = os.environ.get(FILE_VARIABLE)
+    if file and not Path(file).is_file():
+        raise InvalidInput(f"{FILE_VARIABLE}={file}: there is no such file")
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'_'.join(('CODA', *map(str, fault['loc'][:1]))).upper()}: {fault['msg']}" for fault in error.errors()
+        )
+        raise InvalidInput(f"bad settings in the environment or {FILE_VARIABLE}: {faults}") from error
+    except (ValueError, OSError) as error:  # a file that is no TOML
+        raise InvalidInput(f"{FILE_VARIABLE}={file}: {error}") from error
