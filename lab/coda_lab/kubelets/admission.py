@@ -94,14 +94,16 @@ class Ledger:
         self._held_by_uid: dict[str, Amounts] = {}
         self._used: dict[str, int] = {}
 
-    def shortage(self, request: Amounts) -> Shortage | None:
-        """Why one more pod with `request` does not fit; None when it does. Amounts not asked for may be exceeded."""
-        slots = self.allocatable.get("pods", 0)
-        if len(self._held_by_uid) + 1 > slots:
+    def shortage(self, request: Amounts, *, beside: str | None = None) -> Shortage | None:
+        """Why one more pod with `request` does not fit, or the pod `beside` with it instead of what it holds; None when
+        it does. Amounts not asked for may be exceeded."""
+        slots, own = self.allocatable.get("pods", 0), self._held_by_uid.get(beside or "", {})
+        if beside is None and len(self._held_by_uid) + 1 > slots:
             return Shortage(resource="pods", requested=1, used=len(self._held_by_uid), capacity=slots)
         others = sorted(name for name in request if name not in _FIRST)
         for name in (*_FIRST, *others):
-            asked, used, capacity = request.get(name, 0), self._used.get(name, 0), self.allocatable.get(name, 0)
+            asked, capacity = request.get(name, 0), self.allocatable.get(name, 0)
+            used = self._used.get(name, 0) - own.get(name, 0)
             if asked > 0 and used + asked > capacity:
                 return Shortage(resource=name, requested=asked, used=used, capacity=capacity)
         return None
@@ -111,6 +113,11 @@ class Ledger:
         if uid not in self._held_by_uid:
             self._held_by_uid[uid] = request
             self._used = _sum((self._used, request))
+
+    def change(self, uid: str, request: Amounts) -> None:
+        """An admitted pod holds so much from now on."""
+        self.release(uid)
+        self.admit(uid, request)
 
     def release(self, uid: str) -> None:
         """Stop counting the pod; one that was never admitted is fine."""

@@ -15,6 +15,7 @@ from coda_lab.kubelets.behaviour import PREFIX
 from coda_lab.kubelets.machines import OVER, Machine, SimPod, Stage, Timer
 from coda_lab.kubelets.nodes import is_ready
 from coda_lab.kubelets.reading import arrival_order, pod_from_json
+from coda_lab.kubelets.resizer import Resizer
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Fleet:
         self._later = later
         self._report = report
         self.returned = returned
+        self._resizer = Resizer(now=now, arm=self._arm, report=report)
 
     def pod(self, namespace: str, name: str) -> SimPod | None:
         """The newest pod of that name on one of the machines."""
@@ -73,6 +75,8 @@ class Fleet:
             if machine is None:
                 return
             pod = self._keep(pod_from_json(item, machine))
+        elif metadata.get("generation", 0) > pod.asked_generation:
+            self._resizer.edited(pod, item)
         if metadata.get("deletionTimestamp"):
             grace_s = float(metadata.get("deletionGracePeriodSeconds") or 0)
             pod.grace_s = grace_s if pod.grace_s is None else min(grace_s, pod.grace_s)
@@ -88,7 +92,7 @@ class Fleet:
         if self._pod_by_key.get(pod.key) is pod:
             del self._pod_by_key[pod.key]
         del pod.machine.pods[uid]
-        pod.machine.ledger.release(uid)
+        self._resizer.release(pod)
         self._cancel(pod)
         pod.announce_end()
 
@@ -106,6 +110,7 @@ class Fleet:
         machine = self.machines.get(item["metadata"]["name"])
         if machine is None:
             return
+        self._resizer.node_seen(machine, item)
         if machine.silent == is_lost(item):
             if not machine.silent and not is_ready(item):
                 self.returned(machine)  # the node controller gave it up though it lives: it says so at once
@@ -144,6 +149,7 @@ class Fleet:
             self._admit(pod)
         elif pod.grace_s is not None and not pod.removal_due:
             self._stop(pod, pod.grace_s)
+        self._resizer.attend(pod)
         if pod.timer is None:
             self._arm(pod)
 
@@ -180,7 +186,7 @@ class Fleet:
 
     def _remove(self, pod: SimPod) -> None:
         self._cancel(pod)
-        pod.machine.ledger.release(pod.uid)
+        self._resizer.release(pod)
         pod.removal_due = True
         self._report(pod)
 
@@ -197,8 +203,11 @@ class Fleet:
 
     def _due(self, pod: SimPod) -> None:
         """The moment `next_due_s` named has come. On a silent machine nothing begins; containers only end."""
+        is_resize = pod.resize_due_s is not None and pod.resize_due_s == pod.next_due_s()
         pod.timer = None
-        if pod.stage is Stage.RUNNING:
+        if is_resize:
+            self._resizer.due(pod)
+        elif pod.stage is Stage.RUNNING:
             self._end(pod)
         elif not pod.machine.silent:
             self._advance(pod)
@@ -224,7 +233,7 @@ class Fleet:
             pod.exit_code = _KILLED_BY_TERM if is_in_time else _KILLED_AFTER_GRACE
             pod.ended_s = pod.stop_s
         pod.enter(Stage.ENDED)
-        pod.machine.ledger.release(pod.uid)
+        self._resizer.release(pod)
         pod.removal_due = pod.stop_s is not None
         self._report(pod)
         pod.announce_end()

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from coda_lab.kubelets.admission import Amounts, Ledger
 from coda_lab.kubelets.behaviour import Behaviour
+from coda_lab.kubelets.resizing import NO_NEWS, USUAL, Manners, News, Sizes
 
 PULL_RETRY_S: Final = 1.0  # from ErrImagePull to ImagePullBackOff; our choice (a kubelet's depends on the registry)
 _ADDRESSES_PER_MACHINE: Final = 1024  # a /22 each: 8192 machines in 10.128.0.0/9
@@ -64,7 +65,9 @@ class Machine:
     index: int
     ledger: Ledger
     silent: bool = False
+    manners: Manners = USUAL  # with resizes
     pods: dict[str, SimPod] = field(default_factory=dict)  # by uid, in order of arrival
+    waiting: dict[str, SimPod] = field(default_factory=dict)  # those whose resize is not done, by uid, longest first
     _addresses: int = 0
 
     def next_address(self) -> str:
@@ -90,9 +93,19 @@ class SimPod:
     init_containers: tuple[Container, ...]
     request: Amounts
     behaviour: Behaviour
-    generation: int
+    generation: int  # of the spec, that its kubelet acted on
+    asked_generation: int = 0  # that it has seen
     rank: str | None = None
     world_size: str | None = None
+
+    wanted: Sizes = field(default_factory=dict)  # of its containers, by the spec
+    allocated: Sizes = field(default_factory=dict)  # promised to it
+    actual: Sizes = field(default_factory=dict)  # what they run with
+    is_guaranteed: bool = False
+    was_resized: bool = False
+    news: News = NO_NEWS  # of its last resize
+    resize_due_s: float | None = None  # when what is allocated is applied
+    restarts: dict[str, int] = field(default_factory=dict)  # by container, for a resize
 
     stage: Stage = Stage.ARRIVED
     reason: str | None = None  # of a refusal
@@ -128,7 +141,7 @@ class SimPod:
 
     def next_due_s(self) -> float | None:
         """When something happens to it without anybody's doing; None for never."""
-        moments = [] if self.stop_s is None else [self.stop_s]
+        moments = [moment_s for moment_s in (self.stop_s, self.resize_due_s) if moment_s is not None]
         if self.stage is Stage.CREATING and not self.behaviour.never_starts:
             moments.append(self.admitted_s + self.behaviour.start_delay_s)
         elif self.stage is Stage.PULL_FAILED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from coda.errors import InvalidInput
@@ -11,6 +12,7 @@ from coda_kube.quantities import seconds_from_time
 from coda_lab.kubelets.admission import request_of
 from coda_lab.kubelets.behaviour import USUAL, Behaviour, behaviour_from_metadata
 from coda_lab.kubelets.machines import Container, Machine, SimPod, Stage
+from coda_lab.kubelets.resizing import request_if, sizes_from_json
 
 Json = Mapping[str, Any]
 
@@ -36,9 +38,13 @@ def pod_from_json(item: Json, machine: Machine) -> SimPod:
         request=request_of(spec),
         behaviour=USUAL,
         generation=metadata.get("generation", 0),
+        asked_generation=metadata.get("generation", 0),
         rank=labels.get(naming.LABEL_RANK),
         world_size=_environment(spec["containers"][0], "WORLD_SIZE"),
+        wanted=sizes_from_json(spec),
+        is_guaranteed=(item.get("status") or {}).get("qosClass") == "Guaranteed",
     )
+    pod.allocated = pod.actual = pod.wanted
     try:
         pod.behaviour = behaviour_from_metadata(metadata)
     except InvalidInput as error:
@@ -59,6 +65,22 @@ def take_over(pod: SimPod, status: Json) -> None:
     pod.started_s = seconds_from_time(run.get("startedAt")) or pod.admitted_s
     pod.ended_s = seconds_from_time(run.get("finishedAt"))
     pod.exit_code = run.get("exitCode", 0)
+    _take_over_sizes(pod, status)
+
+
+def _take_over_sizes(pod: SimPod, status: Json) -> None:
+    """A resize that an earlier process of ours had not finished begins anew: what runs is what is promised."""
+    sizes = dict(pod.wanted)
+    for entry in status.get("containerStatuses") or ():
+        resources, wanted = entry.get("resources"), pod.wanted.get(entry["name"])
+        if resources and wanted is not None:
+            requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+            sizes[entry["name"]] = replace(wanted, requests=requests, limits=limits)
+            pod.restarts[entry["name"]] = entry.get("restartCount", 0)
+    if sizes != pod.wanted:
+        pod.request = request_if(pod, sizes)
+        pod.allocated = pod.actual = sizes
+        pod.was_resized = True
 
 
 def _stage_of(status: Json) -> Stage:

@@ -10,6 +10,7 @@ from typing import Any
 
 from coda_kube.quantities import time_from_seconds
 from coda_lab.kubelets.machines import OVER, Container, SimPod, Stage
+from coda_lab.kubelets.resizing import Manner, conditions
 
 Json = dict[str, Any]
 
@@ -60,7 +61,7 @@ def _lived(pod: SimPod) -> Json:
         "hostIP": HOST_ADDRESS,
         "hostIPs": [{"ip": HOST_ADDRESS}],
         "startTime": time_from_seconds(pod.admitted_s),
-        "conditions": _conditions(pod),
+        "conditions": _conditions(pod) + conditions(pod),
         "initContainerStatuses": [_init_container_status(pod, container) for container in pod.init_containers],
         "containerStatuses": [_container_status(pod, container) for container in pod.containers],
     }
@@ -99,13 +100,21 @@ def _condition(kind: str, holds: bool, since_s: float, reason: str | None = None
 
 def _container_status(pod: SimPod, container: Container) -> Json:
     if pod.stage is Stage.RUNNING:
-        return _named(pod, container, _running(pod.started_s), True)
+        return _named(pod, container, _running(pod.started_s), True) | _sizes(pod, container)
     if pod.stage is Stage.ENDED:
         exit_code = pod.exit_code if container is pod.containers[0] else 0
         return _named(pod, container, _terminated(pod, container, exit_code, pod.started_s, pod.ended_s), False)
     reason, message = waiting_reason(pod), _WAITING[pod.stage][1]
     words = {"message": message.format(image=container.image)} if message else {}
     return _named(pod, container, {"waiting": {"reason": reason} | words}, False)
+
+
+def _sizes(pod: SimPod, container: Container) -> Json:
+    allocated, actual = pod.allocated.get(container.name), pod.actual.get(container.name)
+    if allocated is None or actual is None or pod.machine.manners.manner is Manner.UNSUPPORTED:
+        return {}
+    restarts = {"restartCount": pod.restarts[container.name]} if container.name in pod.restarts else {}
+    return {"allocatedResources": dict(allocated.requests), "resources": actual.json()} | restarts
 
 
 def _init_container_status(pod: SimPod, container: Container) -> Json:
