@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 
 class ResizeState(Enum):
@@ -48,6 +49,10 @@ class Obstacle(Enum):
     BEST_EFFORT = "BestEffort"  # its main container asks for no cores: there is nothing to set
     WOULD_RESTART = "RestartContainer"  # its resizePolicy says that a change restarts the container
     UNSUPPORTED = "ResizeUnsupported"  # its kubelet does not tell what its containers have
+
+
+STATIC_CPU_MANAGER: Final = "StaticCPUManager"
+"""The reason told where a node hands out whole cores to pods for good: no other count would do."""
 
 
 class Progressing(Enum):

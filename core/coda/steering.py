@@ -14,10 +14,10 @@ from enum import Enum
 from coda.config import TuningConfig
 from coda.measuring import Reading
 from coda.model import Wish, WishAnswer
-from coda.sizes import Obstacle, Resize, ResizeState
+from coda.sizes import STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
 from coda.tuning import Answer, Limits, Outcome, Search, begin, next_step, refuse
 
-NEVER = frozenset({"Infeasible", *(obstacle.value for obstacle in Obstacle)})
+NEVER = frozenset({"Infeasible", STATIC_CPU_MANAGER, *(obstacle.value for obstacle in Obstacle)})
 """Reasons of a refused resize that no other count would change."""
 
 

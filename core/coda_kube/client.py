@@ -28,6 +28,7 @@ Json = dict[str, Any]
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 
 class Rejected(CodaError):
@@ -73,7 +74,7 @@ class Client:
         return await self._call("PUT", path, None, body)
 
     async def patch(self, path: str, body: Any, content_type: str = MERGE) -> Json:
-        """PATCH with a merge patch, or a JSON patch by its content type."""
+        """PATCH with a merge patch, or another one by its content type."""
         return await self._call("PATCH", path, None, body, content_type)
 
     async def apply(self, path: str, body: Json, *, manager: str) -> Json:

@@ -36,7 +36,7 @@ class Acceptor:
 
         What only its surroundings refuse now (a quota, say) is taken as it is: the planner knows quotas, and for the
         rest the create will tell."""
-        cores = self._cores(job["spec"])
+        cores = self._cores(job)
         probe = probe_pod(job, attempt=attempt, cores=cores)
         path = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
         try:
@@ -51,10 +51,14 @@ class Acceptor:
             admitted = probe
         return request_from_pod(admitted, cores=cores)
 
-    def _cores(self, spec: Json) -> int:
+    def _cores(self, job: Json) -> int:
+        """As asked; else what the job's own tuning or its owner's finished jobs found; else by category and hints."""
+        spec = job["spec"]
         wanted = spec["cpusPerReplica"]
         if isinstance(wanted, int):
             return wanted
         gpus = spec["gpusPerReplica"]
+        ceiling_cores = self._cluster.nodes.most_cores(gpus) or MOST_CORES
         category, hints = tuning_from_json(spec)
-        return start_cores(category, hints, gpus, self._cluster.nodes.most_cores(gpus) or MOST_CORES)
+        learned = self._cluster.lessons.cores_for(job, ceiling_cores)
+        return start_cores(category, hints, gpus, ceiling_cores) if learned is None else learned

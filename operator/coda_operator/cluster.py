@@ -21,6 +21,7 @@ from coda_kube.client import Client, Json, NotFound
 from coda_kube.naming import API_VERSION, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.watching import Cache, key_of, version_of
 from coda_kube.writing import job_path
+from coda_operator.learning import Lessons
 from coda_operator.nodes import Nodes
 from coda_operator.rank_pods import rank_pod_from_json
 
@@ -54,6 +55,7 @@ class Cluster:
         self._vanished_by_job_uid: dict[str, tuple[int, set[int]]] = {}  # (newest attempt that lost pods, their ranks)
         self._job_uid_by_pod_by_node: dict[str, dict[str, str]] = {}
         self._listed_again = asyncio.Event()
+        self.lessons = Lessons()
         self.jobs = Cache(client, JOBS_PATH, listener=self._on_job)
         self.pods = Cache(client, "/api/v1/pods", listener=self._on_pod, query={"labelSelector": LABEL_JOB_UID})
         self.nodes = Nodes(client, self._on_node, clock)
@@ -163,6 +165,7 @@ class Cluster:
             self._forget_uid(_uid(old))
         if new is not None:
             self._key_by_uid[_uid(new)] = key
+            self.lessons.take(new)
             self.jobs.by_key[key] = _without_what_is_over(new)
         self._wake(key)
 

@@ -39,6 +39,12 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self._resizes = Counter(
+            "coda_operator_resizes_total",
+            "Granted changes of cores that ended, by why they were refused (Done: they were not)",
+            ["reason"],
+            registry=registry,
+        )
         self._is_leader = Gauge("coda_operator_is_leader", "1 while this replica holds the Lease", registry=registry)
 
     def show_leader(self, held: Callable[[], bool]) -> None:
@@ -61,7 +67,9 @@ class Metrics:
             self._reconcile_s.observe(time.perf_counter() - started_s)
 
     def note(self, before: Progress, after: Progress) -> None:
-        """Count the attempt if this change, now written, ended it."""
+        """Count the attempt, and the resize, if this change, now written, ended it."""
+        if after.resize is not None and after.resize.has_ended and after.resize != before.resize:
+            self._resizes.labels(after.resize.reason or after.resize.state.value).inc()
         stopped = after.phase in FINISHED or after.phase is Phase.SUSPENDED
         ran = before.phase in _UNDER_WAY and before.phase is not Phase.QUEUED
         if before.phase in _UNDER_WAY and (after.phase is Phase.RESTARTING or (ran and stopped)):

@@ -10,6 +10,7 @@ from coda.gang import Progress, RankPod, Situation, Terms
 from coda.model import Phase
 from coda_kube.quantities import seconds_from_time
 from coda_kube.reading import placement_from_json
+from coda_kube.tuning import resize_from_json
 
 Item = Mapping[str, Any]
 
@@ -78,4 +79,5 @@ def progress_from_json(status: Item) -> Progress:
         avoid={entry["name"]: seconds_from_time(entry["until"]) for entry in status.get("avoidNodes") or ()},
         reason=status.get("reason") or "",
         message=status.get("message") or "",
+        resize=resize_from_json(status),
     )

@@ -12,6 +12,7 @@ from typing import Any
 from coda.gang import PodState, RankPod
 from coda_kube.naming import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_RANK
 from coda_kube.quantities import seconds_from_time
+from coda_operator.rank_sizes import rank_size_from_json
 
 Item = Mapping[str, Any]
 
@@ -44,6 +45,7 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
         disrupted=disrupted,
         reason=reason,
         message=message,
+        size=rank_size_from_json(pod, main) if state is PodState.STARTED else None,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from coda.errors import Conflict
@@ -29,6 +30,7 @@ from coda_operator.observing import situation_from_json
 from coda_operator.refusals import Blame, blame_for, reason_for
 from coda_operator.reporting import is_news, status_json
 from coda_operator.requesting import Requests
+from coda_operator.resizing import Resizer
 
 TRIES_AT_ONCE: Final = 3  # after so many conflicts in a row somebody fights us: back off like after an outage
 _MOVES_ON: Final = frozenset({Phase.RESTARTING, Phase.SUSPENDED})
@@ -58,6 +60,7 @@ class Reconciler:
         self._kept_back_s: dict[str, float] = {}  # uid of a job -> until when its news is
         self._acceptor = Acceptor(client, cluster, requests)
         self._launcher = Launcher(client, cluster, requests)
+        self._resizer = Resizer(client, cluster, requests, clock)
 
     async def reconcile(self, key: str) -> float | None:
         """Take the job one step on; when to look again. Raises a CodaError when the API server fails or refuses."""
@@ -91,6 +94,7 @@ class Reconciler:
             return None
         if (later_s := self._write_later_s(job, situation.progress, step.progress)) is not None:
             return min(later_s, step.wake_s or later_s)
+        step = await self._resize(job, situation, step)
         await self._write_progress(job, situation.progress, step.progress, (job.get("status") or {}).get("request"))
         await self._delete_pods(job, step)
         if step.finalize:
@@ -162,6 +166,12 @@ class Reconciler:
         if refusal is None:
             return step
         return launch_refused(after, reason_for(refusal), str(refusal), self._clock(), self._config)
+
+    async def _resize(self, job: Json, now: Situation, step: Step) -> Step:
+        """Carry out a grant of cores; the step that follows from how far that is."""
+        progress, wake_s = await self._resizer.take_step(job, now, step.progress)
+        moments_s = [moment_s for moment_s in (step.wake_s, wake_s) if moment_s is not None]
+        return replace(step, progress=progress, wake_s=min(moments_s, default=None))
 
     async def _write_progress(self, job: Json, before: Progress, after: Progress, request: Json | None) -> None:
         if after == before:

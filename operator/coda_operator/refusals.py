@@ -29,6 +29,7 @@ _MOMENT = (
     "not yet ready to handle request",  # an admission plugin of an API server that has just started
     "because it is being terminated",  # the namespace: the job goes with it
     "cannot create resource",  # our own rights: the authorizer has just started, or the installation is incomplete
+    "cannot patch resource",
 )
 
 
@@ -45,3 +46,15 @@ def blame_for(refusal: Rejected) -> Blame:
 def reason_for(refusal: Rejected) -> str:
     """One word for an attempt that ended because a pod was refused."""
     return "QuotaExceeded" if _QUOTA in str(refusal) else "PodRefused"
+
+
+def reason_for_resize(refusal: Rejected) -> str:
+    """One word for a change of cores that the API server refused.
+
+    Source: pod resize validation and the NodeDeclaredFeatures, LimitRanger and quota admission of Kubernetes 1.36."""
+    said = str(refusal)
+    if _QUOTA in said:
+        return "QuotaExceeded"
+    if refusal.status == 404 or "without support for resize" in said:
+        return "ResizeUnsupported"
+    return "NodeTooSmall" if "enough allocatable resources" in said else "ResizeRefused"

@@ -12,6 +12,7 @@ from coda_kube.client import Json
 from coda_kube.naming import API_VERSION, KIND, OPERATOR
 from coda_kube.quantities import micro_time_from_seconds, time_from_seconds
 from coda_kube.requests import pod_amounts, quantities_from_amounts, quota_use
+from coda_kube.tuning import resize_json
 
 Item = Mapping[str, Any]
 
@@ -65,6 +66,9 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
     if request is not None:
         status["request"] = dict(request)
         status["cores"] = spec["replicas"] * request["cpusPerReplica"]
+    if progress.resize is not None:
+        status["resize"] = resize_json(progress.resize)
+        status["cores"] = spec["replicas"] * progress.resize.cores
     return status
 
 

@@ -27,11 +27,13 @@ def clock() -> float:
 
 
 class FakeCluster(FakeApi):
-    """`admit` sees each pod that is created (dry runs too, without a name) and may raise what an API server would."""
+    """`admit` sees each pod that is created (dry runs too, without a name), `admit_resize` each path and body of a
+    resize; both may raise what an API server would."""
 
     def __init__(self) -> None:
         super().__init__()
         self.admit: Callable[[Json], None] = lambda pod: None
+        self.admit_resize: Callable[[str, Json], None] = lambda path, body: None
 
     # --- what a user does --------------------------------------------------------------------------------------------
 
@@ -96,6 +98,8 @@ class FakeCluster(FakeApi):
         return await super().create(path, pod, query)
 
     async def patch(self, path: str, body: Any, content_type: str = MERGE) -> Json:
+        if path.endswith("/resize"):
+            return await self._resize(path.removesuffix("/resize"), body)
         answer = await super().patch(path, body, content_type)
         self.collect(path)
         return answer
@@ -106,6 +110,21 @@ class FakeCluster(FakeApi):
             self.end(path, grace_s=grace_s)
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    async def _resize(self, path: str, body: Json) -> Json:
+        """The subresource: containers merge by name, and every change is a new generation."""
+        await self._enter("patch", f"{path}/resize", body)
+        self._check(path, body["metadata"])
+        self.admit_resize(path, body)
+
+        def change(pod: Json) -> None:
+            for wanted in body["spec"]["containers"]:
+                (container,) = [each for each in pod["spec"]["containers"] if each["name"] == wanted["name"]]
+                for kind, amounts in wanted["resources"].items():
+                    container["resources"][kind] |= amounts
+            pod["metadata"]["generation"] = pod["metadata"].get("generation", 1) + 1
+
+        return copy.deepcopy(self.change(path, change))
 
     def end(self, path: str, *, grace_s: int | None = None) -> None:
         """Ask for a deletion: at once, or when the finalizers are lifted and the kubelet has let the pod go."""
