@@ -2,6 +2,7 @@
 # make test   every check and every test, the control-plane tests included
 # Both do all of their own set-up. Other targets:
 #   setup kube helm           the environment, the control plane and Helm, each built once
+#   node                      what a real node is made of (docs/real-node.md); as root it installs Debian's packages
 #   check unit e2e            the parts of make test
 #   chaos                     parts killed, stopped and cut off under load: KILLS=50 SEED=7 NODES=100 OUT=chaos.json
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
@@ -24,7 +25,7 @@ SCHEDULERS ?= one
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test setup kube helm check unit e2e chaos fuzz race bench chart lock images clean
+.PHONY: demo test setup kube helm node check unit e2e chaos fuzz race bench chart lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -47,6 +48,9 @@ kube: $(READY)
 
 helm: $(READY)
 	@$(BIN)/python -m coda_lab.helm
+
+node: kube
+	@$(BIN)/python -m coda_lab.realnode
 
 check: $(READY)
 	@echo "==> ruff, mypy, import contracts"

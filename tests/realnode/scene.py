@@ -64,6 +64,12 @@ def main_status(pod: Json) -> Json:
     return status
 
 
+def pending_resize(pod: Json) -> str:
+    """Why the kubelet has not done what was asked: Deferred or Infeasible; empty when nothing is pending."""
+    conditions = pod["status"].get("conditions", ())
+    return next((str(each["reason"]) for each in conditions if each["type"] == "PodResizePending"), "")
+
+
 async def resize(client: Client, name: str, cores: str) -> Json:
     """Ask for other cores; the pod as the API server answered."""
     where = "/spec/containers/0/resources"

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from coda_kube.client import Client, Json, Rejected
 from coda_lab.cluster import LocalCluster
+from coda_lab.outcomes import LabFailure
 from coda_lab.processes import python_path
 from coda_lab.realnode.configuration import gpu_ids
 from coda_lab.realnode.node import GPU_PLUGIN, KUBELET, RealNode
@@ -27,6 +28,7 @@ from tests.realnode.scene import (
     guaranteed_pod,
     is_running,
     main_status,
+    pending_resize,
     resize,
     training_job,
     wait_until_resized,
@@ -127,11 +129,7 @@ async def test_a_resize_that_fits_only_later_is_deferred_and_then_done(
     await wait_for(admin, f"{PODS}/neighbour", is_running, within_s=PATIENCE_S)
     await resize(admin, "plain", str(CORES - 1))
 
-    def is_deferred(item: Json) -> bool:
-        conditions = item["status"].get("conditions", ())
-        return any(each["type"] == "PodResizePending" and each["reason"] == "Deferred" for each in conditions)
-
-    await wait_for(admin, f"{PODS}/plain", is_deferred, within_s=PATIENCE_S)
+    await wait_for(admin, f"{PODS}/plain", lambda item: pending_resize(item) == "Deferred", within_s=PATIENCE_S)
     assert await cpu_max(node, pod, of_container=True) == "100000 100000"
     await admin.delete(f"{PODS}/neighbour")
     await wait_until_resized(admin, "plain", str(CORES - 1))
@@ -164,15 +162,20 @@ async def test_a_kubelet_restart_keeps_the_container_its_limit_and_its_devices(
     assert await cpu_max(node, pod, of_container=True) == "75000 100000"
     await node.start_kubelet()
 
-    async def knows_its_pod() -> bool:
-        return await devices_of(node, "plain") == held
-
-    await eventually(knows_its_pod, "the kubelet does not list the pod's devices again")
+    await eventually(lambda: holds(node, "plain", held), "the kubelet does not list the pod's devices again")
     await allocatable_gpus(admin, node, 8)
     after = await wait_for(admin, f"{PODS}/plain", is_running, within_s=PATIENCE_S)
     assert main_status(after)["containerID"] == main_status(pod)["containerID"]
     assert main_status(after)["restartCount"] == 0
     assert await cpu_max(node, pod, of_container=True) == "75000 100000"
+
+
+async def holds(node: RealNode, pod: str, devices: set[str]) -> bool:
+    """False also while the kubelet does not answer."""
+    try:
+        return await devices_of(node, pod) == devices
+    except LabFailure:
+        return False
 
 
 async def test_the_agent_can_be_run_there_from_this_environment(node: RealNode) -> None:
@@ -185,6 +188,12 @@ async def test_the_agent_can_be_run_there_from_this_environment(node: RealNode) 
         timeout_s=PATIENCE_S,
     )
     assert (said.out, said.err) == ("coda_agent\n", "")
+
+
+async def test_the_agents_credentials_work_there(cluster: LocalCluster, node: RealNode) -> None:
+    kubectl = cluster.binaries.argv_by_part["kubectl"]
+    said = await node.run(*kubectl, "--kubeconfig=/coda/node/agent.kubeconfig", "auth", "whoami", timeout_s=PATIENCE_S)
+    assert "system:serviceaccount:coda-system:coda-agent" in said.check()
 
 
 async def test_the_share_is_written_and_read_from_both_sides(node: RealNode) -> None:
@@ -202,3 +211,20 @@ async def test_a_program_is_started_logged_and_killed(node: RealNode) -> None:
 
     await eventually(has_told, "what a program says does not reach its log")
     assert await node.kill("teller", signal.SIGTERM) == -signal.SIGTERM
+
+
+async def test_under_the_static_cpu_manager_a_guaranteed_pod_cannot_be_resized(
+    admin: Client, node: RealNode, pod: Json
+) -> None:
+    await node.restart_kubelet({"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"})
+    try:
+        await admin.create(PODS, guaranteed_pod("pinned", cores="1", gpus=0))
+        pinned = await wait_for(admin, f"{PODS}/pinned", is_running, within_s=PATIENCE_S)
+        folder = await node.container_cgroup(pinned["metadata"]["uid"], main_status(pinned)["containerID"])
+        assert len((await node.read(f"{folder}/cpuset.cpus")).strip()) == 1  # one core of its own
+        await resize(admin, "pinned", "2")
+        await wait_for(admin, f"{PODS}/pinned", lambda item: pending_resize(item) == "Infeasible", within_s=PATIENCE_S)
+    finally:
+        await admin.delete(f"{PODS}/pinned")
+        await node.restart_kubelet({})
+    await allocatable_gpus(admin, node, 8)

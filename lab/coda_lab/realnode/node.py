@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from coda_lab.kubelets.nodes import LABEL_RACK
-from coda_lab.outcomes import LabFailure
+from coda_lab.outcomes import LabFailure, last_lines
 from coda_lab.realnode import configuration
 from coda_lab.realnode.configuration import KUBELET_ROOT, NODE
 from coda_lab.realnode.guest import Ended, Guest, Service
@@ -159,6 +160,9 @@ class RealNode:
         path.write_text(text)
 
     async def _wait_for(self, path: str) -> None:
-        async with asyncio.timeout(_SOCKET_TIMEOUT_S):
-            while (await self.run("/bin/test", "-e", path)).code != 0:
-                await asyncio.sleep(_LOOK_S)
+        ends_s = time.monotonic() + _SOCKET_TIMEOUT_S
+        while (await self.run("/bin/test", "-e", path)).code != 0:
+            if time.monotonic() > ends_s:
+                log = self.log(CONTAINERD)
+                raise LabFailure(f"containerd made no {path}.", log=log, last_lines=last_lines(log))
+            await asyncio.sleep(_LOOK_S)

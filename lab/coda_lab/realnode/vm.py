@@ -11,10 +11,11 @@ import random
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from coda_lab import processes
 from coda_lab.outcomes import LabFailure, last_lines
@@ -98,9 +99,9 @@ class Running:
     process: Process
     folder: Path
 
-    async def guarded(self, wanted: object, *, timeout_s: float, doing: str) -> None:
-        """Wait for the awaitable `wanted`. Raises LabFailure when the machine ends first, or after `timeout_s`."""
-        task = asyncio.ensure_future(wanted)  # type: ignore[call-overload]
+    async def guarded(self, wanted: Coroutine[Any, Any, object], *, timeout_s: float, doing: str) -> None:
+        """Wait for `wanted`. Raises LabFailure when the machine ends first, or after `timeout_s`."""
+        task = asyncio.ensure_future(wanted)
         end = asyncio.ensure_future(self.process.ended())
         try:
             done, _ = await asyncio.wait({task, end}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
