@@ -49,8 +49,8 @@ class Tuned:
     cores_per_replica: int
 
 
-Experience = Mapping[tuple[str, Category | None], Fraction]
-"""The most cores per GPU that jobs ended with, by owner and category; under None: by owner alone."""
+Experience = Mapping[tuple[str, Category | None, int | None], Fraction]
+"""The most cores per GPU that jobs ended with, by owner, category (None: any) and GPUs per rank (None: any)."""
 
 NO_EXPERIENCE: Final[Experience] = {}
 
@@ -60,7 +60,7 @@ def experience_with(experience: Experience, job: Tuned) -> Experience:
     if job.gpus_per_replica < 1 or job.cores_per_replica < 1:
         return experience
     per_gpu = Fraction(job.cores_per_replica, job.gpus_per_replica)
-    keys = {(job.owner, job.category), (job.owner, None)}
+    keys = {(job.owner, category, gpus) for category in (job.category, None) for gpus in (job.gpus_per_replica, None)}
     return {**experience, **{key: max(per_gpu, experience.get(key, per_gpu)) for key in keys}}
 
 
@@ -69,10 +69,12 @@ def experienced_cores(
 ) -> int | None:
     """The cores first proposed for one rank from the owner's finished jobs; None when there are none to learn from.
 
-    The most per GPU of the same owner and category (without category: of the owner), times the rank's GPUs, rounded
-    up; floor 1, capped at the ceiling. Source: CODA's start point. Our choices: per GPU, and that hints do not shift
-    it, since what was measured already shows what they guess."""
-    per_gpu = experience.get((owner, category))
+    The most that jobs of the same owner and category (without category: of the owner) ended with whose ranks had as
+    many GPUs; without such jobs the most per GPU of the others, times the rank's GPUs, rounded up. Floor 1, capped at
+    the ceiling. Source: CODA's start point. Our choices: equal ranks first, since the first GPU of a rank needs more
+    cores than each further one; and that hints do not shift it, since what was measured already shows what they guess.
+    """
+    per_gpu = experience.get((owner, category, gpus_per_replica), experience.get((owner, category, None)))
     if per_gpu is None:
         return None
     return max(1, min(math.ceil(per_gpu * max(1, gpus_per_replica)), ceiling_cores))

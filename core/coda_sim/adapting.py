@@ -7,6 +7,8 @@ A window's reading is the utilisation at its end, exact: nothing in a simulation
 
 from __future__ import annotations
 
+from typing import Final
+
 from coda.allocator import NO_EXPERIENCE, Experience, Tuned, experience_with, experienced_cores, start_cores
 from coda.config import PolicyConfig
 from coda.measuring import Reading
@@ -14,6 +16,8 @@ from coda.tuning import Answer, Limits, Outcome, Search, abandon, begin, next_st
 from coda_sim.profiles import Profile
 from coda_sim.rows import Gang, Shape
 from coda_sim.running import Running
+
+_TAUGHT: Final = frozenset({Outcome.FOUND, Outcome.LIMITED})  # as in the operator: only a finished search teaches
 
 
 class Allocator:
@@ -77,17 +81,20 @@ class Allocator:
         return run.cores if search is None else self._answer(run, abandon(search))
 
     def ended(self, run: Running, profile: Profile) -> int:
-        """The job is over: later ones learn the best it found. Returns the windows that were measured."""
-        cores = self.stopped(run)
-        tuned = Tuned(
-            owner=run.gang.row.user,
-            category=profile.category,
-            gpus_per_replica=run.gang.gpus_per_replica,
-            cores_per_replica=cores,
-        )
-        self._experience = experience_with(self._experience, tuned)
+        """The job is over: later ones learn what its search found. Returns the windows that were measured."""
+        self.stopped(run)
         answer = self._answered.pop(id(run), None)
-        return answer.windows if answer else 0
+        if answer is None:
+            return 0
+        if answer.outcome in _TAUGHT:
+            tuned = Tuned(
+                owner=run.gang.row.user,
+                category=profile.category,
+                gpus_per_replica=run.gang.gpus_per_replica,
+                cores_per_replica=answer.cores,
+            )
+            self._experience = experience_with(self._experience, tuned)
+        return answer.windows
 
     def _ceiling_cores(self, gang: Gang) -> int:
         """The most cores per rank with which the empty cluster holds the gang; asked cores always are."""
