@@ -4,12 +4,16 @@ What a device cannot tell is left out of its description; only a device that fai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from coda_agent.gpus import nvml
 from coda_agent.gpus.devices import Gpu, Instance, Memory
 from coda_agent.gpus.nvml import Handle, NvmlFailure, Trouble, optional
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +41,17 @@ def find_devices(cpu_words: int) -> tuple[tuple[Found, ...], tuple[str, ...]]:
 
 def describe(index: int, handle: Handle, cpu_words: int) -> Found:
     """All that is asked once. Raises NvmlFailure when the device fails, or cannot say who it is."""
-    mig = optional(partial(nvml.is_mig, handle))
-    memory = optional(partial(nvml.memory_of, handle))
+    mig = _if_told(partial(nvml.is_mig, handle))
+    memory = _if_told(partial(nvml.memory_of, handle))
     gpu = Gpu(
         uuid=nvml.uuid_of(handle),
         index=index,
-        minor=optional(partial(nvml.minor_of, handle)),
-        name=optional(partial(nvml.name_of, handle)) or "unknown",
+        minor=_if_told(partial(nvml.minor_of, handle)),
+        name=_if_told(partial(nvml.name_of, handle)) or "unknown",
         pci_bus_id=nvml.pci_bus_id_of(handle),
         memory_bytes=None if memory is None else memory.total_bytes,
-        cpus=optional(partial(nvml.cpus_near, handle, cpu_words)) or frozenset(),
-        numa_nodes=optional(partial(nvml.numa_nodes_near, handle)) or frozenset(),
+        cpus=_if_told(partial(nvml.cpus_near, handle, cpu_words)) or frozenset(),
+        numa_nodes=_if_told(partial(nvml.numa_nodes_near, handle)) or frozenset(),
         mig=bool(mig),
     )
     return Found(gpu=gpu, handle=handle, can_mig=mig is not None)
@@ -75,3 +79,13 @@ def _slice(device: Found, handle: Handle) -> tuple[Instance, Memory]:
         compute_instance=compute_instance,
         memory_bytes=memory.total_bytes,
     ), memory
+
+
+def _if_told(question: Callable[[], _T]) -> _T | None:
+    """The answer, or None from a device that does not give it, garbles it or refuses it."""
+    try:
+        return optional(question)
+    except NvmlFailure as failure:
+        if failure.trouble in (Trouble.PASSING, Trouble.DENIED):
+            return None
+        raise

@@ -142,7 +142,8 @@ def minor_of(handle: Handle) -> int:
 
 def pci_bus_id_of(handle: Handle) -> str:
     """As sysfs has it: four digits of domain, lower case."""
-    return sysfs_bus_id(str(_ask(pynvml.nvmlDeviceGetPciInfo, handle).busId))
+    with _told("nvmlDeviceGetPciInfo"):  # its text is decoded where it is read
+        return sysfs_bus_id(str(pynvml.nvmlDeviceGetPciInfo(handle).busId))
 
 
 def sysfs_bus_id(nvml_bus_id: str) -> str:
@@ -255,9 +256,13 @@ def nvlink_ends(handle: Handle) -> tuple[str, ...]:
         if active is None:  # no such link, so none behind it
             break
         if active:
-            remote = optional(partial(_ask, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link))
-            ends.append("" if remote is None else sysfs_bus_id(str(remote.busId)))
+            ends.append(optional(partial(_far_end, handle, link)) or "")
     return tuple(ends)
+
+
+def _far_end(handle: Handle, link: int) -> str:
+    with _told("nvmlDeviceGetNvLinkRemotePciInfo"):
+        return sysfs_bus_id(str(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId))
 
 
 def _process(entry: Any) -> GpuProcess:

@@ -48,11 +48,10 @@ class Gpus:
         """Measure every device once. Devices that were ever seen stay in the answer, as LOST while they are gone."""
         if self._session.open_if_due(now.monotonic_s):
             self._find(now)
-        readings = [lost(gpu, why) for gpu, why in self._missing.values()]
-        if self._session.is_open:
-            readings += self._measure(now)
-        else:
-            readings += self._all_lost(self._session.why or "NVML is closed")
+        measured = self._measure(now) if self._session.is_open else []
+        if not self._session.is_open:  # also where it ended while devices were asked
+            measured = self._all_lost(self._session.why or "NVML is closed")
+        readings = measured + [lost(gpu, why) for gpu, why in self._missing.values()]
         self._plan_mending(readings, now)
         return Snapshot(
             at_s=now.monotonic_s,

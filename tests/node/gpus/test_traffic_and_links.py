@@ -20,10 +20,16 @@ def gpus(state: NvmlState) -> Gpus:
     return gpus
 
 
+def count_from(state: NvmlState, uuid: str, sent_bytes: int) -> None:
+    traffic = state.device(uuid).traffic
+    traffic.counters, traffic.sent_bytes = True, sent_bytes
+    state.write()
+
+
 def test_counters_give_the_mean_rate_since_the_last_look(state: NvmlState, gpus: Gpus) -> None:
     with state.batch():
         for uuid in (FIRST, SECOND):
-            state.device(uuid).traffic.counters = True
+            count_from(state, uuid, 1 << 40)
             state.set_traffic(uuid, sent_bytes_per_s=5e9, received_bytes_per_s=1e9)
     meter = TrafficMeter()
     assert meter.measure(gpus.open_devices(), NOW.monotonic_s) == {}
@@ -35,18 +41,24 @@ def test_counters_give_the_mean_rate_since_the_last_look(state: NvmlState, gpus:
 
 
 def test_counters_that_fell_give_nothing_once(state: NvmlState, gpus: Gpus) -> None:
-    traffic = state.device(FIRST).traffic
-    traffic.counters, traffic.sent_bytes = True, 1000
-    state.write()
-    meter = TrafficMeter()
     one = {FIRST: gpus.open_devices()[FIRST]}
+    meter = TrafficMeter()
+    count_from(state, FIRST, (1 << 40) + 1000)
     meter.measure(one, 1.0)
-    traffic.sent_bytes = 10
-    state.write()
+    count_from(state, FIRST, (1 << 40) + 10)
     assert meter.measure(one, 2.0) == {}
-    traffic.sent_bytes = 110
-    state.write()
+    count_from(state, FIRST, (1 << 40) + 110)
     assert meter.measure(one, 3.0) == {FIRST: Traffic(sent_bytes_per_s=100.0, received_bytes_per_s=0.0)}
+
+
+def test_counters_that_may_wrap_unseen_are_not_believed(state: NvmlState, gpus: Gpus) -> None:
+    one = {FIRST: gpus.open_devices()[FIRST]}
+    meter = TrafficMeter()
+    state.set_traffic(FIRST, sent_bytes_per_s=1024e3, received_bytes_per_s=0)
+    count_from(state, FIRST, 1000)
+    meter.measure(one, 1.0)
+    count_from(state, FIRST, 5000)
+    assert meter.measure(one, 2.0) == {FIRST: Traffic(sent_bytes_per_s=1024e3, received_bytes_per_s=0.0)}  # measured
 
 
 def test_without_counters_devices_are_measured_in_turn(state: NvmlState, gpus: Gpus) -> None:
