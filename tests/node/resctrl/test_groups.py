@@ -226,3 +226,11 @@ def test_another_programs_lock_puts_off_what_takes_several_steps(intel: Emulated
     with intel.files.resctrl.locked():
         assert groups.throttle_pod(UID, frozenset) is Outcome.RETRY
     assert groups.throttle_pod(UID, frozenset) is Outcome.DONE
+
+
+def test_a_limit_that_another_program_changes_at_once_is_given_as_it_is_in_force(intel: Emulated) -> None:
+    groups = Groups(intel.files)
+    groups.add_throttle()
+    values = intel.machine.groups["coda-throttle"].values["MB"]
+    intel.machine.once_before.append(("read coda-throttle/schemata", lambda: values.update({0: 70})))
+    assert groups.set_limit(0, 50) == 70
