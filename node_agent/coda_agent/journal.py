@@ -122,7 +122,7 @@ class Journal:
     def _read(self) -> str | None:
         """Take over the open entries; gives one sentence when lines were damaged."""
         damaged = 0
-        for line in self._disk.read(NAME, most_bytes=MOST_BYTES).splitlines():
+        for line in filter(None, self._disk.read(NAME, most_bytes=MOST_BYTES).split(b"\n")):
             try:
                 self._take(_record_from(line))
             except (ValueError, KeyError, TypeError, AttributeError):
@@ -162,7 +162,7 @@ def _plain(entry: Entry) -> dict[str, object]:
 
 def _line(record: object) -> bytes:
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
+    return b"\n%08x %s\n" % (zlib.crc32(text), text)  # ends on both sides: damage next to it is not its own
 
 
 def _record_from(line: bytes) -> Mapping[str, Any]:

@@ -23,6 +23,9 @@ class Operations(Protocol):
     def listing(self, path: str) -> list[str]:
         """The names in a directory."""
 
+    def directories(self, path: str) -> list[str]:
+        """The names of the directories in a directory."""
+
     def is_directory(self, path: str) -> bool:
         """Whether the path, which must exist, is a directory."""
 
@@ -70,9 +73,7 @@ class EmulatedTree(Tree):
 
     def directories(self, relative: str = ".") -> tuple[str, ...]:
         """As the agent's own tree."""
-        inside = self._inside(relative)
-        paths = ((name, f"{inside}/{name}".lstrip("/")) for name in self._operations.listing(inside))
-        return tuple(sorted(name for name, path in paths if self._operations.is_directory(path)))
+        return tuple(sorted(self._operations.directories(self._inside(relative))))
 
     def mkdir(self, relative: str) -> None:
         """As the agent's own tree."""
@@ -114,6 +115,10 @@ class _Resctrl:
     def listing(self, path: str) -> list[str]:
         with _as_by_a_call(path):
             return self._tree.listing(path)
+
+    def directories(self, path: str) -> list[str]:
+        paths = ((name, f"{path}/{name}".lstrip("/")) for name in self.listing(path))
+        return [name for name, below in paths if self.is_directory(below)]
 
     def is_directory(self, path: str) -> bool:
         with _as_by_a_call(path):

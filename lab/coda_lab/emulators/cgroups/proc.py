@@ -11,6 +11,7 @@ from collections.abc import Callable
 from coda_lab.emulators.cgroups.tree import CgroupTree
 from coda_lab.emulators.resctrl.tasks import Task
 
+FILES = ("boot_id", "cgroup", "cpu_resctrl_groups", "stat")
 TICKS_PER_PROCESS = 10  # processes begin in the order of their ids
 
 
@@ -35,12 +36,16 @@ class ProcTree:
             return names[path]
         raise OSError(errno.ENOENT, "no such process", path)
 
+    def directories(self, path: str) -> list[str]:
+        """The names of the directories in a directory."""
+        return [name for name in self.listing(path) if name not in FILES]
+
     def is_directory(self, path: str) -> bool:
         """Whether the path, which must exist (else ENOENT), is a directory."""
         above, _, name = path.rpartition("/")
         if path and name not in self.listing(above):
             raise OSError(errno.ENOENT, "no such file", path)
-        return name not in ("boot_id", "cgroup", "cpu_resctrl_groups", "stat")
+        return name not in FILES
 
     def read(self, path: str) -> str:
         """What the file says now."""

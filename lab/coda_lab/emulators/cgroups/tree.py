@@ -49,6 +49,11 @@ class CgroupTree:
             group = self._group(path)
             return [*group.children, *self._files(group)]
 
+    def directories(self, path: str) -> list[str]:
+        """The names of the groups in a group."""
+        with self._entering("readdir", path):
+            return [V1_DIRECTORY] if self._is_above(path) else list(self._group(path).children)
+
     def is_directory(self, path: str) -> bool:
         """Whether the path, which must exist (else ENOENT), is a directory."""
         with self.lock:
