@@ -54,8 +54,17 @@ def spec(containers: list[Json], init: list[Json] | None = None, **more: Any) ->
         pytest.param(
             spec([container(cpu="8")]),
             {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "2"}}]},
+            8000,
+            id="growth takes its room from the moment it is asked for",
+        ),
+        pytest.param(
+            spec([container(cpu="8")]),
+            {
+                "containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "2"}}],
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+            },
             2000,
-            id="a deferred growth takes nothing",
+            id="but not where its kubelet never allows it",
         ),
         pytest.param(
             spec([container(cpu="1")]),

@@ -30,16 +30,18 @@ def amounts_from_quantities(quantities: Mapping[str, Any] | None) -> dict[str, i
 def pod_request(pod: Json) -> Amounts:
     """What the pod takes from its node: the larger of running and its worst init step, plus overhead and one slot.
 
-    During an in-place resize the amounts the kubelet granted count, not the wish: a deferred growth takes nothing,
-    a shrink frees only what is really given back.
+    During an in-place resize the largest of wanted, allocated and actual counts, as kube-scheduler has it: growth takes
+    its room from the moment it is asked for, a shrink frees only what is really given back. What a kubelet says will
+    never be takes nothing.
     Source: KEP-753 (sidecars), KEP-2837 (pod-level resources replace the sum), KEP-1287 (resize), KEP-688 (overhead).
     """
     spec, status = pod["spec"], pod.get("status") or {}
     seen = _by_name(status.get("containerStatuses")) | _by_name(status.get("initContainerStatuses"))
+    in_vain = _is_infeasible(status)
     sidecars: dict[str, int] = {}
     worst_start: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        need = _granted(container.get("resources"), seen.get(container["name"]))
+        need = _counted(container.get("resources"), seen.get(container["name"]), in_vain=in_vain)
         if container.get("restartPolicy") == "Always":
             sidecars = _sum(sidecars, need)
             worst_start = _larger(worst_start, sidecars)
@@ -47,16 +49,24 @@ def pod_request(pod: Json) -> Amounts:
             worst_start = _larger(worst_start, _sum(sidecars, need))
     running = sidecars
     for container in spec.get("containers") or ():
-        running = _sum(running, _granted(container.get("resources"), seen.get(container["name"])))
-    whole = _larger(running, worst_start) | _granted(spec.get("resources"), status)
+        running = _sum(running, _counted(container.get("resources"), seen.get(container["name"]), in_vain=in_vain))
+    whole = _larger(running, worst_start) | _counted(spec.get("resources"), status, in_vain=in_vain)
     return _sum(whole, amounts_from_quantities(spec.get("overhead"))) | POD_SLOT
 
 
-def _granted(resources: Json | None, status: Json | None) -> dict[str, int]:
-    amounts = amounts_from_quantities((resources or {}).get("requests"))
+def _counted(resources: Json | None, status: Json | None, *, in_vain: bool) -> dict[str, int]:
+    wanted = amounts_from_quantities((resources or {}).get("requests"))
     allocated = amounts_from_quantities((status or {}).get("allocatedResources"))
     actual = amounts_from_quantities((((status or {}).get("resources")) or {}).get("requests"))
-    return amounts | {name: max(amount, actual.get(name, 0)) for name, amount in allocated.items()}
+    has = _larger(allocated, actual)
+    return wanted | has if in_vain else _larger(wanted, has)
+
+
+def _is_infeasible(status: Json) -> bool:
+    return any(
+        each["type"] == "PodResizePending" and each["status"] == "True" and each.get("reason") == "Infeasible"
+        for each in status.get("conditions") or ()
+    )
 
 
 def _by_name(statuses: Iterable[Json] | None) -> dict[str, Json]:
