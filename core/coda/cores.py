@@ -9,9 +9,21 @@ from coda.model import Node
 from coda.policies import CoresRule
 
 
-def starting_cores(rule: CoresRule, *, asked: int, gpus: int, tuned: int, nodes: Collection[Node]) -> int:
+def starting_cores(
+    rule: CoresRule,
+    *,
+    asked: int,
+    gpus: int,
+    tuned: int,
+    nodes: Collection[Node],
+    reserved_per_gpu: float | None = None,
+) -> int:
     """Whole cores of one rank with `gpus`; `asked` by its user, `tuned`: the allocator's start point. CPU jobs get what
-    they ask for.
+    they ask for. `reserved_per_gpu`: cores that belong to the GPU array, where there are arrays.
+
+    Tuned: no more than belongs to the GPU array for so many GPUs, rounded down, at least 1: a job then never waits for
+    a core of the CPU array, nor takes those of the GPUs beside it, and its search goes up from there. Source: CODA (a
+    job may at first use its own array only); per GPU is our choice.
 
     In proportion: the GPUs' part of a node, rounded down, at least 1; where nodes differ, of those that have so many
     GPUs the one with the fewest cores per GPU, so that the job fits on all of them (our choice); as asked where none
@@ -19,7 +31,7 @@ def starting_cores(rule: CoresRule, *, asked: int, gpus: int, tuned: int, nodes:
     if not gpus or rule is CoresRule.ASKED:
         return asked
     if rule is CoresRule.TUNED:
-        return tuned
+        return tuned if reserved_per_gpu is None else max(1, min(tuned, int(reserved_per_gpu * gpus)))
     parts = (
         node.allocatable.cpu_m * gpus // (node.allocatable.gpus * 1000)
         for node in nodes

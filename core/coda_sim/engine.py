@@ -131,6 +131,7 @@ class Simulation:
             gpus=gang.gpus_per_replica,
             tuned=tuned,
             nodes=self._cluster.nodes,
+            reserved_per_gpu=self._setting.reserved_per_gpu,
         )
 
     def _watch(self, numbers: Iterable[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from coda.config import ContentionConfig, PolicyConfig
+from coda.config import ContentionConfig, Part, PolicyConfig
 from coda.errors import InvalidInput
 from coda.policies import CoresRule, policy_of
 from coda_sim.origins import Origin, Tag
@@ -55,3 +55,9 @@ class Setting:
         if self.allocator:
             return CoresRule.TUNED
         return CoresRule.ASKED if rule is CoresRule.TUNED else rule
+
+    @property
+    def reserved_per_gpu(self) -> float | None:
+        """Cores per GPU that belong to the GPU array; None where there are no arrays."""
+        has_arrays = policy_of(self.config.policy).has_arrays and Part.ARRAYS not in self.config.without
+        return self.config.arrays.reserve_cores_per_gpu if has_arrays else None

@@ -31,3 +31,16 @@ def test_cores_of_a_rank(rule: CoresRule, gpus: int, expected: int) -> None:
 def test_a_rank_has_at_least_one_core() -> None:
     thin = [node("thin", gpus=16, cores=8)]
     assert starting_cores(CoresRule.PROPORTIONAL, asked=4, gpus=1, tuned=4, nodes=thin) == 1
+
+
+@pytest.mark.parametrize(
+    ("tuned", "gpus", "expected"),
+    [
+        pytest.param(5, 1, 3, id="no more than the GPU array has for one GPU, rounded down"),
+        pytest.param(24, 4, 14, id="nor for four"),
+        pytest.param(8, 4, 8, id="less stays as it is"),
+    ],
+)
+def test_a_tuned_job_starts_within_its_array(tuned: int, gpus: int, expected: int) -> None:
+    found = starting_cores(CoresRule.TUNED, asked=2, gpus=gpus, tuned=tuned, nodes=NODES, reserved_per_gpu=3.5)
+    assert found == expected
