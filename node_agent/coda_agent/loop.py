@@ -43,11 +43,20 @@ _T = TypeVar("_T")
 class Loop:
     """One agent at work on one node."""
 
-    def __init__(self, settings: Settings, node: Node, cluster: Cluster, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        node: Node,
+        cluster: Cluster,
+        metrics: Metrics,
+        clock: Callable[[], Moment] | None = None,
+    ) -> None:
+        """`clock`: else the machine's."""
         self._settings = settings
         self._node = node
         self._cluster = cluster
         self._metrics = metrics
+        self._clock = clock or _now
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="node")
         self._contention = Contention()
         self._windows = Windows(settings.steering(), settings.settle_s)
@@ -72,14 +81,14 @@ class Loop:
     async def round(self) -> Senses:
         """One window: measure, decide, act, tell."""
         local = self._cluster.pods()
-        senses = await self._on_node(lambda: self._node.sensor.sense(local, _now()))
+        senses = await self._on_node(lambda: self._node.sensor.sense(local, self._clock()))
         window = self._window(senses, local)
         self._contention, actions = observe(self._contention, window, self._node.hardware, self._settings.contention())
         problems = senses.problems
         if not self._settings.dry_run:
             problems += await self._on_node(lambda: self._carry_out(senses, actions))
         self._say(problems)
-        self._tell_actions(actions, {pod.uid: pod for pod in local})
+        self._tell_actions(actions, {pod.uid: pod for pod in local}, senses.at.wall_s)
         self._tune(senses, local)
         await self._follow_devices(senses)
         self._tell_profile(senses)
@@ -141,10 +150,10 @@ class Loop:
         self._metrics.had_problems(len(problems))
         self._said = set(problems)
 
-    def _tell_actions(self, actions: tuple[Action, ...], pods: Mapping[str, LocalPod]) -> None:
+    def _tell_actions(self, actions: tuple[Action, ...], pods: Mapping[str, LocalPod], wall_s: float) -> None:
         for action in actions:
             self._metrics.acted(action)
-            events = events_json(action, pods, self._settings.node_name, time.time())
+            events = events_json(action, pods, self._settings.node_name, wall_s)
             for event in events:
                 log.info("%s/%s: %s", event["metadata"]["namespace"], event["involvedObject"]["name"], event["message"])
                 self._write(f"event {id(event)}", partial(self._cluster.post_event, event))
@@ -188,14 +197,14 @@ class Loop:
             self._seen_devices = devices
 
     def _tell_profile(self, senses: Senses) -> None:
-        now_s = time.monotonic()
+        now_s = senses.at.monotonic_s
         if now_s - self._told_at_s < PROFILE_S:
             return
         status = self.profile(senses)
         if status == self._told and not status["throttles"]:
             return
         self._told, self._told_at_s = status, now_s
-        profile = profile_object(self._settings.node_name, status, time.time())
+        profile = profile_object(self._settings.node_name, status, senses.at.wall_s)
         self._write("profile", lambda: self._cluster.write_profile(profile))
 
     def _write(self, about: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -165,7 +165,9 @@ def _cpu(view: View) -> Iterator[Metric]:
 def _health(view: View) -> Iterator[Metric]:
     up = GaugeMetricFamily("coda_agent_sensor_up", "1 while a sensor gives samples", labels=["sensor"])
     totals = view.senses.traffic.totals.values()
-    up.add_metric(["nvml"], float(view.senses.gpus.library is LibraryState.READY))
+    gpus = view.senses.gpus
+    measured = all(reading.health is Health.READY for reading in gpus.readings)
+    up.add_metric(["nvml"], float(gpus.library is LibraryState.READY and measured))
     up.add_metric(["bandwidth"], float(bool(totals) and all(rate is not None for rate in totals)))
     up.add_metric(["cgroups"], float(bool(view.senses.cgroup_by_pod)))
     yield up

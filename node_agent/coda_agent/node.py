@@ -45,10 +45,12 @@ class Topology:
 class Node:
     """This node, as the agent works on it. One thread at a time."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, *, files: Files | None = None, pod_resources: PodResources | None = None
+    ) -> None:
         """Open it, and put back what an earlier agent left. Raises Outage: another agent works here, or the state
-        directory cannot be used."""
-        self._files = settings.files()
+        directory cannot be used. `files`, `pod_resources`: else as the settings say."""
+        self._files = settings.files() if files is None else files
         self._boot = boot_id(self._files)
         self._journal = Journal(Disk(settings.state_dir))
         self._layout = _layout(self._files)
@@ -59,7 +61,7 @@ class Node:
         self.peaks_bytes_per_s = {socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()}
         self.hardware = _hardware(self.abilities, self.peaks_bytes_per_s)
         self.gpus = Gpus()
-        self.pod_resources = PodResources(settings.pod_resources)
+        self._pod_resources = PodResources(settings.pod_resources) if pod_resources is None else pod_resources
         self.sensor = self._sensor()
         self._followed = self._pod_groups()
         self._actuator = Actuator(
@@ -106,7 +108,7 @@ class Node:
             files=self._files,
             layout=self._layout,
             gpus=self.gpus,
-            pod_resources=self.pod_resources,
+            pod_resources=self._pod_resources,
             owners=ProcessOwners(self._files),
             meter=Meter(self._files, self.abilities.domains) if self.abilities.monitoring else None,
         )

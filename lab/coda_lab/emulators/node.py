@@ -1,0 +1,240 @@
+"""One emulated machine on fake time: a kubelet with cgroups and processes, resctrl, GPUs, and loads that feel limits.
+
+Every second each container gets the CPU time that its limits allow, its traffic follows that and the bandwidth limits,
+and GPUs are as busy as their job's cores and bandwidth let them be. What must not live here: the rules of the kernel
+(`cgroups`, `resctrl`), of NVML (`nvml`) and of the loads (`load`); the agent.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coda_agent.gpus.allocations import Grant
+from coda_agent.gpus.sampling import Moment
+from coda_lab.emulators.cgroups.attaching import files_over
+from coda_lab.emulators.cgroups.kernel import Kernel
+from coda_lab.emulators.cgroups.kubelet import Kubelet, Quality, Setup
+from coda_lab.emulators.cgroups.proc import ProcTree
+from coda_lab.emulators.cgroups.tree import CgroupTree
+from coda_lab.emulators.load import Gpus, Load, Trainer
+from coda_lab.emulators.nvml import Device, NvmlState, Process
+from coda_lab.emulators.resctrl.machine import Machine
+from coda_lab.emulators.resctrl.profiles import PROFILES
+from coda_lab.emulators.resctrl.tasks import FakeTasks
+from coda_lab.emulators.resctrl.traffic import advance, served_shares
+
+GB = 1e9
+MAIN = "main"
+START_WALL_S = 1_700_000_000.0
+START_MONOTONIC_S = 5000.0
+CPUS_PER_DOMAIN = 32
+NAMES = {Quality.GUARANTEED: "Guaranteed", Quality.BURSTABLE: "Burstable", Quality.BEST_EFFORT: "BestEffort"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """What a pod does. `demand_cores`, `bytes_per_s`: without limits. `gpus`: how its GPUs answer; None: has none."""
+
+    name: str
+    uid: str
+    domain: int
+    demand_cores: float
+    bytes_per_s: float
+    quality: Quality
+    namespace: str = "default"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    gpus: Gpus | None = None
+    devices: tuple[str, ...] = ()
+    seen_share: float = 0.0  # of the GPUs in the last second
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has GPUs."""
+        return self.gpus is not None
+
+
+class EmulatedNode:
+    """One machine with its pods. Time moves only by `advance`."""
+
+    def __init__(
+        self, folder: Path, *, profile: str = "intel", version: int = 2, setup: Setup | None = None, gpus: int = 8
+    ) -> None:
+        """`folder`: for the state of the GPUs and the CPU topology. The NVML library is loaded by the caller."""
+        self._seconds = 0
+        self.tasks = FakeTasks()
+        self.machine = Machine(PROFILES[profile], self.tasks)
+        self.tree = CgroupTree(Kernel(version), self.tasks)
+        self.kubelet = Kubelet(self.tree, setup or Setup(has_systemd=version == 2))
+        self.proc = ProcTree(self.tree, self.machine.groups_of)
+        has_resctrl = self.machine.profile.is_mounted
+        self.files = files_over(cgroup=self.tree, proc=self.proc, machine=self.machine if has_resctrl else None)
+        _write_topology(folder / "sys", self.machine.profile.domains)
+        self.files.sys = type(self.files.sys)(folder / "sys")
+        self.state = NvmlState(path=folder / "nvml")
+        self.works: dict[str, Work] = {}  # by pod uid
+        self._free = [_uuid("GPU", number) for number in range(gpus)]
+        with self.state.batch():
+            self.state.freeze(self._wall_us())
+            for number, device in enumerate(self._free):
+                self.state.add(Device(uuid=device, minor=number, pci_bus_id=f"00000000:{number + 1:02X}:00.0"))
+
+    @property
+    def now(self) -> Moment:
+        """The time on both clocks."""
+        return Moment(monotonic_s=START_MONOTONIC_S + self._seconds, wall_s=START_WALL_S + self._seconds)
+
+    def start(
+        self,
+        name: str,
+        *,
+        cores: float | None,
+        demand_cores: float | None = None,
+        gb_per_s: float = 0.0,
+        domain: int = 0,
+        quality: Quality = Quality.BURSTABLE,
+        trainer: Trainer | None = None,
+        gpus: int = 0,
+        seed: int = 0,
+        labels: Mapping[str, str] | None = None,
+    ) -> Work:
+        """A new pod with one container of a CPU limit of `cores` (None: without)."""
+        uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
+        self.kubelet.start(uid, quality, {MAIN: cores})
+        devices, self._free = tuple(self._free[:gpus]), self._free[gpus:]
+        work = Work(
+            name=name,
+            uid=uid,
+            domain=domain,
+            demand_cores=demand_cores or cores or 1.0,
+            bytes_per_s=gb_per_s * GB,
+            quality=quality,
+            labels=labels or {},
+            gpus=None if trainer is None else Gpus(trainer, seed),
+            devices=devices,
+        )
+        self.works[uid] = work
+        self.kubelet.demand(uid, MAIN, work.demand_cores)
+        with self.state.batch():
+            for device in devices:
+                self.state.set_processes(device, [Process(pid=self.kubelet.pods[uid].containers[MAIN].process)])
+        self._set_load(work)
+        return work
+
+    def stop(self, work: Work) -> None:
+        """The pod ends; its GPUs are idle and free."""
+        self.kubelet.stop(work.uid)
+        del self.works[work.uid]
+        self.machine.loads.pop(work.uid, None)
+        self._free += work.devices
+        with self.state.batch():
+            for device in work.devices:
+                self.state.set_processes(device, [])
+                self.state.set_utilisation(device, 0.0)
+
+    def advance(self, seconds: int = 1) -> Moment:
+        """Let whole seconds pass; the time then."""
+        for _ in range(seconds):
+            self._second()
+        return self.now
+
+    def cores_of(self, work: Work) -> float:
+        """What the pod's container got in the last second."""
+        return self.tree.kernel.find(self.kubelet.pods[work.uid].containers[MAIN].path).served_cores
+
+    def limit_of(self, work: Work) -> float:
+        """The CPU limit in force on the pod's container, in cores: the least along its path; infinite without."""
+        pod = self.kubelet.pods[work.uid]
+        find = self.tree.kernel.find
+        return min(find(pod.path).cores, find(pod.containers[MAIN].path).cores)
+
+    def grants(self) -> tuple[Grant, ...]:
+        """What the kubelet says of its devices."""
+        return tuple(
+            Grant(
+                namespace=work.namespace,
+                pod=work.name,
+                container=MAIN,
+                device_ids=tuple(("nvidia.com/gpu", device) for device in work.devices),
+            )
+            for work in self.works.values()
+        )
+
+    def pods_json(self) -> list[dict[str, Any]]:
+        """The pods as the API server has them."""
+        return [self._pod_json(work) for work in self.works.values()]
+
+    def _second(self) -> None:
+        self._seconds += 1
+        self.tree.kernel.advance(1.0)
+        for work in self.works.values():
+            self._set_load(work)
+        if self.machine.profile.is_mounted:
+            advance(self.machine, 1.0)
+            shares = served_shares(self.machine)
+        else:
+            shares = {}
+        with self.state.batch():
+            self.state.freeze(self._wall_us())
+            for work in self.works.values():
+                self._train(work, shares.get(work.uid, 1.0))
+
+    def _train(self, work: Work, served_share: float) -> None:
+        if work.gpus is None:
+            return
+        work.seen_share = work.gpus.period(min(self.limit_of(work), work.demand_cores), served_share)
+        for device in work.devices:
+            self.state.set_utilisation(device, work.seen_share, at_us=self._wall_us() - 1_000_000)
+
+    def _set_load(self, work: Work) -> None:
+        """Its traffic follows the CPU time it got (before its first second: all it wants)."""
+        served = self.cores_of(work) if self._seconds else work.demand_cores
+        part = min(1.0, served / work.demand_cores)
+        self.machine.loads[work.uid] = Load(
+            name=work.uid, domain=work.domain, cores=max(served, 0.1), bytes_per_s=work.bytes_per_s * part
+        )
+
+    def _wall_us(self) -> int:
+        return int(self.now.wall_s * 1e6)
+
+    def _pod_json(self, work: Work) -> dict[str, Any]:
+        container = self.kubelet.pods[work.uid].containers[MAIN]
+        resources = _resources(work.quality, container.cores, len(work.devices))
+        return {
+            "metadata": {
+                "name": work.name,
+                "namespace": work.namespace,
+                "uid": work.uid,
+                "labels": dict(work.labels),
+                "resourceVersion": str(self._seconds + 1),
+            },
+            "spec": {"containers": [{"name": MAIN, "resources": resources}]},
+            "status": {
+                "phase": "Running",
+                "qosClass": NAMES[work.quality],
+                "containerStatuses": [{"name": MAIN, "containerID": f"containerd://{container.id}"}],
+            },
+        }
+
+
+def _resources(quality: Quality, cores: float | None, gpus: int) -> dict[str, Any]:
+    devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    cpu = {} if cores is None else {"cpu": f"{round(cores * 1000)}m"}
+    if quality is Quality.GUARANTEED:
+        return {"requests": {**cpu, **devices}, "limits": {**cpu, **devices}}
+    return {"limits": {**cpu, **devices}, "requests": {"cpu": "100m", **devices} if cpu else {}}
+
+
+def _uuid(kind: str, number: int) -> str:
+    return f"{kind}-{number:08d}-0000-0000-0000-000000000000"
+
+
+def _write_topology(sys: Path, domains: Sequence[int]) -> None:
+    for place, domain in enumerate(domains):
+        for cpu in range(place * CPUS_PER_DOMAIN, (place + 1) * CPUS_PER_DOMAIN):
+            cache = sys / f"devices/system/cpu/cpu{cpu}/cache/index3"
+            cache.mkdir(parents=True)
+            (cache / "id").write_text(f"{domain}\n")
