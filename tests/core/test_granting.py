@@ -118,6 +118,17 @@ def test_growth_takes_a_resource_quota_into_account() -> None:
     assert denial.message == "needs 4 more of requests.cpu, and ResourceQuota quota leaves 3"
 
 
+def test_growth_that_was_granted_counts_against_a_quota_before_its_pods_do() -> None:
+    answer = answer_from_grant(grant_of(TRAINING, 12), NOW_S, PolicyConfig())
+    growing = replace(answered(wishing(TRAINING, 12), answer), quota={"requests.cpu": 8000})
+    waiting = job("waiting", gpus=1, cores=2, quota={"requests.cpu": 2000})
+    limit = quota(hard={"requests.cpu": 13_000}, used={"requests.cpu": 8000})
+    snapshot = world([node("n1")], [growing, waiting], quotas=[limit])
+    assert [refusal.code.value for refusal in decided(snapshot).refusals] == ["QuotaExceeded"]
+    over = replace(snapshot, jobs=(replace(growing, resized=1), waiting))
+    assert [start.job for start in decided(over).starts] == [waiting.id]
+
+
 @pytest.mark.parametrize(
     "silent",
     [

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from coda.errors import Conflict
 from coda.measuring import Point
 from coda.model import Wish
 from coda.steering import Tuning, TuningPhase
 from coda.tuning import Answer, Outcome
-from coda_kube.client import Client, Json
+from coda_kube.client import STRATEGIC_MERGE, Client, Json, Rejected
 from coda_kube.naming import AGENT
 from coda_kube.tuning import tuning_json
 from coda_kube.writing import job_path, status_patch
@@ -250,5 +251,51 @@ async def test_what_cannot_be_a_tuning_is_refused_by_the_api_server(cluster: Loc
             ({"attempt": 1, "phase": "Tuned", "steps": [{"coresPerReplica": 1, "gpuUtilization": 1.5}]}, "less than"),
         ):
             patch = status_patch(job, {"tuning": tuning}, uid=item["metadata"]["uid"])
-            with pytest.raises(Exception, match=why):
+            with pytest.raises(Rejected, match=why):
                 await agent.apply(job_path(job, status=True), patch, manager=AGENT)
+
+
+@pytest.mark.parametrize(
+    ("resources", "status", "why"),
+    [
+        pytest.param({"limits": {"cpu": "6"}}, 422, "QOS Class may not change", id="limit alone"),
+        pytest.param({"requests": {"cpu": "6"}}, 422, "must be less than or equal to", id="request above the limit"),
+        pytest.param({"limits": {"nvidia.com/gpu": "2"}}, 422, "only cpu and memory", id="another resource"),
+        pytest.param(
+            {"requests": {"cpu": "17"}, "limits": {"cpu": "17"}}, 403, "enough allocatable", id="more than the node has"
+        ),
+    ],
+)
+async def test_what_the_api_server_refuses_never_comes_to_a_kubelet(
+    user: Client, admin: Client, resources: Json, status: int, why: str
+) -> None:
+    """The part of the resize rules that simulated kubelets leave to it."""
+    job = await run(user, auto_job("direct"))
+    (pod,) = await pods_of(user, job)
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/resize"
+    patch = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+    with pytest.raises(Rejected, match=why) as refusal:
+        await admin.patch(path, patch, STRATEGIC_MERGE)
+    assert refusal.value.status == status
+
+
+async def test_a_resize_of_another_pod_of_that_name_is_a_conflict(user: Client, admin: Client) -> None:
+    job = await run(user, auto_job("successor"))
+    (pod,) = await pods_of(user, job)
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/resize"
+    with pytest.raises(Conflict):
+        await admin.patch(path, {"metadata": {"uid": "another"}, "spec": {}}, STRATEGIC_MERGE)
+
+
+async def test_a_node_that_does_not_support_it_is_told_apart(
+    cluster: LocalCluster, user: Client, admin: Client
+) -> None:
+    for number in range(4):
+        await annotate(admin, f"node-{number:04}", resize="unsupported")
+    async with cluster.client("agent") as agent:
+        job = await run(user, auto_job("old-nodes"))
+        await wish(agent, job, 2)
+        resize = await ended(user, job)
+    for number in range(4):
+        await annotate(admin, f"node-{number:04}", resize=None)
+    assert (resize["state"], resize["reason"]) == ("Refused", "ResizeUnsupported")
