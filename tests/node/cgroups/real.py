@@ -10,9 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from coda_agent.files import Files
+
 CPU = Path("/sys/fs/cgroup/cpu")
 CPUACCT = Path("/sys/fs/cgroup/cpuacct")
 SPIN = "while True: pass"
+REST = "import signal; signal.pause()"
 
 
 def has_v1() -> bool:
@@ -34,10 +37,17 @@ def groups(*paths: str) -> Iterator[None]:
                 _remove(tree / top)
 
 
+def files_inside(top: str, directory: Path, resctrl: Path = Path("/nonexistent")) -> Files:
+    """The agent's file access to this machine, seeing nothing of its cgroups but those below `top`."""
+    for tree in (CPU, CPUACCT):
+        (directory / tree.name).symlink_to(tree.resolve() / top)
+    return Files(cgroup=directory, resctrl=resctrl)
+
+
 @contextlib.contextmanager
-def spinning(path: str, processes: int) -> Iterator[None]:
-    """Busy loops in the cgroup at `path`."""
-    started = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(processes)]
+def running(path: str, processes: int, program: str = SPIN) -> Iterator[None]:
+    """Processes in the cgroup at `path`."""
+    started = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(processes)]
     try:
         for process in started:
             for tree in {CPU.resolve(), CPUACCT.resolve()}:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.undo.places import fresh_directory
+from tests.node.places import fresh_directory
 
 
 @pytest.fixture

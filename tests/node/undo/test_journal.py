@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from coda.errors import Outage
 from coda_agent.disk import Disk
 from coda_agent.journal import MOST_RECORDS, NAME, Entry, Journal, Kind
-from tests.node.undo.places import fresh_directory
+from tests.node.places import fresh_directory
 
 ENTRY = Entry(
     kind=Kind.CPU_LIMIT,

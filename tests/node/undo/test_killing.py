@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from coda_lab.emulators.cgroups.kubelet import Setup
+from tests.node.places import fresh_directory
 from tests.node.undo.killing import Killed, Steps
-from tests.node.undo.places import fresh_directory
 from tests.node.undo.worlds import FOREIGN_CORES, UIDS, AgentStep, AgentWorld, Event, Kind, World, hold, throttle
 
 KINDS = {
