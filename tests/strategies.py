@@ -6,7 +6,19 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from coda.model import Job, Node, NodeDemand, NodeTerm, Phase, Quota, Requirement, Taint, Toleration, World
+from coda.model import (
+    Job,
+    Node,
+    NodeDemand,
+    NodeTerm,
+    Phase,
+    Quota,
+    Requirement,
+    Taint,
+    Toleration,
+    VirtualCluster,
+    World,
+)
 from tests.builders import HOST_LABEL, job, node, planned, quota, resources, running, world
 
 ZONE_LABEL = "zone"
@@ -89,6 +101,11 @@ def jobs(draw: st.DrawFn, name: str, node_names: tuple[str, ...]) -> Job:
         virtual_cluster=draw(st.sampled_from(("lab", "firm"))),
         returned=draw(st.sampled_from((False, False, False, True))),
     )
+    built = replace(
+        built,
+        served_s=draw(st.sampled_from((0.0, 0.0, 600.0, 9000.0))),
+        remaining_s=draw(st.sampled_from((None, 50.0, 500.0, 5000.0))),
+    )
     # The state a job is in: waiting mostly, else planned, launching or running somewhere (the node may have vanished).
     places = st.lists(st.sampled_from((*node_names, "gone")), min_size=built.replicas, max_size=built.replicas)
     state = draw(st.sampled_from(("waiting",) * 6 + ("planned", "launching", "running", "edited", "leftover")))
@@ -129,5 +146,6 @@ def worlds(draw: st.DrawFn, *, max_nodes: int = 6, max_jobs: int = 7) -> World:
         [draw(jobs(f"j{number}", names)) for number in range(draw(st.integers(2, max_jobs)))],
         quotas=[draw(quotas(f"q{number}")) for number in range(draw(st.sampled_from((0, 0, 0, 1, 2))))],
         foreign=draw(st.dictionaries(st.sampled_from(names), amounts, max_size=2)),
+        virtual_clusters=draw(st.sampled_from(((), (VirtualCluster(name="lab", gpus=4),)))),
         in_flight=draw(st.dictionaries(st.sampled_from((*names, "gone")), amounts, max_size=2)),
     )

@@ -20,7 +20,8 @@ from coda.outcomes import StopCause
 LARGE_GPUS: Final = 4
 """Jobs of so many GPUs in all are large. Source: CODA's 4-GPU sub-array."""
 
-_RUNNING: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+RUNNING: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+"""Phases in which a job can be stopped for another."""
 
 
 class Array(Enum):
@@ -77,6 +78,7 @@ class Held:
 
     job: Job
     ranks: int
+    is_guest: bool = False  # a small job, all of it on nodes of the large sub-array
 
     @property
     def amount(self) -> Resources:
@@ -89,9 +91,10 @@ class Held:
         return self._may_stop and not self.job.request.gpus and self._borrows
 
     @property
-    def is_small(self) -> bool:
-        """A small GPU job that can be stopped."""
-        return self._may_stop and array_of(self.job) is Array.SMALL
+    def may_move(self) -> bool:
+        """A guest that can be stopped. A gang that is partly at home cannot: that would leave room where nobody asked
+        for it."""
+        return self._may_stop and self.is_guest
 
     @property
     def since_s(self) -> float:
@@ -100,7 +103,7 @@ class Held:
 
     @property
     def _may_stop(self) -> bool:
-        return self.job.phase in _RUNNING and self.job.placement is not None
+        return self.job.phase in RUNNING and self.job.placement is not None
 
     @property
     def _borrows(self) -> bool:
@@ -128,7 +131,7 @@ def _gpu_jobs_cpu_m(held: Iterable[Held]) -> int:
 
 def returnable(held: Iterable[Held], *, small_too: bool) -> Resources:
     """What stops can free on a node: all that borrowers hold, and small GPU jobs where these are guests."""
-    return sum((one.amount for one in held if one.is_borrower or (small_too and one.is_small)), NOTHING)
+    return sum((one.amount for one in held if one.is_borrower or (small_too and one.may_move)), NOTHING)
 
 
 def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_too: bool) -> list[Victim]:
@@ -137,7 +140,7 @@ def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_t
     Guests for GPUs first, then borrowing CPU jobs, the newest first (ties: by id); then those are spared without whom
     it fits all the same, largest first. Source: CODA aborts borrowers; newest first and sparing are our choice."""
     chosen: list[Victim] = []
-    guests = [(one, StopCause.MIGRATE) for one in held if small_too and one.is_small]
+    guests = [(one, StopCause.MIGRATE) for one in held if small_too and one.may_move]
     borrowers = [(one, StopCause.RECLAIM) for one in held if one.is_borrower]
     for one, cause in [*sorted(guests, key=_newest), *sorted(borrowers, key=_newest)]:
         if not wanted.fits_in(free) and _helps(one.amount, wanted, free):

@@ -229,6 +229,11 @@ class PolicyConfig:
     arrays: ArraysConfig = ArraysConfig()
     """How the cluster is divided, where the policy has arrays."""
 
+    overtaking_limit_s: float | None = 6 * 3600.0
+    """Seconds after which a waiting job that does not fit is overtaken no more, but has nodes kept for it
+    (`reserving`), > 0; None: never. Only under policies that limit overtaking. Our choice: long beside most run times
+    (CODA: 40 % above 2 h), so that keeping nodes stays an exception."""
+
     tuning: TuningConfig = TuningConfig()
     """The allocator's search."""
 
@@ -245,6 +250,8 @@ class PolicyConfig:
             raise InvalidInput(f"bind_deadline_s must be above 0, got {self.bind_deadline_s}")
         if not self.resize_deadline_s > 0:
             raise InvalidInput(f"resize_deadline_s must be above 0, got {self.resize_deadline_s}")
+        limit_s = self.overtaking_limit_s
+        _require(limit_s is None or limit_s > 0, "overtaking_limit_s must be above 0", limit_s)
         if self.refusal_holders < 0:
             raise InvalidInput(f"refusal_holders must not be negative, got {self.refusal_holders}")
         policy_of(self.policy)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from itertools import islice
 
 from coda.memory import Known
+from coda.model import JobId
 from coda.ordering import Shape, Waiter
 from coda.outcomes import Reason, Refusal
 from coda.quotas import QuotaLedger
-from coda.refusing import EDITED, HELD_BY_POLICY, Lack, Refuser, reason_from_lack
+from coda.refusing import EDITED, HELD_BY_POLICY, Lack, Refuser, kept_for_job, reason_from_lack
 
 
 class _Case:
@@ -34,13 +35,17 @@ class _Case:
             self.reason = reason
 
 
-def refusals_of(known: Known, quotas: QuotaLedger, now_s: float, count: int | None) -> tuple[Refusal, ...]:
-    """Why each job that does not start in this round waits; for the first `count` in order, where given."""
+def refusals_of(
+    known: Known, quotas: QuotaLedger, now_s: float, count: int | None, *, kept_for: JobId | None = None
+) -> tuple[Refusal, ...]:
+    """Why each job that does not start in this round waits; for the first `count` in order, where given. `kept_for`:
+    the job for which nodes are kept, if any."""
     refuser = Refuser(known, quotas, now_s)
+    held = HELD_BY_POLICY if kept_for is None else kept_for_job(kept_for)
     waiters = _left_waiting(known, count)
     shapes = known.queue.shape_by_key.values() if count is None else dict.fromkeys(waiter.shape for waiter in waiters)
     for shape in shapes:
-        _judge(refuser, known, shape)
+        _judge(refuser, known, shape, held)
     return tuple(
         [
             waiter.refusal
@@ -59,8 +64,8 @@ def _left_waiting(known: Known, count: int | None) -> list[Waiter]:
     return list(islice((waiter for waiter in waiters if waiter.job.id not in started), count))
 
 
-def _judge(refuser: Refuser, known: Known, shape: Shape) -> None:
-    """Find the reason that all gangs of a shape share."""
+def _judge(refuser: Refuser, known: Known, shape: Shape, held: Reason) -> None:
+    """Find the reason that all gangs of a shape share. `held`: where there is room, and the policy keeps it."""
     case: _Case | None = shape.case
     if case is None:
         case = shape.case = _Case()
@@ -72,9 +77,10 @@ def _judge(refuser: Refuser, known: Known, shape: Shape) -> None:
         case.lack = None
         case.keep(found, comes_first=True)
         return
-    if known.policy.withholds and refuser.has_room(shape.job, known.kind(shape)):
+    withholds = known.policy.withholds or held is not HELD_BY_POLICY
+    if withholds and refuser.has_room(shape.job, known.kind(shape)):
         case.lack = None
-        case.keep(HELD_BY_POLICY, comes_first=False)
+        case.keep(held, comes_first=False)
         return
     lack = refuser.lack(shape.job, known.kind(shape), known.kind_anywhere(shape))
     if case.lack != lack:

@@ -24,11 +24,13 @@ class Fairness:
     """How shares are counted.
 
     `party`: whom a job counts for. `account`: parties have a share of their own in each; lower accounts go first.
-    `measure`: the share of what is held in the account of the job, given all there is; lower goes first."""
+    `measure`: the share of what is held in the account of the job, given all there is; lower goes first.
+    `guarantees`: GPU jobs with which their party stays within its quota go before all others."""
 
     party: Callable[[Job], str]
     account: Callable[[Job], int]
     measure: Callable[[Job, Amounts, Amounts], float]
+    guarantees: bool = False
 
 
 class Shares:
@@ -64,9 +66,21 @@ class Shares:
         account = fairness.account(job)
         total = self._total
         if fairness.measure is quota_share:
-            total = (self._quota_by_party.get(party, 0), 0, 0)
+            total = (self.quota_of(party), 0, 0)
         share = fairness.measure(job, self._held.get((account, party), _NONE), total)
+        if fairness.guarantees and not self.is_within_quota(job):
+            account += 1
         return account, share / self._weight_by_party.get(party, 1.0)
+
+    def is_within_quota(self, job: Job) -> bool:
+        """True for a GPU job with which its party holds no more GPUs than its quota."""
+        held = self._held.get(self._key(job), _NONE)[0]
+        asked = job.request.gpus * job.replicas
+        return asked > 0 and held + asked <= self.quota_of(self._fairness.party(job))
+
+    def quota_of(self, party: str) -> int:
+        """GPUs that are the party's own; 0 where nobody said."""
+        return self._quota_by_party.get(party, 0)
 
     def _key(self, job: Job) -> Hashable:
         return (self._fairness.account(job), self._fairness.party(job))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -50,6 +50,10 @@ class Holdings:
             amount = self._amount(holding, match, resource)
             if amount > 0:
                 del ranking[bisect_left(ranking, (-amount, job))]
+
+    def all(self) -> Collection[Holding]:
+        """Every holding, in no order."""
+        return self._holding_by_job.values()
 
     def nodes_changed(self, number_by_name: Mapping[str, int]) -> None:
         """Which nodes match a demand may have changed, and their numbers."""

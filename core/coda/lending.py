@@ -5,7 +5,7 @@ Each view of the nodes is a room of its own, so that a gang is looked for in it 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from coda.arrays import (
 )
 from coda.config import Part, PolicyConfig
 from coda.locality import Score
-from coda.model import ArraySizes, Job, JobId, Resources
+from coda.model import NOTHING, ArraySizes, Job, JobId, Resources
 from coda.ordering import Shape
 from coda.outcomes import Stop, StopCause
 from coda.room import Room
@@ -59,7 +59,8 @@ class Lending:
 
     def __init__(self, search: Search, config: PolicyConfig, sizes: ArraySizes | None, score: Score | None) -> None:
         room = self._room = search.room
-        self._borrowing = Part.BORROWING not in config.without
+        self.borrowing = Part.BORROWING not in config.without
+        self.unstopped: Collection[int] = ()  # nodes on which nobody may be stopped for now
         self._migration = Part.MIGRATION not in config.without
         self.sizes = sizes or config.arrays.sizes(sum(node.allocatable.gpus for node in room.nodes))
         large = large_nodes(room.nodes, self.sizes.large_gpus)
@@ -69,7 +70,7 @@ class Lending:
         self._search_by_view = {View.FREE: search}
         for view in (View.GPU, View.CPU, View.RECLAIMED, View.CLEARED):
             own = Room(room.nodes, config.levels, tells_sizes=score is not None)
-            is_same = view is View.GPU and self._borrowing
+            is_same = view is View.GPU and self.borrowing
             self._search_by_view[view] = search if is_same else Search(own, config, score)
         numbers = range(len(room.nodes))
         sides: dict[Hashable, frozenset[int]] = {
@@ -81,10 +82,11 @@ class Lending:
 
     def hold(self, job: Job, nodes: tuple[str, ...], sign: int) -> None:
         """The job holds these nodes, or no more; `follow` them then."""
-        for name in set(nodes):
-            number = self._room.number_by_name.get(name)
+        numbers = [self._room.number_by_name.get(name) for name in nodes]
+        is_guest = array_of(job) is Array.SMALL and all(n is not None and self._is_large[n] for n in numbers)
+        for number in set(numbers):
             if number is not None and sign > 0:
-                self._held[number][job.id] = Held(job=job, ranks=nodes.count(name))
+                self._held[number][job.id] = Held(job=job, ranks=numbers.count(number), is_guest=is_guest)
             elif number is not None:
                 self._held[number].pop(job.id, None)
 
@@ -92,10 +94,12 @@ class Lending:
         """What is free on these nodes, or who holds it, has changed."""
         for number in numbers:
             free, held, reserve = self._room.free(number), self._held[number].values(), self._reserves[number]
-            own = free if self._borrowing else gpu_jobs_room(free, held, reserve)
+            own = free if self.borrowing else gpu_jobs_room(free, held, reserve)
             guests = self._migration and self._is_large[number]
-            back = returnable(held, small_too=False)
-            cleared = returnable(held, small_too=True) if guests else back
+            back, cleared = NOTHING, NOTHING
+            if number not in self.unstopped:
+                back = returnable(held, small_too=False)
+                cleared = returnable(held, small_too=True) if guests else back
             self._put(View.GPU, number, own)
             self._put(View.CPU, number, cpu_jobs_room(free, held, reserve))
             self._put(View.RECLAIMED, number, own + back)
@@ -118,7 +122,7 @@ class Lending:
 
     def _options(self, array: Array, *, is_gang: bool, may_borrow: bool) -> tuple[Option, ...]:
         if array is Array.CPU:
-            return _CPU if may_borrow and self._borrowing else _CPU[:1]
+            return _CPU if may_borrow and self.borrowing else _CPU[:1]
         if array is Array.SMALL and not may_borrow and not self._migration:
             return _SMALL_AT_HOME
         options = _LARGE if array is Array.LARGE else _SMALL
@@ -138,6 +142,10 @@ class Lending:
         kind.candidates.refresh()
         shares = kind.candidates.place(job.replicas, kind.within) or []
         return _stops(job, [victim for number, ranks in shares for victim in self._victims_on(job, ranks, number)])
+
+    def free_after_stops(self, number: int) -> Resources:
+        """What would be free on a node if everybody were stopped there who may be."""
+        return self._search_by_view[View.CLEARED].room.free(number)
 
     def free_for_growth(self, number: int) -> Resources:
         """What a GPU job that runs on this node may take there."""

@@ -21,6 +21,7 @@ from coda.locality import Score
 from coda.model import NOTHING, ArraySizes, Job, JobId, Node, Resources, World
 from coda.ordering import Queue, Shape, Waiter
 from coda.policies import policy_of
+from coda.preempting import Preempting
 from coda.quotas import growth_m, ranks_without_pods
 from coda.room import Room
 from coda.scores import Mix, Scorer
@@ -57,6 +58,8 @@ class Known:
         self.config = config
         self.policy = policy_of(config.policy)
         self.shares = Shares(self.policy.fairness) if self.policy.fairness else None
+        rule = self.policy.preempts
+        self.preempting = Preempting(rule, self.shares) if rule is not None else None
         self.nodes_version = 0  # another one: nodes came, went, or changed
         self.queue = self._empty_queue()
         self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods` or `growth_m`
@@ -127,6 +130,8 @@ class Known:
             self.shares.hold(job, len(nodes))
         if self.lending is not None:
             self.lending.hold(job, nodes, +1)
+        if self.preempting is not None:
+            self.preempting.hold(job, nodes, +1)
 
     def _remove(self, job: Job, nodes: tuple[str, ...]) -> None:
         self.holdings.remove(job.id)
@@ -134,6 +139,8 @@ class Known:
             self.shares.hold(job, -len(nodes))
         if self.lending is not None:
             self.lending.hold(job, nodes, -1)
+        if self.preempting is not None:
+            self.preempting.hold(job, nodes, -1)
 
     def started(self) -> set[JobId]:
         """The jobs that start in this round."""

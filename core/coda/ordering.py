@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from math import inf
 from operator import attrgetter
 from typing import Any, Final
 
@@ -28,6 +29,11 @@ def waiting_jobs(world: World) -> list[Job]:
 def wake_s(world: World, now_s: float) -> float | None:
     """The next moment at which time alone lets a waiting job start, or None: decide again then, or on a change."""
     return min((job.not_before_s for job in world.jobs if job.not_before_s > now_s and is_waiting(job)), default=None)
+
+
+def waits_since_s(job: Job) -> float:
+    """Since when a waiting job waits: a job that was stopped, since then."""
+    return max(job.queued_s, job.as_of_s)
 
 
 class Waiter:
@@ -84,6 +90,17 @@ class Queue:
         self.waiters: list[Waiter] = []  # in order
         self.shape_by_key: dict[Hashable, Shape] = {}
         self._waiter_by_job: dict[JobId, Waiter] = {}
+        self._oldest_s = inf  # nobody waits for longer than since then
+
+    def waiting_since(self, moment_s: float, now_s: float) -> list[Waiter]:
+        """Those that may start now and have waited since that moment or longer: higher priority, longest wait, id.
+
+        O(1) while nobody has, else O(jobs waiting)."""
+        if moment_s < self._oldest_s:
+            return []
+        self._oldest_s = min((waits_since_s(waiter.job) for waiter in self.waiters), default=inf)
+        found = [w for w in self.waiters if waits_since_s(w.job) <= moment_s and w.may_start(now_s)]
+        return sorted(found, key=lambda waiter: (-waiter.job.priority, waits_since_s(waiter.job), waiter.job.id))
 
     def change(self, gone: Iterable[Job], come: Iterable[Job]) -> None:
         """Take waiting jobs out, and others in. O(log jobs) for each of a few, O(jobs log jobs) for many."""
@@ -110,6 +127,7 @@ class Queue:
         shape = self.shape_by_key.get(key)
         if shape is None:
             shape = self.shape_by_key[key] = Shape(key, job)
+        self._oldest_s = min(self._oldest_s, waits_since_s(job))
         waiter = self._waiter_by_job[job.id] = Waiter(job, shape, self._order(job))
         return waiter
 

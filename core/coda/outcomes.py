@@ -145,3 +145,4 @@ class Plan:
     grants: tuple[Grant, ...] = ()
     denials: tuple[Denial, ...] = ()
     postponed: tuple[JobId, ...] = ()
+    wake_s: float | None = None  # decide again then, if nothing changes before: time alone brings a stop

@@ -9,7 +9,7 @@ from coda.memory import Memory
 from coda.model import World
 from coda.outcomes import Plan
 from coda.quotas import QuotaLedger
-from coda.starting import round_of
+from coda.starting import Round, round_of
 
 
 def decide(
@@ -28,13 +28,14 @@ def decide(
     with (memory or Memory()).about(world, config) as known:
         quotas = QuotaLedger(world, known.planned.values())
         answers = answers_to_wishes(known, quotas, world.in_flight, now_s)
-        starts, stops = ((), answers.stops) if answers.stops else round_of(known, quotas, now_s)
-        refusals = refusals_of(known, quotas, now_s, explain)
+        this = Round(stops=answers.stops) if answers.stops else round_of(known, quotas, now_s)
+        refusals = refusals_of(known, quotas, now_s, explain, kept_for=this.kept_for)
     return Plan(
-        starts=starts,
+        starts=this.starts,
         refusals=refusals,
-        stops=stops,
+        stops=this.stops,
         grants=answers.grants,
         denials=answers.denials,
         postponed=answers.postponed,
+        wake_s=this.wake_s,
     )

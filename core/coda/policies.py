@@ -24,8 +24,9 @@ from coda.fairness import (
     virtual_cluster_of,
 )
 from coda.model import Job
+from coda.preemption import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FIRST, Preemption
 from coda.scores import Scorer, best_fit, dot_product, fewest_gpus, least_allocated, least_fragmenting
-from coda.turns import Order, by_arrival, by_remaining
+from coda.turns import Order, by_arrival, by_attained_service, by_least_left, by_remaining
 
 
 class CoresRule(Enum):
@@ -46,6 +47,8 @@ class Policy:
     score: which node a gang of one rank goes to; None: the fullest for one GPU, the one that holds most for more.
         Gangs of several ranks go to the fewest nodes, in the tightest domain, whatever the policy.
     cores: what training jobs start with
+    preempts: running jobs are stopped for jobs that go before them, by this rule; None: nobody is
+    limits_overtaking: a job that waited too long is overtaken no more (`reserving`)
     has_arrays: the cluster is divided between CPU jobs, large and small GPU jobs
     throttles: CPU jobs get less memory bandwidth while a training job beside them suffers; see `contention`"""
 
@@ -55,13 +58,15 @@ class Policy:
     blocks: Callable[[Job], Hashable] | None = None
     score: Scorer | None = fewest_gpus
     cores: CoresRule = CoresRule.ASKED
+    preempts: Preemption | None = None
+    limits_overtaking: bool = False
     has_arrays: bool = False
     throttles: bool = False
 
     @property
     def may_stop(self) -> bool:
         """True when its plans may have stops."""
-        return self.has_arrays
+        return self.has_arrays or self.preempts is not None
 
     @property
     def withholds(self) -> bool:
@@ -84,6 +89,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         DEFAULT: Policy(
             summary="priority, then arrival; skips what does not fit; packs single GPUs, keeps gangs close together",
             score=None,
+            limits_overtaking=True,
         ),
         "fifo-skip": Policy(summary="arrival order over all jobs; skips what does not fit"),
         "fifo-class": Policy(summary="arrival order, one blocking queue per class", blocks=_queue_by_class),
@@ -100,6 +106,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             summary="arrays with borrowing and migration, fair shares inside each; tuned cores",
             fairness=Fairness(party=user_of, account=rank_of_array, measure=array_share),
             cores=CoresRule.TUNED,
+            limits_overtaking=True,
             has_arrays=True,
             throttles=True,
         ),
@@ -107,7 +114,22 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             summary="the virtual cluster that uses least of its GPU quota, then arrival; unused quota is lent",
             fairness=Fairness(party=virtual_cluster_of, account=one_account, measure=quota_share),
         ),
+        "yarn-cs-preempt": Policy(
+            summary="as yarn-cs, and jobs of lent quota are stopped for jobs within their own",
+            fairness=Fairness(party=virtual_cluster_of, account=one_account, measure=quota_share, guarantees=True),
+            preempts=QUOTAS_FIRST,
+        ),
+        "tiresias-las": Policy(
+            summary="GPU jobs below 3600 GPU-seconds of service first, stopping others; arrival within (2D-LAS)",
+            order=by_attained_service,
+            preempts=LEAST_SERVED_FIRST,
+        ),
         "sjf": Policy(summary="shortest remaining run time first, as far as known; stops nobody", order=by_remaining),
+        "srtf": Policy(
+            summary="shortest remaining run time first, stopping whoever has more left",
+            order=by_least_left,
+            preempts=SHORTEST_FIRST,
+        ),
         "best-fit": Policy(summary="arrival order; the node with least left over", score=best_fit),
         "dot-product": Policy(summary="arrival order; the node whose free room looks most alike", score=dot_product),
         "fgd": Policy(summary="arrival order; the node that fragments least", score=least_fragmenting),

@@ -59,6 +59,12 @@ HELD_BY_POLICY: Final = Reason(
 )
 
 
+def kept_for_job(job: JobId) -> Reason:
+    """Where nodes are kept for a job that waited too long."""
+    message = f"there is room now, and it is kept for jobs that go first: {job} has waited too long to be overtaken"
+    return Reason(code=RefusalCode.HELD_BY_POLICY, message=message, holders=(job,))
+
+
 class Refuser:
     """The causes, one by one, at the end of one round. Equal gangs have equal reasons, but for `held_back`."""
 

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 from coda.arrays import Array
+from coda.keeping import Kept
 from coda.lending import Lending, Option
 from coda.memory import Known
-from coda.model import Job
+from coda.model import Job, JobId
 from coda.ordering import Shape, Waiter
 from coda.outcomes import Start, Stop
 from coda.quotas import QuotaLedger
+from coda.reserving import overdue, reserve
 
 _Line = tuple[Any, Waiter, Iterator[Waiter]]
 """The equal gangs of one shape: when the first of them is tried, that one, and the others."""
 
 
-def round_of(known: Known, quotas: QuotaLedger, now_s: float) -> tuple[tuple[Start, ...], tuple[Stop, ...]]:
-    """What starts, in order, and what must stop for the first that could start then. There the round ends, so that
-    nobody else takes what is being freed."""
+class Round(NamedTuple):
+    """`stops`: who must stop for the first job that could start then. There the round ends, so that nobody else takes
+    what is being freed. `kept_for`: the job for which nodes are kept. `wake_s`: when time alone brings stops."""
+
+    starts: tuple[Start, ...] = ()
+    stops: tuple[Stop, ...] = ()
+    kept_for: JobId | None = None
+    wake_s: float | None = None
+
+
+def round_of(known: Known, quotas: QuotaLedger, now_s: float) -> Round:
+    """What starts, in order, and what must stop."""
     this = _Round(known, quotas, now_s)
-    starts = tuple(this.starts())
-    return starts, this.stops
+    starts = (*this.starts_of_overdue(), *this.starts())
+    return Round(starts, this.stops, this.kept_for, this.wake_s())
 
 
 class _Round:
@@ -33,20 +44,58 @@ class _Round:
         self._now_s = now_s
         self._lines: list[_Line] = []
         self._may_borrow = True  # nobody waits in the arrays before this one
+        self._early: set[JobId] = set()  # those that started before everybody else
+        self._is_early = True  # what starts now has waited too long: what it takes is its own
+        self._kept: Kept | None = None
         self.stops: tuple[Stop, ...] = ()
+
+    @property
+    def kept_for(self) -> JobId | None:
+        """The job for which nodes are kept."""
+        return None if self._kept is None else self._kept.job.id
+
+    def starts_of_overdue(self) -> Iterator[Start]:
+        """Those that waited too long go before all others, up to the first that fits nowhere: nodes are kept for it."""
+        for waiter in overdue(self._known, self._now_s):
+            job = waiter.job
+            if self._is_barred(job) or self._quotas.shortage(job) is not None:
+                continue
+            start = self._start(waiter)
+            if self.stops:
+                return
+            if start is not None:
+                self._early.add(job.id)
+                yield start
+                continue
+            reservation = reserve(self._known, job, self._known.kind(waiter.shape))
+            if reservation is not None:
+                self._kept = Kept(self._known, reservation)
+                return
 
     def starts(self) -> Iterator[Start]:
         """In arrays one after the other: whether one may borrow hangs on who is left waiting in those before it."""
+        self._is_early = False
+        if self.stops:
+            return
         shapes = self._known.queue.shape_by_key.values()
         if self._known.lending is None:
             yield from self._starts_of(shapes)
-            return
-        shapes_by_array: dict[Array, list[Shape]] = {array: [] for array in Array}
-        for shape in shapes:
-            shapes_by_array[shape.array].append(shape)
-        for array in Array:
-            yield from self._starts_of(shapes_by_array[array])
-            self._may_borrow = self._may_borrow and not any(map(self._has_waiters, shapes_by_array[array]))
+        else:
+            shapes_by_array: dict[Array, list[Shape]] = {array: [] for array in Array}
+            for shape in shapes:
+                shapes_by_array[shape.array].append(shape)
+            for array in Array:
+                yield from self._starts_of(shapes_by_array[array])
+                self._may_borrow = self._may_borrow and not any(map(self._has_waiters, shapes_by_array[array]))
+        if self._kept is not None:
+            self._kept.give_back()
+
+    def wake_s(self) -> float | None:
+        """When time alone lets somebody be stopped."""
+        known = self._known
+        if known.preempting is None or self.stops:
+            return None
+        return known.preempting.wake_s((waiter.job for waiter in self._left_waiting()), self._now_s)
 
     def _starts_of(self, shapes: Iterable[Shape]) -> Iterator[Start]:
         """Within a round room and quotas only shrink: a shape that was refused once is done with."""
@@ -54,8 +103,8 @@ class _Round:
         blocks = self._known.policy.blocks
         blocked: set[Hashable] = set()
         for shape in shapes:
-            if blocks is not None or self._may_start(shape):
-                self._line_up(shape.turns(self._now_s))
+            if blocks is not None or self._may_start(shape) or self._may_stop_others(shape):
+                self._line_up(self._turns(shape))
         while lines and not self.stops:
             key, waiter, turns = heappop(lines)
             if self._is_late(key, waiter, turns):
@@ -82,9 +131,25 @@ class _Round:
         heappush(self._lines, (turn, waiter, turns))
         return True
 
+    def _turns(self, shape: Shape) -> Iterator[Waiter]:
+        turns = shape.turns(self._now_s)
+        return (waiter for waiter in turns if waiter.job.id not in self._early) if self._early else turns
+
+    def _is_barred(self, job: Job) -> bool:
+        """True where it must stay within a level that nobody configured."""
+        return job.within is not None and self._known.config.level_index(job.within) is None
+
+    def _may_stop_others(self, shape: Shape) -> bool:
+        """Of equal gangs, the first may stop whomever the others may."""
+        preempting = self._known.preempting
+        if preempting is None or self._is_barred(shape.job):
+            return False
+        first = next(shape.turns(self._now_s), None)
+        return first is not None and preempting.may_stop_for(first.job, self._now_s)
+
     def _may_start(self, shape: Shape) -> bool:
         known, job = self._known, shape.job
-        if job.within is not None and known.config.level_index(job.within) is None:
+        if self._is_barred(job):
             return False
         if known.lending is None:
             candidates = known.kind(shape).candidates
@@ -105,7 +170,11 @@ class _Round:
         kind = known.kind(waiter.shape)
         kind.candidates.refresh()
         shares = kind.candidates.place(waiter.job.replicas, kind.within)
-        return None if shares is None else self._begin(waiter.job, shares)
+        if shares is not None:
+            return self._begin(waiter.job, shares)
+        if known.preempting is not None:
+            self.stops = known.preempting.stops_for(waiter.job, kind, self._now_s)
+        return None
 
     def _start_in_arrays(self, lending: Lending, waiter: Waiter) -> Start | None:
         job = waiter.job
@@ -124,6 +193,11 @@ class _Round:
         started = self._known.started()
         return any(waiter.job.id not in started for waiter in shape.turns(self._now_s))
 
+    def _left_waiting(self) -> Iterator[Waiter]:
+        started = self._known.started()
+        for shape in self._known.queue.shape_by_key.values():
+            yield from (waiter for waiter in shape.turns(self._now_s) if waiter.job.id not in started)
+
     def _begin(self, job: Job, shares: list[tuple[int, int]], option: Option | None = None) -> Start:
         self._quotas.take(job)
         return Start(
@@ -132,5 +206,5 @@ class _Round:
             generation=job.generation,
             nodes=self._known.start(job, shares),
             cpus_per_replica=job.cpus_per_replica,
-            borrows=option is not None and option.borrows,
+            borrows=option is not None and option.borrows and not self._is_early,
         )

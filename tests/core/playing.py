@@ -15,7 +15,7 @@ from tests.builders import world
 
 
 class Play:
-    """Nodes, live jobs, and the clock. `plans`: every plan made, with the world it was made for."""
+    """Nodes, live jobs, and the clock. `plans`: every plan made, with the world it was made for; `times_s`: when."""
 
     def __init__(self, config: PolicyConfig, nodes: Iterable[Node], **parts: object) -> None:
         self.config = config
@@ -24,6 +24,7 @@ class Play:
         self.now_s = 0.0
         self.job_by_id: dict[JobId, Job] = {}
         self.plans: list[tuple[World, Plan]] = []
+        self.times_s: list[float] = []
         self._memory = Memory()
 
     def world(self) -> World:
@@ -45,6 +46,7 @@ class Play:
         plan = decide(now, self.config, self.now_s, self._memory)
         assert plan == decide(now, self.config, self.now_s)
         self.plans.append((now, plan))
+        self.times_s.append(self.now_s)
         for start in plan.starts:
             job = self.job_by_id.pop(start.job)
             plan_id = f"{job.uid}-{start.attempt}"

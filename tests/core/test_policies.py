@@ -22,7 +22,12 @@ from tests.core.test_memory_laws import changed
 from tests.strategies import NOW_S, worlds
 
 law = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-configs = st.sampled_from([replace(CONFIG, policy=name) for name in POLICIES])
+configs = st.sampled_from(
+    [
+        *(replace(CONFIG, policy=name) for name in POLICIES),
+        *(replace(CONFIG, policy=name, overtaking_limit_s=NOW_S - 1) for name in ("arrival", "coda")),
+    ]
+)
 skipping = st.sampled_from([replace(CONFIG, policy=name) for name, policy in POLICIES.items() if not policy.withholds])
 
 
