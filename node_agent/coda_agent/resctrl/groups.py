@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +19,7 @@ from coda_agent.resctrl.restoring import Restored, remove_all, rescue_foreign
 from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
 from coda_agent.resctrl.tasks import Target, Tids, evacuate, fill
 
+ANEW_EVERY = 30  # calls of `settle`; a thread's id comes again, or is moved by others, seldom enough for that
 _CANNOT_RENAME = frozenset({errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EXDEV})
 
 
@@ -61,6 +63,7 @@ class Groups:
         self._files = files
         self._tree = files.resctrl
         self._known: dict[str, set[int]] = {}  # threads dealt with, by uid; only spares writes
+        self._settled: Counter[str] = Counter()  # calls of `settle`, by uid
 
     def placed(self) -> Placed:
         """Reads which pods have a group, and where; a pod caught between two places counts as throttled."""
@@ -81,6 +84,7 @@ class Groups:
     def remove_pod(self, uid: str) -> Outcome:
         """Step: the pod has no group; living threads go back to the root."""
         self._known.pop(uid, None)
+        self._settled.pop(uid, None)
         for place in (THROTTLED, FREE):
             self._remove(f"{place}/{group_name(uid)}")
         return Outcome.DONE
@@ -140,11 +144,12 @@ class Groups:
     def settle(self, uid: str, tids: Tids, *, anew: bool = False) -> Outcome:
         """Step: threads of the pod that are new since the last call (`anew`: all) are in its group, wherever that is.
 
-        Threads that another program's group holds stay there. To be called once a window, and now and then `anew`,
+        Threads that another program's group holds stay there. To be called once a window; every 30th call is `anew`,
         as other programs move threads and remove groups too. RETRY: it forks faster than it can be followed; GONE: it
         has no group (only looked for when there are new threads)."""
         name = group_name(uid)
-        if anew:
+        self._settled[uid] += 1
+        if anew or self._settled[uid] % ANEW_EVERY == 0:
             self._known.pop(uid, None)
         elif tids() <= self._known.get(uid, set()):
             return Outcome.DONE

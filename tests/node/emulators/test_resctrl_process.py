@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from coda_lab.emulators.resctrl.__main__ import pass_time
 from coda_lab.emulators.resctrl.control import Remote
 from coda_lab.emulators.resctrl.machine import Machine
 from coda_lab.emulators.resctrl.profiles import PROFILES
@@ -150,6 +152,19 @@ def test_a_second_one_at_the_same_place_says_why_not(start: Start, tmp_path: Pat
     assert second.returncode == 1
     assert "something is mounted there" in second.stderr
     assert "schemata" in {path.name for path in root.iterdir()}
+
+
+def test_live_time_passes_by_itself_until_told_to_stop() -> None:
+    class Stop(threading.Event):
+        waits = 0
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.waits += 1
+            return self.waits > 3
+
+    machine = Machine(PROFILES["intel"])
+    pass_time(machine, Stop(), live=True)
+    assert 0 < machine.now_s < 60
 
 
 def test_mounting_leaves_the_programs_signals_alone(tmp_path: Path) -> None:

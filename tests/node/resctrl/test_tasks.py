@@ -3,7 +3,7 @@
 import pytest
 
 from coda_agent.files import Files
-from coda_agent.resctrl.groups import Groups, Outcome
+from coda_agent.resctrl.groups import ANEW_EVERY, Groups, Outcome
 from coda_lab.emulators.resctrl.tasks import FakeTasks
 from tests.node.emulated import Emulated
 
@@ -123,6 +123,17 @@ def test_a_quiet_pod_costs_no_file_access(intel: Emulated) -> None:
     groups.settle(UID, intel.tids_of(UID))
     intel.machine.switches.errors["*"] = 5
     assert groups.settle(UID, intel.tids_of(UID)) is Outcome.DONE
+
+
+def test_what_another_program_took_out_comes_back_within_thirty_windows(intel: Emulated) -> None:
+    (tid,) = intel.load(UID, gb_per_s=1)
+    groups = Groups(intel.files)
+    groups.add_pod(UID)
+    groups.settle(UID, intel.tids_of(UID))
+    intel.write("tasks", f"{tid}\n")
+    for _ in range(ANEW_EVERY):
+        groups.settle(UID, intel.tids_of(UID))
+    assert intel.tids(FREE) == {tid}
 
 
 def test_looking_anew_brings_back_what_another_program_took_out(intel: Emulated) -> None:

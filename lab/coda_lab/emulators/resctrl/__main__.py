@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
         with mounted(machine, wanted.mount), serving(machine, wanted.control):
             sys.stdout.write("ready\n")
             sys.stdout.flush()
-            _pass_time(machine, stop, live=wanted.live)
+            pass_time(machine, stop, live=wanted.live)
     except OSError as failure:
         sys.stderr.write(f"cannot emulate resctrl at {wanted.mount}: {failure}\n")
         return 1
@@ -47,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _pass_time(machine: Machine, stop: threading.Event, *, live: bool) -> None:
+def pass_time(machine: Machine, stop: threading.Event, *, live: bool) -> None:
+    """Until `stop`; `live`: fake time follows the clock in steps of a second."""
     last_s = time.monotonic()
     while not stop.wait(STEP_S if live else None):
         now_s = time.monotonic()

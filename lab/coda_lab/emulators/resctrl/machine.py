@@ -151,6 +151,8 @@ class Machine:
 
     def write_assignments(self, group: Group, text: str) -> None:
         """A write to `mbm_L3_assignments`."""
+        if not text.endswith("\n"):
+            raise Refused(errno.EINVAL)
         with self._command(f"assign {group.path} {text.strip()}"):
             self.counters.assign(group.rmid, text)
 
