@@ -19,7 +19,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 def guaranteed_pod(name: str, *, cores: str, gpus: int) -> Json:
     """A plain pod whose only container idles."""
-    amounts = {"cpu": cores, "memory": "64Mi", "nvidia.com/gpu": str(gpus)}
+    amounts = {"cpu": cores, "memory": "64Mi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     return {
         "apiVersion": "v1",
         "kind": "Pod",

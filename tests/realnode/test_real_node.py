@@ -226,5 +226,5 @@ async def test_under_the_static_cpu_manager_a_guaranteed_pod_cannot_be_resized(
         await wait_for(admin, f"{PODS}/pinned", lambda item: pending_resize(item) == "Infeasible", within_s=PATIENCE_S)
     finally:
         await admin.delete(f"{PODS}/pinned")
+        await wait_gone(admin, f"{PODS}/pinned", within_s=PATIENCE_S)
         await node.restart_kubelet({})
-    await allocatable_gpus(admin, node, 8)
