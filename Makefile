@@ -93,6 +93,7 @@ lock: $(READY)
 images:
 	docker build -t coda-operator:$(VERSION) -f operator/Dockerfile .
 	docker build -t coda-extender:$(VERSION) -f scheduler_extender/Dockerfile .
+	docker build -t coda-agent:$(VERSION) -f node_agent/Dockerfile .
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from coda.throttles import Action, Means, Reason
 from coda_agent.gpus.devices import Reading
@@ -68,7 +68,7 @@ class Profile:
 def profile_json(profile: Profile) -> Json:
     """`status` of the NodeProfile, without its time."""
     return {
-        "agentVersion": version("coda"),
+        **_agent_version(),
         "cores": profile.cores,
         "socketCount": len(profile.sockets),
         "gpuCount": len(profile.gpus),
@@ -107,6 +107,14 @@ def cpu_list(cpus: Iterable[int]) -> str:
         else:
             ranges.append([cpu, cpu])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _agent_version() -> Json:
+    """Nothing where the package was copied instead of installed, as into an image."""
+    try:
+        return {"agentVersion": version("coda")}
+    except PackageNotFoundError:
+        return {}
 
 
 def _about(action: Action) -> str:
