@@ -34,6 +34,7 @@ class CoresRule(Enum):
 
     ASKED = "as asked"
     PROPORTIONAL = "the GPUs' share of the node's cores"
+    AT_BEST = "the GPUs' share at most, and no more than it can use"
     TUNED = "the allocator's start point, then its search"
 
 
@@ -47,6 +48,7 @@ class Policy:
     score: which node a gang of one rank goes to; None: the fullest for one GPU, the one that holds most for more.
         Gangs of several ranks go to the fewest nodes, in the tightest domain, whatever the policy.
     cores: what training jobs start with
+    lends_spare_cores: what is nobody's own is lent to training jobs that gain by it (`spare_cores`)
     preempts: running jobs are stopped for jobs that go before them, by this rule; None: nobody is
     limits_overtaking: a job that waited too long is overtaken no more (`reserving`)
     has_arrays: the cluster is divided between CPU jobs, large and small GPU jobs
@@ -58,6 +60,7 @@ class Policy:
     blocks: Callable[[Job], Hashable] | None = None
     score: Scorer | None = fewest_gpus
     cores: CoresRule = CoresRule.ASKED
+    lends_spare_cores: bool = False
     preempts: Preemption | None = None
     limits_overtaking: bool = False
     has_arrays: bool = False
@@ -134,6 +137,11 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         "dot-product": Policy(summary="arrival order; the node whose free room looks most alike", score=dot_product),
         "fgd": Policy(summary="arrival order; the node that fragments least", score=least_fragmenting),
         "proportional": Policy(summary="arrival order; cores in proportion to GPUs", cores=CoresRule.PROPORTIONAL),
+        "synergy-tune": Policy(
+            summary="arrival order; the cores a job can use, at most in proportion to GPUs; spare ones where they help",
+            cores=CoresRule.AT_BEST,
+            lends_spare_cores=True,
+        ),
         "k8s-default": Policy(summary="priority, then arrival; spreads over nodes", score=least_allocated),
     }
 )

@@ -44,3 +44,8 @@ def test_a_rank_has_at_least_one_core() -> None:
 def test_a_tuned_job_starts_within_its_array(tuned: int, gpus: int, expected: int) -> None:
     found = starting_cores(CoresRule.TUNED, asked=2, gpus=gpus, tuned=tuned, nodes=NODES, reserved_per_gpu=3.5)
     assert found == expected
+
+
+@pytest.mark.parametrize(("best", "expected"), [(5, 5), (7, 7), (9, 7), (0, 7)])
+def test_at_best_a_rank_has_its_part_of_the_node_at_most(best: int, expected: int) -> None:
+    assert starting_cores(CoresRule.AT_BEST, asked=6, gpus=2, tuned=9, nodes=NODES, best=best) == expected
