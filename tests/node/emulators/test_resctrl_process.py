@@ -112,6 +112,18 @@ def test_told_to_end_it_unmounts(start: Start) -> None:
     assert not is_mounted(root)
 
 
+def test_it_ends_even_where_another_mount_namespace_keeps_the_mount(start: Start) -> None:
+    process, root, _ = start()
+    keep = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo kept; read _"]
+    with subprocess.Popen(keep, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
+        assert keeper.stdout is not None
+        assert keeper.stdout.readline() == "kept\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert not is_mounted(root)
+        keeper.communicate("\n")
+
+
 def test_a_killed_one_is_cleared_away_by_the_next(start: Start, tmp_path: Path) -> None:
     process, root, _ = start()
     process.kill()
@@ -170,9 +182,11 @@ def test_live_time_passes_by_itself_until_told_to_stop() -> None:
 def test_mounting_leaves_the_programs_signals_alone(tmp_path: Path) -> None:
     from coda_lab.emulators.resctrl.mounting import mounted
 
-    def handled() -> list[str]:
+    def handled() -> list[tuple[str, bool]]:
         lines = Path("/proc/self/status").read_text().splitlines()
-        return [line for line in lines if line.startswith(("SigIgn", "SigCgt"))]
+        masks = {line[:6]: int(line.split()[1], 16) for line in lines if line.startswith(("SigIgn", "SigCgt"))}
+        numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+        return [(name, bool(mask >> number - 1 & 1)) for name, mask in masks.items() for number in numbers]
 
     before = handled()
     with mounted(Machine(PROFILES["intel"]), tmp_path):

@@ -25,6 +25,7 @@ from coda_lab.emulators.resctrl.tree import Tree
 
 SOURCE = "coda-resctrl"
 WRITABLE = {"tasks", "schemata", "cpus", "cpus_list", "mode", "mbm_L3_assignments", "mba_MBps_event"}
+_END = ".end"  # looking for this name ends the loop, even where another mount namespace still has the mount
 _DETACH = 2  # MNT_DETACH
 _STARTED_WITHIN_S = 20.0
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -37,6 +38,7 @@ class _Operations(mfusepy.Operations):  # type: ignore[misc]  # mfusepy ships no
     def __init__(self, machine: Machine, ready: threading.Event) -> None:
         self._tree = Tree(machine)
         self._ready = ready
+        self.may_end = False
         self._handles = itertools.count(1)
         self._texts: dict[int, bytes] = {}
 
@@ -45,6 +47,8 @@ class _Operations(mfusepy.Operations):  # type: ignore[misc]  # mfusepy ships no
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
         name = _relative(path)
+        if name == _END and self.may_end:
+            mfusepy.fuse_exit()
         if self._tree.is_directory(name):
             return {"st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
         mode = 0o644 if name.rpartition("/")[2] in WRITABLE else 0o444
@@ -120,7 +124,9 @@ def mounted(machine: Machine, directory: Path) -> Iterator[Path]:
         raise OSError(errno.EBUSY, "something is mounted there", str(directory))
     ready = threading.Event()
     failures: list[BaseException] = []
-    thread = threading.Thread(target=_serve, args=(machine, directory, ready, failures), name="resctrl", daemon=True)
+    operations = _Operations(machine, ready)
+    arguments = (operations, directory, ready, failures)
+    thread = threading.Thread(target=_serve, args=arguments, name="resctrl", daemon=True)
     thread.start()
     if not ready.wait(_STARTED_WITHIN_S) or failures:
         raise OSError(errno.EIO, f"FUSE did not start: {failures[0] if failures else 'no answer'}", str(directory))
@@ -129,7 +135,11 @@ def mounted(machine: Machine, directory: Path) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        detach(directory)
+        operations.may_end = True
+        with contextlib.suppress(OSError):
+            (directory / _END).stat()
+        with contextlib.suppress(OSError):  # libfuse has done it, if it was quick
+            detach(directory)
         thread.join(_STARTED_WITHIN_S)
         _take_signals_back()
         with machine.lock:
@@ -151,13 +161,13 @@ def detach(directory: Path) -> None:
         raise OSError(ctypes.get_errno(), "cannot unmount", str(directory))
 
 
-def _serve(machine: Machine, directory: Path, ready: threading.Event, failures: list[BaseException]) -> None:
+def _serve(operations: _Operations, directory: Path, ready: threading.Event, failures: list[BaseException]) -> None:
     options: dict[str, object] = {"direct_io": True, "entry_timeout": 60, "attr_timeout": 60}
     if mfusepy.fuse_version_major == 2:
         options["big_writes"] = True  # one write(2) must come as one
     try:
         mfusepy.FUSE(
-            _Operations(machine, ready),
+            operations,
             str(directory),
             foreground=True,
             nothreads=True,
