@@ -111,8 +111,8 @@ class Lending:
             room.put(number, free)
 
     def ways(self, shape: Shape, *, may_borrow: bool) -> tuple[Way, ...]:
-        """The ways to start a gang of this shape, the best first. `may_borrow`: nobody waits in the arrays it would
-        borrow from."""
+        """The ways to start a gang of this shape, the best first. `may_borrow`: nobody waits in the arrays before
+        its own. Only small GPU jobs that cannot be moved must mind: what CPU jobs borrow they give back at once."""
         ways: tuple[Way, ...] | None = shape.ways.get(may_borrow)
         if ways is None:
             options = self._options(shape.array, is_gang=shape.job.replicas > 1, may_borrow=may_borrow)
@@ -122,7 +122,7 @@ class Lending:
 
     def _options(self, array: Array, *, is_gang: bool, may_borrow: bool) -> tuple[Option, ...]:
         if array is Array.CPU:
-            return _CPU if may_borrow and self.borrowing else _CPU[:1]
+            return _CPU if self.borrowing else _CPU[:1]
         if array is Array.SMALL and not may_borrow and not self._migration:
             return _SMALL_AT_HOME
         options = _LARGE if array is Array.LARGE else _SMALL

@@ -73,7 +73,7 @@ class _Round:
                 return
 
     def starts(self) -> Iterator[Start]:
-        """In arrays one after the other: whether one may borrow hangs on who is left waiting in those before it."""
+        """In arrays one after the other: whether small jobs may be guests can hang on who waits in the one before."""
         self._is_early = False
         if self.stops:
             return

@@ -72,12 +72,17 @@ def test_the_reserve_follows_what_was_used_at_once() -> None:
     ("without", "jobs", "expected"),
     [
         pytest.param((), [cpu("a", 8)], {"a": ("big", False)}, id="a CPU job on its own cores"),
-        pytest.param((), [cpu("a", 12)], {"a": ("big", True)}, id="a CPU job borrows where no GPU job waits"),
+        pytest.param((), [cpu("a", 12)], {"a": ("big", True)}, id="a CPU job borrows what no GPU job uses"),
         pytest.param((Part.BORROWING,), [cpu("a", 12)], {}, id="without borrowing it waits"),
         pytest.param(
             (Part.ARRAYS,), [cpu("a", 12)], {"a": ("big", False)}, id="without arrays all cores are everybody's"
         ),
-        pytest.param((), [cpu("a", 12), gpu("never now", 8, cores=33)], {}, id="no borrowing while a GPU job waits"),
+        pytest.param(
+            (),
+            [cpu("a", 12), gpu("never now", 8, cores=33)],
+            {"a": ("big", True)},
+            id="a CPU job borrows also while a GPU job waits for other things",
+        ),
         pytest.param((), [gpu("a", 4)], {"a": ("big", False)}, id="a large job on its own nodes"),
         pytest.param((), [gpu("a", 1)], {"a": ("one", False)}, id="a small job on its own nodes"),
         pytest.param((), [gpu("a", 4, cores=14)], {"a": ("big", False)}, id="a GPU job takes idle cores of CPU jobs"),
@@ -180,7 +185,8 @@ def test_the_round_ends_with_a_stop_and_the_job_starts_in_the_next() -> None:
 
 
 def test_a_job_kept_waiting_for_others_cores_is_told_so() -> None:
-    plan = decide(world(NODES, [cpu("a", 12), gpu("b", 8, cores=33)]), CODA, 0.0)
+    config = replace(CODA, without=frozenset({Part.BORROWING}))
+    plan = decide(world(NODES, [cpu("a", 12), gpu("b", 8, cores=33)]), config, 0.0)
     codes = {refusal.job: refusal.code for refusal in plan.refusals}
     assert codes == {"team/a": RefusalCode.HELD_BY_POLICY, "team/b": RefusalCode.NEVER_FITS}
 
