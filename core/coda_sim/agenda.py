@@ -15,6 +15,7 @@ class Event(Enum):
     RESTARTED = "restarted"  # a restart is paid for: work goes on
     WINDOW = "window"  # a profiling step of the allocator is over
     LOOK = "look"  # a window of the eliminator is over, on one node
+    WAKE = "wake"  # the planner wanted to be asked again
     END = "end"
 
 
@@ -44,3 +45,8 @@ class Agenda:
         """A window of the eliminator is over then on that node."""
         self._sequence += 1
         heappush(self._heap, (at_s, self._sequence, Event.LOOK, None, node))
+
+    def plan_wake(self, at_s: float) -> None:
+        """The planner is asked then, whatever happens."""
+        self._sequence += 1
+        heappush(self._heap, (at_s, self._sequence, Event.WAKE, None, 0))

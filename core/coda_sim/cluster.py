@@ -80,8 +80,8 @@ class Cluster:
         self.waiting[run.job.id] = run
         self._show(run)
 
-    def start(self, run: Running, start: Start, now_s: float) -> None:
-        """The job runs where the plan says."""
+    def start(self, run: Running, start: Start, now_s: float, cost_s: float = 0.0) -> None:
+        """The job runs where the plan says, after the time that a restart costs."""
         run.attempt += 1
         run.cores = start.cpus_per_replica
         run.nodes = _ranks_by_node(start, self._number_by_name)
@@ -91,6 +91,7 @@ class Cluster:
             placement=_placement(run, start, now_s),
             bound=_ranks(run),
             returned=False,
+            remaining_s=run.work_s - run.done_s + cost_s,
             as_of_s=now_s,
         )
         del self.waiting[run.job.id]

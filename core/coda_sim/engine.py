@@ -60,6 +60,7 @@ class Simulation:
         self._now_s = 0.0
         self._may_start = False  # something changed since the last round that could let a job start, or grow
         self._rounds = 0
+        self._wake_s = 0.0  # when the planner is asked again, whatever happens
 
     def run(self, tell: Callable[[float, int], None] | None = None) -> Log:
         """Everything from the first submission to the last end. `tell`: virtual time and jobs that ended, now and then.
@@ -93,7 +94,10 @@ class Simulation:
     def _apply(self, event: Event, run: Running | None, version: int) -> bool:
         """True when a job ended."""
         if run is None:
-            self._look(version)
+            if event is Event.LOOK:
+                self._look(version)
+            else:
+                self._may_start = True
         elif event is Event.SUBMIT:
             self._submit(run)
         elif event is Event.WINDOW:
@@ -180,10 +184,14 @@ class Simulation:
         for start in plan.starts:
             run = self._cluster.waiting[start.job]
             self._tally.waits_no_more(run)
-            self._cluster.start(run, start, self._now_s)
-            self._begin(run)
+            cost_s = self._setting.costs.of(run.gpus) if run.attempt else 0.0
+            self._cluster.start(run, start, self._now_s, cost_s)
+            self._begin(run, cost_s)
         for stop in plan.stops:
             self._stop(stop)
+        if plan.wake_s is not None and not self._now_s < self._wake_s <= plan.wake_s:
+            self._wake_s = plan.wake_s
+            self._agenda.plan_wake(plan.wake_s)
 
     def _stop(self, stop: Stop) -> None:
         """The job gives up its nodes and waits again, as `Stop` says."""
@@ -198,10 +206,9 @@ class Simulation:
         run.wait_again(stop.cause, cores, self._now_s)
         self._wait(run)
 
-    def _begin(self, run: Running) -> None:
-        """It has its nodes: a piece begins."""
+    def _begin(self, run: Running, cost_s: float) -> None:
+        """It has its nodes: a piece begins. `cost_s`: until it does anything."""
         now_s = self._now_s
-        cost_s = self._setting.costs.of(run.gpus) if run.attempt > 1 else 0.0
         run.since_s, run.limit, run.is_restarting = now_s, 1.0, cost_s > 0
         run.begin_piece(now_s)
         self._tally.holds(run, +1)
