@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 
 from coda.config import ArraysConfig, Part, PolicyConfig
 from coda.errors import InvalidInput
-from coda.model import Job, JobId, Node
+from coda.model import Job, JobId, Node, World
 from coda.ordering import waits_since_s
 from coda.outcomes import Plan, RefusalCode
 from coda.plan import decide
 from coda.policies import POLICIES
+from coda.world import free_by_node, with_starts
 from tests.builders import job, node, rack, running, world
 from tests.core.playing import Play
+from tests.core.test_decide_laws import CONFIG, could_start
+from tests.strategies import NOW_S as WORLDS_S
+from tests.strategies import worlds
 
 LIMIT_S = 100.0
 NOW_S = 1000.0
@@ -233,3 +237,20 @@ def test_every_job_that_fits_the_empty_cluster_starts_within_the_bound(
                     one.id for one in now.jobs if not one.placement and (waits_since_s(one), one.id) < (came, name)
                 }
         assert start_s[name] <= came + LIMIT_S + (len(ahead) + 1) * RUN_S
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(worlds())
+def test_room_is_left_only_for_a_job_that_waited_too_long(now: World) -> None:
+    """Work conserving but for that: whoever is kept from room is told for whom, and that job waits in vain so far."""
+    limit_s = WORLDS_S - 1
+    config = replace(CONFIG, overtaking_limit_s=limit_s)
+    plan = decide(now, config, WORLDS_S)
+    after = with_starts(now, plan.starts, config, WORLDS_S)
+    free, job_by_id = free_by_node(after), {one.id: one for one in after.jobs}
+    for refusal in plan.refusals:
+        if could_start(job_by_id[refusal.job], after, free):
+            (kept_for,) = refusal.reason.holders
+            assert refusal.code is RefusalCode.HELD_BY_POLICY
+            assert job_by_id[kept_for].queued_s + limit_s <= WORLDS_S
+            assert not could_start(job_by_id[kept_for], after, free)
