@@ -84,6 +84,21 @@ def test_a_small_job_moves_when_a_large_one_wants_its_node_back() -> None:
     assert [entry.migrations for entry in staying.entries] == [0] * 6
 
 
+def test_a_preempted_job_keeps_its_work_and_pays_for_its_restart() -> None:
+    long, short = row("p1", gpus=4, cpus=4, duration_s=1000), row("p2", gpus=4, cpus=4, submit_s=300, duration_s=100)
+    log = simulated_under("srtf", [long, short], "1x4x8", traits=TRANSFORMER)
+    assert spans(log) == {"p1": [(0, 300), (400, 1140)], "p2": [(300, 400)]}  # 700 s were left, and 40 s are lost
+    assert [(entry.preemptions, entry.aborts, entry.migrations) for entry in log.entries] == [(1, 0, 0), (0, 0, 0)]
+    assert all(piece.kept for entry in log.entries for piece in entry.pieces)
+
+
+def test_the_planner_is_asked_again_when_time_alone_lets_it_stop_a_job() -> None:
+    # With 4 GPUs 3600 GPU-seconds are served after 900 s: from then on the first job may be stopped for a new one.
+    first, second = row("p1", gpus=4, cpus=4, duration_s=2000), row("p2", gpus=4, cpus=4, submit_s=10, duration_s=100)
+    log = simulated_under("tiresias-las", [first, second], "1x4x8", traits=TRANSFORMER)
+    assert spans(log) == {"p1": [(0, 900), (1000, 2140)], "p2": [(900, 1000)]}
+
+
 @pytest.mark.parametrize(
     ("cause", "returned"), [(StopCause.RECLAIM, True), (StopCause.MIGRATE, True), (StopCause.PREEMPT, False)]
 )
