@@ -1,6 +1,6 @@
-"""One emulated machine on fake time: a kubelet with cgroups and processes, resctrl, GPUs, and loads that feel limits.
+"""One emulated machine: a kubelet with cgroups and processes, resctrl, GPUs, and loads that feel limits.
 
-Every second each container gets the CPU time that its limits allow, its traffic follows that and the bandwidth limits,
+In every step of its time each container gets the CPU time that its limits allow, its traffic follows that and the bandwidth limits,
 and GPUs are as busy as their job's cores and bandwidth let them be. What must not live here: the rules of the kernel
 (`cgroups`, `resctrl`), of NVML (`nvml`) and of the loads (`load`); the agent.
 """
@@ -49,7 +49,7 @@ class Work:
     labels: Mapping[str, str] = field(default_factory=dict)
     gpus: Gpus | None = None
     devices: tuple[str, ...] = ()
-    seen_share: float = 0.0  # of the GPUs in the last second
+    seen_share: float = 0.0  # of the GPUs in the last step
 
     @property
     def trains(self) -> bool:
@@ -61,10 +61,25 @@ class EmulatedNode:
     """One machine with its pods. Time moves only by `advance`."""
 
     def __init__(
-        self, folder: Path, *, profile: str = "intel", version: int = 2, setup: Setup | None = None, gpus: int = 8
+        self,
+        folder: Path,
+        *,
+        profile: str = "intel",
+        version: int = 2,
+        setup: Setup | None = None,
+        gpus: int = 8,
+        first_gpu: int = 0,
+        cores: int | None = None,
+        live_step_s: float | None = None,
     ) -> None:
-        """`folder`: for the state of the GPUs and the CPU topology. The NVML library is loaded by the caller."""
-        self._seconds = 0
+        """`folder`: for the state of the GPUs and the CPU topology. The NVML library is loaded by the caller.
+
+        `first_gpu`: number of the first one, in its UUID. `cores`: None for 32 on each socket. `live_step_s`: whoever
+        calls `advance` does so every so many seconds of real time, and the GPUs' samples have the real time; None:
+        fake time, in steps of 1 s."""
+        self._steps = 0
+        self._is_live = live_step_s is not None
+        self._step_s = 1.0 if live_step_s is None else live_step_s
         self.tasks = FakeTasks()
         self.machine = Machine(PROFILES[profile], self.tasks)
         self.tree = CgroupTree(Kernel(version), self.tasks)
@@ -72,20 +87,22 @@ class EmulatedNode:
         self.proc = ProcTree(self.tree, self.machine.groups_of)
         has_resctrl = self.machine.profile.is_mounted
         self.files = files_over(cgroup=self.tree, proc=self.proc, machine=self.machine if has_resctrl else None)
-        _write_topology(folder / "sys", self.machine.profile.domains)
+        domains = self.machine.profile.domains
+        _write_topology(folder / "sys", domains, len(domains) * CPUS_PER_DOMAIN if cores is None else cores)
         self.files.sys = type(self.files.sys)(folder / "sys")
         self.state = NvmlState(path=folder / "nvml")
         self.works: dict[str, Work] = {}  # by pod uid
-        self._free = [_uuid("GPU", number) for number in range(gpus)]
+        self._free = [_uuid("GPU", first_gpu + number) for number in range(gpus)]
         with self.state.batch():
-            self.state.freeze(self._wall_us())
+            self._stamp()
             for number, device in enumerate(self._free):
                 self.state.add(Device(uuid=device, minor=number, pci_bus_id=f"00000000:{number + 1:02X}:00.0"))
 
     @property
     def now(self) -> Moment:
-        """The time on both clocks."""
-        return Moment(monotonic_s=START_MONOTONIC_S + self._seconds, wall_s=START_WALL_S + self._seconds)
+        """The fake time on both clocks."""
+        passed_s = self._steps * self._step_s
+        return Moment(monotonic_s=START_MONOTONIC_S + passed_s, wall_s=START_WALL_S + passed_s)
 
     def start(
         self,
@@ -102,27 +119,34 @@ class EmulatedNode:
         labels: Mapping[str, str] | None = None,
     ) -> Work:
         """A new pod with one container of a CPU limit of `cores` (None: without)."""
-        uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
-        self.kubelet.start(uid, quality, {MAIN: cores})
-        devices, self._free = tuple(self._free[:gpus]), self._free[gpus:]
         work = Work(
             name=name,
-            uid=uid,
+            uid=str(uuid.uuid5(uuid.NAMESPACE_DNS, name)),
             domain=domain,
             demand_cores=demand_cores or cores or 1.0,
             bytes_per_s=gb_per_s * GB,
             quality=quality,
             labels=labels or {},
             gpus=None if trainer is None else Gpus(trainer, seed),
-            devices=devices,
         )
-        self.works[uid] = work
-        self.kubelet.demand(uid, MAIN, work.demand_cores)
-        with self.state.batch():
-            for device in devices:
-                self.state.set_processes(device, [Process(pid=self.kubelet.pods[uid].containers[MAIN].process)])
-        self._set_load(work)
+        self.run(work, cores=cores, gpus=gpus)
         return work
+
+    def run(self, work: Work, *, cores: float | None, gpus: int = 0) -> None:
+        """A pod that does this work, in one container with a CPU limit of `cores` (None: without)."""
+        self.kubelet.start(work.uid, work.quality, {MAIN: cores})
+        work.devices, self._free = tuple(self._free[:gpus]), self._free[gpus:]
+        self.works[work.uid] = work
+        process = self.kubelet.pods[work.uid].containers[MAIN].process
+        with self.state.batch():
+            for device in work.devices:
+                self.state.set_processes(device, [Process(pid=process)])
+        self.demand(work)
+
+    def demand(self, work: Work) -> None:
+        """What the work wants has changed."""
+        self.kubelet.demand(work.uid, MAIN, work.demand_cores)
+        self._set_load(work)
 
     def stop(self, work: Work) -> None:
         """The pod ends; its GPUs are idle and free."""
@@ -135,14 +159,14 @@ class EmulatedNode:
                 self.state.set_processes(device, [])
                 self.state.set_utilisation(device, 0.0)
 
-    def advance(self, seconds: int = 1) -> Moment:
-        """Let whole seconds pass; the time then."""
-        for _ in range(seconds):
-            self._second()
+    def advance(self, steps: int = 1) -> Moment:
+        """Let so many steps (seconds, in fake time) pass; the time then."""
+        for _ in range(steps):
+            self._step()
         return self.now
 
     def cores_of(self, work: Work) -> float:
-        """What the pod's container got in the last second."""
+        """What the pod's container got in the last step."""
         return self.tree.kernel.find(self.kubelet.pods[work.uid].containers[MAIN].path).served_cores
 
     def limit_of(self, work: Work) -> float:
@@ -167,18 +191,18 @@ class EmulatedNode:
         """The pods as the API server has them."""
         return [self._pod_json(work) for work in self.works.values()]
 
-    def _second(self) -> None:
-        self._seconds += 1
-        self.tree.kernel.advance(1.0)
+    def _step(self) -> None:
+        self._steps += 1
+        self.tree.kernel.advance(self._step_s)
         for work in self.works.values():
             self._set_load(work)
         if self.machine.profile.is_mounted:
-            advance(self.machine, 1.0)
+            advance(self.machine, self._step_s)
             shares = served_shares(self.machine)
         else:
             shares = {}
         with self.state.batch():
-            self.state.freeze(self._wall_us())
+            self._stamp()
             for work in self.works.values():
                 self._train(work, shares.get(work.uid, 1.0))
 
@@ -187,18 +211,23 @@ class EmulatedNode:
             return
         work.seen_share = work.gpus.period(min(self.limit_of(work), work.demand_cores), served_share)
         for device in work.devices:
-            self.state.set_utilisation(device, work.seen_share, at_us=self._wall_us() - 1_000_000)
+            self.state.set_utilisation(device, work.seen_share, at_us=self._step_began_us())
 
     def _set_load(self, work: Work) -> None:
         """Its traffic follows the CPU time it got (before its first second: all it wants)."""
-        served = self.cores_of(work) if self._seconds else work.demand_cores
+        served = self.cores_of(work) if self._steps else work.demand_cores
         part = min(1.0, served / work.demand_cores)
         self.machine.loads[work.uid] = Load(
             name=work.uid, domain=work.domain, cores=max(served, 0.1), bytes_per_s=work.bytes_per_s * part
         )
 
-    def _wall_us(self) -> int:
-        return int(self.now.wall_s * 1e6)
+    def _stamp(self) -> None:
+        if not self._is_live:
+            self.state.freeze(int(self.now.wall_s * 1e6))
+
+    def _step_began_us(self) -> int:
+        """Live, what a step showed counts from its end on: what was sampled already cannot change any more."""
+        return self.state.now_us() - (0 if self._is_live else int(self._step_s * 1e6))
 
     def _pod_json(self, work: Work) -> dict[str, Any]:
         container = self.kubelet.pods[work.uid].containers[MAIN]
@@ -209,7 +238,7 @@ class EmulatedNode:
                 "namespace": work.namespace,
                 "uid": work.uid,
                 "labels": dict(work.labels),
-                "resourceVersion": str(self._seconds + 1),
+                "resourceVersion": str(self._steps + 1),
             },
             "spec": {"containers": [{"name": MAIN, "resources": resources}]},
             "status": {
@@ -232,9 +261,9 @@ def _uuid(kind: str, number: int) -> str:
     return f"{kind}-{number:08d}-0000-0000-0000-000000000000"
 
 
-def _write_topology(sys: Path, domains: Sequence[int]) -> None:
-    for place, domain in enumerate(domains):
-        for cpu in range(place * CPUS_PER_DOMAIN, (place + 1) * CPUS_PER_DOMAIN):
-            cache = sys / f"devices/system/cpu/cpu{cpu}/cache/index3"
-            cache.mkdir(parents=True)
-            (cache / "id").write_text(f"{domain}\n")
+def _write_topology(sys: Path, domains: Sequence[int], cores: int) -> None:
+    """Neighbouring CPUs share a cache, as many on each as can be."""
+    for cpu in range(cores):
+        cache = sys / f"devices/system/cpu/cpu{cpu}/cache/index3"
+        cache.mkdir(parents=True)
+        (cache / "id").write_text(f"{domains[cpu * len(domains) // cores]}\n")
