@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from coda_lab.emulators.resctrl.mounting import mounted
 from coda_lab.emulators.resctrl.profiles import PROFILES, Limiting, Monitoring
 from tests.node.conftest import Emulate
 from tests.node.emulated import Emulated, refusal
@@ -83,6 +82,8 @@ def test_4_a_renamed_monitoring_group_keeps_its_counters_and_changes_its_threads
 
 
 def test_15_it_mounts_once_and_unmounting_resets_everything(intel: Emulated, tmp_path: Path) -> None:
+    from coda_lab.emulators.resctrl.mounting import mounted  # needs libfuse
+
     (tid,) = intel.spawn()
     intel.mkdir("BE")
     intel.write("BE/tasks", f"{tid}\n")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from coda_lab.emulators.resctrl.__main__ import pass_time
 from coda_lab.emulators.resctrl.control import Remote
 from coda_lab.emulators.resctrl.machine import Machine
 from coda_lab.emulators.resctrl.profiles import PROFILES
@@ -167,6 +166,8 @@ def test_a_second_one_at_the_same_place_says_why_not(start: Start, tmp_path: Pat
 
 
 def test_live_time_passes_by_itself_until_told_to_stop() -> None:
+    from coda_lab.emulators.resctrl.__main__ import pass_time
+
     class Stop(threading.Event):
         waits = 0
 

@@ -40,7 +40,7 @@ class Node:
         peaks = dict.fromkeys(abilities.domains, self.peak)
         self.hardware = Hardware(peak_bytes_per_s=peaks, limits=limits_by_domain(abilities, peaks))
         self.groups = Groups(self.tree.files)
-        self.meter = Meter(self.tree.files, abilities.domains)
+        self.meter = Meter(self.tree.files, abilities.domains[:2])  # of AMD's eight, to save time
         self.tree.load("victim", gb_per_s=self.peak / 1e9 / 5, cores=8)
 
     peak: float = field(init=False)
