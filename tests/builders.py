@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from coda.model import (
-    Job,
-    JobId,
-    Node,
-    NodeDemand,
-    Phase,
-    Placement,
-    PlacementState,
-    Quota,
-    Resources,
-    Taint,
-    VirtualCluster,
-    World,
-)
+from coda.demands import NodeDemand, Taint
+from coda.model import Job, JobId, Node, Phase, Placement, PlacementState, Quota, Resources, VirtualCluster, World
 from coda.outcomes import Start
 from coda.world import check
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
-from coda.model import Node, NodeDemand, NodeTerm, Requirement, Taint, Toleration
+from coda.demands import NodeDemand, NodeTerm, Requirement, Taint, Toleration
+from coda.model import Node
 
 _KEEPS_OUT: Final = ("NoSchedule", "NoExecute")  # PreferNoSchedule only lowers a score
 _CONDITION_PREFIXES: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")

@@ -1,4 +1,5 @@
-"""The vocabulary: frozen values that every decision takes; `outcomes` has what it returns.
+"""The vocabulary: frozen values that every decision takes; `outcomes` has what it returns,
+`demands` what a pod says about nodes.
 
 What must not live here: behaviour that decides anything, and anything that knows JSON.
 
@@ -30,6 +31,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType
+
+from coda.demands import NodeDemand, Taint
 
 JobId = NewType("JobId", str)
 """`namespace/name`: unique among live jobs, and what people type."""
@@ -106,51 +109,6 @@ def _summed(one: Mapping[str, int], two: Mapping[str, int], sign: int) -> Mappin
 
 
 NOTHING = Resources()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
-    """A node's taint; `effect` as Kubernetes spells it."""
-
-    key: str
-    value: str = ""
-    effect: str = "NoSchedule"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Toleration:
-    """A pod's toleration. Empty `key` with `Exists` tolerates all; empty `effect` every effect."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
-    """One expression of a node selector term: `key operator values` (In, NotIn, Exists, DoesNotExist, Gt, Lt)."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTerm:
-    """Requirements that must all hold: `labels` on the node's labels, `fields` on its name."""
-
-    labels: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDemand:
-    """Which nodes a pod accepts: the selector, any one of the terms (none: all), and what it tolerates."""
-
-    selector: Mapping[str, str] = field(default_factory=dict)
-    terms: tuple[NodeTerm, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ from dataclasses import replace
 from math import ceil
 from typing import Final, NamedTuple
 
+from coda.demands import NodeDemand
 from coda.fitting import Exclusion
 from coda.memory import Known
-from coda.model import Job, JobId, NodeDemand, Resources
+from coda.model import Job, JobId, Resources
 from coda.outcomes import Reason, RefusalCode
 from coda.quotas import QuotaLedger
 from coda.searching import Kind

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 
 from coda.config import PolicyConfig
+from coda.demands import NodeDemand
 from coda.fitting import Exclusion, exclusion, is_blocked
 from coda.locality import Candidates, Score
-from coda.model import Job, Node, NodeDemand, Resources
+from coda.model import Job, Node, Resources
 from coda.pool import Pool
 from coda.room import Room
 

@@ -9,22 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from coda.model import (
-    FINISHED,
-    Job,
-    JobId,
-    Node,
-    NodeDemand,
-    NodeTerm,
-    Phase,
-    Placement,
-    PlacementState,
-    Quota,
-    Requirement,
-    Resources,
-    Taint,
-    Toleration,
-)
+from coda.demands import NodeDemand, NodeTerm, Requirement, Taint, Toleration
+from coda.model import FINISHED, Job, JobId, Node, Phase, Placement, PlacementState, Quota, Resources
 from coda_kube.naming import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.quantities import milli_from_quantity, seconds_from_time
 from coda_kube.requests import pod_amounts, resources_from_amounts, resources_from_quantities

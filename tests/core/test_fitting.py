@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from coda.demands import NodeDemand, NodeTerm, Requirement, Taint, Toleration
 from coda.fitting import Exclusion, accepts, exclusion, is_blocked, tolerates
-from coda.model import Node, NodeDemand, NodeTerm, Requirement, Taint, Toleration
+from coda.model import Node
 from tests.builders import node
 
 TAINT = Taint(key="pool", value="gold")

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from coda.config import PolicyConfig
-from coda.model import NodeDemand, Taint, Toleration, World
+from coda.demands import NodeDemand, Taint, Toleration
+from coda.model import World
 from coda.outcomes import Refusal
 from coda.plan import decide
 from tests.builders import job, node, planned, running, world

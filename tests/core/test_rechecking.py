@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from coda.demands import NodeDemand, Taint
 from coda.errors import InvalidInput
-from coda.model import Job, JobId, Node, NodeDemand, Phase, Taint, World
+from coda.model import Job, JobId, Node, Phase, World
 from coda.rechecking import Flaw, Misfit, misfits, still_fits
 from tests.builders import job, node, planned, resources, running, world
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from coda.config import PolicyConfig
-from coda.model import JobId, NodeDemand, NodeTerm, Requirement, Taint, World
+from coda.demands import NodeDemand, NodeTerm, Requirement, Taint
+from coda.model import JobId, World
 from coda.outcomes import Reason, Refusal, RefusalCode
 from coda.plan import decide
 from tests.builders import GIB, job, node, planned, quota, rack, resources, running, world
