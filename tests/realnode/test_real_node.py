@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from coda_kube.client import Client, Json, Rejected
 from coda_lab.cluster import LocalCluster
+from coda_lab.emulators.nvml.devices import GIB, Device, Process
+from coda_lab.emulators.nvml.library import build, environment_for
+from coda_lab.emulators.nvml.state import NvmlState
 from coda_lab.outcomes import LabFailure
 from coda_lab.processes import python_path
 from coda_lab.realnode.configuration import gpu_ids
 from coda_lab.realnode.node import GPU_PLUGIN, KUBELET, RealNode
+from coda_lab.realnode.vm import SHARE
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import pods_of, submit, wait_for, wait_for_phase, wait_gone
 from tests.realnode.scene import (
@@ -188,6 +195,28 @@ async def test_the_agent_can_be_run_there_from_this_environment(node: RealNode) 
         timeout_s=PATIENCE_S,
     )
     assert (said.out, said.err) == ("coda_agent\n", "")
+
+
+async def test_emulated_nvml_is_loaded_there_and_what_it_says_is_changed_here(node: RealNode, tmp_path: Path) -> None:
+    library = await asyncio.to_thread(build, tmp_path)
+    await asyncio.to_thread(shutil.copyfile, library, node.share / library.name)
+    state = NvmlState(path=node.share / "nvml-state", devices=[Device(uuid=each) for each in gpu_ids()])
+    environ = environment_for(Path(SHARE) / library.name, Path(SHARE) / "nvml-state", {"PYTHONPATH": python_path()})
+    asked = (sys.executable, "-P", "-c", _ASK_NVML)
+
+    said = await node.run(*asked, environ=environ, timeout_s=PATIENCE_S)
+    assert json.loads(said.check()) == dict.fromkeys(gpu_ids(), 0)
+    state.set_processes(gpu_ids()[3], [Process(pid=1, memory_bytes=GIB)])
+    said = await node.run(*asked, environ=environ, timeout_s=PATIENCE_S)
+    assert json.loads(said.check()) == {each: GIB if each == gpu_ids()[3] else 0 for each in gpu_ids()}
+
+
+_ASK_NVML = """
+import json, pynvml
+pynvml.nvmlInit()
+gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+print(json.dumps({pynvml.nvmlDeviceGetUUID(gpu): pynvml.nvmlDeviceGetMemoryInfo(gpu).used for gpu in gpus}))
+"""
 
 
 async def test_the_agents_credentials_work_there(cluster: LocalCluster, node: RealNode) -> None:
