@@ -118,17 +118,21 @@ class BandwidthLimits:
         return self._failed(f"pod {uid}", outcome)
 
     def _dissolved(self) -> tuple[str, ...]:
-        limited, free = self._groups.limits(), self._groups.unlimited()
+        limited = self._groups.limits()
+        problems = self._emptied(limited) if limited else ()
+        if not problems:
+            for entry in (*self._open(Kind.BANDWIDTH), *self._open(Kind.GROUP)):
+                self._journal.end(*entry.key)
+        return problems
+
+    def _emptied(self, limited: Mapping[int, int]) -> tuple[str, ...]:
+        """The throttle group limits nothing, has nobody in it, and goes."""
+        free = self._groups.unlimited()
         for domain in sorted(limited):
             if limited[domain] != free.get(domain):
                 self._groups.set_limit(domain, free[domain])
         problems = [sentence for uid in sorted(self._groups.placed().throttled) for sentence in self._leave(uid)]
-        if not problems and limited:
-            problems += self._failed("the throttle group", self._groups.remove_throttle())
-        if not problems:
-            for entry in (*self._open(Kind.BANDWIDTH), *self._open(Kind.GROUP)):
-                self._journal.end(*entry.key)
-        return tuple(problems)
+        return tuple(problems) or self._failed("the throttle group", self._groups.remove_throttle())
 
     def _close_all_but(self, wanted: frozenset[str]) -> None:
         throttled = self._groups.placed().throttled

@@ -238,6 +238,28 @@ def test_restoring_compares_before_it_writes(disturb: str, dropped: bool, state:
         assert text(n, pod.path) == ("777000 100000" if disturb == "foreign" else "800000 100000")
 
 
+def test_v1_gets_a_pod_back_before_its_container(state: Path) -> None:
+    n = node(1)
+    pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
+    _, journal = limits_of(n, state)
+    for path in (pod.containers["main"].path, pod.path):
+        journal.begin(
+            Entry(
+                kind=Kind.CPU_LIMIT,
+                target=path,
+                original="800000 100000",
+                replaced="800000 100000",
+                value="400000 100000",
+                at_s=0.0,
+                boot_id=BOOT,
+                pod_uid=UID,
+            )
+        )
+        n.tree.write(f"cpu,cpuacct/{path}/cpu.cfs_quota_us", "400000")
+    assert restore(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT).is_complete
+    assert (n.limit(pod.path), n.limit(pod.containers["main"].path)) == (8.0, 8.0)
+
+
 def test_what_cannot_be_put_back_now_is_kept_and_put_back_later(state: Path) -> None:
     n = node(2)
     pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from coda.throttles import Action, Means, Reason
@@ -142,11 +143,11 @@ class AgentWorld(World):
         assert self._journal is not None
         return len(self._journal.entries)
 
-    def sense(self) -> None:
-        """Every pod has its monitoring group, with all its threads."""
+    def sense(self, *, anew: bool = False) -> None:
+        """Every pod has its monitoring group, with all its threads; `anew`: whatever was known of them."""
         for uid in sorted(self.kubelet.pods):
             self._groups.add_pod(uid)
-            self._groups.settle(uid, lambda uid=uid: self._tids(uid))  # type: ignore[misc]  # bound at once
+            self._groups.settle(uid, partial(self._tids, uid), anew=anew)
 
     def _tids(self, uid: str) -> frozenset[int]:
         assert self._layout is not None
