@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from coda.errors import InvalidInput
 from coda_lab import persistent
 from coda_lab.outcomes import LabFailure
 from coda_lab.persistent import PartHealth
@@ -37,10 +39,15 @@ def up(
     real_node: Annotated[
         bool, typer.Option("--real-node", help="Add a node with a real kubelet, in a virtual machine (`make node`).")
     ] = False,
+    agents: Annotated[
+        str, typer.Option(help="Agents, each on an emulated machine: for so many of the simulated nodes, or `all`.")
+    ] = "0",
+    window: Annotated[float, typer.Option(help="Seconds of one tuning measurement by them; by real ones, 90.")] = 10.0,
 ) -> None:
     """Start it, and return when everything is ready."""
     cores = REAL_NODE_CORES if real_node else 0
     spec = ClusterSpec(nodes=nodes, racks=racks, coda=coda, api_port=port, real_node_cores=cores)
+    spec = replace(spec, agents=_agents(agents, spec.node_count), agent_window_s=window)
     try:
         state = persistent.up(name, spec, Settings.from_environ(), lambda step: _console.print(step, markup=False))
     except KeyboardInterrupt:
@@ -91,6 +98,12 @@ def logs(
     log = Layout(folder=state.folder).log(part)
     command = ["tail", "-n", str(lines), *(["-F"] if follow else []), str(log)]
     os.execvp(command[0], command)  # noqa: S606 - becomes tail: no shell in between
+
+
+def _agents(text: str, nodes: int) -> int:
+    if text != "all" and not (text.isascii() and text.isdigit()):
+        raise InvalidInput(f"--agents {text!r}: give a number, or all")
+    return nodes if text == "all" else int(text)
 
 
 def _state(name: str) -> ClusterState:

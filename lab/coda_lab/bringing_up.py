@@ -13,7 +13,19 @@ from coda_lab import installing
 from coda_lab.identities import local_objects, write_credentials
 from coda_lab.parts import account_key, extender_pod, foreign_scheduler_config, scheduler_config
 from coda_lab.places import crds, manifests
-from coda_lab.spec import EXTENDER, FOREIGN_SCHEDULER, FORWARDER, KUBELETS, OPERATOR, REAL_NODE, SCHEDULER, Tell
+from coda_lab.spec import (
+    AGENT,
+    EXTENDER,
+    FOREIGN_SCHEDULER,
+    FORWARDER,
+    KUBELETS,
+    MACHINES,
+    OPERATOR,
+    REAL_NODE,
+    SCHEDULER,
+    Tell,
+    identity_of,
+)
 
 if TYPE_CHECKING:
     from coda_lab.cluster import LocalCluster
@@ -35,6 +47,7 @@ async def bring_up(cluster: LocalCluster, tell: Tell) -> None:
     )
     tell(f"{time.monotonic() - began_s:5.1f} s  scheduler and controllers run, definitions and roles are installed")
     await together(steps.simulate_nodes(), steps.start_coda(), steps.start_real_node())
+    await steps.start_agents()
 
 
 class _Steps:
@@ -82,6 +95,13 @@ class _Steps:
         if any(self._cluster.is_running(name) for name in operators):
             self._say("the operator runs")
 
+    async def start_agents(self) -> None:
+        agents = [name for name in self._cluster.part_by_name if identity_of(name) == AGENT]
+        await self.start(MACHINES)
+        await together(*(self.start(name) for name in agents))
+        if any(self._cluster.is_running(name) for name in agents):
+            self._say(f"{len(agents)} agents run, on emulated machines")
+
     def _say(self, what: str) -> None:
         self._tell(f"{time.monotonic() - self._began_s:5.1f} s  {what}")
 
@@ -107,6 +127,8 @@ def write_files(cluster: LocalCluster) -> None:
         server_by_part=cluster.spec.server_by_part,
     )
     layout.certificate.parent.mkdir(mode=0o700, exist_ok=True)
+    if cluster.spec.agents:
+        layout.machines.mkdir(mode=0o700, exist_ok=True)
     layout.account_key.touch(mode=0o600)
     layout.account_key.write_text(account_key())
     layout.scheduler_config.write_text(scheduler_config(cluster.spec, layout, cluster.ports["forwarder"]))

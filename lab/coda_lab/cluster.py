@@ -22,6 +22,7 @@ from coda_kube.client import Client, connect
 from coda_lab import processes
 from coda_lab.binaries import Binaries, ensure_shown
 from coda_lab.bringing_up import bring_up
+from coda_lab.emulators.nvml.library import build
 from coda_lab.outcomes import LabFailure, failure_from_os_error, last_lines
 from coda_lab.parts import Part, coda_parts, control_plane
 from coda_lab.places import Settings
@@ -71,11 +72,13 @@ class LocalCluster:
 
         `folder` for its files must be empty or absent; None takes a temporary one. Programs that are missing are built
         first, which is shown on stderr."""
-        _ = spec.node_count  # a bad shape is told before anything is started
+        spec.check()  # before anything is started
         settings = settings or Settings.from_environ()
         binaries = binaries or ensure_shown(settings)
         if spec.real_node_cores:
             ensure_node(settings, tell)
+        if spec.agents:
+            build(settings.cache)
         with contextlib.ExitStack() as files:
             try:
                 home = folder or files.enter_context(temporary_folder())

@@ -35,6 +35,7 @@ def _component(name: str) -> Identity:
 USER = "local-user"
 _KUBELETS = "local-kubelets"
 _FORWARDER = "local-forwarder"
+_MACHINES = "local-machines"
 
 IDENTITIES = (
     Identity(name="admin", user="local-admin", groups=("system:masters",)),
@@ -45,6 +46,7 @@ IDENTITIES = (
     Identity(name="kubelets", user=_KUBELETS),
     Identity(name="kubelet", user=f"system:node:{NODE}", groups=("system:nodes",)),
     Identity(name="forwarder", user=_FORWARDER),
+    Identity(name="machines", user=_MACHINES),
     Identity(name="kube-scheduler", user="system:kube-scheduler"),
     Identity(name="kube-controller-manager", user="system:kube-controller-manager"),
 )
@@ -71,7 +73,7 @@ def write_credentials(
 
 
 def local_objects() -> tuple[dict[str, Any], ...]:
-    """The roles of those who exist only here: the plain user, the simulated kubelets, the forwarder."""
+    """The roles of those who exist only here: the plain user, the simulated kubelets, forwarder, emulated machines."""
     return (
         _cluster_role("coda-local-user", [_rule("", ["nodes"], _READ), _rule("scheduling.k8s.io", ["*"], _READ)]),
         _cluster_binding("coda-local-user", USER, "coda-local-user"),
@@ -89,6 +91,10 @@ def local_objects() -> tuple[dict[str, Any], ...]:
         _cluster_binding("coda-local-kubelets", _KUBELETS, "coda-local-kubelets"),
         _cluster_role("coda-local-forwarder", [_rule("", ["pods"], _READ)]),
         _cluster_binding("coda-local-forwarder", _FORWARDER, "coda-local-forwarder"),
+        _cluster_role(
+            "coda-local-machines", [_rule("", ["pods"], _READ), _rule("coda.scheduler", ["trainingjobs"], _READ)]
+        ),
+        _cluster_binding("coda-local-machines", _MACHINES, "coda-local-machines"),
     )
 
 

@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 
 from coda_kube import naming
 from coda_kube.naming import SYSTEM_NAMESPACE
+from coda_lab.machines.commands import agent_command, agent_environ, machines_command
 from coda_lab.ports import LOOPBACK
 from coda_lab.processes import python_command
 from coda_lab.spec import (
+    AGENT,
     EXTENDER,
     FOREIGN_SCHEDULER,
     FORWARDER,
     KUBELETS,
+    MACHINES,
     OPERATOR,
     REAL_NODE,
     SCHEDULER,
@@ -69,7 +72,7 @@ def control_plane(
 
 
 def coda_parts(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> tuple[Part, ...]:
-    """The simulated kubelets, the real node, and Coda itself behind the forwarder."""
+    """The simulated kubelets, the real node, Coda itself behind the forwarder, and agents on emulated machines."""
     parts: list[Part] = []
     for name in spec.names:
         if name == KUBELETS:
@@ -79,6 +82,11 @@ def coda_parts(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> t
         elif name == FORWARDER:
             arguments = ("--kubeconfig", str(layout.kubeconfig_of(FORWARDER, spec)), "--port", str(ports[name]))
             parts.append(Part(name=name, argv=python_command("coda_lab.forwarder", *arguments), port=ports[name]))
+        elif name == MACHINES:
+            command = machines_command(spec, layout)
+            parts.append(Part(name=name, argv=python_command("coda_lab.machines", *command), port=ports[name]))
+        elif name.startswith(AGENT):
+            parts.append(_agent(name, spec, layout, ports[name]))
         elif name.startswith((OPERATOR, EXTENDER)):
             parts.append(_shell(name, spec, layout, ports[name]))
     return tuple(parts)
@@ -246,6 +254,15 @@ def _real_node(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> P
     }
     flat = [str(word) for pair in arguments.items() for word in pair]
     return Part(name=REAL_NODE, argv=python_command("coda_lab.realnode.hosting", *flat), port=ports[REAL_NODE])
+
+
+def _agent(name: str, spec: ClusterSpec, layout: Layout, port: int) -> Part:
+    number = int(name.partition("-")[2])
+    argv = python_command("coda_lab.machines.agent", *agent_command(number, spec, layout))
+    environ = {"CODA_HOST": LOOPBACK, "CODA_METRICS_PORT": str(port)}
+    environ |= {"CODA_KUBECONFIG": str(layout.kubeconfig_of(name, spec)), **agent_environ(number, spec, layout)}
+    url = f"http://{LOOPBACK}:{port}/readyz"
+    return Part(name=name, argv=argv, port=port, ready_url=url, environ=environ)
 
 
 def _shell(name: str, spec: ClusterSpec, layout: Layout, port: int) -> Part:

@@ -45,7 +45,7 @@ def folder_of(name: str, settings: Settings) -> Path:
 
 def up(name: str, spec: ClusterSpec, settings: Settings, tell: Tell) -> ClusterState:
     """Bring up the cluster `name` and leave it running. Raises CodaError; then, or interrupted, nothing is left."""
-    _ = spec.node_count  # a bad shape is told before anything is built
+    spec.check()  # before anything is built
     folder = folder_of(name, settings)
     if is_locked(lock_path(folder)):
         raise LabFailure(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from coda.errors import InvalidInput
 from coda_lab.kubelets.nodes import node_specs
+from coda_lab.machines.places import MOST_AGENTS
 
 Tell = Callable[[str], None]
 """Takes a short sentence for the person who waits."""
@@ -15,6 +18,9 @@ OPERATOR = "operator"
 EXTENDER = "extender"
 FORWARDER = "forwarder"
 KUBELETS = "kubelets"
+MACHINES = "machines"
+"""The process that emulates the machines of the nodes that have an agent."""
+AGENT = "agent"
 REAL_NODE = "real-node"
 """The process that owns the virtual machine of the real node."""
 SCHEDULER = "kube-scheduler"
@@ -39,6 +45,8 @@ class ClusterSpec:
     `stopped`: parts that are prepared but left for the caller to start.
     `environ_by_part`: more environment for single parts. `api_port`: 0 takes a free one.
     `real_node_cores`: a real node of so many cores beside the simulated ones, in a virtual machine; 0 for none.
+    `agents`: so many of the first simulated nodes have an emulated machine and the real agent on it, whose tuning
+    measures for `agent_window_s`.
     `server_by_part`: parts that reach the API server at another address, through a proxy for example.
     """
 
@@ -52,12 +60,22 @@ class ClusterSpec:
     environ_by_part: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     api_port: int = 0
     real_node_cores: int = 0
+    agents: int = 0
+    agent_window_s: float = 10.0
     server_by_part: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def node_count(self) -> int:
         """How many nodes `nodes` means. Raises InvalidInput when `nodes` or `racks` makes no sense."""
         return len(node_specs(self.nodes, racks=self.racks)) if self.nodes else 0
+
+    def check(self) -> None:
+        """Raises InvalidInput for what cannot be started."""
+        if not 0 <= self.agents <= min(self.node_count, MOST_AGENTS):
+            most = f"there are {self.node_count} simulated nodes, and {MOST_AGENTS} agents at most"
+            raise InvalidInput(f"--agents {self.agents}: {most}")
+        if not 1 <= self.agent_window_s < math.inf:
+            raise InvalidInput(f"--window {self.agent_window_s:g}: give seconds from 1 on")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,6 +91,8 @@ class ClusterSpec:
             parts.append(FORWARDER)
             parts += [f"{EXTENDER}-{number}" for number in range(self.extenders)]
             parts += [f"{OPERATOR}-{number}" for number in range(self.operators)]
+        if self.agents:
+            parts += [MACHINES, *(f"{AGENT}-{number}" for number in range(self.agents))]
         return tuple(parts)
 
 
@@ -81,7 +101,7 @@ def identity_of(part: str) -> str:
     if part == FOREIGN_SCHEDULER:
         return SCHEDULER
     kind, _, number = part.partition("-")
-    return kind if kind in (OPERATOR, EXTENDER) and number.isdigit() else part
+    return kind if kind in (OPERATOR, EXTENDER, AGENT) and number.isdigit() else part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +131,11 @@ class Layout:
     def credentials(self) -> Path:
         """Kubeconfigs and the token file."""
         return self.folder / "credentials"
+
+    @property
+    def machines(self) -> Path:
+        """The emulated machines and what their agents keep."""
+        return self.folder / MACHINES
 
     @property
     def certificate(self) -> Path:

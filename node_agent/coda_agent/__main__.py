@@ -8,6 +8,7 @@ import json
 import logging
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from prometheus_client import REGISTRY
@@ -71,25 +72,27 @@ async def _serve(probes: Probes, settings: Settings) -> None:
         raise InvalidInput(f"cannot listen on {where} ({error.strerror}); set CODA_METRICS_PORT") from error
 
 
-def _options() -> argparse.Namespace:
+def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="coda-agent", description="The node daemon of Coda. Settings: CODA_* variables."
     )
     parser.add_argument("--once", action="store_true", help="measure once, print the node's profile as JSON, end")
     parser.add_argument("--dry-run", action="store_true", help="measure and decide, but write nothing anywhere")
     parser.add_argument("--restore", action="store_true", help="undo what an earlier agent left on this node, end")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
-def main() -> None:
-    """Read the settings, run, and turn what goes wrong into one sentence and an exit code."""
-    options = _options()
+def main(words: Sequence[str] | None = None, open_node: Callable[[Settings], Node] = Node) -> None:
+    """Read the settings, run, and turn what goes wrong into one sentence and an exit code.
+
+    `words`: the command line; None: this process's. `open_node`: an emulated node may take the real one's place."""
+    options = _options(words)
     given: dict[str, Any] = {"dry_run": True} if options.dry_run or options.once else {}
     try:
         settings = read_settings(**given)
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         log.info("settings: %s", settings.model_dump(mode="json"))
-        node = Node(settings)
+        node = open_node(settings)
         try:
             for entry in node.restoration.put_back:
                 log.info("put back what an earlier agent left: %s", entry.target)

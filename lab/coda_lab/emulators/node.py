@@ -1,8 +1,8 @@
 """One emulated machine: a kubelet with cgroups and processes, resctrl, GPUs, and loads that feel limits.
 
-In every step of its time each container gets the CPU time that its limits allow, its traffic follows that and the bandwidth limits,
-and GPUs are as busy as their job's cores and bandwidth let them be. What must not live here: the rules of the kernel
-(`cgroups`, `resctrl`), of NVML (`nvml`) and of the loads (`load`); the agent.
+In every step of its time each container gets the CPU time that its limits allow, its traffic follows that and the
+bandwidth limits, and GPUs are as busy as their job's cores and bandwidth let them be. What must not live here: the
+rules of the kernel (`cgroups`, `resctrl`), of NVML (`nvml`) and of the loads (`load`); the agent.
 """
 
 from __future__ import annotations

@@ -1,0 +1,154 @@
+"""`python -m coda_lab.machines`: emulates the machines of the first simulated nodes, in real time, until SIGTERM.
+
+Prints `ready` once agents can work on them. A machine that starts anew has another boot id, as after a reset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from coda.errors import CodaError
+from coda_kube.client import Client, connect
+from coda_kube.naming import API_VERSION
+from coda_kube.watching import Cache
+from coda_lab.emulators.node import EmulatedNode
+from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServer
+from coda_lab.kubelets.nodes import NodeSpec, node_specs
+from coda_lab.machines.hosting import Host
+from coda_lab.machines.places import MachinePlaces
+from coda_lab.machines.serving import serve
+
+STEP_S = 0.25
+MOST_BEHIND_S = 5.0  # a process that was stopped longer than that does not make up for it
+MOST_GPUS = 16  # of one node; tells the UUIDs of two nodes apart
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line, read."""
+    parser = argparse.ArgumentParser(prog="python -m coda_lab.machines", description=__doc__)
+    parser.add_argument("--kubeconfig", required=True, help="how to reach the API server")
+    parser.add_argument("--nodes", required=True, metavar="SHAPES", help="count x GPUs x cores, such as 8x8x48")
+    parser.add_argument("--count", type=int, required=True, help="how many of them, the first ones, have a machine")
+    parser.add_argument("--profile", default="intel", help="hardware of their memory controllers (default intel)")
+    parser.add_argument("--folder", type=Path, required=True, help="for sockets and state; made anew")
+    return parser.parse_args(words)
+
+
+class Simulated:
+    """One machine with its kubelet's sockets."""
+
+    def __init__(self, spec: NodeSpec, profile: str, folder: Path) -> None:
+        self.places = MachinePlaces(folder=folder, node=spec.name)
+        shutil.rmtree(self.places.machine, ignore_errors=True)
+        self.places.machine.mkdir(parents=True)
+        machine = EmulatedNode(
+            self.places.machine,
+            profile=profile,
+            gpus=spec.gpus,
+            first_gpu=spec.index * MOST_GPUS,
+            cores=spec.cpus,
+            live_step_s=STEP_S,
+        )
+        machine.proc.boot_id = str(uuid.uuid4())
+        self.host = Host(machine)
+        self.devices = PodResourcesServer(self.places.kubelet_socket)
+
+    async def start(self) -> asyncio.Server:
+        """Make the sockets."""
+        self.devices.start()
+        return await serve(self.host.machine.files, self.places.files_socket)
+
+    def follow(self, pods: Cache, category_by_job: dict[str, str]) -> None:
+        """What the API server says of its pods."""
+        mine = [pod for pod in pods.by_key.values() if pod["spec"].get("nodeName") == self.places.node]
+        if self.host.follow(mine, category_by_job):
+            grants = self.host.machine.grants()
+            self.devices.give(
+                ContainerDevices(namespace=one.namespace, pod=one.pod, container=one.container, devices=one.device_ids)
+                for one in grants
+            )
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Be the machines until cancelled. Raises CodaError when it cannot start."""
+    specs = node_specs(options.nodes, racks=1)[: options.count]
+    os.chdir(options.folder)
+    machines = [Simulated(spec, options.profile, options.folder) for spec in specs]
+    client = await connect(options.kubeconfig, timeout_s=10.0)
+    servers = [await machine.start() for machine in machines]
+    try:
+        pods, jobs = _caches(client)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pods.run())
+            group.create_task(jobs.run())
+            await asyncio.gather(pods.synced.wait(), jobs.synced.wait())
+            _follow(machines, pods, jobs)
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+            await _keep_time(machines, pods, jobs)
+    finally:
+        for server in servers:
+            server.close()
+        for machine in machines:
+            machine.devices.stop()
+        await client.close()
+
+
+def _caches(client: Client) -> tuple[Cache, Cache]:
+    """Bound pods, and jobs."""
+    pods = Cache(client, "/api/v1/pods", query={"fieldSelector": "spec.nodeName!="})
+    return pods, Cache(client, f"/apis/{API_VERSION}/trainingjobs")
+
+
+def _follow(machines: Sequence[Simulated], pods: Cache, jobs: Cache) -> None:
+    category_by_job = {key: job["spec"].get("category") or "" for key, job in jobs.by_key.items()}
+    for machine in machines:
+        machine.follow(pods, category_by_job)
+
+
+async def _keep_time(machines: Sequence[Simulated], pods: Cache, jobs: Cache) -> None:
+    """Let the machines' time pass as fast as the clock's."""
+    done_s = time.monotonic()
+    while True:
+        await asyncio.sleep(max(0.0, done_s + STEP_S - time.monotonic()))
+        _follow(machines, pods, jobs)
+        behind_s = time.monotonic() - done_s
+        steps = int(min(behind_s, MOST_BEHIND_S) / STEP_S)
+        for machine in machines:
+            machine.host.machine.advance(steps)
+        done_s += behind_s if behind_s > MOST_BEHIND_S else steps * STEP_S
+
+
+async def _run_until_signalled(options: argparse.Namespace) -> None:
+    task = asyncio.ensure_future(run(options))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def main() -> int:
+    """Exit code 0 after a signal, 1 when it could not start (one sentence says why)."""
+    options = arguments()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        asyncio.run(_run_until_signalled(options))
+    except CodaError as error:
+        sys.stderr.write(f"machines: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

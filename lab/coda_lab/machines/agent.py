@@ -1,0 +1,48 @@
+"""`python -m coda_lab.machines.agent --folder F --node N`: the real agent, on an emulated machine.
+
+Only where the node's files come from is another one: NVML, the kubelet's socket, the API server, rounds and decisions
+are the agent's own, and so are its settings (CODA_*) and its other options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from pathlib import Path
+from typing import NoReturn
+
+from coda_agent.__main__ import main as agent_main
+from coda_agent.node import Node
+from coda_agent.settings import Settings
+from coda_lab.emulators.nvml.library import build, load_here
+from coda_lab.machines.places import MachinePlaces
+from coda_lab.machines.remote import Line, remote_files
+from coda_lab.places import Settings as LabSettings
+
+log = logging.getLogger("coda_lab.machines.agent")
+
+
+def main() -> None:
+    """Read our two options; the agent does the rest."""
+    parser = argparse.ArgumentParser(prog="python -m coda_lab.machines.agent", description=__doc__, add_help=False)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--node", required=True)
+    options, rest = parser.parse_known_args()
+    places = MachinePlaces(folder=options.folder, node=options.node)
+    os.chdir(places.folder)
+    load_here(build(LabSettings.from_environ().cache))
+
+    def open_node(settings: Settings) -> Node:
+        return Node(settings, files=remote_files(Line(places.files_socket, lost=_end_with_the_machine), places.sys))
+
+    agent_main(rest, open_node)
+
+
+def _end_with_the_machine() -> NoReturn:
+    log.critical("the emulated machine is gone, and its agent with it")
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
