@@ -1,111 +1,32 @@
 """The emulated machine behind a FUSE mount, and getting rid of mounts that nobody serves any more.
 
 A mount names its owner (process id and start time), so what a killed test left is known as dead and detached by the
-next one. What must not live here: any rule of resctrl. Needs root, /dev/fuse and libfuse."""
+next one. What must not live here: any rule of resctrl. Mounting needs root, /dev/fuse and libfuse; importing this
+does not."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import errno
-import itertools
 import os
 import re
 import signal
-import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import mfusepy
+from typing import TYPE_CHECKING
 
 from coda_lab.emulators.resctrl.machine import Machine
-from coda_lab.emulators.resctrl.tree import Tree
+
+if TYPE_CHECKING:
+    from coda_lab.emulators.resctrl.operations import Operations
 
 SOURCE = "coda-resctrl"
-WRITABLE = {"tasks", "schemata", "cpus", "cpus_list", "mode", "mbm_L3_assignments", "mba_MBps_event"}
-_END = ".end"  # looking for this name ends the loop, even where another mount namespace still has the mount
 _DETACH = 2  # MNT_DETACH
 _STARTED_WITHIN_S = 20.0
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-class _Operations(mfusepy.Operations):  # type: ignore[misc]  # mfusepy ships no types
-    use_ns = True
-    flag_nullpath_ok = 1  # a file of a removed group has no path any more
-
-    def __init__(self, machine: Machine, ready: threading.Event) -> None:
-        self._tree = Tree(machine)
-        self._ready = ready
-        self.may_end = False
-        self._handles = itertools.count(1)
-        self._texts: dict[int, bytes] = {}
-
-    def init(self, path: str) -> None:
-        self._ready.set()
-
-    def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
-        name = _relative(path)
-        if name == _END and self.may_end:
-            mfusepy.fuse_exit()
-        if self._tree.is_directory(name):
-            return {"st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
-        mode = 0o644 if name.rpartition("/")[2] in WRITABLE else 0o444
-        return {"st_mode": stat.S_IFREG | mode, "st_nlink": 1}
-
-    def readdir(self, path: str, fh: int) -> list[str]:
-        return [".", "..", *self._tree.listing(_relative(path))]
-
-    def open(self, path: str, flags: int) -> int:
-        if flags & (os.O_WRONLY | os.O_RDWR) and path.rpartition("/")[2] not in WRITABLE:
-            raise OSError(errno.EACCES, path)
-        return next(self._handles)
-
-    def read(self, path: str | None, size: int, offset: int, fh: int) -> bytes:
-        if path is None:
-            raise OSError(errno.ENODEV, "the group is gone")
-        if offset == 0 or fh not in self._texts:
-            self._texts[fh] = self._tree.read(_relative(path)).encode()
-        return self._texts[fh][offset : offset + size]
-
-    def write(self, path: str | None, data: bytes, offset: int, fh: int) -> int:
-        if path is None:
-            raise OSError(errno.ENODEV, "the group is gone")
-        self._tree.write(_relative(path), data.decode("latin-1"), mfusepy.fuse_get_context()[2])
-        return len(data)
-
-    def release(self, path: str | None, fh: int) -> int:
-        self._texts.pop(fh, None)
-        return 0
-
-    def truncate(self, path: str | None, length: int, fh: int | None = None) -> int:
-        return 0  # opening with O_TRUNC changes nothing
-
-    def mkdir(self, path: str, mode: int) -> int:
-        self._tree.mkdir(_relative(path))
-        return 0
-
-    def rmdir(self, path: str) -> int:
-        self._tree.rmdir(_relative(path))
-        return 0
-
-    def rename(self, old: str, new: str) -> int:
-        self._tree.rename(_relative(old), _relative(new))
-        return 0
-
-    def create(self, path: str, mode: int, flags: int) -> int:
-        raise OSError(errno.EACCES, path)
-
-    def mknod(self, path: str, mode: int, dev: int) -> int:
-        raise OSError(errno.EPERM, path)
-
-    def unlink(self, path: str) -> int:
-        raise OSError(errno.EPERM, path)
-
-
-def _relative(path: str) -> str:
-    return path.removeprefix("/")
 
 
 @contextmanager
@@ -122,9 +43,11 @@ def mounted(machine: Machine, directory: Path) -> Iterator[Path]:
     detach_stale()
     if any(point == str(directory) for _, point in _mounts()):
         raise OSError(errno.EBUSY, "something is mounted there", str(directory))
+    from coda_lab.emulators.resctrl.operations import END, Operations  # needs libfuse, which only mounting may ask for
+
     ready = threading.Event()
     failures: list[BaseException] = []
-    operations = _Operations(machine, ready)
+    operations = Operations(machine, ready)
     arguments = (operations, directory, ready, failures)
     thread = threading.Thread(target=_serve, args=arguments, name="resctrl", daemon=True)
     thread.start()
@@ -137,7 +60,7 @@ def mounted(machine: Machine, directory: Path) -> Iterator[Path]:
     finally:
         operations.may_end = True
         with contextlib.suppress(OSError):
-            (directory / _END).stat()
+            (directory / END).stat()
         with contextlib.suppress(OSError):  # libfuse has done it, if it was quick
             detach(directory)
         thread.join(_STARTED_WITHIN_S)
@@ -161,19 +84,11 @@ def detach(directory: Path) -> None:
         raise OSError(ctypes.get_errno(), "cannot unmount", str(directory))
 
 
-def _serve(operations: _Operations, directory: Path, ready: threading.Event, failures: list[BaseException]) -> None:
-    options: dict[str, object] = {"direct_io": True, "entry_timeout": 60, "attr_timeout": 60}
-    if mfusepy.fuse_version_major == 2:
-        options["big_writes"] = True  # one write(2) must come as one
+def _serve(operations: Operations, directory: Path, ready: threading.Event, failures: list[BaseException]) -> None:
+    from coda_lab.emulators.resctrl.operations import serve
+
     try:
-        mfusepy.FUSE(
-            operations,
-            str(directory),
-            foreground=True,
-            nothreads=True,
-            fsname=f"{SOURCE}-{os.getpid()}-{_start_of(os.getpid())}",
-            **options,
-        )
+        serve(operations, directory, f"{SOURCE}-{os.getpid()}-{_start_of(os.getpid())}")
     except BaseException as failure:  # reported by the thread that waits
         failures.append(failure)
     finally:
