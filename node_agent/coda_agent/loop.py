@@ -26,7 +26,7 @@ from coda_agent.kube import BROKEN, Cluster
 from coda_agent.metrics import Metrics, View
 from coda_agent.node import Node
 from coda_agent.pods import LocalPod
-from coda_agent.reporting import PeakSource, Profile, Socket, events_json, profile_json, profile_object
+from coda_agent.reporting import Profile, Socket, events_json, profile_json, profile_object
 from coda_agent.sensing import Senses
 from coda_agent.settings import Settings
 from coda_agent.tuning import Look, Windows
@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 PROFILE_S: Final = 60.0
 """Seconds between two writes of the NodeProfile, at least."""
+
+CALIBRATE_AGAIN_S: Final = 600.0
+"""Seconds between two attempts to measure the peak bandwidth on a node that was not idle."""
 
 _T = TypeVar("_T")
 
@@ -65,6 +68,8 @@ class Loop:
         self._said: set[str] = set()  # problems of the last round, so that each is logged once
         self._told: Json | None = None
         self._told_at_s = float("-inf")
+        self._calibrated_at_s = float("-inf")
+        self._uncalibrated: tuple[str, ...] = ()
         self._writes: dict[str, asyncio.Task[None]] = {}  # under way, by what they are about
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -87,6 +92,7 @@ class Loop:
         problems = senses.problems
         if not self._settings.dry_run:
             problems += await self._on_node(lambda: self._carry_out(senses, actions))
+            problems += await self._calibrated(local, senses)
         self._say(problems)
         self._tell_actions(actions, {pod.uid: pod for pod in local}, senses.at.wall_s)
         self._tune(senses, local)
@@ -95,7 +101,7 @@ class Loop:
         self._metrics.view = View(
             senses=senses,
             pods={pod.uid: pod for pod in local},
-            peaks_bytes_per_s=self._node.peaks_bytes_per_s,
+            peaks_bytes_per_s=self._node.hardware.peak_bytes_per_s,
             throttles=self._node.throttles,
             stale_s=self._cluster.stale_s(),
         )
@@ -122,8 +128,8 @@ class Loop:
                     Socket(
                         id=socket,
                         cpus=cpus,
-                        peak_bytes_per_s=node.peaks_bytes_per_s.get(socket),
-                        peak_source=PeakSource.CONFIGURED if socket in node.peaks_bytes_per_s else None,
+                        peak_bytes_per_s=None if node.peak is None else node.peak.bytes_per_s.get(socket),
+                        peak_source=None if node.peak is None else node.peak.source,
                     )
                     for socket, cpus in node.topology.cpus_by_socket.items()
                 ],
@@ -140,8 +146,20 @@ class Loop:
         return window_from(senses, local, self._node.hardware, Freshness(pods_s=self._cluster.stale_s()))
 
     def _carry_out(self, senses: Senses, actions: tuple[Action, ...]) -> tuple[str, ...]:
+        learned = self._node.learn_peak(senses.traffic.totals)
         followed = self._node.follow(senses.cgroup_by_pod)
-        return (*followed, *self._node.act(actions, frozenset(senses.cgroup_by_pod)))
+        return (*learned, *followed, *self._node.act(actions, frozenset(senses.cgroup_by_pod)))
+
+    async def _calibrated(self, local: tuple[LocalPod, ...], senses: Senses) -> tuple[str, ...]:
+        """Measure the peak bandwidth once, as soon as the node is idle; what keeps it from that is told meanwhile."""
+        now_s = senses.at.monotonic_s
+        if not self._settings.calibrate or not self._node.lacks_measured_peak or self._cluster.stale_s() > 0:
+            return ()
+        if now_s - self._calibrated_at_s >= CALIBRATE_AGAIN_S:
+            self._calibrated_at_s = now_s
+            tenants = [pod.id for pod in local if pod.trains and not pod.ended]
+            self._uncalibrated = await self._on_node(lambda: self._node.calibrate(tenants))
+        return self._uncalibrated
 
     def _say(self, problems: tuple[str, ...]) -> None:
         for sentence in problems:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from coda.errors import Outage
 from coda.throttles import Action, Hardware
 from coda_agent.actuating import Actuator
+from coda_agent.bandwidth.calibrating import Pace, Plan, calibrate
 from coda_agent.bandwidth.following import PodGroups
+from coda_agent.bandwidth.memory import read_memory_bytes_per_s
+from coda_agent.bandwidth.peak import Peak, Source, chosen, keep, load, machine_name, raised
 from coda_agent.cgroups.layout import Layout, PodCgroup, layout_of
 from coda_agent.disk import Disk
 from coda_agent.files import Files
@@ -24,7 +27,7 @@ from coda_agent.gpus.sensing import Gpus
 from coda_agent.journal import Journal
 from coda_agent.resctrl.counters import Meter
 from coda_agent.resctrl.groups import Groups
-from coda_agent.resctrl.probing import Abilities, domain_by_cpu, limits_by_domain, probe
+from coda_agent.resctrl.probing import domain_by_cpu, limits_by_domain, probe
 from coda_agent.restoring import InForce, Restoration, boot_id, in_force, restore
 from coda_agent.sensing import Sensor
 from coda_agent.settings import Settings
@@ -52,14 +55,16 @@ class Node:
         directory cannot be used. `files`, `pod_resources`: else as the settings say."""
         self._files = settings.files() if files is None else files
         self._boot = boot_id(self._files)
-        self._journal = Journal(Disk(settings.state_dir))
+        self._disk = Disk(settings.state_dir)
+        self._journal = Journal(self._disk)
         self._layout = _layout(self._files)
         self.abilities = probe(self._files)
         self._groups = Groups(self._files) if self.abilities.monitoring or self.abilities.limiting else None
         self.restoration = Restoration() if settings.dry_run else self.restore()
         self.topology = _topology(self._files)
-        self.peaks_bytes_per_s = {socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()}
-        self.hardware = _hardware(self.abilities, self.peaks_bytes_per_s)
+        self._machine = machine_name(self._files)
+        self.peak = self._first_peak({socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()})
+        self.hardware = self._hardware()
         self.gpus = Gpus()
         self._pod_resources = PodResources(settings.pod_resources) if pod_resources is None else pod_resources
         self.sensor = self._sensor()
@@ -98,10 +103,58 @@ class Node:
         problems = [sentence for action in actions for sentence in self._actuator.act(action)]
         return (*problems, *self._actuator.uphold(present))
 
+    def learn_peak(self, totals: Mapping[int, float | None]) -> tuple[str, ...]:
+        """A peak that traffic has exceeded was none: raise it. One sentence if so. `totals`: bytes/s by socket."""
+        if self.peak is None:
+            return ()
+        higher = raised(self.peak, totals)
+        if higher is self.peak:
+            return ()
+        self._take_peak(higher)
+        return ("memory traffic exceeded the peak bandwidth that was believed: the peak was raised",)
+
+    def calibrate(self, tenants: Collection[str]) -> tuple[str, ...]:
+        """Measure the peak bandwidth if it was neither configured nor measured, and the node is idle. Takes all cores
+        for some 15 s. One sentence where it was not possible. `tenants`: pods with GPUs."""
+        if not self.lacks_measured_peak or self._groups is None:
+            return ()
+        pace = Pace(now_s=time.monotonic, wait=time.sleep)
+        try:
+            self._take_peak(calibrate(self._files, self._groups, self.abilities.domains, Plan(), pace, tenants))
+        except Outage as outage:
+            return (str(outage),)
+        return ()
+
+    @property
+    def lacks_measured_peak(self) -> bool:
+        """Whether bandwidth is measured, but its peak is only reckoned, or not known."""
+        return self.abilities.monitoring and (self.peak is None or self.peak.source is Source.THEORETICAL)
+
     def close(self) -> None:
         """Let another process work here."""
         self.gpus.close()
         self._journal.close()
+
+    def _first_peak(self, configured: Mapping[int, float]) -> Peak | None:
+        if configured:
+            return Peak(bytes_per_s=dict(sorted(configured.items())), source=Source.CONFIGURED)
+        measured, memory = load(self._disk, self._machine), read_memory_bytes_per_s(self._files)
+        return chosen(self.abilities.domains, configured_bytes_per_s=None, measured=measured, memory=memory)
+
+    def _take_peak(self, peak: Peak) -> None:
+        self.peak = peak
+        self.hardware = self._hardware()
+        if peak.source is Source.CONFIGURED:
+            return
+        try:
+            keep(self._disk, self._machine, peak)
+        except OSError as error:
+            log.warning("the measured peak bandwidth is not kept over a restart: %s", error)
+
+    def _hardware(self) -> Hardware:
+        peaks = {} if self.peak is None else self.peak.bytes_per_s
+        here = {domain: rate for domain, rate in peaks.items() if domain in self.abilities.domains}
+        return Hardware(peak_bytes_per_s=here, limits=limits_by_domain(self.abilities, here))
 
     def _sensor(self) -> Sensor:
         return Sensor(
@@ -132,8 +185,3 @@ def _topology(files: Files) -> Topology:
         socket: frozenset(c for c, s in socket_by_cpu.items() if s == socket) for socket in socket_by_cpu.values()
     }
     return Topology(cores=len(socket_by_cpu) or os.cpu_count() or 1, cpus_by_socket=dict(sorted(sockets.items())))
-
-
-def _hardware(abilities: Abilities, peaks_bytes_per_s: Mapping[int, float]) -> Hardware:
-    peaks = {domain: peak for domain, peak in peaks_bytes_per_s.items() if domain in abilities.domains}
-    return Hardware(peak_bytes_per_s=peaks, limits=limits_by_domain(abilities, peaks))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 
 from coda.throttles import Action, Means, Reason
+from coda_agent.bandwidth.peak import Source
 from coda_agent.gpus.devices import Reading
 from coda_agent.gpus.links import Link
 from coda_agent.pods import LocalPod
@@ -33,14 +33,6 @@ WORDS: Mapping[Reason, str] = {
 }
 
 
-class PeakSource(Enum):
-    """Where a peak bandwidth is from; the spelling is the CRD's."""
-
-    CONFIGURED = "Configured"
-    MEASURED = "Measured"
-    THEORETICAL = "Theoretical"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Socket:
     """What has memory bandwidth of its own."""
@@ -48,7 +40,7 @@ class Socket:
     id: int
     cpus: frozenset[int]
     peak_bytes_per_s: float | None = None
-    peak_source: PeakSource | None = None
+    peak_source: Source | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     resctrl: Path = Path("/sys/fs/resctrl")
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     peak_gb_per_s: dict[int, float] = Field(default_factory=dict)  # by socket, as its meter counts; else measured
+    calibrate: bool = True  # measure the peak once while the node is idle: all cores for some 15 s
     window_s: float = Field(default=TuningConfig().window_s, gt=0)  # of one tuning measurement
     settle_s: float = Field(default=10.0, ge=0)  # from a finished resize to the window that counts
     contention_window_s: float = Field(default=1.0, gt=0)  # between two looks at bandwidth and utilisation

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
@@ -17,7 +18,7 @@ from coda_kube.client import Json
 from coda_kube.naming import LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.tuning import answer_json, resize_json, tuning_from_json
 from coda_lab.emulators.cgroups.kubelet import Quality
-from coda_lab.emulators.load import Trainer
+from coda_lab.emulators.load import Gpus, Trainer
 from coda_lab.emulators.node import Work
 from coda_lab.emulators.nvml import Process
 from tests.core.curves import MODELS, Model, linear_then_drop, model_curve
@@ -153,7 +154,7 @@ async def test_eight_jobs_of_eight_models_are_tuned_as_in_table_ii(make_rig: Mak
     cluster = Cluster(make_rig())
     for seed, model in enumerate(MODELS):
         work = cluster.submit(_name(model), start=model.start, trainer=Trainer())
-        work.gpus = CurveGpus(model_curve(model), noise, seed)
+        work.gpus = cast(Gpus, CurveGpus(model_curve(model), noise, seed))
     await cluster.until_done()
     found = {model.name: answer_of(cluster.tuning(_name(model))) for model in MODELS}
     if noise:
@@ -167,7 +168,7 @@ async def test_eight_jobs_of_eight_models_are_tuned_as_in_table_ii(make_rig: Mak
 def one(rig: Rig, optimum: int = 4, start: int = 3, most: int = 32) -> Cluster:
     cluster = Cluster(rig, most=most)
     work = cluster.submit("train", start=start, trainer=Trainer())
-    work.gpus = CurveGpus(linear_then_drop(optimum, 0.9), 0.0, 0)
+    work.gpus = cast(Gpus, CurveGpus(linear_then_drop(optimum, 0.9), 0.0, 0))
     return cluster
 
 

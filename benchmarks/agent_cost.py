@@ -1,0 +1,214 @@
+"""What the agent costs a node of 128 cores, 8 GPUs and 2 sockets with 60 pods: CPU and memory of its process.
+
+Real API server, the emulated NVML, and plain files in the place of /proc, cgroups and resctrl: the agent reads as much
+as on a node, but the kernel's own cost of making those texts is not in the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from asking import ask, positive, tell
+from binding import create_all, following
+from coda_kube.client import Json
+from coda_kube.naming import THROTTLING
+from coda_lab.cluster import LocalCluster
+from coda_lab.emulators.nvml import Device, NvmlState, Process
+from coda_lab.emulators.nvml.library import build, environment_for
+from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServer
+from coda_lab.places import Settings
+from coda_lab.spec import ClusterSpec
+from loads import PODS
+from results import Answer, Row
+from usage import Usage, usage_of
+
+MINUTES, QUICK_S = 10, 10.0
+CPU_PODS, GPU_PODS, CORES, SOCKETS = 52, 8, 128, 2
+THREADS: Final = 40  # of a pod
+MIB: Final = 1 << 20
+SETTLE_S: Final = 5.0
+
+
+async def answer(options: argparse.Namespace) -> Answer:
+    """One local control plane, one agent."""
+    lasting_s = 60.0 * options.minutes if options.minutes else QUICK_S if options.quick else 60.0 * MINUTES
+    spec = ClusterSpec(nodes=f"1x{GPU_PODS}x{CORES}", racks=1)
+    async with LocalCluster.running(spec, tell=tell) as cluster, cluster.client("admin") as admin:
+        await admin.patch("/api/v1/namespaces/default", {"metadata": {"labels": {THROTTLING: "true"}}})
+        (node,) = (item["metadata"]["name"] for item in (await admin.get("/api/v1/nodes"))["items"])
+        items = [pod_json(f"cpu-{number}", node, gpus=0) for number in range(CPU_PODS)]
+        items += [pod_json(f"train-{number}", node, gpus=1) for number in range(GPU_PODS)]
+        async with following(admin, PODS) as pods:
+            await create_all(admin, PODS, items)
+            await pods.until(lambda by_key: sum(map(_runs, by_key.values())) == len(items))
+            running = sorted(pods.cache.by_key.values(), key=lambda item: str(item["metadata"]["name"]))
+        with tempfile.TemporaryDirectory(prefix="coda-agent-", dir=_fast_folder()) as folder:
+            kubeconfig = cluster.layout.kubeconfig("agent")
+            samples = await measured(Path(folder), node, running, kubeconfig, lasting_s)
+    (first_s, first), (last_s, last) = samples[0], samples[-1]
+    share = 100 * (last.cpu_s - first.cpu_s) / (last_s - first_s)
+    memory = max(usage.rss_bytes for _, usage in samples) / MIB
+    rows = (
+        Row(name="agent, 60 pods, 8 GPUs: CPU", value=share, unit="% of a core", budget="<= 2"),
+        Row(name="agent, 60 pods, 8 GPUs: memory", value=memory, unit="MiB", budget="<= 80"),
+    )
+    return Answer(question="agent_cost", rows=rows, detail={"lasted_s": round(last_s - first_s, 1)})
+
+
+async def measured(
+    folder: Path, node: str, pods: Sequence[Json], kubeconfig: Path, lasting_s: float
+) -> list[tuple[float, Usage]]:
+    """(seconds, what the agent's process has used), from when it has settled."""
+    gpus = [f"GPU-{number:08d}-0000-0000-0000-000000000000" for number in range(GPU_PODS)]
+    training = [pod for pod in pods if pod["metadata"]["name"].startswith("train")]
+    write_trees(folder, pods)
+    state = NvmlState(path=folder / "nvml")
+    with state.batch():
+        for number, (uuid, pod) in enumerate(zip(gpus, training, strict=True)):
+            state.add(Device(uuid=uuid, minor=number, pci_bus_id=f"00000000:{number + 1:02X}:00.0"))
+            state.set_utilisation(uuid, 0.8)
+            state.set_processes(uuid, [Process(pid=first_thread(pods.index(pod)))])
+    with PodResourcesServer(folder / "pod-resources.sock") as kubelet:
+        kubelet.give(
+            ContainerDevices(
+                namespace="default", pod=pod["metadata"]["name"], container="main", devices=(("nvidia.com/gpu", uuid),)
+            )
+            for uuid, pod in zip(gpus, training, strict=True)
+        )
+        environment = environment_for(build(Settings.from_environ().cache), state.path, os.environ)
+        return await _watched(environment | variables(folder, node, kubeconfig), lasting_s)
+
+
+async def _watched(environment: dict[str, str], lasting_s: float) -> list[tuple[float, Usage]]:
+    agent = await asyncio.create_subprocess_exec(sys.executable, "-m", "coda_agent", env=environment)
+    loop = asyncio.get_running_loop()
+    try:
+        await asyncio.sleep(SETTLE_S)
+        samples = [(loop.time(), usage_of(agent.pid))]
+        while samples[-1][0] - samples[0][0] < lasting_s:
+            await asyncio.sleep(min(5.0, lasting_s))
+            samples.append((loop.time(), usage_of(agent.pid)))
+        return samples
+    finally:
+        agent.terminate()
+        await agent.wait()
+
+
+def variables(folder: Path, node: str, kubeconfig: Path) -> dict[str, str]:
+    """The agent's settings."""
+    return {
+        "CODA_NODE_NAME": node,
+        "CODA_KUBECONFIG": str(kubeconfig),
+        "CODA_METRICS_PORT": "0",
+        "CODA_HOST": "127.0.0.1",
+        "CODA_STATE_DIR": str(folder / "state"),
+        "CODA_PROC": str(folder / "proc"),
+        "CODA_SYS": str(folder / "sys"),
+        "CODA_CGROUP": str(folder / "cgroup"),
+        "CODA_RESCTRL": str(folder / "resctrl"),
+        "CODA_POD_RESOURCES": str(folder / "pod-resources.sock"),
+        "CODA_PEAK_GB_PER_S": '{"0": 160, "1": 160}',
+        "CODA_LOG_LEVEL": "WARNING",
+    }
+
+
+def write_trees(folder: Path, pods: Sequence[Json]) -> None:
+    """What the kernel would show of these pods."""
+    _file(folder / "proc/sys/kernel/random/boot_id", "5f1b0c1e-0000-4000-8000-000000000001\n")
+    for cpu in range(CORES):
+        _file(folder / f"sys/devices/system/cpu/cpu{cpu}/cache/index3/id", f"{cpu * SOCKETS // CORES}\n")
+    _file(folder / "cgroup/cgroup.controllers", "cpuset cpu io memory\n")
+    resctrl = folder / "resctrl"
+    for name, text in _INFO.items():
+        _file(resctrl / "info" / name, text)
+    _group(resctrl, range(0))
+    _file(resctrl / "schemata", "    MB:0=100;1=100\n")
+    for place, pod in enumerate(pods):
+        threads = range(first_thread(place), first_thread(place) + THREADS)
+        _cgroup(folder, pod, threads)
+        _group(resctrl / f"mon_groups/coda-{pod['metadata']['uid']}", threads)
+
+
+def first_thread(place: int) -> int:
+    """The first of the thread ids of a pod."""
+    return 10_000 + 100 * place
+
+
+def _cgroup(folder: Path, pod: Json, threads: range) -> None:
+    uid = pod["metadata"]["uid"]
+    quality = pod["status"]["qosClass"].lower()
+    above = f"kubepods-{quality}" if quality != "guaranteed" else "kubepods"
+    parts = ["kubepods.slice", *([f"{above}.slice"] if quality != "guaranteed" else [])]
+    path = "/".join([*parts, f"{above}-pod{uid.replace('-', '_')}.slice"])
+    scope = f"{path}/cri-containerd-{uid.replace('-', '') * 2}.scope"
+    for place, inside in ((path, range(0)), (scope, threads)):
+        ids = "".join(f"{thread}\n" for thread in inside)
+        _file(folder / "cgroup" / place / "cgroup.threads", ids)
+        _file(folder / "cgroup" / place / "cgroup.procs", ids)
+        _file(folder / "cgroup" / place / "cpu.max", "max 100000\n")
+        _file(folder / "cgroup" / place / "cpu.stat", _CPU_STAT)
+    for thread in threads:
+        fields = " ".join(["S", *["0"] * 18, "1000", *["0"] * 30])
+        _file(folder / f"proc/{thread}/stat", f"{thread} (main) {fields}\n")
+        _file(folder / f"proc/{thread}/cgroup", f"0::/{scope}\n")
+        _file(folder / f"proc/{thread}/cpu_resctrl_groups", f"res:/\nmon:coda-{uid}\n")
+
+
+def _group(path: Path, threads: range) -> None:
+    _file(path / "tasks", "".join(f"{thread}\n" for thread in threads))
+    for socket in range(SOCKETS):
+        _file(path / f"mon_data/mon_L3_{socket:02}/mbm_total_bytes", "123456789012\n")
+
+
+def _file(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _fast_folder() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def _runs(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Running"
+
+
+def pod_json(name: str, node: str, *, gpus: int) -> Json:
+    """A pod that is bound already."""
+    amounts: dict[str, Any] = {"cpu": "1", "memory": "1Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    container = {"name": "main", "image": "none.invalid/none", "resources": {"requests": amounts, "limits": amounts}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": {"lab.coda.scheduler/run-seconds": "86400"}},
+        "spec": {"nodeName": node, "containers": [container], "restartPolicy": "Never"},
+    }
+
+
+_CPU_STAT: Final = (
+    "usage_usec 123456789\nuser_usec 100000000\nsystem_usec 23456789\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n"
+)
+_INFO: Final = {
+    "last_cmd_status": "ok\n",
+    "MB/num_closids": "8\n",
+    "MB/min_bandwidth": "10\n",
+    "MB/bandwidth_gran": "10\n",
+    "MB/delay_linear": "1\n",
+    "L3_MON/num_rmids": "144\n",
+    "L3_MON/mon_features": "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n",
+}
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--minutes", type=positive, help=f"of watching the agent (default {MINUTES})")
+
+
+if __name__ == "__main__":
+    sys.exit(ask(__doc__, answer, more=_more))
