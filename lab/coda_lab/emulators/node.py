@@ -1,6 +1,6 @@
 """One emulated machine: a kubelet with cgroups and processes, resctrl, GPUs, and loads that feel limits.
 
-In every step of its time each container gets the CPU time that its limits allow, its traffic follows that and the
+As time passes each container gets the CPU time that its limits allow, its traffic follows that and the
 bandwidth limits, and GPUs are as busy as their job's cores and bandwidth let them be. What must not live here: the
 rules of the kernel (`cgroups`, `resctrl`), of NVML (`nvml`) and of the loads (`load`); the agent.
 """
@@ -70,16 +70,15 @@ class EmulatedNode:
         gpus: int = 8,
         first_gpu: int = 0,
         cores: int | None = None,
-        live_step_s: float | None = None,
+        is_live: bool = False,
     ) -> None:
         """`folder`: for the state of the GPUs and the CPU topology. The NVML library is loaded by the caller.
 
-        `first_gpu`: number of the first one, in its UUID. `cores`: None for 32 on each socket. `live_step_s`: whoever
-        calls `advance` does so every so many seconds of real time, and the GPUs' samples have the real time; None:
-        fake time, in steps of 1 s."""
-        self._steps = 0
-        self._is_live = live_step_s is not None
-        self._step_s = 1.0 if live_step_s is None else live_step_s
+        `first_gpu`: number of the first one, in its UUID. `cores`: None for 32 on each socket. `is_live`: GPUs' samples
+        have the real time, and the caller lets time pass by `flow` and `train`; else by `advance`, in fake seconds."""
+        self._seconds = 0
+        self._is_live = is_live
+        self._is_new = True  # no time has passed
         self.tasks = FakeTasks()
         self.machine = Machine(PROFILES[profile], self.tasks)
         self.tree = CgroupTree(Kernel(version), self.tasks)
@@ -101,8 +100,7 @@ class EmulatedNode:
     @property
     def now(self) -> Moment:
         """The fake time on both clocks."""
-        passed_s = self._steps * self._step_s
-        return Moment(monotonic_s=START_MONOTONIC_S + passed_s, wall_s=START_WALL_S + passed_s)
+        return Moment(monotonic_s=START_MONOTONIC_S + self._seconds, wall_s=START_WALL_S + self._seconds)
 
     def start(
         self,
@@ -159,11 +157,30 @@ class EmulatedNode:
                 self.state.set_processes(device, [])
                 self.state.set_utilisation(device, 0.0)
 
-    def advance(self, steps: int = 1) -> Moment:
-        """Let so many steps (seconds, in fake time) pass; the time then."""
-        for _ in range(steps):
-            self._step()
+    def advance(self, seconds: int = 1) -> Moment:
+        """Let whole fake seconds pass; the time then."""
+        for _ in range(seconds):
+            self._seconds += 1
+            self.flow(1.0)
+            self.train()
         return self.now
+
+    def flow(self, seconds: float) -> None:
+        """Let that much CPU time and traffic pass."""
+        self._is_new = False
+        self.tree.kernel.advance(seconds)
+        for work in self.works.values():
+            self._set_load(work)
+        if self.machine.profile.is_mounted:
+            advance(self.machine, seconds)
+
+    def train(self) -> None:
+        """Let every job's GPUs show what its cores and bandwidth allow now."""
+        shares = served_shares(self.machine) if self.machine.profile.is_mounted else {}
+        with self.state.batch():
+            self._stamp()
+            for work in self.works.values():
+                self._train(work, shares.get(work.uid, 1.0))
 
     def cores_of(self, work: Work) -> float:
         """What the pod's container got in the last step."""
@@ -191,31 +208,16 @@ class EmulatedNode:
         """The pods as the API server has them."""
         return [self._pod_json(work) for work in self.works.values()]
 
-    def _step(self) -> None:
-        self._steps += 1
-        self.tree.kernel.advance(self._step_s)
-        for work in self.works.values():
-            self._set_load(work)
-        if self.machine.profile.is_mounted:
-            advance(self.machine, self._step_s)
-            shares = served_shares(self.machine)
-        else:
-            shares = {}
-        with self.state.batch():
-            self._stamp()
-            for work in self.works.values():
-                self._train(work, shares.get(work.uid, 1.0))
-
     def _train(self, work: Work, served_share: float) -> None:
         if work.gpus is None:
             return
         work.seen_share = work.gpus.period(min(self.limit_of(work), work.demand_cores), served_share)
         for device in work.devices:
-            self.state.set_utilisation(device, work.seen_share, at_us=self._step_began_us())
+            self.state.set_utilisation(device, work.seen_share, at_us=self._since_us())
 
     def _set_load(self, work: Work) -> None:
         """Its traffic follows the CPU time it got (before its first second: all it wants)."""
-        served = self.cores_of(work) if self._steps else work.demand_cores
+        served = work.demand_cores if self._is_new else self.cores_of(work)
         part = min(1.0, served / work.demand_cores)
         self.machine.loads[work.uid] = Load(
             name=work.uid, domain=work.domain, cores=max(served, 0.1), bytes_per_s=work.bytes_per_s * part
@@ -225,9 +227,9 @@ class EmulatedNode:
         if not self._is_live:
             self.state.freeze(int(self.now.wall_s * 1e6))
 
-    def _step_began_us(self) -> int:
-        """Live, what a step showed counts from its end on: what was sampled already cannot change any more."""
-        return self.state.now_us() - (0 if self._is_live else int(self._step_s * 1e6))
+    def _since_us(self) -> int:
+        """Live, what GPUs show counts from now on: what was sampled already cannot change any more."""
+        return self.state.now_us() - (0 if self._is_live else 1_000_000)
 
     def _pod_json(self, work: Work) -> dict[str, Any]:
         container = self.kubelet.pods[work.uid].containers[MAIN]
@@ -238,7 +240,7 @@ class EmulatedNode:
                 "namespace": work.namespace,
                 "uid": work.uid,
                 "labels": dict(work.labels),
-                "resourceVersion": str(self._steps + 1),
+                "resourceVersion": str(self._seconds + 1),
             },
             "spec": {"containers": [{"name": MAIN, "resources": resources}]},
             "status": {

@@ -29,8 +29,8 @@ from coda_lab.machines.hosting import Host
 from coda_lab.machines.places import MachinePlaces
 from coda_lab.machines.serving import serve
 
-STEP_S = 0.25
-MOST_BEHIND_S = 5.0  # a process that was stopped longer than that does not make up for it
+TRAIN_S = 0.25  # between two changes of what GPUs show
+FLOW_S = 0.01  # a counter is at most this old when it is read
 MOST_GPUS = 16  # of one node; tells the UUIDs of two nodes apart
 
 
@@ -58,16 +58,29 @@ class Simulated:
             gpus=spec.gpus,
             first_gpu=spec.index * MOST_GPUS,
             cores=spec.cpus,
-            live_step_s=STEP_S,
+            is_live=True,
         )
         machine.proc.boot_id = str(uuid.uuid4())
+        self._flowed_s = time.monotonic()
         self.host = Host(machine)
         self.devices = PodResourcesServer(self.places.kubelet_socket)
 
     async def start(self) -> asyncio.Server:
         """Make the sockets."""
         self.devices.start()
-        return await serve(self.host.machine.files, self.places.files_socket)
+        return await serve(self.host.machine.files, self.places.files_socket, before=self.flow)
+
+    def flow(self) -> None:
+        """Be as far as the clock."""
+        passed_s = time.monotonic() - self._flowed_s
+        if passed_s >= FLOW_S:
+            self._flowed_s += passed_s
+            self.host.machine.flow(passed_s)
+
+    def train(self) -> None:
+        """Show by the GPUs what the jobs have now."""
+        self.flow()
+        self.host.machine.train()
 
     def follow(self, pods: Cache, category_by_job: dict[str, str]) -> None:
         """What the API server says of its pods."""
@@ -93,7 +106,6 @@ async def run(options: argparse.Namespace) -> None:
             group.create_task(pods.run())
             group.create_task(jobs.run())
             await asyncio.gather(pods.synced.wait(), jobs.synced.wait())
-            _follow(machines, pods, jobs)
             sys.stdout.write("ready\n")
             sys.stdout.flush()
             await _keep_time(machines, pods, jobs)
@@ -118,16 +130,11 @@ def _follow(machines: Sequence[Simulated], pods: Cache, jobs: Cache) -> None:
 
 
 async def _keep_time(machines: Sequence[Simulated], pods: Cache, jobs: Cache) -> None:
-    """Let the machines' time pass as fast as the clock's."""
-    done_s = time.monotonic()
     while True:
-        await asyncio.sleep(max(0.0, done_s + STEP_S - time.monotonic()))
         _follow(machines, pods, jobs)
-        behind_s = time.monotonic() - done_s
-        steps = int(min(behind_s, MOST_BEHIND_S) / STEP_S)
         for machine in machines:
-            machine.host.machine.advance(steps)
-        done_s += behind_s if behind_s > MOST_BEHIND_S else steps * STEP_S
+            machine.train()
+        await asyncio.sleep(TRAIN_S)
 
 
 async def _run_until_signalled(options: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from coda_lab.spec import ClusterSpec, Layout
 
 HARDWARE: Final = "intel"
-SAMPLES_PER_WINDOW: Final = 40  # twice what the half that counts needs: rounds may be late on a busy machine
+SAMPLES_PER_WINDOW: Final = 30  # half of them count and 10 are needed: rounds may be late on a busy machine
 MOST_ROUND_S: Final = 1.0
 SETTLE_SHARE: Final = 0.2
 

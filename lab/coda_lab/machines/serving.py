@@ -29,12 +29,15 @@ _OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-async def serve(files: Files, socket: Path) -> asyncio.Server:
-    """Serve the trees of `files` on `socket`, relative to the working folder: such paths must be short."""
+async def serve(files: Files, socket: Path, before: Callable[[], None]) -> asyncio.Server:
+    """Serve the trees of `files` on `socket`, relative to the working folder: such paths must be short.
+
+    `before`: called before each operation."""
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
+                before()
                 writer.write(answer(files, line))
                 await writer.drain()
         except ConnectionError:
