@@ -61,6 +61,7 @@ class Sensor:
 
         Cost: NVML's calls, and a few file reads per pod."""
         problems: list[str] = []
+        traffic = NO_TRAFFIC if self.meter is None else self.meter.sample(now.monotonic_s)  # first: rates rest on `now`
         snapshot = self.gpus.sense(now)
         problems += [snapshot.why] if snapshot.why else []
         listing = self.pod_resources.listing(now.monotonic_s) if snapshot.readings else Listing()
@@ -72,7 +73,7 @@ class Sensor:
             ownerships=self._ownerships(snapshot, listing, local),
             grants=listing.grants,
             grants_at_s=listing.at_s,
-            traffic=NO_TRAFFIC if self.meter is None else self.meter.sample(now.monotonic_s),
+            traffic=traffic,
             cpu_by_pod=self._cpu(cgroups, now.monotonic_s),
             cgroup_by_pod=cgroups,
             problems=tuple(problems),
