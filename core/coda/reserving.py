@@ -17,12 +17,15 @@ Source: ours; backfilling with a reservation for the head needs run times, which
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import NamedTuple
 
 from coda.memory import Known
 from coda.model import NOTHING, Job, Resources
 from coda.ordering import Waiter, waits_since_s
 from coda.searching import Kind
+
+Key = tuple[int, ...]
 
 Takes = Mapping[int, Resources]
 """What others may take of each of these nodes, by number."""
@@ -57,20 +60,20 @@ def reserve(known: Known, job: Job, kind: Kind) -> Reservation | None:
 
     Those where most ranks fit already, then where least must end (GPUs, cores), then the first by name; with a required
     level, in the domain where most ranks fit. O(running jobs + nodes log nodes)."""
-    limit = known.config.overtaking_limit_s or 0.0
-    due_s = waits_since_s(job) + limit
-    ending = _ending(known, lambda holder: holder.placement is not None and holder.placement.committed_s <= due_s)
-    need = _spread(known, job, kind, ending)
-    if need is not None:
-        room = known.room
-        left = {
-            number: _least(room.free(number), room.free(number) + ending.get(number, NOTHING) - job.request * ranks)
-            for number, ranks in need
-        }
+    due_s = waits_since_s(job) + (known.config.overtaking_limit_s or 0.0)
+    sites = _Sites(known, job, kind)
+    room = known.room
+    chosen = sites.chosen(sites.distance, lambda holder: _began_s(holder) <= due_s)
+    if chosen is not None:
+        left = {site.number: _least(room.free(site.number), site.room - job.request * site.ranks) for site in chosen}
         return Reservation(job, left, _unstopped(known, job, kind, left))
-    whole = _spread(known, job, kind, _ending(known, lambda _: True), by_size=True)
-    everywhere = frozenset(range(len(known.room.nodes)))
-    return None if whole is None else Reservation(job, {number: NOTHING for number, _ in whole}, everywhere)
+    whole = sites.chosen(sites.size, lambda _: True)
+    everywhere = frozenset(range(len(room.nodes)))
+    return None if whole is None else Reservation(job, {site.number: NOTHING for site in whole}, everywhere)
+
+
+def _began_s(holder: Job) -> float:
+    return inf if holder.placement is None else holder.placement.committed_s
 
 
 def _unstopped(known: Known, job: Job, kind: Kind, left: Takes) -> frozenset[int]:
@@ -87,69 +90,78 @@ def _unstopped(known: Known, job: Job, kind: Kind, left: Takes) -> frozenset[int
     )
 
 
-def _ending(known: Known, ends: Callable[[Job], bool]) -> dict[int, Resources]:
-    """What these running jobs hold, by node number."""
-    held: dict[int, Resources] = {}
-    for holding in known.holdings.all():
-        if ends(holding.job):
-            for name in holding.nodes:
-                number = known.room.number_by_name.get(name)
-                if number is not None:
-                    held[number] = held.get(number, NOTHING) + holding.job.request
-    return held
-
-
 class _Site(NamedTuple):
-    """A node that may be kept: how good, which, and how many ranks it will hold."""
+    """A node that may be kept: how many ranks it will hold and fits now, and the room it will have."""
 
-    key: tuple[int, ...]
     number: int
     ranks: int
+    ready: int
+    room: Resources
 
 
-def _spread(
-    known: Known, job: Job, kind: Kind, ending: Mapping[int, Resources], *, by_size: bool = False
-) -> list[tuple[int, int]] | None:
-    """Nodes and ranks that hold the whole gang once this has ended; None where nothing does."""
-    kind.candidates.refresh()
-    sites_by_domain: dict[str, list[_Site]] = {}
-    domains = None if kind.within is None else known.room.levels[kind.within].domain_by_node
-    for number in kind.pool.amount_by_node:
-        free = known.room.free(number)
-        ranks = job.request.times_in(free + ending.get(number, NOTHING))
-        domain = "" if domains is None else domains[number]
-        if ranks and domain is not None:
-            key = (-ranks,) if by_size else _distance(job, free)
-            sites_by_domain.setdefault(domain, []).append(_Site(key, number, ranks))
-    found = [
-        (_gap(chosen, by_size), domain, chosen)
-        for domain, sites in sites_by_domain.items()
-        if (chosen := _filled(sites, job.replicas))
-    ]
-    return [(site.number, site.ranks) for site in min(found)[2]] if found else None
+class _Sites:
+    """The nodes a gang may have kept, and who holds them."""
+
+    def __init__(self, known: Known, job: Job, kind: Kind) -> None:
+        kind.candidates.refresh()
+        self._room = known.room
+        self._job = job
+        self._domains = None if kind.within is None else known.room.levels[kind.within].domain_by_node
+        self._numbers = kind.pool.amount_by_node
+        self._holders: dict[str, list[Job]] = {}
+        for holder, nodes in known.holdings.all():
+            for name in nodes:
+                self._holders.setdefault(name, []).append(holder)
+
+    def chosen(self, rank: Callable[[int], Key], ends: Callable[[Job], bool]) -> list[_Site] | None:
+        """Nodes that hold the whole gang once those jobs have ended, the best by rank; None where there are too few."""
+        numbers_by_domain: dict[str, list[tuple[Key, int]]] = {}
+        for number in self._numbers:
+            domain = "" if self._domains is None else self._domains[number]
+            if domain is not None:
+                numbers_by_domain.setdefault(domain, []).append((rank(number), number))
+        found: list[tuple[int, str, list[_Site]]] = []
+        for domain, ranked in numbers_by_domain.items():
+            sites = self._filled((number for _, number in sorted(ranked)), ends)
+            if sites:
+                missing = sum(site.ranks - min(site.ranks, site.ready) for site in sites)
+                found.append((missing, domain, sites))
+        return min(found, key=lambda one: one[:2])[2] if found else None
+
+    def _filled(self, numbers: Iterable[int], ends: Callable[[Job], bool]) -> list[_Site]:
+        """The first of these that hold all ranks together; none where all are too few."""
+        sites: list[_Site] = []
+        missing = self._job.replicas
+        for number in numbers:
+            free = self._room.free(number)
+            holders = self._holders.get(self._room.nodes[number].name, ())
+            room = sum((holder.request for holder in holders if ends(holder)), free)
+            ranks = min(missing, self._job.request.times_in(room))
+            if ranks:
+                sites.append(_Site(number, ranks, self._job.request.times_in(free), room))
+                missing -= ranks
+            if not missing:
+                return sites
+        return []
+
+    def distance(self, number: int) -> Key:
+        """Nearest first: what has most ranks free, then what lacks least for one more."""
+        return _distance(self._job, self._room.free(number))
+
+    def size(self, number: int) -> Key:
+        """What holds most ranks when nothing runs there."""
+        return (-self._job.request.times_in(self._room.nodes[number].allocatable),)
 
 
-def _distance(job: Job, free: Resources) -> tuple[int, ...]:
+def _distance(job: Job, free: Resources) -> Key:
     """Minus the ranks that fit now; then the GPUs and millicores that one more lacks."""
-    ready = job.request.times_in(free)
-    lacking = job.request * (ready + 1) - free
-    return (-ready, max(0, lacking.gpus), max(0, lacking.cpu_m))
-
-
-def _filled(sites: Iterable[_Site], replicas: int) -> list[_Site]:
-    """The best of these that hold so many ranks together; none where all are too few."""
-    chosen: list[_Site] = []
-    for site in sorted(sites):
-        chosen.append(site._replace(ranks=min(site.ranks, replicas)))
-        replicas -= site.ranks
-        if replicas <= 0:
-            return chosen
-    return []
-
-
-def _gap(sites: list[_Site], by_size: bool) -> int:
-    """How many of the ranks do not fit yet; nothing where only sizes count."""
-    return 0 if by_size else sum(max(0, site.ranks + site.key[0]) for site in sites)
+    request = job.request
+    ready = request.times_in(free)
+    return (
+        -ready,
+        max(0, request.gpus * (ready + 1) - free.gpus),
+        max(0, request.cpu_m * (ready + 1) - free.cpu_m),
+    )
 
 
 def _least(one: Resources, other: Resources) -> Resources:
