@@ -7,8 +7,8 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from coda_lab.emulators.resctrl.control import serving
@@ -18,19 +18,19 @@ from coda_lab.emulators.resctrl.profiles import PROFILES
 from coda_lab.emulators.resctrl.tasks import FakeTasks, RealTasks
 from coda_lab.emulators.resctrl.traffic import STEP_S, advance
 
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve until told to stop; 1 with a sentence when the directory cannot be mounted."""
     wanted = _parser().parse_args(arguments)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # waited for, so that none is lost before the wait begins
     machine = Machine(PROFILES[wanted.profile], RealTasks() if wanted.tasks == "real" else FakeTasks())
     try:
         with mounted(machine, wanted.mount), serving(machine, wanted.control):
             sys.stdout.write("ready\n")
             sys.stdout.flush()
-            pass_time(machine, stop, live=wanted.live)
+            pass_time(machine, _is_told_to_end, live=wanted.live)
     except OSError as failure:
         sys.stderr.write(f"cannot emulate resctrl at {wanted.mount}: {failure}\n")
         return 1
@@ -47,13 +47,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def pass_time(machine: Machine, stop: threading.Event, *, live: bool) -> None:
-    """Until `stop`; `live`: fake time follows the clock in steps of a second."""
+def pass_time(machine: Machine, is_told_to_end: Callable[[float | None], bool], *, live: bool) -> None:
+    """Until told to end, for which it waits some seconds (None: for ever) at a time; `live`: fake time follows the
+    clock in steps of a second."""
     last_s = time.monotonic()
-    while not stop.wait(STEP_S if live else None):
+    while not is_told_to_end(STEP_S if live else None):
         now_s = time.monotonic()
         advance(machine, now_s - last_s)
         last_s = now_s
+
+
+def _is_told_to_end(within_s: float | None) -> bool:
+    if within_s is None:
+        signal.sigwait(ENDING)
+        return True
+    return signal.sigtimedwait(ENDING, within_s) is not None
 
 
 if __name__ == "__main__":
