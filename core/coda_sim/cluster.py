@@ -117,13 +117,21 @@ class Cluster:
         del self.wishing[run.job.id]
         self._show(run)
 
-    def resize(self, run: Running, cores: int) -> None:
-        """A running job has so many cores per rank from now on."""
+    def resize(self, run: Running, cores: int, *, own: bool = True) -> None:
+        """A running job has so many cores per rank from now on; of those that are not its own, the planner knows
+        nothing."""
         self._hold(run, -1)
         run.cores = cores
-        run.ask(cores)
+        if own:
+            run.ask(cores)
         self._hold(run, 1)
-        self._show(run)
+        if own:
+            self._show(run)
+
+    def spare_cores(self, number: int) -> int:
+        """Whole cores of a node that are no running job's own."""
+        node = self.nodes[number]
+        return (node.allocatable.cpu_m - self._used.get(node.name, NOTHING).cpu_m) // 1000
 
     def stop(self, run: Running) -> None:
         """The job runs no more, and is no part of the world."""

@@ -15,6 +15,9 @@ from coda.config import ContentionConfig
 from coda.contention import Contention, Window, observe
 from coda.model import JobId
 from coda.throttles import Hardware, Pod, Reason, percent_limits
+from coda_sim.agenda import Agenda
+from coda_sim.cluster import Cluster
+from coda_sim.pace import Pacing
 from coda_sim.running import Running
 
 _SOCKET: Final = 0
@@ -104,3 +107,48 @@ class Eliminator:
                     learned=self.config.learn_windows,
                 )
         return tuple(known[name] for name in sorted(known))
+
+
+class Watching:
+    """The eliminator at work on a cluster; without a configuration it does nothing."""
+
+    def __init__(self, config: ContentionConfig | None, cluster: Cluster, pacing: Pacing, agenda: Agenda) -> None:
+        self._eliminator = Eliminator(config, pacing.peak_bytes_per_s) if config else None
+        self._cluster = cluster
+        self._pacing = pacing
+        self._agenda = agenda
+
+    @property
+    def throttles(self) -> int:
+        """Actions so far that took bandwidth away."""
+        return self._eliminator.throttles if self._eliminator else 0
+
+    def watch(self, numbers: Iterable[int], now_s: float) -> None:
+        """Look at the windows of these nodes while what is wanted of their bandwidth reaches the trigger."""
+        eliminator = self._eliminator
+        if eliminator is None:
+            return
+        for number in sorted(numbers):
+            is_contended = self._pacing.share(number) >= eliminator.config.trigger_share
+            if is_contended and not eliminator.watches(number):
+                eliminator.watch(number, now_s)
+                self._agenda.plan_look(now_s + eliminator.config.window_s, number)
+
+    def look(self, number: int, now_s: float) -> list[Running]:
+        """A window is over: the CPU jobs of the node get the bandwidth that the eliminator leaves them. Returns the
+        jobs whose pace may be another now."""
+        eliminator = self._eliminator
+        assert eliminator is not None
+        runs = list(self._cluster.on_node[number].values())
+        undisturbed = {run.job.id: self._pacing.undisturbed_utilisation(run) for run in runs if run.gpus}
+        limits = eliminator.limits(number, now_s, self._pacing.share(number), runs, undisturbed)
+        found: dict[int, Running] = {}
+        for run in runs:
+            if not run.gpus and limits[run.job.id] != run.limit:
+                touched = self._pacing.left(run)
+                run.limit = limits[run.job.id]
+                touched |= self._pacing.joined(run)
+                found.update((id(one), one) for one in (run, *self._pacing.neighbours(touched)))
+        if not eliminator.is_over(number, self._pacing.share(number)):
+            self._agenda.plan_look(now_s + eliminator.config.window_s, number)
+        return list(found.values())

@@ -19,7 +19,8 @@ from coda.plan import decide
 from coda_sim.adapting import Allocator
 from coda_sim.agenda import Agenda, Event
 from coda_sim.cluster import Cluster
-from coda_sim.contending import Eliminator
+from coda_sim.contending import Watching
+from coda_sim.loaning import Loans, best_of
 from coda_sim.log import Entry, Log
 from coda_sim.pace import Pacing
 from coda_sim.rows import Gang
@@ -52,8 +53,9 @@ class Simulation:
         self._tally = Tally(self._cluster)
         self._allocator = Allocator(setting.config, setting.shape) if setting.allocator else None
         self._memory = Memory()
-        self._eliminator = Eliminator(setting.contention, self._pacing.peak_bytes_per_s) if setting.contention else None
         self._agenda = Agenda()
+        self._watching = Watching(setting.contention, self._cluster, self._pacing, self._agenda)
+        self._loans = Loans(self._cluster) if setting.lends_spare_cores else None
         self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
         self._traits = traits
         self._entries: dict[JobId, Entry] = {}
@@ -75,6 +77,7 @@ class Simulation:
             while self._may_start and (self._cluster.waiting or self._cluster.wishing):
                 self._round()
             self._may_start = False
+            self._lend()
             self._tally.note(now_s)
             moments += 1
             if tell is not None and moments % TELL_EVERY == 0:
@@ -88,14 +91,14 @@ class Simulation:
             cores=self._cluster.cores,
             node_names=tuple(node.name for node in self._cluster.nodes),
             rounds=self._rounds,
-            throttles=self._eliminator.throttles if self._eliminator else 0,
+            throttles=self._watching.throttles,
         )
 
     def _apply(self, event: Event, run: Running | None, version: int) -> bool:
         """True when a job ended."""
         if run is None:
             if event is Event.LOOK:
-                self._look(version)
+                self._repace(self._watching.look(version, self._now_s))
             else:
                 self._may_start = True
         elif event is Event.SUBMIT:
@@ -134,38 +137,10 @@ class Simulation:
             asked=gang.cpus_per_replica,
             gpus=gang.gpus_per_replica,
             tuned=tuned,
+            best=best_of(run),
             nodes=self._cluster.nodes,
             reserved_per_gpu=self._setting.reserved_per_gpu,
         )
-
-    def _watch(self, numbers: Iterable[int]) -> None:
-        """Look at the windows of these nodes while what is wanted of their bandwidth reaches the trigger."""
-        if self._eliminator is None:
-            return
-        for number in sorted(numbers):
-            is_contended = self._pacing.share(number) >= self._eliminator.config.trigger_share
-            if is_contended and not self._eliminator.watches(number):
-                self._eliminator.watch(number, self._now_s)
-                self._agenda.plan_look(self._now_s + self._eliminator.config.window_s, number)
-
-    def _look(self, number: int) -> None:
-        """A window is over: the CPU jobs of the node get the bandwidth that the eliminator leaves them."""
-        assert self._eliminator is not None
-        runs = list(self._cluster.on_node[number].values())
-        undisturbed = {run.job.id: self._pacing.undisturbed_utilisation(run) for run in runs if run.gpus}
-        share = self._pacing.share(number)
-        limits = self._eliminator.limits(number, self._now_s, share, runs, undisturbed)
-        for run in runs:
-            if not run.gpus and limits[run.job.id] != run.limit:
-                self._limit(run, limits[run.job.id])
-        if not self._eliminator.is_over(number, self._pacing.share(number)):
-            self._agenda.plan_look(self._now_s + self._eliminator.config.window_s, number)
-
-    def _limit(self, run: Running, limit: float) -> None:
-        touched = self._pacing.left(run)
-        run.limit = limit
-        touched |= self._pacing.joined(run)
-        self._repace((run, *self._pacing.neighbours(touched)))
 
     def _wait(self, run: Running) -> None:
         self._cluster.enqueue(run)
@@ -212,13 +187,15 @@ class Simulation:
         run.since_s, run.limit, run.is_restarting = now_s, 1.0, cost_s > 0
         run.begin_piece(now_s)
         self._tally.holds(run, +1)
+        if self._loans:
+            self._loans.changed(run)
         touched = self._pacing.joined(run)
         if run.is_restarting:
             self._agenda.plan(now_s + cost_s, Event.RESTARTED, run)
         self._repace((run,))
         if touched:
             self._repace(other for other in self._pacing.neighbours(touched) if other is not run)
-            self._watch(touched)
+            self._watching.watch(touched, self._now_s)
         if self._allocator and run.gpus and self._allocator.begin(run, self._cluster.most_cores(run)):
             self._agenda.plan(now_s + cost_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
 
@@ -245,12 +222,18 @@ class Simulation:
         self._cluster.answered(run)
         self._want(run, self._allocator.refused(run, most_cores))
 
-    def _resize(self, run: Running, cores: int) -> None:
+    def _lend(self) -> None:
+        """Spare cores go to the jobs that gain by them, and are taken back, after whatever happened in this moment."""
+        for run, cores in self._loans.changes() if self._loans else ():
+            self._resize(run, cores, own=False)
+
+    def _resize(self, run: Running, cores: int, *, own: bool = True) -> None:
+        """Other cores from now on: its own, which the planner counts with, or lent ones."""
         run.advance(self._now_s)
         self._entries[run.job.id].pieces.append(run.piece(self._now_s))
-        self._may_start |= cores < run.cores
+        self._may_start |= own and cores < run.cores
         self._tally.holds(run, -1)
-        self._cluster.resize(run, cores)
+        self._cluster.resize(run, cores, own=own)
         self._tally.holds(run, +1)
         run.begin_piece(self._now_s)
         self._repace((run,))
@@ -285,6 +268,8 @@ class Simulation:
         run.pace = run.busy_gpus = 0.0
         run.version += 1
         touched = self._pacing.left(run)
+        if self._loans:
+            self._loans.changed(run)
         self._cluster.stop(run)
         if touched:
             self._repace(self._pacing.neighbours(touched))

@@ -57,6 +57,11 @@ class Setting:
         return CoresRule.ASKED if rule is CoresRule.TUNED else rule
 
     @property
+    def lends_spare_cores(self) -> bool:
+        """Whether cores that are nobody's own are lent to jobs that gain by them."""
+        return policy_of(self.config.policy).lends_spare_cores
+
+    @property
     def reserved_per_gpu(self) -> float | None:
         """Cores per GPU that belong to the GPU array; None where there are no arrays."""
         has_arrays = policy_of(self.config.policy).has_arrays and Part.ARRAYS not in self.config.without
