@@ -61,9 +61,9 @@ def mounted(machine: Machine, directory: Path) -> Iterator[Path]:
         operations.may_end = True
         with contextlib.suppress(OSError):
             (directory / END).stat()
-        with contextlib.suppress(OSError):  # libfuse has done it, if it was quick
-            detach(directory)
         thread.join(_STARTED_WITHIN_S)
+        with contextlib.suppress(OSError):  # libfuse has done it as its loop ended
+            detach(directory)
         _take_signals_back()
         with machine.lock:
             machine.is_mounted = False
