@@ -60,6 +60,8 @@ def reserve(known: Known, job: Job, kind: Kind) -> Reservation | None:
 
     Those where most ranks fit already, then where least must end (GPUs, cores), then the first by name; with a required
     level, in the domain where most ranks fit. O(running jobs + nodes log nodes)."""
+    if known.search.ranks_when_empty(kind, kind.within) < job.replicas:
+        return None
     due_s = waits_since_s(job) + (known.config.overtaking_limit_s or 0.0)
     sites = _Sites(known, job, kind)
     room = known.room

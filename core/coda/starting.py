@@ -56,9 +56,10 @@ class _Round:
 
     def starts_of_overdue(self) -> Iterator[Start]:
         """Those that waited too long go before all others, up to the first that fits nowhere: nodes are kept for it."""
+        hopeless: set[Shape] = set()
         for waiter in overdue(self._known, self._now_s):
             job = waiter.job
-            if self._is_barred(job) or self._quotas.shortage(job) is not None:
+            if waiter.shape in hopeless or self._is_barred(job) or self._quotas.shortage(job) is not None:
                 continue
             start = self._start(waiter)
             if self.stops:
@@ -71,6 +72,7 @@ class _Round:
             if reservation is not None:
                 self._kept = Kept(self._known, reservation)
                 return
+            hopeless.add(waiter.shape)
 
     def starts(self) -> Iterator[Start]:
         """In arrays one after the other: whether small jobs may be guests can hang on who waits in the one before."""

@@ -98,6 +98,16 @@ def test_nothing_is_kept_for_a_job_that_never_fits() -> None:
     assert set(started(decided(*HALF, gpu("huge", 5, waits_s=900), gpu("small", 2)))) == {"small"}
 
 
+def test_jobs_that_never_fit_hide_none_that_does() -> None:
+    huge = [gpu(f"huge{number}", 5, waits_s=900 + number) for number in range(3)]
+    foreign = {"b": running(gpu("foreign", 2), "b").request}
+    waiting = (*huge, gpu("large", 4, waits_s=100), gpu("small", 2))
+    now = world(NODES, (*HALF, *waiting), foreign=foreign)
+    assert not decide(now, ARRIVAL, NOW_S).starts
+    never_here = (*huge, gpu("gang", 4, waits_s=100, replicas=2), gpu("small", 2))
+    assert set(started(decide(world(NODES, (*HALF, *never_here), foreign=foreign), ARRIVAL, NOW_S))) == {"small"}
+
+
 def test_a_gang_has_as_many_nodes_kept_as_it_needs() -> None:
     nodes = (*NODES, node("c", gpus=4, cores=12))
     busy = (*HALF, ran(gpu("w", 4), "c", for_s=500))
