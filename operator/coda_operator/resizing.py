@@ -21,6 +21,7 @@ from coda_operator.cluster import Cluster
 from coda_operator.refusals import Blame, blame_for, reason_for_resize
 from coda_operator.requesting import Requests
 
+_ANOTHER: Final = "metadata.uid"  # another pod has the name now: the API server takes that for a change of the field
 _NOT_SERVED: Final = "the server could not find the requested resource"
 
 
@@ -67,10 +68,11 @@ class Resizer:
                 path = f"{pods}/{size.name}"
                 try:
                     changed = await self._client.patch(f"{path}/resize", resize_patch(size, cores_m), STRATEGIC_MERGE)
-                except Conflict:
-                    changed = await self._client.get(path)
-                    self._cluster.pods.put(changed)
-                    raise
+                except (Conflict, Rejected) as error:
+                    if not isinstance(error, Conflict) and _ANOTHER not in str(error):
+                        raise
+                    self._cluster.pods.put(await self._client.get(path))
+                    raise Conflict(f"{path} is not as it was seen") from error
             self._cluster.pods.put(changed)
 
         results = await asyncio.gather(*(patch(*each) for each in patches), return_exceptions=True)

@@ -186,6 +186,23 @@ async def test_pods_that_cannot_be_resized_are_never_touched(change: Any, reason
     assert resizes_of(api) == []
 
 
+async def test_another_pod_of_that_name_is_not_taken_for_a_refusal() -> None:
+    api = FakeCluster()
+
+    def admit(path: str, body: Json) -> None:
+        if len(resizes_of(api)) == 1:
+            raise Rejected(
+                422, "Invalid", 'Pod "job-1-0" is invalid: metadata.uid: Invalid value: "x": field is immutable'
+            )
+
+    api.admit_resize = admit
+    async with rest_of_cluster(api, exit_code=never_ends), resizing_nodes(api), operator(api):
+        job = api.submit(cpusPerReplica="auto")
+        await until_phase(api, job, "Running")
+        grant(api, job, 9)
+        assert (await until_ended(api, job))["state"] == "Done"
+
+
 async def test_somebody_else_who_changed_a_pod_first_is_seen_before_the_next_try() -> None:
     api = FakeCluster()
 
