@@ -15,7 +15,8 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from coda.errors import CodaError
@@ -27,7 +28,7 @@ from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServe
 from coda_lab.kubelets.nodes import NodeSpec, node_specs
 from coda_lab.machines.hosting import Host
 from coda_lab.machines.places import MachinePlaces
-from coda_lab.machines.serving import serve
+from coda_lab.machines.serving import serving
 
 TRAIN_S = 0.25  # between two changes of what GPUs show
 FLOW_S = 0.01  # a counter is at most this old when it is read
@@ -65,10 +66,12 @@ class Simulated:
         self.host = Host(machine)
         self.devices = PodResourcesServer(self.places.kubelet_socket)
 
-    async def start(self) -> asyncio.Server:
-        """Make the sockets."""
-        self.devices.start()
-        return await serve(self.host.machine.files, self.places.files_socket, before=self.flow)
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """While the block lasts, its sockets are there."""
+        with self.devices:
+            async with serving(self.host.machine.files, self.places.files_socket, before=self.flow):
+                yield
 
     def flow(self) -> None:
         """Be as far as the clock."""
@@ -98,9 +101,11 @@ async def run(options: argparse.Namespace) -> None:
     specs = node_specs(options.nodes, racks=1)[: options.count]
     os.chdir(options.folder)
     machines = [Simulated(spec, options.profile, options.folder) for spec in specs]
-    client = await connect(options.kubeconfig, timeout_s=10.0)
-    servers = [await machine.start() for machine in machines]
-    try:
+    async with AsyncExitStack() as stack:
+        client = await connect(options.kubeconfig, timeout_s=10.0)
+        stack.push_async_callback(client.close)
+        for machine in machines:
+            await stack.enter_async_context(machine.serving())
         pods, jobs = _caches(client)
         async with asyncio.TaskGroup() as group:
             group.create_task(pods.run())
@@ -109,12 +114,6 @@ async def run(options: argparse.Namespace) -> None:
             sys.stdout.write("ready\n")
             sys.stdout.flush()
             await _keep_time(machines, pods, jobs)
-    finally:
-        for server in servers:
-            server.close()
-        for machine in machines:
-            machine.devices.stop()
-        await client.close()
 
 
 def _caches(client: Client) -> tuple[Cache, Cache]:

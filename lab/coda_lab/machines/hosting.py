@@ -130,7 +130,7 @@ def _limit_cores(pod: Json) -> float | None:
     """What the kubelet says the first container has, else what its spec says; None: no limit."""
     main = _main(pod)
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    status = next((one for one in statuses if one["name"] == main["name"]), {})
+    status: Json = next((one for one in statuses if one["name"] == main["name"]), {})
     resources = status.get("resources") or main.get("resources") or {}
     text = (resources.get("limits") or {}).get("cpu")
     return None if text is None else milli_from_quantity(text) / 1000

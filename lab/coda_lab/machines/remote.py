@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,8 +25,10 @@ class Line:
         try:
             connection.connect(str(path))
         except OSError as error:
+            connection.close()
             raise Outage(f"the emulated machine at {path} does not answer: {error.strerror}") from error
         self._stream = connection.makefile("rwb")
+        connection.close()  # closed with the stream
 
     def ask(self, tree: str, operation: str, *arguments: Any) -> Any:
         """What the operation gives there. Raises OSError as the machine's kernel does."""
@@ -43,6 +45,11 @@ class Line:
         if "errno" in told:
             raise OSError(told["errno"], told["says"], arguments[0])
         return told["is"]
+
+    def close(self) -> None:
+        """Hang up."""
+        with suppress(OSError):  # what was not said to a machine that is gone
+            self._stream.close()
 
 
 class RemoteTree(Tree):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,12 +30,14 @@ _OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-async def serve(files: Files, socket: Path, before: Callable[[], None]) -> asyncio.Server:
-    """Serve the trees of `files` on `socket`, relative to the working folder: such paths must be short.
-
-    `before`: called before each operation."""
+@asynccontextmanager
+async def serving(files: Files, socket: Path, before: Callable[[], None]) -> AsyncIterator[None]:
+    """While the block lasts, serve the trees of `files` on `socket`, relative to the working folder: such paths must be
+    short. `before`: called before each operation."""
+    writers: set[asyncio.StreamWriter] = set()
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.add(writer)
         try:
             while line := await reader.readline():
                 before()
@@ -43,9 +46,16 @@ async def serve(files: Files, socket: Path, before: Callable[[], None]) -> async
         except ConnectionError:
             return  # the agent was killed
         finally:
+            writers.discard(writer)
             writer.close()
 
-    return await asyncio.start_unix_server(converse, path=str(socket), limit=MOST_LINE_BYTES)
+    server = await asyncio.start_unix_server(converse, path=str(socket), limit=MOST_LINE_BYTES)
+    try:
+        yield
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
 
 
 def answer(files: Files, line: bytes) -> bytes:
