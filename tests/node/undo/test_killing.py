@@ -16,9 +16,8 @@ from tests.node.undo.worlds import FOREIGN_CORES, UIDS, AgentStep, AgentWorld, E
 
 KINDS = {
     "v2": Kind(),
-    "v1": Kind(version=1, setup=Setup(has_systemd=False)),
+    "v1-old": Kind(version=1, setup=Setup(has_systemd=False), profile="intel-mib", can_rename=False),
     "amd-crun": Kind(setup=Setup(has_subgroup=True), profile="amd"),
-    "mib-old": Kind(version=1, profile="intel-mib", can_rename=False),
 }
 
 
