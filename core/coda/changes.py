@@ -3,22 +3,34 @@ any difference means."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import compress, count
 from operator import is_not
 from typing import Generic, TypeVar
 
+from coda.blocks import Roster, Table, changed_slots
+
 Item = TypeVar("Item")
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=Hashable)
 
 _STEPS = 64
 """Differences looked for one after the other before all items are compared by a table."""
 
 
-def changes(old: tuple[Item, ...], new: tuple[Item, ...]) -> tuple[list[Item], list[Item]]:
+def changes(old: Sequence[Item], new: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     """The items that left and those that came. Items that changed places may be among both.
 
-    Cost: a comparison of pointers for each item where new ones stand at the end, as in a dict's values."""
+    Cost: a comparison of pointers for each item where new ones stand at the end, as in a dict's values; for each block
+    of rosters."""
+    if old is new:
+        return [], []
+    if isinstance(old, Roster) and isinstance(new, Roster):
+        pairs = [*changed_slots(old.blocks, new.blocks)]
+        return [item for _, item, _ in pairs if item is not None], [item for _, _, item in pairs if item is not None]
+    return _changes_in_order(tuple(old), tuple(new))
+
+
+def _changes_in_order(old: tuple[Item, ...], new: tuple[Item, ...]) -> tuple[list[Item], list[Item]]:
     gone: list[Item] = []
     start = offset = 0  # old[:start] is told, and new[: start - offset] with it
     for _ in range(_STEPS):
@@ -40,6 +52,9 @@ def changed_keys(old: Mapping[Key, Item], new: Mapping[Key, Item]) -> list[Key]:
     """The keys whose value came, left or is another one."""
     if old is new:
         return []
+    if isinstance(old, Table) and isinstance(new, Table) and old.slot_by_key is new.slot_by_key:
+        slots = changed_slots(old.blocks, new.blocks)
+        return [new.key_by_slot[slot] for slot, before, after in slots if before != after]
     seen = old.get
     keys = [key for key, value in new.items() if (before := seen(key)) is not value and before != value]
     return keys + [key for key in old if key not in new] if len(old) + len(keys) > len(new) else keys

@@ -40,6 +40,8 @@ def refusals_of(
 ) -> tuple[Refusal, ...]:
     """Why each job that does not start in this round waits; for the first `count` in order, where given. `kept_for`:
     the job for which nodes are kept, if any."""
+    if count == 0:
+        return ()
     refuser = Refuser(known, quotas, now_s)
     held = HELD_BY_POLICY if kept_for is None else kept_for_job(kept_for)
     waiters = _left_waiting(known, count)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from coda.config import PolicyConfig
 from coda.memory import Known
@@ -31,11 +32,16 @@ class Answers:
     stops: tuple[Stop, ...] = ()
 
 
+_NO_ANSWERS: Final = Answers()
+
+
 def answers_to_wishes(known: Known, quotas: QuotaLedger, in_flight: Mapping[str, Resources], now_s: float) -> Answers:
     """Grant or refuse every open wish, the oldest first (ties: by id); what is granted is taken from `known`.
 
     A wish that fits but for foreign pods in flight is postponed, until its deadline; so is the one that `stops` are
     for, and all after it. Cost: O(jobs with an open wish x their ranks)."""
+    if not known.wishing:
+        return _NO_ANSWERS
     round_ = _Answering(known, quotas, in_flight, now_s)
     for job in sorted(known.wishing.values(), key=_turn):
         round_.answer(job)

@@ -6,8 +6,7 @@ what changed, by the identity of the frozen values a world is made of, and does 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -26,6 +25,7 @@ from coda.quotas import growth_m, ranks_without_pods
 from coda.room import Room
 from coda.scores import Mix, Scorer
 from coda.searching import Kind, Search
+from coda.sleeping import Sleepers
 from coda.turns import Turn
 from coda.world import free_on, is_waiting, open_wish, withheld_shares
 
@@ -40,14 +40,16 @@ class Memory:
     def __init__(self) -> None:
         self._known: Known | None = None
 
-    @contextmanager
-    def about(self, world: World, config: PolicyConfig) -> Iterator[Known]:
-        """What is known about this world, for one round."""
+    def about(self, world: World, config: PolicyConfig) -> Known:
+        """What is known about this world, for one round; `keep` it when the round is over."""
         known, self._known = self._known, None
-        if known is None or known.config != config:
+        if known is None or (known.config is not config and known.config != config):
             known = Known(config)
         known.follow(world)
-        yield known
+        return known
+
+    def keep(self, known: Known) -> None:
+        """The round is over, and this is what it leaves for the next."""
         self._known = known
 
 
@@ -62,6 +64,7 @@ class Known:
         self.preempting = Preempting(rule, self.shares) if rule is not None else None
         self.nodes_version = 0  # another one: nodes came, went, or changed
         self.queue = self._empty_queue()
+        self.sleepers = Sleepers()
         self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods` or `growth_m`
         self.wishing: dict[JobId, Job] = {}  # all with an `open_wish`
         self.shortages = Shortages()
@@ -80,10 +83,15 @@ class Known:
             self.shares.follow(world)
         touched = self._without_starts()
         gone, come = changes(before.jobs, world.jobs)
-        touched |= self._hold(gone, -1) | self._hold(come, +1)
-        self._follow_queue(gone, come)
-        touched.update(changed_keys(before.used, world.used), changed_keys(before.in_flight, world.in_flight))
+        if gone or come:
+            touched |= self._hold(gone, -1) | self._hold(come, +1)
+        if gone or come or world.quotas or before.quotas:
+            self._follow_queue(gone, come)
+        touched.update(changed_keys(before.used, world.used))
+        if world.in_flight or before.in_flight:
+            touched.update(changed_keys(before.in_flight, world.in_flight))
         self._follow_nodes(before.nodes, touched)
+        self.sleepers.wake(self.queue.take_new_shapes())
 
     def kind(self, shape: Shape) -> Kind:
         """What is known about the gangs of this shape."""
@@ -189,9 +197,10 @@ class Known:
     def _follow_queue(self, gone: list[Job], come: list[Job]) -> None:
         limited = frozenset(quota.namespace for quota in self._world.quotas)
         if limited == self.queue.limited:
-            self.queue.change(filter(is_waiting, gone), filter(is_waiting, come))
+            self.queue.change([job for job in gone if is_waiting(job)], [job for job in come if is_waiting(job)])
             return
         self.queue = self._empty_queue(limited)
+        self.sleepers = Sleepers()
         self.queue.change((), filter(is_waiting, self._world.jobs))
 
     def _empty_queue(self, limited: frozenset[str] = frozenset()) -> Queue:
@@ -250,6 +259,8 @@ class Known:
 
     def _nodes_changed(self, *, match_others: bool) -> None:
         self.nodes_version += 1
+        self.sleepers = Sleepers()
+        self.sleepers.wake(self.queue.shape_by_key.values())
         if self.shares is not None:
             self.shares.count_nodes(self.room.nodes)
         if match_others:

@@ -27,7 +27,7 @@ grant       the planner's yes to a wish: from here on growth is withheld, and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType
@@ -263,7 +263,7 @@ class World:
     nodes: tuple[Node, ...]
     used: Mapping[str, Resources] = field(default_factory=dict)
     in_flight: Mapping[str, Resources] = field(default_factory=dict)
-    jobs: tuple[Job, ...] = ()
+    jobs: Sequence[Job] = ()
     quotas: tuple[Quota, ...] = ()
     virtual_clusters: tuple[VirtualCluster, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)  # of users in fair shares, above 0; 1 for all others

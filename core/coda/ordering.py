@@ -89,6 +89,7 @@ class Queue:
         self._party = party
         self.waiters: list[Waiter] = []  # in order
         self.shape_by_key: dict[Hashable, Shape] = {}
+        self._new_shapes: list[Shape] = []
         self._waiter_by_job: dict[JobId, Waiter] = {}
         self._oldest_s = inf  # nobody waits for longer than since then
 
@@ -118,6 +119,11 @@ class Queue:
         for shape, waiters in entered_by_shape.items():
             _insert(shape.waiters, waiters)
 
+    def take_new_shapes(self) -> list[Shape]:
+        """The shapes that were not there at the last call."""
+        new, self._new_shapes = self._new_shapes, []
+        return new
+
     def _waiter(self, job: Job) -> Waiter:
         quota = (
             (job.namespace, frozenset(job.quota.items())) if self.limited and job.namespace in self.limited else None
@@ -127,6 +133,7 @@ class Queue:
         shape = self.shape_by_key.get(key)
         if shape is None:
             shape = self.shape_by_key[key] = Shape(key, job)
+            self._new_shapes.append(shape)
         self._oldest_s = min(self._oldest_s, waits_since_s(job))
         waiter = self._waiter_by_job[job.id] = Waiter(job, shape, self._order(job))
         return waiter

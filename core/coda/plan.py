@@ -25,11 +25,13 @@ def decide(
     and starts nothing, and refuses alike.
     Cost: O(nodes + jobs log jobs), and O(nodes) for each distinct demand and O(amounts) for each distinct request among
     the waiting jobs. With a memory: O(nodes + jobs) comparisons of pointers, and the above for what changed."""
-    with (memory or Memory()).about(world, config) as known:
-        quotas = QuotaLedger(world, known.planned.values())
-        answers = answers_to_wishes(known, quotas, world.in_flight, now_s)
-        this = Round(stops=answers.stops) if answers.stops else round_of(known, quotas, now_s)
-        refusals = refusals_of(known, quotas, now_s, explain, kept_for=this.kept_for)
+    memory = memory or Memory()
+    known = memory.about(world, config)
+    quotas = QuotaLedger(world, known.planned.values())
+    answers = answers_to_wishes(known, quotas, world.in_flight, now_s)
+    this = Round(stops=answers.stops) if answers.stops else round_of(known, quotas, now_s)
+    refusals = refusals_of(known, quotas, now_s, explain, kept_for=this.kept_for)
+    memory.keep(known)
     return Plan(
         starts=this.starts,
         refusals=refusals,

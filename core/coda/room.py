@@ -48,6 +48,7 @@ class Room:
         self.free_amounts: list[int] = list(self.whole_amounts)
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
         self.journal: Journal[int] = Journal(2 * len(self.nodes) + 1000)  # nodes whose room changed, in order
+        self._gained: dict[int, None] = {}  # nodes that have more of anything than at the last `take_gained`
 
     def free(self, number: int) -> Resources:
         """What is free on a node."""
@@ -55,10 +56,20 @@ class Room:
 
     def put(self, number: int, free: Resources) -> None:
         """Make `free` what is free on a node."""
+        before = self.free_amounts[number]
         amount = self._number(free, self.nodes[number])
-        if amount != self.free_amounts[number]:
+        if amount != before:
             self.free_amounts[number] = amount
             self.journal.add(number)
+            if _has_more(free, self.amounts[before]):
+                self._gained[number] = None
+
+    def take_gained(self) -> Iterable[int]:
+        """The nodes whose room may have grown since the last call."""
+        gained = self._gained
+        if gained:
+            self._gained = {}
+        return gained
 
     def take(self, number: int, amount: Resources) -> None:
         """Make `amount` of a node taken."""
@@ -78,6 +89,16 @@ class Room:
             self.amounts.append(amount)
             self.sizes.append(node.allocatable)
         return number
+
+
+def _has_more(free: Resources, before: Resources) -> bool:
+    return (
+        free.gpus > before.gpus
+        or free.cpu_m > before.cpu_m
+        or free.memory_bytes > before.memory_bytes
+        or free.pods > before.pods
+        or (free.other is not before.other and free.other != before.other)
+    )
 
 
 def _key(amount: Resources) -> Hashable:

@@ -79,16 +79,13 @@ class _Round:
         self._is_early = False
         if self.stops:
             return
-        shapes = self._known.queue.shape_by_key.values()
+        sleepers = self._known.sleepers
         if self._known.lending is None:
-            yield from self._starts_of(shapes)
+            yield from self._starts_of([shape for array in Array for shape in sleepers.awake(array)])
         else:
-            shapes_by_array: dict[Array, list[Shape]] = {array: [] for array in Array}
-            for shape in shapes:
-                shapes_by_array[shape.array].append(shape)
             for array in Array:
-                yield from self._starts_of(shapes_by_array[array])
-                self._may_borrow = self._may_borrow and not any(map(self._has_waiters, shapes_by_array[array]))
+                yield from self._starts_of(sleepers.awake(array, may_borrow=self._may_borrow))
+                self._may_borrow = self._may_borrow and not self._has_waiters(array)
         if self._kept is not None:
             self._kept.give_back()
 
@@ -107,6 +104,8 @@ class _Round:
         for shape in shapes:
             if blocks is not None or self._may_start(shape) or self._may_stop_others(shape):
                 self._line_up(self._turns(shape))
+            else:
+                self._sleep(shape)
         while lines and not self.stops:
             key, waiter, turns = heappop(lines)
             if self._is_late(key, waiter, turns):
@@ -191,9 +190,23 @@ class _Round:
                     return self._begin(job, shares, option)
         return None
 
-    def _has_waiters(self, shape: Shape) -> bool:
+    def _sleep(self, shape: Shape) -> None:
+        """Not to be asked about again before a node gains room for it; where others may be stopped, time counts too."""
+        known = self._known
+        if known.lending is not None:
+            kinds = [kind for _, kind in known.lending.ways(shape, may_borrow=self._may_borrow)]
+            known.sleepers.sleep(shape, kinds, may_borrow=self._may_borrow)
+        elif known.preempting is None:
+            known.sleepers.sleep(shape, [known.kind(shape)])
+
+    def _has_waiters(self, array: Array) -> bool:
         started = self._known.started()
-        return any(waiter.job.id not in started for waiter in shape.turns(self._now_s))
+        return any(
+            waiter.job.id not in started
+            for shape in self._known.queue.shape_by_key.values()
+            if shape.array is array
+            for waiter in shape.turns(self._now_s)
+        )
 
     def _left_waiting(self) -> Iterator[Waiter]:
         started = self._known.started()

@@ -1,13 +1,14 @@
 """The simulated cluster: who holds what on which node, and the same as the world that decisions are made about.
 
-The world is kept, not built: jobs and nodes that did not change stay the same objects, and what is new stands at the
-end, so that a decision with a memory looks at what changed alone. What must not live here: time, speeds, and choices.
+The world is kept, not built: jobs and nodes that did not change stay the same objects in the same blocks, so that a
+decision with a memory looks at what changed alone. What must not live here: time, speeds, and choices.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from coda.blocks import Shelf
 from coda.model import (
     NOTHING,
     Job,
@@ -57,16 +58,18 @@ class Cluster:
         self.waiting: dict[JobId, Running] = {}
         self.wishing: dict[JobId, Running] = {}
         self.on_node: tuple[dict[JobId, Running], ...] = tuple({} for _ in self.nodes)
-        self._jobs: dict[JobId, Job] = {}
-        self._used: dict[str, Resources] = {}
+        self._jobs: Shelf[JobId, Job] = Shelf()
+        self._used: Shelf[str, Resources] = Shelf()
+        for node in self.nodes:
+            self._used.put(node.name, NOTHING)
         self._number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
 
     def world(self) -> World:
-        """A snapshot of now. O(nodes + live jobs) copies of pointers."""
+        """A snapshot of now, which shares with the one before all that did not change."""
         return World(
             nodes=self.nodes,
-            used=self._used.copy(),
-            jobs=tuple(self._jobs.values()),
+            used=self._used.table(),
+            jobs=self._jobs.roster(),
             virtual_clusters=self._virtual_clusters,
         )
 
@@ -131,30 +134,29 @@ class Cluster:
     def spare_cores(self, number: int) -> int:
         """Whole cores of a node that are no running job's own."""
         node = self.nodes[number]
-        return (node.allocatable.cpu_m - self._used.get(node.name, NOTHING).cpu_m) // 1000
+        return (node.allocatable.cpu_m - (self._used.get(node.name) or NOTHING).cpu_m) // 1000
 
     def stop(self, run: Running) -> None:
         """The job runs no more, and is no part of the world."""
         self._hold(run, -1)
         self.wishing.pop(run.job.id, None)
         del self.running[run.job.id]
-        del self._jobs[run.job.id]
+        self._jobs.drop(run.job.id)
         run.nodes = ()
 
     def forget(self, run: Running) -> None:
         """The job never runs."""
         del self.waiting[run.job.id]
-        del self._jobs[run.job.id]
+        self._jobs.drop(run.job.id)
 
     def _show(self, run: Running) -> None:
-        """The job as it is now, at the end of the world's jobs."""
-        self._jobs.pop(run.job.id, None)
-        self._jobs[run.job.id] = run.job
+        """The job as it is now."""
+        self._jobs.put(run.job.id, run.job)
 
     def _hold(self, run: Running, sign: int) -> None:
         for number, ranks in run.nodes:
             share, name = run.job.request * (sign * ranks), self.nodes[number].name
-            self._used[name] = self._used.get(name, NOTHING) + share
+            self._used.put(name, (self._used.get(name) or NOTHING) + share)
             self.free_gpus[number] -= share.gpus
             self.free_cores[number] -= sign * ranks * run.cores
             self.free_memory_bytes[number] -= share.memory_bytes

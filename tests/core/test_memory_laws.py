@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coda.blocks import Shelf
 from coda.config import Level, PolicyConfig
 from coda.memory import Memory
-from coda.model import Job, JobId, Node, World
+from coda.model import Job, JobId, Node, Resources, World
 from coda.ordering import waiting_jobs
 from coda.outcomes import Plan, Start
 from coda.plan import decide
@@ -82,6 +84,27 @@ def test_what_was_decided_before_changes_no_decision(world: World, data: st.Data
         assert plan == decide(world, CONFIG, now_s)
         world = changed(data, world, plan, step)
         now_s += data.draw(st.sampled_from((0.0, 1.0)))
+
+
+@settings(law, max_examples=50)
+@given(worlds(), st.data())
+def test_a_world_kept_in_blocks_is_decided_like_any_other(world: World, data: st.DataObject) -> None:
+    memory, jobs, used = Memory(), Shelf[JobId, Job](), Shelf[str, Resources]()
+    for step in range(data.draw(st.integers(2, 6))):
+        keep(jobs, {job.id: job for job in world.jobs})
+        keep(used, world.used)
+        plan = decide(replace(world, jobs=jobs.roster(), used=used.table()), CONFIG, NOW_S, memory)
+        assert plan == decide(world, CONFIG, NOW_S)
+        world = changed(data, world, plan, step)
+
+
+def keep(shelf: Shelf[Any, Any], values: Mapping[Any, Any]) -> None:
+    """Make the shelf hold these values, and nothing else."""
+    for key in [key for key in shelf.table() if key not in values]:
+        shelf.drop(key)
+    for key, value in values.items():
+        if shelf.get(key) is not value:
+            shelf.put(key, value)
 
 
 @law

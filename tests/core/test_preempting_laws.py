@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -89,7 +90,7 @@ def test_a_job_stops_others_once_at_most_when_the_least_served_go_first(data: st
     assert len(by) == len(set(by))
 
 
-def gpus_of(tenant: str, jobs: tuple[Job, ...]) -> int:
+def gpus_of(tenant: str, jobs: Iterable[Job]) -> int:
     return sum(one.request.gpus * one.replicas for one in jobs if one.placement and one.virtual_cluster == tenant)
 
 
