@@ -74,8 +74,9 @@ class _Sums:
     lacking_cores: float = 0.0
     lacking_memory: float = 0.0
     kept_by_policy: float = 0.0
+    scattered: float = 0.0
 
-    def add(self, trail: Trail, index: int, passed_s: float) -> None:
+    def add(self, trail: Trail, index: int, passed_s: float, gpus: int) -> None:
         held, busy = passed_s * trail.held_gpus[index], passed_s * trail.busy_gpus[index]
         self.all_s += passed_s
         self.held += held
@@ -90,6 +91,8 @@ class _Sums:
             self.lacking_cores += passed_s * cores[index]
             self.lacking_memory += passed_s * memory[index]
             self.kept_by_policy += passed_s * policy[index]
+            causes = cores[index] + memory[index] + policy[index]
+            self.scattered += passed_s * (gpus - trail.held_gpus[index] - causes)
 
 
 def spans(trail: Trail, window: Window) -> Iterator[tuple[int, float]]:
@@ -104,7 +107,7 @@ def spans(trail: Trail, window: Window) -> Iterator[tuple[int, float]]:
 def _over_time(log: Log, window: Window) -> Metrics:
     sums = _Sums()
     for index, passed_s in spans(log.trail, window):
-        sums.add(log.trail, index, passed_s)
+        sums.add(log.trail, index, passed_s, log.gpus)
     all_gpus, queueing_gpus = sums.all_s * log.gpus, sums.queueing_s * log.gpus
     lost = math.fsum(_lost(entry, window) * entry.gang.gpus for entry in log.entries)
     return {
@@ -126,7 +129,7 @@ def _fragmentation(sums: _Sums, queueing_gpus: float) -> Metrics:
         "cores": sums.lacking_cores,
         "memory": sums.lacking_memory,
         "quota": sums.kept_by_policy,
-        "scatter": idle - sums.lacking_cores - sums.lacking_memory - sums.kept_by_policy,
+        "scatter": sums.scattered,
     }
     return {
         "fragmentation": _ratio(idle, queueing_gpus),
