@@ -32,7 +32,7 @@ from coda_lab.machines.serving import serving
 
 TRAIN_S = 0.25  # between two changes of what GPUs show
 FLOW_S = 0.01  # a counter is at most this old when it is read
-MOST_GPUS = 16  # of one node; tells the UUIDs of two nodes apart
+GPU_NUMBERS = 10_000  # of one node, which has at most 9999: the UUIDs of two nodes differ
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -57,7 +57,7 @@ class Simulated:
             self.places.machine,
             profile=profile,
             gpus=spec.gpus,
-            first_gpu=spec.index * MOST_GPUS,
+            first_gpu=spec.index * GPU_NUMBERS,
             cores=spec.cpus,
             is_live=True,
         )
