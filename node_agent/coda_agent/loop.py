@@ -194,7 +194,8 @@ class Loop:
             tuning = self._windows.step(job, look)
             if tuning != job.tuning:
                 self._metrics.tuned(tuning.phase.value)
-                log.info("%s: %s %s", job.id, tuning.phase.value, tuning.message or tuning.wish or "")
+                about = tuning.message or f"{job.standing.cores if tuning.wish is None else tuning.wish.cores} cores"
+                log.info("%s: %s, %s", job.id, tuning.phase.value, about)
                 self._write(f"tuning {job.id}", partial(self._cluster.write_tuning, job, tuning))
 
     def _job(self, name: str, pod: LocalPod) -> TunedJob | None:
