@@ -43,7 +43,7 @@ from tests.realnode.scene import (
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(1800),  # an emulated machine comes up in a minute, on a busy one in many
+    pytest.mark.timeout(3600),  # an emulated machine comes up in a minute, on a busy one in many
     pytest.mark.usefixtures("needs_vm"),
     pytest.mark.asyncio(loop_scope="module"),
 ]

@@ -82,6 +82,7 @@ def kubelet_yaml(changes: Mapping[str, Any]) -> str:
         "clusterDNS": ["10.96.0.10"],  # nobody is there; without one, every pod gets a warning event
         "nodeStatusUpdateFrequency": "5s",
         "serializeImagePulls": False,
+        "runtimeRequestTimeout": "10m",  # with 2 minutes, a machine that gets little CPU time tries one start over
     }
     return yaml.safe_dump(settings | dict(changes), sort_keys=False)
 

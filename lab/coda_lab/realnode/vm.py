@@ -10,7 +10,6 @@ import json
 import random
 import secrets
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from coda_lab.realnode.guest import Ended, Guest
 from coda_lab.realnode.initramfs import cpio
 from coda_lab.realnode.kernel import Kernel
 from coda_lab.realnode.pieces import MachinePieces, ensure_machine
+from coda_lab.temporary import temporary_folder
 
 SHARE = "/coda"
 """Where the machine sees the shared folder."""
@@ -134,8 +134,7 @@ def run_in_vm(
     `share` is `/coda` there; None: an empty folder. Not for use inside an event loop. Raises LabFailure."""
     settings = settings or Settings.from_environ()
     pieces = ensure_machine(settings, lambda _sentence: None)
-    with tempfile.TemporaryDirectory(prefix="coda-vm-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         if share is not None:
             (folder / "share").symlink_to(share.resolve())
         return asyncio.run(_run_once(command, timeout_s, machine or Machine(), pieces, folder, settings))
