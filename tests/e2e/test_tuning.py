@@ -252,8 +252,8 @@ async def test_what_cannot_be_a_tuning_is_refused_by_the_api_server(cluster: Loc
 @pytest.mark.parametrize(
     ("resources", "status", "why"),
     [
-        pytest.param({"limits": {"cpu": "6"}}, 422, "QOS Class may not change", id="limit alone"),
-        pytest.param({"requests": {"cpu": "6"}}, 422, "must be less than or equal to", id="request above the limit"),
+        pytest.param({"limits": {"cpu": "15"}}, 422, "QOS Class may not change", id="limit alone"),
+        pytest.param({"requests": {"cpu": "15"}}, 422, "must be less than or equal to", id="request above the limit"),
         pytest.param({"limits": {"nvidia.com/gpu": "2"}}, 422, "only cpu and memory", id="another resource"),
         pytest.param(
             {"requests": {"cpu": "17"}, "limits": {"cpu": "17"}}, 403, "enough allocatable", id="more than the node has"
