@@ -32,6 +32,7 @@ QUESTIONS: Final = (
     "first_reason",
     "filter_latency",
     "planning_round",
+    "simulation_scale",
     "api_requests",
     "footprint",
 )
