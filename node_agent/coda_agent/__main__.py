@@ -8,16 +8,19 @@ import json
 import logging
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from prometheus_client import REGISTRY
 
 from coda.errors import CodaError, InvalidInput
+from coda_agent.gpus.sampling import Moment
 from coda_agent.kube import Cluster
 from coda_agent.loop import Loop
 from coda_agent.metrics import Metrics
 from coda_agent.node import Node
+from coda_agent.reporting import profile_object
 from coda_agent.settings import Settings, read_settings
 from coda_kube.client import connect
 from coda_kube.probes import Probes
@@ -64,6 +67,19 @@ async def _once(loop: Loop, cluster: Cluster, settings: Settings) -> None:
         await loop.end()
 
 
+async def _tell_restored(settings: Settings, node: Node) -> None:
+    """Write the NodeProfile once, so that nobody takes this node's throttles for abandoned any more."""
+    client = await connect(settings.kubeconfig)
+    cluster = Cluster(client, settings.node_name)
+    loop = Loop(settings, node, cluster, Metrics(REGISTRY, settings.node_name))
+    try:
+        senses = node.sensor.sense((), Moment(monotonic_s=time.monotonic(), wall_s=time.time()))
+        await cluster.write_profile(profile_object(settings.node_name, loop.profile(senses), time.time()))
+    finally:
+        await loop.end()
+        await client.close()
+
+
 async def _serve(probes: Probes, settings: Settings) -> None:
     try:
         await probes.start(settings.host, settings.metrics_port)
@@ -97,6 +113,7 @@ def main(words: Sequence[str] | None = None, open_node: Callable[[Settings], Nod
             for entry in node.restoration.put_back:
                 log.info("put back what an earlier agent left: %s", entry.target)
             if options.restore:
+                asyncio.run(_tell_restored(settings, node))
                 sys.exit("; ".join(node.restoration.failures) or 0)
             asyncio.run(run(settings, node, once=options.once))
         finally:

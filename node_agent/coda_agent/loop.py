@@ -147,7 +147,7 @@ class Loop:
 
     def _carry_out(self, senses: Senses, actions: tuple[Action, ...]) -> tuple[str, ...]:
         learned = self._node.learn_peak(senses.traffic.totals)
-        followed = self._node.follow(senses.cgroup_by_pod)
+        followed = self._node.follow(senses.cgroup_by_pod, senses.traffic.uncounted)
         return (*learned, *followed, *self._node.act(actions, frozenset(senses.cgroup_by_pod)))
 
     async def _calibrated(self, local: tuple[LocalPod, ...], senses: Senses) -> tuple[str, ...]:

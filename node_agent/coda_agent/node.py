@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coda.errors import Outage
 from coda.throttles import Action, Hardware
@@ -26,8 +26,8 @@ from coda_agent.gpus.processes import ProcessOwners
 from coda_agent.gpus.sensing import Gpus
 from coda_agent.journal import Journal
 from coda_agent.resctrl.counters import Meter
-from coda_agent.resctrl.groups import Groups
-from coda_agent.resctrl.probing import domain_by_cpu, limits_by_domain, probe
+from coda_agent.resctrl.groups import Groups, Outcome
+from coda_agent.resctrl.probing import Abilities, domain_by_cpu, limits_by_domain, probe
 from coda_agent.restoring import InForce, Restoration, boot_id, in_force, restore
 from coda_agent.sensing import Sensor
 from coda_agent.settings import Settings
@@ -61,6 +61,8 @@ class Node:
         self.abilities = probe(self._files)
         self._groups = Groups(self._files) if self.abilities.monitoring or self.abilities.limiting else None
         self.restoration = Restoration() if settings.dry_run else self.restore()
+        if not settings.dry_run:
+            self.abilities = self._with_a_group_to_be_had()
         self.topology = _topology(self._files)
         self._machine = machine_name(self._files)
         self.peak = self._first_peak({socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()})
@@ -94,9 +96,9 @@ class Node:
             files=self._files, layout=self._layout, groups=self._groups, journal=self._journal, boot=self._boot
         )
 
-    def follow(self, cgroups: Mapping[str, PodCgroup]) -> tuple[str, ...]:
-        """Every pod has its bandwidth group."""
-        return () if self._followed is None else self._followed.follow(cgroups)
+    def follow(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str]) -> tuple[str, ...]:
+        """Every pod has its bandwidth group, with a counter; `uncounted`: those that had none in the last window."""
+        return () if self._followed is None else self._followed.follow(cgroups, uncounted)
 
     def act(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
         """Carry out what was decided and hold up what stands; one sentence for each thing that is not so."""
@@ -134,6 +136,21 @@ class Node:
         """Let another process work here."""
         self.gpus.close()
         self._journal.close()
+
+    def _with_a_group_to_be_had(self) -> Abilities:
+        """What the hardware can do for this agent: others may have taken every class of service."""
+        if self._groups is None or not self.abilities.limiting:
+            return self.abilities
+        try:
+            outcome = self._groups.add_throttle()
+            self._groups.remove_throttle()
+        except OSError as error:
+            log.warning("whether a class of service is free cannot be told: %s", error)
+            return self.abilities
+        if outcome in (Outcome.DONE, Outcome.RETRY):
+            return self.abilities
+        lack = f"no class of service can be had for throttled pods ({outcome.value}): cores are halved instead"
+        return replace(self.abilities, limiting=False, lacks=(*self.abilities.lacks, lack))
 
     def _first_peak(self, configured: Mapping[int, float]) -> Peak | None:
         if configured:

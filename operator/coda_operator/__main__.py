@@ -23,6 +23,7 @@ from coda_operator.metrics import Metrics
 from coda_operator.reconciling import Reconciler
 from coda_operator.requesting import Requests
 from coda_operator.settings import Settings, read_settings
+from coda_operator.undoing import Undoing
 from coda_operator.workers import Workers
 
 log = logging.getLogger("coda_operator")
@@ -77,12 +78,14 @@ async def _term(cluster: Cluster, client: Client, workers: Workers, listen: Call
     log.info("leading")
     workers.start()
     feeding = asyncio.create_task(feed(cluster, client, listen))
+    undoing = asyncio.create_task(Undoing(client).run())
     try:
-        await asyncio.wait({feeding})
+        await asyncio.wait({feeding, undoing}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await workers.stop()  # first: nothing is begun any more, and nothing is under way when the Lease is given back
-        feeding.cancel()
-        await asyncio.gather(feeding, return_exceptions=True)
+        for task in (feeding, undoing):
+            task.cancel()
+        await asyncio.gather(feeding, undoing, return_exceptions=True)
         cluster.forget_jobs()
 
 

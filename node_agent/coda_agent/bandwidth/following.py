@@ -7,7 +7,7 @@ born into its group, so only what an exec or a restart brings is missing meanwhi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from coda_agent.cgroups.layout import Layout, PodCgroup
@@ -34,8 +34,10 @@ class PodGroups:
         self._window = 0
         self._not_before: dict[str, int] = {}  # by pod, the window in which to ask again for its group
 
-    def follow(self, cgroups: Mapping[str, PodCgroup]) -> tuple[str, ...]:
-        """Every pod of `cgroups` has its group, and pods that are gone have none. Call once a window."""
+    def follow(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str] = ()) -> tuple[str, ...]:
+        """Every pod of `cgroups` has its group, and pods that are gone have none. Call once a window.
+
+        `uncounted`: pods whose group lost its counter; it gets one again, or goes."""
         self._window += 1
         try:
             placed = self._groups.placed()
@@ -46,7 +48,7 @@ class PodGroups:
             problems += self._tried(uid, partial(self._groups.remove_pod, uid))
         self._not_before = {uid: window for uid, window in self._not_before.items() if uid in cgroups}
         for number, (uid, at) in enumerate(sorted(cgroups.items())):
-            has_group = uid in placed.free or uid in placed.throttled
+            has_group = uid not in uncounted and (uid in placed.free or uid in placed.throttled)
             if not has_group and self._not_before.get(uid, 0) <= self._window:
                 problems += self._tried(uid, partial(self._groups.add_pod, uid))
             elif not has_group or (uid not in placed.throttled and (number + self._window) % TURNS):

@@ -163,6 +163,18 @@ async def test_other_programs_groups_survive_everything(make_rig: MakeRig) -> No
     rig.start()
 
 
+async def test_where_others_hold_every_class_of_service_cores_are_halved_instead(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    rig.kill()
+    for number in range(rig.node.machine.profile.closids - 1):
+        rig.node.machine.add(None, f"theirs-{number}")
+    rig.start()
+    train, hog = await contended(rig)
+    assert rig.node.limit_of(hog) < 24
+    assert train.seen_share >= 0.95 * 0.9
+    assert any("no class of service" in lack for lack in rig.api.profiles[-1]["status"]["lacks"])
+
+
 async def test_a_killed_agents_throttles_are_put_back_by_the_next_one(make_rig: MakeRig) -> None:
     rig = make_rig("mbm-only")
     _train, hog = await contended(rig)
