@@ -4,7 +4,7 @@ wanted; its neighbour wants 244."""
 import pytest
 
 from coda.config import ContentionConfig
-from tests.sim.simulating import only, simulated, spans
+from tests.sim.simulating import only, simulated, simulated_under, spans
 from tests.sim.worlds import row
 
 COARSE = ContentionConfig(window_s=10.0)
@@ -41,3 +41,13 @@ def test_a_job_that_came_into_contention_has_no_reference_and_nobody_is_throttle
     late = row("a1", gpus=1, cpus=4, submit_s=3000, duration_s=100)
     log = simulated([late, HEAVY], "1x4x8", traits=ALEXNET, contention=COARSE)
     assert log.throttles == 0
+
+
+def test_coda_without_its_eliminator_keeps_training_jobs_longer() -> None:
+    whole = simulated_under("coda", [TRAINING, HEAVY], "1x4x8", traits=ALEXNET)
+    without = simulated_under("coda", [TRAINING, HEAVY], "1x4x8", without=["eliminator"], traits=ALEXNET)
+    assert whole.throttles > 0 == without.throttles
+    assert whole.entries[0].victim_s < without.entries[0].victim_s / 1.5
+    assert whole.entries[0].end_s is not None
+    assert without.entries[0].end_s is not None
+    assert whole.entries[0].end_s < without.entries[0].end_s
