@@ -153,7 +153,8 @@ def test_other_refusals_name_the_file() -> None:
 
 
 def test_what_is_shipped_is_found_and_can_be_read() -> None:
-    assert [item["metadata"]["name"] for item in objects_in(crds())] == ["trainingjobs.coda.scheduler"]
+    kinds = ["nodeprofiles.coda.scheduler", "trainingjobs.coda.scheduler"]
+    assert [item["metadata"]["name"] for item in objects_in(crds())] == kinds
     roles = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
     assert {"Namespace", "FlowSchema"} | roles == {item["kind"] for item in objects_in(manifests())}
     assert (kube_module() / "main.go").exists()
