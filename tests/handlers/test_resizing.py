@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from coda.allocator import CORES_BY_CATEGORY, Category
-from coda.measuring import Point
-from coda.steering import Tuning, TuningPhase
-from coda.tuning import Answer, Outcome
 from coda_kube.client import Json, NotFound, Rejected
-from coda_kube.tuning import tuning_json
 from tests.handlers.fake_cluster import JOBS, PODS, FakeCluster
-from tests.handlers.operators import Operator, Wire, operator
+from tests.handlers.operators import Wire, operator
 from tests.handlers.resizing_nodes import (
     ResizingNodes,
     applies,
@@ -286,54 +281,3 @@ async def test_an_operator_killed_while_it_gives_up_leaves_nothing_to_be_applied
     await carry_out(api, [last_write] * 6, except_rank(2, answer))
     assert set(cores_of(api).values()) == {("4", "4")}
     assert api.status(f"{JOBS}/job")["resize"]["state"] == "Refused"
-
-
-# --- what was found is kept -------------------------------------------------------------------------------------------
-
-
-def tuned(cores: int) -> Json:
-    answer = Answer(cores=cores, outcome=Outcome.FOUND, curve=(Point(cores=cores, share=0.9),))
-    return tuning_json(Tuning(attempt=1, phase=TuningPhase.TUNED, found=answer))
-
-
-async def test_the_next_attempt_starts_with_the_cores_that_were_found() -> None:
-    api = FakeCluster()
-    ends: dict[int, int | None] = {1: None, 2: 0}
-    async with rest_of_cluster(api, exit_code=lambda attempt, rank: ends[attempt]) as rest, operator(api) as one:
-        job = api.submit(cpusPerReplica="auto", replicas=1)
-        await until_phase(api, job, "Running")
-        api.change(job, lambda item: item["status"].update(tuning=tuned(11)))
-        ends[1] = 1
-        rest.act()
-        await api.until(
-            lambda: api.status(job)["attempt"] == 2 and api.status(job)["phase"] == "Queued", timeout_s=3600
-        )
-        request = api.status(job)["request"]
-        assert (request["cpusPerReplica"], request["resources"]["cpu"]) == (11, "11")
-        assert "resize" not in api.status(job)
-        assert isinstance(one, Operator)
-
-
-async def test_a_finished_job_teaches_where_the_next_of_its_owner_and_category_starts() -> None:
-    api = FakeCluster()
-    async with rest_of_cluster(api), operator(api):
-        first = api.submit("first", cpusPerReplica="auto", category="NLP", gpusPerReplica=2)
-        await until_phase(api, first, "Running")
-        api.change(first, lambda item: item["status"].update(tuning=tuned(14)))
-        await until_phase(api, first, "Succeeded")
-        for name, category, cores in (("alike", "NLP", 28), ("other", "CV", 4 * CORES_BY_CATEGORY[Category.CV])):
-            job = api.submit(name, cpusPerReplica="auto", category=category, gpusPerReplica=4)
-            await api.until(lambda job=job: "request" in api.status(job), timeout_s=60)  # type: ignore[misc]
-            assert api.status(job)["request"]["cpusPerReplica"] == cores
-
-
-async def test_a_tuning_that_cannot_be_read_is_ignored() -> None:
-    api = FakeCluster()
-    async with rest_of_cluster(api), operator(api):
-        first = api.submit("first", cpusPerReplica="auto", category="NLP")
-        await until_phase(api, first, "Running")
-        api.change(first, lambda item: item["status"].update(tuning={"attempt": 1, "phase": "Dancing"}))
-        await until_phase(api, first, "Succeeded")
-        job = api.submit("second", cpusPerReplica="auto", category="NLP")
-        await api.until(lambda: "request" in api.status(job), timeout_s=60)
-        assert api.status(job)["request"]["cpusPerReplica"] == 8 * CORES_BY_CATEGORY[Category.NLP]
