@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,17 @@ from coda_agent.actuating import Actuator
 from coda_agent.bandwidth.calibrating import Pace, Plan, calibrate
 from coda_agent.bandwidth.following import PodGroups
 from coda_agent.bandwidth.memory import read_memory_bytes_per_s
-from coda_agent.bandwidth.peak import Peak, Source, chosen, keep, load, machine_name, raised
+from coda_agent.bandwidth.peak import (
+    SUSTAINED_WINDOWS,
+    Peak,
+    Source,
+    chosen,
+    keep,
+    load,
+    machine_name,
+    raised,
+    sustained,
+)
 from coda_agent.cgroups.layout import Layout, PodCgroup, layout_of
 from coda_agent.disk import Disk
 from coda_agent.files import Files
@@ -65,6 +76,7 @@ class Node:
             self.abilities = self._with_a_group_to_be_had()
         self.topology = _topology(self._files)
         self._machine = machine_name(self._files)
+        self._totals: deque[Mapping[int, float | None]] = deque(maxlen=SUSTAINED_WINDOWS)
         self.peak = self._first_peak({socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()})
         self.hardware = self._hardware()
         self.gpus = Gpus()
@@ -106,10 +118,13 @@ class Node:
         return (*problems, *self._actuator.uphold(present))
 
     def learn_peak(self, totals: Mapping[int, float | None]) -> tuple[str, ...]:
-        """A peak that traffic has exceeded was none: raise it. One sentence if so. `totals`: bytes/s by socket."""
+        """A peak that traffic exceeds window after window was none: raise it. One sentence if so.
+
+        `totals`: bytes/s by socket, of this window."""
+        self._totals.append(totals)
         if self.peak is None:
             return ()
-        higher = raised(self.peak, totals)
+        higher = raised(self.peak, sustained(tuple(self._totals)))
         if higher is self.peak:
             return ()
         self._take_peak(higher)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -20,6 +20,7 @@ from coda_agent.files import Files
 
 NAME = "peak.json"
 SUSTAINED_SHARE = 0.8  # of the theoretical bandwidth
+SUSTAINED_WINDOWS = 5  # in a row, that traffic must exceed a peak to prove it wrong; our choice, as the eliminator's
 MOST_BYTES = 1 << 20
 
 
@@ -71,6 +72,21 @@ def raised(peak: Peak, rates: Mapping[int, float | None]) -> Peak:
         if rate is not None and math.isfinite(rate) and domain in peak.bytes_per_s and rate > peak.bytes_per_s[domain]
     }
     return replace(peak, bytes_per_s={**peak.bytes_per_s, **higher}) if higher else peak
+
+
+def sustained(windows: Sequence[Mapping[int, float | None]]) -> Mapping[int, float | None]:
+    """By domain the least rate in the last `SUSTAINED_WINDOWS` of `windows`; None: fewer, or one has no sample.
+
+    What a reading that came late counted too much for one window is missing in the next, so that only traffic that was
+    really there stays."""
+    last = windows[-SUSTAINED_WINDOWS:]
+    if len(last) < SUSTAINED_WINDOWS:
+        return {}
+    rates = {domain: [window.get(domain) for window in last] for domain in last[-1]}
+    return {
+        domain: None if None in found else min(rate for rate in found if rate is not None)
+        for domain, found in rates.items()
+    }
 
 
 def load(disk: Disk, machine: str) -> Peak | None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coda.errors import InvalidInput
 from coda_agent.bandwidth.memory import bytes_per_s_from, read_memory_bytes_per_s
-from coda_agent.bandwidth.peak import NAME, Peak, Source, chosen, keep, load, machine_name, raised
+from coda_agent.bandwidth.peak import NAME, Peak, Source, chosen, keep, load, machine_name, raised, sustained
 from coda_agent.disk import Disk
 from coda_agent.files import Files
 
@@ -73,6 +73,21 @@ def test_a_peak_is_raised_to_what_was_seen_and_never_lowered(rates: dict[int, fl
         assert after.bytes_per_s[domain] == max(before, seen if seen is not None and seen > before else 0)
     assert set(after.bytes_per_s) == set(MEASURED.bytes_per_s)
     assert raised(after, rates) is after
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        pytest.param([9, 9, 9, 9, 9], 9, id="traffic that stays"),
+        pytest.param([5, 9, 1, 9, 1, 5], 1, id="readings that came late"),
+        pytest.param([1, 9, 8, 9, 8, 9], 8, id="only the last windows count"),
+        pytest.param([9, 9, None, 9, 9], None, id="a window without sample"),
+    ],
+)
+def test_only_traffic_of_several_windows_counts_against_a_peak(rates: list[float | None], expected: float) -> None:
+    windows = [{0: rate} for rate in rates]
+    assert sustained(windows) == {0: expected}
+    assert sustained(windows[:4]) == {}
 
 
 def test_a_kept_peak_is_there_for_the_same_machine_only(tmp_path: Path) -> None:
