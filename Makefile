@@ -25,7 +25,7 @@ SCHEDULERS ?= one
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test setup kube helm node check unit e2e chaos fuzz race bench chart lock images clean
+.PHONY: demo test setup kube helm node rigs check unit e2e chaos fuzz race bench chart lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -59,7 +59,15 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: $(READY)
+# What the agent's tests need of the machine, where it can be installed; else those tests say in one line what is missing.
+rigs: $(READY)
+	@$(BIN)/python -c 'import mfusepy' 2>/dev/null || test "$$(id -u)" != 0 || { \
+		echo "==> installing libfuse (Debian's fuse3) for the emulated resctrl"; \
+		apt-get install -qq -y --no-install-recommends fuse3 libfuse3-3 >/dev/null 2>&1 \
+		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends fuse3 libfuse3-3 >/dev/null; } \
+		|| echo "libfuse could not be installed: tests of the emulated resctrl are skipped"; }
+
+unit: rigs
 	@echo "==> unit tests"
 	$(BIN)/pytest
 
