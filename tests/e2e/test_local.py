@@ -153,15 +153,24 @@ async def test_a_killed_supervisor_takes_all_with_it_and_the_next_up_works(coda_
     assert coda_local.state().supervisor != before.supervisor
 
 
-async def test_a_part_that_is_killed_is_started_again(coda_local: CommandLine) -> None:
-    assert coda_local.run("up", "--nodes", "", "--no-coda")[0] == 0
-    before = next(part for part in coda_local.state().parts if part.name == "kube-scheduler")
+@pytest.mark.parametrize(
+    ("part_name", "options"),
+    [
+        ("kube-scheduler", ["--nodes", "", "--no-coda"]),
+        ("agent-0", ["--nodes", "1x8x16", "--racks", "1", "--no-coda", "--agents", "all"]),
+    ],
+)
+async def test_a_part_that_is_killed_is_started_again(
+    coda_local: CommandLine, part_name: str, options: list[str]
+) -> None:
+    assert coda_local.run("up", *options)[0] == 0
+    before = next(part for part in coda_local.state().parts if part.name == part_name)
     assert before.process is not None
     os.kill(before.process.pid, signal.SIGKILL)
     async with asyncio.timeout(30):
         while coda_local.run("status")[0] != 0 or before in coda_local.state().parts:
             await asyncio.sleep(0.2)
-    after = next(part for part in coda_local.state().parts if part.name == "kube-scheduler")
+    after = next(part for part in coda_local.state().parts if part.name == part_name)
     assert (after.restarts, after.port) == (1, before.port)
 
 
@@ -170,6 +179,8 @@ async def test_a_part_that_is_killed_is_started_again(coda_local: CommandLine) -
     [
         pytest.param(["--nodes", "8y8"], "coda: --nodes: '8y8'", id="bad nodes"),
         pytest.param(["--nodes", "1x8x48", "--racks", "2"], "coda: --racks 2: ", id="more racks than nodes"),
+        pytest.param(["--nodes", "2x8x48", "--agents", "3"], "coda: --agents 3: ", id="more agents than nodes"),
+        pytest.param(["--agents", "some"], "coda: --agents 'some': ", id="no number of agents"),
         pytest.param(["--name", "No Name"], "coda: --name 'No Name': ", id="bad name"),
     ],
 )
