@@ -8,8 +8,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import aiohttp
 import pytest
 
+from coda.config import ContentionConfig
 from coda_kube.client import Client, Json, NotFound
 from coda_kube.naming import THROTTLING
 from coda_kube.writing import job_path
@@ -74,6 +76,30 @@ async def wait_until(holds: Callable[[], Any], *, within_s: float) -> None:
     while not await holds():
         assert time.monotonic() < ends_s, f"not so after {within_s} s"
         await asyncio.sleep(0.3)
+
+
+async def run_undisturbed(cluster: LocalCluster, user: Client, name: str, number: int) -> str:
+    """A job with cores of its own on that node; its pod, once the agent knows how busy its GPUs are in peace."""
+    job = training(name, cores_needed=4, node=f"node-{number:04}")
+    job["spec"]["cpusPerReplica"] = 4
+    await wait_for_phase(user, await submit(user, job), "Running")
+    enough = await rounds(cluster, number) + 2 * ContentionConfig().learn_windows
+
+    async def has_learned() -> bool:
+        return await rounds(cluster, number) >= enough
+
+    await wait_until(has_learned, within_s=120)
+    (pod,) = await pods_of(user, f"default/{name}")
+    return str(pod["metadata"]["name"])
+
+
+async def rounds(cluster: LocalCluster, number: int) -> float:
+    """How often that agent has looked at its node."""
+    url = f"http://127.0.0.1:{cluster.ports[f'agent-{number}']}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        text = await response.text()
+    counts = [line for line in text.splitlines() if line.startswith("coda_agent_window_duration_seconds_count")]
+    return float(counts[0].split()[1])
 
 
 async def profile(admin: Client, node: str) -> Json:
@@ -155,19 +181,14 @@ async def test_an_api_server_that_was_away_delays_a_tuning_and_no_more(cluster: 
 
 
 async def test_an_aggressor_is_throttled_and_let_go_when_it_calms_down(
-    user: Client, admin: Client, aggressor: Callable[[str], Any]
+    cluster: LocalCluster, user: Client, admin: Client, aggressor: Callable[[str], Any]
 ) -> None:
-    job = await submit(user, training("victim", cores_needed=4, node="node-0000"))
-    await wait_for_tuning(user, job, "Tuned")  # its GPUs' usual share is known by then
-    (pod,) = await pods_of(user, job)
+    pod = await run_undisturbed(cluster, user, "victim", 0)
     await aggressor("node-0000")
 
     async def is_told(reason: str) -> bool:
-        on_both = [
-            await reasons_on(admin, BATCH, "aggressor"),
-            await reasons_on(admin, "default", pod["metadata"]["name"]),
-        ]
-        return all(reason in reasons for reasons in on_both)
+        told = await reasons_on(admin, BATCH, "aggressor") & await reasons_on(admin, "default", pod)
+        return reason in told
 
     await wait_until(lambda: is_told("Throttled"), within_s=30)
     calm = {"metadata": {"annotations": loads(gb_per_second=1)}}
@@ -178,8 +199,7 @@ async def test_an_aggressor_is_throttled_and_let_go_when_it_calms_down(
 async def test_a_throttle_of_a_killed_agent_is_put_back_by_the_next_one(
     cluster: LocalCluster, user: Client, admin: Client, aggressor: Callable[[str], Any]
 ) -> None:
-    job = await submit(user, training("shielded", cores_needed=4, node="node-0001"))
-    await wait_for_tuning(user, job, "Tuned")
+    await run_undisturbed(cluster, user, "shielded", 1)
     await aggressor("node-0001")
 
     async def is_throttled() -> bool:
@@ -200,7 +220,7 @@ async def test_what_the_agent_found_on_its_node_is_a_node_profile(admin: Client)
         assert [socket["cpus"] for socket in status["sockets"]] == ["0-15", "16-31"]
         assert {socket["peakSource"] for socket in status["sockets"]} == {"Configured"}
         assert status["bandwidth"]["control"] == "Percent"
-        assert {gpu["health"] for gpu in status["gpus"]} == {"Ready"}
+        assert {gpu["health"] for gpu in status["gpus"]} == {"ready"}
     first, second = [(await profile(admin, node))["status"]["gpus"] for node in ("node-0000", "node-0001")]
     assert {gpu["uuid"] for gpu in first}.isdisjoint({gpu["uuid"] for gpu in second})
 
