@@ -187,8 +187,7 @@ async def test_an_aggressor_is_throttled_and_let_go_when_it_calms_down(
     await aggressor("node-0000")
 
     async def is_told(reason: str) -> bool:
-        told = await reasons_on(admin, BATCH, "aggressor") & await reasons_on(admin, "default", pod)
-        return reason in told
+        return reason in await reasons_on(admin, BATCH, "aggressor") & await reasons_on(admin, "default", pod)
 
     await wait_until(lambda: is_told("Throttled"), within_s=30)
     calm = {"metadata": {"annotations": loads(gb_per_second=1)}}
@@ -199,11 +198,11 @@ async def test_an_aggressor_is_throttled_and_let_go_when_it_calms_down(
 async def test_a_throttle_of_a_killed_agent_is_put_back_by_the_next_one(
     cluster: LocalCluster, user: Client, admin: Client, aggressor: Callable[[str], Any]
 ) -> None:
-    await run_undisturbed(cluster, user, "shielded", 1)
+    pod = await run_undisturbed(cluster, user, "shielded", 1)
     await aggressor("node-0001")
 
     async def is_throttled() -> bool:
-        return "Throttled" in await reasons_on(admin, BATCH, "aggressor")
+        return "Throttled" in await reasons_on(admin, "default", pod)
 
     await wait_until(is_throttled, within_s=30)
     await cluster.kill("agent-1")
