@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from coda.model import NOTHING, Job, Phase, PlacementState, Resources
 from coda.world import live_placement
@@ -116,10 +117,10 @@ def best_candidates(names: Sequence[str], score_by_node: Mapping[str, int]) -> S
     would cost it more than everything Coda does for such a pod (docs/decisions/0014). Cost: O(names)."""
     if len(names) <= ENOUGH_NODES:
         return names
-    scores = [score_by_node.get(name, 0) for name in names]
+    scores = list(map(score_by_node.get, names, repeat(0)))  # no bytecode per name: planning cannot come in between
     if min(scores) == max(scores):
         return names[:ENOUGH_NODES]
-    best = sorted(range(len(names)), key=lambda at: -scores[at])[:ENOUGH_NODES]
+    best = sorted(range(len(names)), key=scores.__getitem__, reverse=True)[:ENOUGH_NODES]  # ties stay in order
     return [names[at] for at in sorted(best)]
 
 

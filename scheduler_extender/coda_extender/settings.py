@@ -53,6 +53,10 @@ class Settings(BaseSettings):
     scheduling_policy: str = DEFAULT
     """Who goes first, and where to: a name of `coda.policies`. Those that stop running jobs are refused as yet."""
 
+    overtaking_limit_s: float = Field(default=6 * 3600.0, ge=0)
+    """A job that waited so long is overtaken no more: nodes are kept for it (`docs/decisions/0022`); 0: for ever. With
+    thousands of nodes and jobs waiting, a round in which nodes are kept takes twice as long."""
+
     settle_limit_s: float = Field(default=10.0, ge=0)
     """How long a committed plan waits for foreign pods in flight before it is dropped and made anew elsewhere.
     Default: several binds' worth; a pod that waits longer (for a volume, say) may wait for minutes."""
@@ -134,6 +138,7 @@ class Settings(BaseSettings):
             levels=self.topology_levels,
             bind_deadline_s=self.bind_deadline_s,
             resize_deadline_s=self.resize_deadline_s,
+            overtaking_limit_s=self.overtaking_limit_s or None,
         )
 
 
