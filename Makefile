@@ -4,6 +4,7 @@
 #   setup kube helm           the environment, the control plane and Helm, each built once
 #   node                      what a real node is made of (docs/real-node.md); as root it installs Debian's packages
 #   check unit e2e            the parts of make test
+#   realnode                  tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
 #   chaos                     parts killed, stopped and cut off under load: KILLS=50 SEED=7 NODES=100 OUT=chaos.json
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
@@ -25,7 +26,7 @@ SCHEDULERS ?= one
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test setup kube helm node rigs check unit e2e chaos fuzz race bench chart lock images clean
+.PHONY: demo test setup kube helm node realnode rigs check unit e2e chaos fuzz race bench chart lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -73,7 +74,11 @@ unit: rigs
 
 e2e: kube helm
 	@echo "==> tests on a local control plane"
-	$(BIN)/pytest -m e2e -v
+	$(BIN)/pytest -m e2e -v --ignore=tests/realnode
+
+realnode: node
+	@echo "==> tests on a real node in a virtual machine (10 to 20 minutes)"
+	CODA_REQUIRE_RIGS=1 $(BIN)/pytest -m e2e -v tests/realnode
 
 chaos: kube
 	$(BIN)/python -m coda_lab.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)

@@ -99,9 +99,15 @@ class Queue:
         O(1) while nobody has, else O(jobs waiting)."""
         if moment_s < self._oldest_s:
             return []
-        self._oldest_s = min((waits_since_s(waiter.job) for waiter in self.waiters), default=inf)
-        found = [w for w in self.waiters if waits_since_s(w.job) <= moment_s and w.may_start(now_s)]
-        return sorted(found, key=lambda waiter: (-waiter.job.priority, waits_since_s(waiter.job), waiter.job.id))
+        since = [waits_since_s(waiter.job) for waiter in self.waiters]
+        self._oldest_s = min(since, default=inf)
+        found = [
+            (-waiter.job.priority, since_s, waiter.job.id, waiter)
+            for waiter, since_s in zip(self.waiters, since, strict=True)
+            if since_s <= moment_s and waiter.may_start(now_s)
+        ]
+        found.sort()
+        return [waiter for _priority, _since_s, _id, waiter in found]
 
     def change(self, gone: Iterable[Job], come: Iterable[Job]) -> None:
         """Take waiting jobs out, and others in. O(log jobs) for each of a few, O(jobs log jobs) for many."""

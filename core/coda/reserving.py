@@ -108,6 +108,8 @@ class _Sites:
         kind.candidates.refresh()
         self._room = known.room
         self._job = job
+        self._distances: dict[int, Key] = {}  # by amount free: many nodes have the same
+        self._sizes: dict[tuple[int, int, int, int], Key] = {}  # by what a node has, if that is all
         self._domains = None if kind.within is None else known.room.levels[kind.within].domain_by_node
         self._numbers = kind.pool.amount_by_node
         self._holders: dict[str, list[Job]] = {}
@@ -135,24 +137,37 @@ class _Sites:
         sites: list[_Site] = []
         missing = self._job.replicas
         for number in numbers:
-            free = self._room.free(number)
-            holders = self._holders.get(self._room.nodes[number].name, ())
-            room = sum((holder.request for holder in holders if ends(holder)), free)
-            ranks = min(missing, self._job.request.times_in(room))
+            room = free = self._room.free(number)
+            ready = ranks = -self.distance(number)[0]
+            ending = [holder for holder in self._holders.get(self._room.nodes[number].name, ()) if ends(holder)]
+            if ending:
+                room = sum((holder.request for holder in ending), free)
+                ranks = self._job.request.times_in(room)
             if ranks:
-                sites.append(_Site(number, ranks, self._job.request.times_in(free), room))
-                missing -= ranks
+                sites.append(_Site(number, min(missing, ranks), ready, room))
+                missing -= min(missing, ranks)
             if not missing:
                 return sites
         return []
 
     def distance(self, number: int) -> Key:
         """Nearest first: what has most ranks free, then what lacks least for one more."""
-        return _distance(self._job, self._room.free(number))
+        amount = self._room.free_amounts[number]
+        known = self._distances.get(amount)
+        if known is None:
+            known = self._distances[amount] = _distance(self._job, self._room.amounts[amount])
+        return known
 
     def size(self, number: int) -> Key:
         """What holds most ranks when nothing runs there."""
-        return (-self._job.request.times_in(self._room.nodes[number].allocatable),)
+        has = self._room.nodes[number].allocatable
+        if has.other:
+            return (-self._job.request.times_in(has),)
+        kind = (has.gpus, has.cpu_m, has.memory_bytes, has.pods)
+        known = self._sizes.get(kind)
+        if known is None:
+            known = self._sizes[kind] = (-self._job.request.times_in(has),)
+        return known
 
 
 def _distance(job: Job, free: Resources) -> Key:
