@@ -16,13 +16,13 @@ Source: ours; backfilling with a reservation for the head needs run times, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
 from coda.memory import Known
 from coda.model import NOTHING, Job, Resources
-from coda.ordering import Waiter, waits_since_s
+from coda.ordering import Waiter, smallest_first, waits_since_s
 from coda.searching import Kind
 
 Key = tuple[int, ...]
@@ -49,10 +49,10 @@ def limit_s(known: Known) -> float | None:
     return known.config.overtaking_limit_s
 
 
-def overdue(known: Known, now_s: float) -> list[Waiter]:
+def overdue(known: Known, now_s: float) -> Iterator[Waiter]:
     """The jobs that have waited too long: higher priority, longest wait, id."""
     limit = limit_s(known)
-    return [] if limit is None else known.queue.waiting_since(now_s - limit, now_s)
+    return iter(()) if limit is None else known.queue.waiting_since(now_s - limit, now_s)
 
 
 def reserve(known: Known, job: Job, kind: Kind) -> Reservation | None:
@@ -126,7 +126,7 @@ class _Sites:
                 numbers_by_domain.setdefault(domain, []).append((rank(number), number))
         found: list[tuple[int, str, list[_Site]]] = []
         for domain, ranked in numbers_by_domain.items():
-            sites = self._filled((number for _, number in sorted(ranked)), ends)
+            sites = self._filled((number for _, number in smallest_first(ranked)), ends)
             if sites:
                 missing = sum(site.ranks - min(site.ranks, site.ready) for site in sites)
                 found.append((missing, domain, sites))
