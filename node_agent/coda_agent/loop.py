@@ -18,6 +18,7 @@ from coda.contention import Contention, Window, observe
 from coda.errors import CodaError
 from coda.throttles import Action
 from coda_agent.eliminating import Freshness, share_of, window_from
+from coda_agent.gpus.devices import Health
 from coda_agent.gpus.links import Link, find_links
 from coda_agent.gpus.owners import holding_of
 from coda_agent.gpus.sampling import Moment
@@ -217,7 +218,8 @@ class Loop:
 
     def _tell_profile(self, senses: Senses) -> None:
         now_s = senses.at.monotonic_s
-        if now_s - self._told_at_s < PROFILE_S:
+        settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
+        if now_s - self._told_at_s < PROFILE_S or settling:  # what settles is well in seconds; this would stand a minute
             return
         status = self.profile(senses)
         if status == self._told and not status["throttles"]:
