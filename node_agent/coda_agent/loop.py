@@ -219,7 +219,7 @@ class Loop:
     def _tell_profile(self, senses: Senses) -> None:
         now_s = senses.at.monotonic_s
         settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
-        if now_s - self._told_at_s < PROFILE_S or settling:  # what settles is well in seconds; this would stand a minute
+        if now_s - self._told_at_s < PROFILE_S or settling:  # soon well, but told for a minute
             return
         status = self.profile(senses)
         if status == self._told and not status["throttles"]:

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -100,6 +101,13 @@ async def rounds(cluster: LocalCluster, number: int) -> float:
         text = await response.text()
     counts = [line for line in text.splitlines() if line.startswith("coda_agent_window_duration_seconds_count")]
     return float(counts[0].split()[1])
+
+
+async def has_profile(admin: Client, node: str) -> bool:
+    try:
+        return bool((await profile(admin, node)).get("status"))
+    except NotFound:
+        return False
 
 
 async def profile(admin: Client, node: str) -> Json:
@@ -214,6 +222,7 @@ async def test_a_throttle_of_a_killed_agent_is_put_back_by_the_next_one(
 
 async def test_what_the_agent_found_on_its_node_is_a_node_profile(admin: Client) -> None:
     for node in ("node-0000", "node-0001"):
+        await wait_until(partial(has_profile, admin, node), within_s=60)  # until its GPUs have settled
         status = (await profile(admin, node))["status"]
         assert (status["cores"], status["gpuCount"], status["socketCount"]) == (32, 8, 2)
         assert [socket["cpus"] for socket in status["sockets"]] == ["0-15", "16-31"]
