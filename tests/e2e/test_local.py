@@ -234,7 +234,11 @@ async def test_identities_may_do_what_their_part_does_and_no_more() -> None:
             await refused(operator.delete("/api/v1/nodes/x"))
             await refused(operator.get("/api/v1/secrets"))
         async with cluster.client("agent") as agent:
-            await refused(agent.get("/api/v1/pods"))
+            await agent.get("/api/v1/pods")
+            await agent.get(f"{jobs}/a")
+            await refused(agent.delete("/api/v1/namespaces/default/pods/x"))
+            await refused(agent.patch(f"{jobs}/a", {"spec": {"suspend": False}}))
+            await refused(agent.get("/api/v1/secrets"))
         async with cluster.client("kubelets") as kubelets:
             await kubelets.get("/api/v1/nodes")
             await refused(kubelets.get(f"{jobs}/a"))
