@@ -7,6 +7,7 @@ What must not live here: bytes, files, and any knowledge of a particular type. T
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 from collections.abc import Mapping
@@ -63,16 +64,22 @@ def _items(kind: Any, plain: object, place: str) -> tuple[Any, ...]:
 def _fields(kind: Any, plain: object, place: str) -> Any:
     if not isinstance(plain, Mapping):
         raise InvalidInput(f"{place} must be a mapping, got {plain!r:.60}")
-    hints = get_type_hints(kind)
-    names = {_spelled(field.name): field.name for field in dataclasses.fields(kind)}
-    unknown = sorted(str(key) for key in plain if key not in names)
+    schema = _schema(kind)
+    unknown = sorted(str(key) for key in plain if key not in schema)
     if unknown:
         raise InvalidInput(f"{place} has no {unknown[0]}")
-    found = {name: _value(hints[name], plain[key], f"{place}.{key}") for key, name in names.items() if key in plain}
+    found = {name: _value(hint, plain[key], f"{place}.{key}") for key, (name, hint) in schema.items() if key in plain}
     try:
         return kind(**found)
     except TypeError as missing:  # a field without default is absent
         raise InvalidInput(f"{place} is incomplete: {missing}") from None
+
+
+@functools.cache
+def _schema(kind: type) -> Mapping[str, tuple[str, Any]]:
+    """Field and its type by spelling. Kept: working out the types costs five times what reading a value does."""
+    hints = get_type_hints(kind)
+    return {_spelled(field.name): (field.name, hints[field.name]) for field in dataclasses.fields(kind)}
 
 
 def _member(kind: type[Enum], plain: object, place: str) -> Enum:
