@@ -7,8 +7,9 @@ arithmetic is enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 
 from coda.model import NOTHING, Job, Phase, PlacementState, Resources
@@ -20,6 +21,9 @@ MAX_SCORE = 10
 ENOUGH_NODES = 100
 """Nodes from which a pod without wishes of its own may choose. kube-scheduler's own least: `minFeasibleNodesToFind`
 in pkg/scheduler/schedule_one.go (1.36)."""
+
+TooSmall = Callable[[Resources], set[str]]
+"""Which nodes have no room for so much."""
 
 _MAY_BIND = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 
@@ -56,17 +60,22 @@ def planned_node(job: Job | None, rank: Rank) -> str | None:
 
 
 def kept_for_gangs(
-    request: Resources, room_by_node: Mapping[str, Resources], total: Resources, others: Sequence[InFlight]
+    request: Resources,
+    room_by_node: Mapping[str, Resources],
+    total: Resources,
+    others: Sequence[InFlight],
+    *,
+    too_small_for: TooSmall | None = None,
 ) -> set[str]:
     """The nodes of `room_by_node` that a foreign pod asking for `request` may not take.
 
     `room_by_node`: nodes with withheld room only; allocatable - used - withheld. `others`: the other foreign pods in
-    flight, each counted on every node it may land on; `total` is the sum of their requests. Cost: O(nodes), and the
-    nodes offered to the others only if one of these nodes would be full should all of them land on it."""
-    needed = request + total
-    crowded = [name for name, room in room_by_node.items() if not needed.fits_in(room)]
-    refused = {name for name in crowded if not request.fits_in(room_by_node[name])}
-    doubtful = [name for name in crowded if name not in refused]
+    flight, each counted on every node it may land on; `total` is the sum of their requests. `too_small_for`: what
+    `full_for` would say of all of these nodes, where that is known sooner. Cost: O(nodes), and the nodes offered to the
+    others only if one of these nodes would be full should all of them land on it."""
+    too_small_for = too_small_for or partial(full_for, names=room_by_node, room_by_node=room_by_node)
+    refused = too_small_for(request)
+    doubtful = too_small_for(request + total) - refused if others else set()
     taken = in_flight_by_node(others, doubtful) if doubtful else {}
     refused.update(name for name in doubtful if not request.fits_in(room_by_node[name] - taken.get(name, NOTHING)))
     return refused
@@ -85,9 +94,8 @@ def in_flight_by_node(pods: Sequence[InFlight], names: Iterable[str]) -> dict[st
         return {}
     mask_by_node = dict.fromkeys(names, sum(1 << bit for bit, pod in enumerate(pods) if pod.nodes is None))
     for bit, pod in enumerate(pods):
-        for name in pod.nodes or ():
-            if name in mask_by_node:
-                mask_by_node[name] |= 1 << bit
+        for name in mask_by_node.keys() & (pod.nodes or ()):
+            mask_by_node[name] |= 1 << bit
     sum_by_mask: dict[int, Resources] = {0: NOTHING}
     taken: dict[str, Resources] = {}
     for name, mask in mask_by_node.items():
@@ -117,10 +125,13 @@ def best_candidates(names: Sequence[str], score_by_node: Mapping[str, int]) -> S
     would cost it more than everything Coda does for such a pod (docs/decisions/0014). Cost: O(names)."""
     if len(names) <= ENOUGH_NODES:
         return names
-    scores = list(map(score_by_node.get, names, repeat(0)))  # no bytecode per name: planning cannot come in between
-    if min(scores) == max(scores):
-        return names[:ENOUGH_NODES]
-    best = sorted(range(len(names)), key=scores.__getitem__, reverse=True)[:ENOUGH_NODES]  # ties stay in order
+    scores = bytes(map(score_by_node.get, names, repeat(0)))  # no bytecode per name: planning cannot come in between
+    best: list[int] = []
+    for score in range(MAX_SCORE, -1, -1):
+        at = scores.find(score)
+        while at >= 0 and len(best) < ENOUGH_NODES:
+            best.append(at)
+            at = scores.find(score, at + 1)
     return [names[at] for at in sorted(best)]
 
 

@@ -11,6 +11,7 @@ bound there: until these binds are proven, pods in flight count on them.
 
 from __future__ import annotations
 
+from collections.abc import KeysView
 from typing import Final, NamedTuple
 
 from coda_extender.ledger import Clock
@@ -64,10 +65,10 @@ class UnprovenBinds:
         if since_s > LONGEST_S or (since_s > CALM_S and not self._bind_by_node):
             self._is_doubted = False
 
-    def among(self, names: list[str] | tuple[str, ...]) -> list[str]:
-        """The nodes with such a bind; of `names` where these are fewer."""
-        binds = self._bind_by_node
-        return [name for name in names if name in binds] if len(names) < len(binds) else list(binds)
+    @property
+    def nodes(self) -> KeysView[str]:
+        """The nodes with such a bind."""
+        return self._bind_by_node.keys()
 
     @property
     def is_doubted(self) -> bool:

@@ -6,10 +6,11 @@ Reasons are constants: the scheduler writes them to the pod, and a reason that c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, KeysView, Sequence
+from itertools import filterfalse
 from typing import Final
 
-from coda.guarding import MAX_SCORE, InFlight, Rank, best_candidates, full_for, kept_for_gangs, planned_node
+from coda.guarding import MAX_SCORE, InFlight, Rank, best_candidates, kept_for_gangs, planned_node
 from coda.model import JobId, Resources
 from coda_extender.binds import UnprovenBinds
 from coda_extender.ledger import Clock, Ledger
@@ -123,14 +124,13 @@ class Guard:
     def _foreign(self, question: Question) -> Answer:
         pod, names = question.pod, question.names
         self._rooms.catch_up()
-        kept = self._refused(pod, self._rooms.withheld_from)
-        unproven, room_by_node = self._binds.among(names), self._rooms.room_by_node
+        kept = self._refused(pod, self._rooms.withheld_from.keys())
         if self._binds.is_doubted:
-            taken = self._refused(pod, {name: room_by_node[name] for name in unproven if name in room_by_node}) - kept
+            taken = self._refused(pod, self._binds.nodes) - kept
         else:
-            taken = full_for(pod.request, unproven, room_by_node) - kept
+            taken = (self._rooms.shortages.of(pod.request) & self._binds.nodes) - kept
         out = kept | taken
-        passed: Sequence[str] = [name for name in names if name not in out] if out else names
+        passed: Sequence[str] = list(filterfalse(out.__contains__, names)) if out else names
         if not pod.has_wishes:
             passed = best_candidates(passed, self._rooms.score_by_node)
         if passed:
@@ -138,21 +138,30 @@ class Guard:
             self.ledger.add(in_flight, version=question.pod_version, limit_s=self._limit_s)
         else:
             self.ledger.settle(pod.uid)
-        refused = {name: WITHHELD if name in kept else TAKEN for name in names if name in out} if out else {}
+        refused = dict.fromkeys(filter(kept.__contains__, names), WITHHELD) if kept else {}
+        if taken:
+            refused.update(dict.fromkeys(filter(taken.__contains__, names), TAKEN))
         return Answer(passed=passed, refused=refused)
 
-    def _refused(self, pod: Pod, room_by_node: Mapping[str, Resources]) -> set[str]:
-        """The nodes of these that have no room for the pod once every other pod in flight has landed there."""
-        if not room_by_node:
+    def _refused(self, pod: Pod, nodes: KeysView[str]) -> set[str]:
+        """Those of `nodes` that have no room for the pod once every other pod in flight has landed there."""
+        if not nodes:
             return set()
         others, total = self.ledger.others(pod.uid)
-        return kept_for_gangs(pod.request, room_by_node, total, others)
+        rooms = self._rooms
+
+        def too_small_for(request: Resources) -> set[str]:
+            return rooms.shortages.of(request) & nodes
+
+        return kept_for_gangs(pod.request, rooms.room_by_node, total, others, too_small_for=too_small_for)
 
 
 def _only(node: str | None, question: Question, reason: str) -> Answer:
     """That one node, if it was offered; all others are refused."""
-    passed = [name for name in question.names if name == node]
-    return Answer(passed=passed, refused={name: reason for name in question.names if name != node})
+    refused = dict.fromkeys(question.names, reason)
+    if node is None or refused.pop(node, None) is None:
+        return Answer(passed=[], refused=refused)
+    return Answer(passed=[node], refused=refused)
 
 
 def _takes_alike(before: Pod | None, after: Pod) -> bool:

@@ -11,13 +11,15 @@ from typing import Final
 from coda.guarding import foreign_score
 from coda.model import NOTHING, Job, JobId, Resources
 from coda.world import withheld_shares
+from coda_extender.shortages import Shortages
 from coda_kube.state import ClusterState
 
-_MOST_OPEN: Final = 100  # taking over a change takes about 5 us: a request waits half a millisecond at most
+_MOST_OPEN: Final = 100  # taking over a change takes about 10 us: a request waits a millisecond at most
 
 
 class Rooms:
-    """Per node its room, allocatable - used - withheld, and its score; `withheld_from`: the rooms beside plans.
+    """Per node its room, allocatable - used - withheld, and its score; `withheld_from`: the rooms beside plans, also on
+    nodes that are not known, which have nothing; `shortages`: which rooms are too small for a request.
 
     They are as of the last `catch_up`."""
 
@@ -25,6 +27,7 @@ class Rooms:
         self.room_by_node: dict[str, Resources] = {}
         self.withheld_from: dict[str, Resources] = {}
         self.score_by_node: dict[str, int] = {}
+        self.shortages = Shortages()
         self._state = state
         self._withheld_by_node: dict[str, Resources] = {}
         self._shares_by_job: dict[JobId, dict[str, Resources]] = {}
@@ -81,7 +84,8 @@ class Rooms:
             self.room_by_node.pop(name, None)
             self.withheld_from.pop(name, None)
             if held is not None:  # a plan on a node that is not known: nothing of it may be taken
-                self.withheld_from[name] = NOTHING - held
+                self.room_by_node[name] = self.withheld_from[name] = NOTHING - held
+            self.shortages.put(name, self.room_by_node.get(name))
             return
         room = node.allocatable - self._state.used(name)
         if held is None:
@@ -89,6 +93,7 @@ class Rooms:
         else:
             room = self.withheld_from[name] = room - held
         self.room_by_node[name] = room
+        self.shortages.put(name, room)
         self.score_by_node[name] = foreign_score(room.gpus)
 
 
