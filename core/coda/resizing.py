@@ -17,6 +17,11 @@ from coda.model import WishAnswer
 from coda.sizes import Obstacle, Progressing, RankSize, Resize, ResizeState
 
 LATE: Final = "DeadlineExceeded"
+"""A node said until the deadline why it does not give the growth."""
+
+NO_ANSWER: Final = "NoAnswer"
+"""The deadline passed and no node said why: its kubelet, the API server or the operator was away."""
+
 GIVING_BACK_S: Final = 60.0
 """Seconds after which ranks that cannot be made equal again are left as they are. Our choice: 20 times a resize."""
 
@@ -98,7 +103,8 @@ def _why_late(now: Resize, sizes: Sequence[RankSize], answer: WishAnswer, now_s:
     if now_s < answer.deadline_s or not late or not _grows(now, sizes):
         return None
     said = f" ({late[0].message})" if late[0].message else ""
-    return LATE, f"{len(late)} of {len(sizes)} ranks did not get the cores in time: {late[0].name}{said}"
+    reason = LATE if any(size.reason or size.says is Progressing.DEFERRED for size in late) else NO_ANSWER
+    return reason, f"{len(late)} of {len(sizes)} ranks did not get the cores in time: {late[0].name}{said}"
 
 
 def _grows(now: Resize, sizes: Sequence[RankSize]) -> bool:

@@ -14,11 +14,16 @@ from enum import Enum
 from coda.config import TuningConfig
 from coda.measuring import Reading
 from coda.model import Wish, WishAnswer
+from coda.outcomes import DenialCode
+from coda.resizing import NO_ANSWER
 from coda.sizes import STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
 from coda.tuning import Answer, Limits, Outcome, Search, begin, next_step, refuse
 
 NEVER = frozenset({"Infeasible", STATIC_CPU_MANAGER, *(obstacle.value for obstacle in Obstacle)})
 """Reasons of a refused resize that no other count would change."""
+
+SILENCES = frozenset({NO_ANSWER, DenialCode.EXPIRED.value})
+"""Reasons that say nothing about cores: whoever should have answered was away."""
 
 
 class TuningPhase(Enum):
@@ -64,7 +69,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringConfig:
-    """How a search is steered. `wish_deadline_s`: seconds after which an unanswered wish counts as refused. Our choice:
+    """How a search is steered. `wish_deadline_s`: seconds after which nobody answers a wish any more. Our choice:
     longer than a planner may be away. `wish_again_s`: seconds between wishes for what was found and cannot be had
     (others took the cores while fewer were tried). Our choice: as often as a kubelet retries what it deferred."""
 
@@ -86,8 +91,8 @@ def steer(
     """The tuning after what is now known; the same one where nothing follows from it.
 
     Without a tuning of this attempt a search begins at the cores the job has. Wishes are numbered on from the last. A
-    wish nobody answers until its deadline is refused; what was found is wished for again and again. Cost: O(counts
-    measured). Source: the allocator of CODA (ICDCS 2020); grants and deadlines are ours."""
+    wish nobody answers until its deadline is made once more, then refused; what was found is wished for again and
+    again. Cost: O(counts measured). Source: the allocator of CODA (ICDCS 2020); grants and deadlines are ours."""
     if tuning is None or tuning.attempt != standing.attempt:
         search = begin(standing.cores, standing.gpus, _limits(standing))
         fresh = Tuning(attempt=standing.attempt, phase=TuningPhase.MEASURING, found=search)
@@ -160,7 +165,7 @@ def _answered(tuning: Tuning, wish: Wish, standing: Standing, config: SteeringCo
     answer, resize = standing.answer, standing.resize
     if answer is None or answer.sequence != wish.sequence:
         late = now_s >= wish.deadline_s
-        return _refused(tuning, standing, "NoAnswer", "nobody answered", config, now_s) if late else tuning
+        return _refused(tuning, standing, NO_ANSWER, "nobody answered", config, now_s) if late else tuning
     if not answer.granted:
         most = replace(standing, most_cores=answer.cores)
         return _refused(tuning, most, answer.code, answer.message, config, now_s)
@@ -176,6 +181,9 @@ def _answered(tuning: Tuning, wish: Wish, standing: Standing, config: SteeringCo
 def _refused(tuning: Tuning, standing: Standing, reason: str, why: str, config: SteeringConfig, now_s: float) -> Tuning:
     found = tuning.found
     if isinstance(found, Search):
+        if reason in SILENCES and tuning.reason not in SILENCES:
+            again = _wishing(tuning, found, found.trying, config, now_s)
+            return replace(again, reason=reason, message=f"asked again: {why}")
         step = refuse(found, _limits(standing), config.tuning)
         return _after(tuning, step, standing, config, now_s)
     assert found is not None

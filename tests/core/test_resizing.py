@@ -106,6 +106,7 @@ def test_all_ranks_go_back_to_what_they_had_together() -> None:
 def test_growth_that_nobody_began_in_time_is_never_begun() -> None:
     found = step(size(), now_s=126.0)
     assert (found.resize.state, found.patches) == (ResizeState.REVERTING, ())
+    assert found.resize.reason == "NoAnswer"  # no node said that it has no room
 
 
 def test_growth_that_was_allocated_but_never_applied_is_given_back_too() -> None:

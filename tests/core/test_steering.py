@@ -85,11 +85,30 @@ def test_the_answer_to_an_older_wish_is_no_answer() -> None:
     assert steer(tuning, replace(HERE, answer=old), None, CONFIG, NOW_S + 1) == tuning
 
 
-def test_a_wish_nobody_answers_is_refused_at_its_deadline() -> None:
+def test_a_wish_nobody_answers_is_made_once_more_and_then_refused() -> None:
     tuning = wishing()
-    after = steer(tuning, HERE, None, CONFIG, NOW_S + CONFIG.wish_deadline_s)
+    assert tuning.wish is not None
+    late_s = NOW_S + CONFIG.wish_deadline_s
+    again = steer(tuning, HERE, None, CONFIG, late_s)
+    assert (again.phase, again.found, again.reason) == (TuningPhase.WISHING, tuning.found, "NoAnswer")
+    assert again.wish == replace(tuning.wish, sequence=2, since_s=late_s, deadline_s=late_s + CONFIG.wish_deadline_s)
+    after = steer(again, HERE, None, CONFIG, again.wish.deadline_s)
     assert isinstance(after.found, Answer)
     assert (after.phase, after.found.outcome, after.found.cores) == (TuningPhase.TUNED, Outcome.REFUSED, 3)
+
+
+@pytest.mark.parametrize("who", ["planner", "operator"])
+def test_who_was_away_until_the_deadline_refuses_nothing(who: str) -> None:
+    tuning = wishing()
+    if who == "planner":
+        there = replace(HERE, answer=replace(denied(tuning, most=3), code="Expired"))
+    else:
+        there = replace(HERE, answer=granted(tuning), resize=resized(tuning, ResizeState.REFUSED, "NoAnswer"))
+    again = steer(tuning, there, None, CONFIG, NOW_S)
+    assert (again.phase, again.found, again.wish and again.wish.sequence) == (TuningPhase.WISHING, tuning.found, 2)
+    lower = replace(HERE, cores=2, answer=granted(again), resize=resized(again))
+    after = steer(again, lower, None, CONFIG, NOW_S)
+    assert (after.phase, after.found, after.reason) == (TuningPhase.MEASURING, tuning.found, "")
 
 
 def climbing() -> tuple[Tuning, Standing]:
