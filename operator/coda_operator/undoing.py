@@ -53,7 +53,8 @@ class Undoing:
 
     async def look(self) -> None:
         """Once. What fails is said, and tried again next time."""
-        for node in untended([_tended(item) for item in self.profiles.by_key.values()], self._clock()):
+        nodes = [found for item in self.profiles.by_key.values() if (found := _tended(item)) is not None]
+        for node in untended(nodes, self._clock()):
             try:
                 await self._undo(node)
             except CodaError as error:
@@ -100,10 +101,12 @@ def _name(node: str) -> str:
     return f"coda-restore-{node}"[:253]
 
 
-def _tended(item: Json) -> Tended:
-    status = item.get("status") or {}
-    return Tended(
-        node=item["metadata"]["name"],
-        throttles=int(status.get("throttleCount") or 0),
-        renewed_s=seconds_from_time(status["time"]) if status.get("time") else 0.0,
-    )
+def _tended(item: Json) -> Tended | None:
+    """None for a profile that cannot be read: one of them must not stop the others."""
+    name, status = item["metadata"]["name"], item.get("status") or {}
+    try:
+        renewed_s = seconds_from_time(status["time"]) if status.get("time") else 0.0
+        return Tended(node=name, throttles=int(status.get("throttleCount") or 0), renewed_s=renewed_s)
+    except (CodaError, TypeError, ValueError) as error:
+        log.warning("NodeProfile %s cannot be read: %s", name, error)
+        return None

@@ -64,6 +64,14 @@ async def test_a_node_that_is_tended_or_untouched_is_left_alone(api: FakeApi, th
     assert not [call for call in api.calls if call.verb != "list"]
 
 
+async def test_a_profile_that_cannot_be_read_stops_no_other(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
+    broken = profile("n0", throttles=2, age_s=LEASE_S + 1)
+    broken["status"]["time"] = "yesterday"
+    await looked(api, broken, profile("n1", throttles=2, age_s=LEASE_S + 1))
+    assert [pod["spec"]["nodeName"] for pod in await pods(api)] == ["n1"]
+    assert "NodeProfile n0 cannot be read" in caplog.text
+
+
 async def test_a_second_look_makes_no_second_pod(api: FakeApi) -> None:
     undoing = await looked(api, profile("n1", throttles=1, age_s=1000))
     await undoing.look()
