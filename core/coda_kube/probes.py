@@ -1,4 +1,4 @@
-"""A small HTTP server for a daemon's /healthz, /readyz and /metrics. Knows nothing of the daemon but `ready`."""
+"""A small HTTP server for a daemon's /healthz, /readyz and /metrics. Knows of the daemon only `ready` and `alive`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 class Probes:
     """Serves probes and metrics between `start` and `stop`."""
 
-    def __init__(self, *, ready: Callable[[], bool]) -> None:
+    def __init__(self, *, ready: Callable[[], bool], alive: Callable[[], bool] = lambda: True) -> None:
+        """`alive`: whether its work goes on; that it answers at all says nothing of other threads."""
         self._ready = ready
+        self._alive = alive
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> None:
@@ -32,7 +34,8 @@ class Probes:
             await self._runner.cleanup()
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        alive = self._alive()
+        return web.Response(text="ok\n" if alive else "hangs\n", status=200 if alive else 503)
 
     async def _readyz(self, _: web.Request) -> web.Response:
         ready = self._ready()

@@ -38,14 +38,19 @@ async def run(settings: Settings, node: Node, *, once: bool) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    probes = Probes(ready=cluster.is_synced)
+    probes = Probes(ready=cluster.is_synced, alive=loop.is_alive)
     watching = asyncio.create_task(cluster.run())
     try:
         if once:
             await _once(loop, cluster, settings)
             return
         await _serve(probes, settings)
-        await loop.run(stopping)
+        rounds = asyncio.create_task(loop.run(stopping))
+        await asyncio.wait({rounds, watching}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.set()  # a watch that ended would leave the pods as they were, for ever
+        await rounds
+        if watching.done():
+            watching.result()
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -112,6 +117,8 @@ def main(words: Sequence[str] | None = None, open_node: Callable[[Settings], Nod
         try:
             for entry in node.restoration.put_back:
                 log.info("put back what an earlier agent left: %s", entry.target)
+            for sentence in node.restoration.failures:
+                log.error("left behind by an earlier agent: %s", sentence)
             if options.restore:
                 asyncio.run(_tell_restored(settings, node))
                 sys.exit("; ".join(node.restoration.failures) or 0)

@@ -9,34 +9,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from coda.contention import Contention, Window, observe
-from coda.errors import CodaError
 from coda.throttles import Action
-from coda_agent.eliminating import Freshness, share_of, window_from
-from coda_agent.gpus.devices import Health
+from coda_agent.eliminating import Freshness, window_from
 from coda_agent.gpus.links import Link, find_links
-from coda_agent.gpus.owners import holding_of
 from coda_agent.gpus.sampling import Moment
-from coda_agent.jobs import TunedJob, tuned_job_from_json
-from coda_agent.kube import BROKEN, Cluster
+from coda_agent.kube import Cluster
 from coda_agent.metrics import Metrics, View
 from coda_agent.node import Node
 from coda_agent.pods import LocalPod
-from coda_agent.reporting import Profile, Socket, events_json, profile_json, profile_object
+from coda_agent.reporting import events_json
 from coda_agent.sensing import Senses
 from coda_agent.settings import Settings
-from coda_agent.tuning import Look, Windows
+from coda_agent.telling import ProfileTeller, profile_of
+from coda_agent.tuner import Tuner
+from coda_agent.writes import Writes
 from coda_kube.client import Json
 
 log = logging.getLogger(__name__)
 
-PROFILE_S: Final = 60.0
-"""Seconds between two writes of the NodeProfile, at least."""
+HANGS_S: Final = 120.0
+"""Seconds without a finished round after which the agent counts as hanging; measuring the peak takes some 15 s."""
 
 CALIBRATE_AGAIN_S: Final = 600.0
 """Seconds between two attempts to measure the peak bandwidth on a node that was not idle."""
@@ -63,15 +61,15 @@ class Loop:
         self._clock = clock or _now
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="node")
         self._contention = Contention()
-        self._windows = Windows(settings.steering(), settings.settle_s)
+        self._writes = Writes(metrics, lambda: self._clock().monotonic_s, muted=settings.dry_run)
+        self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
+        self._teller = ProfileTeller(settings.node_name, node, cluster, self._writes)
         self._links: tuple[Link, ...] = ()
         self._seen_devices: frozenset[str] = frozenset()
         self._said: set[str] = set()  # problems of the last round, so that each is logged once
-        self._told: Json | None = None
-        self._told_at_s = float("-inf")
         self._calibrated_at_s = float("-inf")
         self._uncalibrated: tuple[str, ...] = ()
-        self._writes: dict[str, asyncio.Task[None]] = {}  # under way, by what they are about
+        self._rounded_s = time.monotonic()  # when the last round ended
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Rounds until `stopping`; then everything temporary is undone."""
@@ -79,10 +77,15 @@ class Loop:
             while not stopping.is_set():
                 began_s = time.monotonic()
                 await self.round()
-                self._metrics.took(time.monotonic() - began_s)
+                self._rounded_s = time.monotonic()
+                self._metrics.took(self._rounded_s - began_s)
                 await _pause(stopping, began_s + self._settings.contention_window_s)
         finally:
             await self.end()
+
+    def is_alive(self) -> bool:
+        """False once no round has ended for long: a driver that hangs must not keep throttles in force."""
+        return time.monotonic() - self._rounded_s < HANGS_S
 
     async def round(self) -> Senses:
         """One window: measure, decide, act, tell."""
@@ -94,11 +97,10 @@ class Loop:
         if not self._settings.dry_run:
             problems += await self._on_node(lambda: self._carry_out(senses, actions))
             problems += await self._calibrated(local, senses)
-        self._say(problems)
         self._tell_actions(actions, {pod.uid: pod for pod in local}, senses.at.wall_s)
-        self._tune(senses, local)
+        self._say((*problems, *self._tuner.step(senses, local)))
         await self._follow_devices(senses)
-        self._tell_profile(senses)
+        self._teller.tell(senses, self._links)
         self._metrics.view = View(
             senses=senses,
             pods={pod.uid: pod for pod in local},
@@ -110,38 +112,17 @@ class Loop:
 
     async def end(self) -> None:
         """Undo everything temporary and stop writing."""
-        for task in self._writes.values():
-            task.cancel()
-        await asyncio.gather(*self._writes.values(), return_exceptions=True)
+        await self._writes.cancel()
         if not self._settings.dry_run:
             restoration = await self._on_node(self._node.restore)
             for sentence in restoration.failures:
                 log.error("left behind: %s", sentence)
+            await self._teller.tell_the_end(self._clock().wall_s)
         self._thread.shutdown()
 
     def profile(self, senses: Senses) -> Json:
         """What the NodeProfile says."""
-        node = self._node
-        return profile_json(
-            Profile(
-                cores=node.topology.cores,
-                sockets=[
-                    Socket(
-                        id=socket,
-                        cpus=cpus,
-                        peak_bytes_per_s=None if node.peak is None else node.peak.bytes_per_s.get(socket),
-                        peak_source=None if node.peak is None else node.peak.source,
-                    )
-                    for socket, cpus in node.topology.cpus_by_socket.items()
-                ],
-                abilities=node.abilities,
-                limits_cores=node.limits_cores,
-                gpus=senses.gpus.readings,
-                links=self._links,
-                throttles=node.throttles,
-                lacks=(*node.abilities.lacks, *([senses.gpus.why] if senses.gpus.why else [])),
-            )
-        )
+        return profile_of(self._node, senses, self._links)
 
     def _window(self, senses: Senses, local: tuple[LocalPod, ...]) -> Window:
         return window_from(senses, local, self._node.hardware, Freshness(pods_s=self._cluster.stale_s()))
@@ -175,76 +156,13 @@ class Loop:
             events = events_json(action, pods, self._settings.node_name, wall_s)
             for event in events:
                 log.info("%s/%s: %s", event["metadata"]["namespace"], event["involvedObject"]["name"], event["message"])
-                self._write(f"event {id(event)}", partial(self._cluster.post_event, event))
-
-    def _tune(self, senses: Senses, local: tuple[LocalPod, ...]) -> None:
-        firsts = {pod.member.job: pod for pod in local if pod.runs and pod.member is not None and pod.member.rank == 0}
-        self._cluster.follow_jobs(firsts)
-        jobs = {job.uid: (job, firsts[name]) for name in firsts if (job := self._job(name, firsts[name])) is not None}
-        self._windows.keep_only(jobs)
-        for job, pod in jobs.values():
-            if f"tuning {job.id}" in self._writes:
-                continue  # what is written now comes back first
-            look = Look(
-                at_s=senses.at.monotonic_s,
-                wall_s=senses.at.wall_s,
-                container=self._cluster.container_of(pod),
-                share=share_of(pod, senses),
-                why_not=holding_of(pod.uid, senses.ownerships).why_not,
-            )
-            tuning = self._windows.step(job, look)
-            if tuning != job.tuning:
-                self._metrics.tuned(tuning.phase.value)
-                about = tuning.message or f"{job.standing.cores if tuning.wish is None else tuning.wish.cores} cores"
-                log.info("%s: %s, %s", job.id, tuning.phase.value, about)
-                self._write(f"tuning {job.id}", partial(self._cluster.write_tuning, job, tuning))
-
-    def _job(self, name: str, pod: LocalPod) -> TunedJob | None:
-        item = self._cluster.job(name)
-        if item is None or pod.member is None or item["metadata"]["uid"] != pod.member.job_uid:
-            return None
-        try:
-            job = tuned_job_from_json(item, self._node.topology.cores)
-        except BROKEN as error:
-            self._say((f"job {name} cannot be read and is not tuned: {error}",))
-            return None
-        return job if job is not None and job.standing.attempt == pod.member.attempt else None
+                self._writes.begin(f"event {id(event)}", partial(self._cluster.post_event, event))
 
     async def _follow_devices(self, senses: Senses) -> None:
         devices = frozenset(reading.gpu.uuid for reading in senses.gpus.readings)
         if devices != self._seen_devices:
             self._links = await self._on_node(lambda: find_links(self._node.gpus.open_devices()))
             self._seen_devices = devices
-
-    def _tell_profile(self, senses: Senses) -> None:
-        now_s = senses.at.monotonic_s
-        settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
-        if now_s - self._told_at_s < PROFILE_S or settling:  # soon well, but told for a minute
-            return
-        status = self.profile(senses)
-        if status == self._told and not status["throttles"]:
-            return
-        self._told, self._told_at_s = status, now_s
-        profile = profile_object(self._settings.node_name, status, senses.at.wall_s)
-        self._write("profile", lambda: self._cluster.write_profile(profile))
-
-    def _write(self, about: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """In the background; what fails is counted, and tried again by the round that finds it missing."""
-        if self._settings.dry_run:
-            return
-
-        async def attempt() -> None:
-            try:
-                await write()
-            except CodaError as error:
-                self._metrics.write_failed()
-                log.warning("%s not written: %s", about.partition(" ")[0], error)
-                if about == "profile":
-                    self._told = None
-            finally:
-                self._writes.pop(about, None)
-
-        self._writes[about] = asyncio.create_task(attempt())
 
     def _on_node(self, work: Callable[[], _T]) -> Awaitable[_T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -59,19 +59,24 @@ class Profile:
 
 def profile_json(profile: Profile) -> Json:
     """`status` of the NodeProfile, without its time."""
-    return {
+    status: Json = {
         **_agent_version(),
         "cores": profile.cores,
         "socketCount": len(profile.sockets),
         "gpuCount": len(profile.gpus),
-        "throttleCount": len(profile.throttles),
         "lacks": list(profile.lacks[:MOST_LACKS]),
         "sockets": [_socket_json(socket) for socket in profile.sockets],
         "gpus": [_gpu_json(reading) for reading in profile.gpus],
         "links": [_link_json(link) for link in profile.links],
         "bandwidth": _bandwidth_json(profile),
-        "throttles": [_throttle_json(throttle) for throttle in profile.throttles],
     }
+    return with_throttles(status, profile.throttles)
+
+
+def with_throttles(status: Json, throttles: Sequence[InForce]) -> Json:
+    """`status` of a NodeProfile in which exactly these are in force."""
+    told = [_throttle_json(throttle) for throttle in throttles]
+    return {**status, "throttleCount": len(told), "throttles": told}
 
 
 def profile_object(node: str, status: Json, now_s: float) -> Json:

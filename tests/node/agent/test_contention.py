@@ -235,3 +235,37 @@ async def test_ten_minutes_without_the_api_server_change_nothing_and_are_told(ma
     await rig.run(600)
     assert is_untouched(rig)
     assert (rig.metric("coda_agent_pods_age_seconds") or 0) > 600
+
+
+# --- what the NodeProfile tells whoever undoes what a dead agent left -------------------------------------------------
+
+
+async def test_the_first_throttle_is_told_at_once(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    await contended(rig, seconds=15)
+    assert rig.api.profiles[-1]["status"]["throttleCount"] > 0
+
+
+async def test_an_agent_that_ends_leaves_no_profile_that_tells_of_throttles(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    await contended(rig)
+    await rig.stop()
+    status = rig.api.profiles[-1]["status"]
+    assert (status["throttleCount"], status["throttles"]) == (0, [])
+    rig.start()
+
+
+async def test_without_an_api_server_the_end_undoes_all_the_same(make_rig: MakeRig) -> None:
+    rig = make_rig("mbm-only")
+    _train, hog = await contended(rig)
+    lose_api(rig)
+    await rig.stop()
+    assert rig.node.limit_of(hog) == 24
+    rig.start()
+
+
+async def test_an_agent_without_throttles_tells_nothing_twice_within_a_minute(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    victim(rig.node)
+    await rig.run(50)
+    assert len(rig.api.profiles) == 1

@@ -248,6 +248,38 @@ async def test_tuning_waits_for_an_api_server_that_is_away_and_goes_on(make_rig:
     assert answer_of(cluster.tuning("train"))[0] == 4
 
 
+async def test_a_window_measured_while_the_api_server_was_away_is_not_measured_again(make_rig: MakeRig) -> None:
+    cluster = one(make_rig(window_s=WINDOW_S))
+    await cluster.run(20)
+    cluster.rig.api.away_since_s = cluster.rig.node.now.monotonic_s
+    await cluster.run(10 + WINDOW_S)
+    cluster.rig.api.away_since_s = None
+    await cluster.run(3)
+    assert cluster.tuning("train").phase is TuningPhase.WISHING
+
+
+async def test_a_tuning_nobody_can_read_begins_anew_and_is_said_once(
+    make_rig: MakeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = one(make_rig(window_s=WINDOW_S))
+    job = cluster.rig.api.jobs["default/train"]
+    job["status"]["tuning"] = {"attempt": 1, "phase": "Measuring", "search": {"start": -1}}
+    await cluster.run(10)
+    assert cluster.tuning("train").phase is TuningPhase.MEASURING
+    assert caplog.text.count("cannot be read and begins anew") == 1
+
+
+async def test_a_job_that_cannot_be_read_is_said_once_beside_other_problems(
+    make_rig: MakeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = one(make_rig(window_s=WINDOW_S))
+    cluster.rig.api.jobs["default/train"]["status"]["placement"] = {"attempt": "none"}
+    cluster.rig.node.state.unload_driver()
+    await cluster.rig.run(10)
+    assert caplog.text.count("cannot be read and is not tuned") == 1
+    assert caplog.text.count("DRIVER_NOT_LOADED") + caplog.text.count("Driver Not Loaded") <= 1
+
+
 async def test_jobs_with_cores_of_their_users_choice_are_never_touched(make_rig: MakeRig) -> None:
     cluster = one(make_rig(window_s=WINDOW_S))
     cluster.rig.api.jobs["default/train"]["spec"]["cpusPerReplica"] = "3"
