@@ -29,9 +29,8 @@ from coda_cli.selecting import (
 )
 from coda_cli.simulating import performed
 from coda_sim.durations import duration_from_seconds, seconds_from_duration
-from coda_sim.runs import PARTS, Order, Outcome, check
+from coda_sim.runs import PARTS, Order, Outcome, check, shape_of
 from coda_sim.setting import Costs
-from coda_sim.shapes import shape_from_argument
 from coda_sim.summary import json_from_results, json_from_timings
 from coda_sim.trace import OnError
 from coda_sim.workload import MONTH, Load, Source, default_shape, default_warmup_s, json_from_source, load
@@ -61,7 +60,10 @@ def simulate_command(
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="May be given again: mean and 95 % interval.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
-    profiles: Annotated[str, typer.Option(help="What models need: paper, steep or synergy.")] = "paper",
+    racks: Annotated[int, typer.Option(min=1, help="Racks the nodes are spread over, as `coda replay` does.")] = 1,
+    profiles: Annotated[
+        str, typer.Option(help="What models need: paper, steep, synergy; recorded: run times as recorded.")
+    ] = "paper",
     limit: LimitOption = None,
     max_duration: MaxDurationOption = None,
     window: WindowOption = None,
@@ -111,6 +113,7 @@ def simulate_command(
         template = Order(
             source=source,
             cluster=cluster,
+            racks=racks,
             profiles=profiles,
             policy="",
             without=tuple(sorted(set(without or ()))),
@@ -130,7 +133,7 @@ def _study(template: Order, policies: Sequence[str], seeds: Sequence[int], out: 
     orders = tuple(_order(template, name, seed, out, alone=len(named) == 1) for name, seed in named)
     for order in orders:
         check(order)
-    shape = shape_from_argument(template.cluster)
+    shape = shape_of(template)
     found = load(template.source, shape, seed=orders[0].seed)
     warmup_s = default_warmup_s(found) if template.warmup_s is None else template.warmup_s
     _tell_account(template, found, warmup_s, notes)
@@ -139,6 +142,7 @@ def _study(template: Order, policies: Sequence[str], seeds: Sequence[int], out: 
         "command": "simulate",
         "workload": {**json_from_source(template.source, found), "profiles": template.profiles},
         "cluster": str(shape),
+        "racks": shape.racks,
         "config": _digest(template),
         "warmup_s": warmup_s,
         "drain_s": template.drain_s,
@@ -176,7 +180,7 @@ def _tell_account(template: Order, found: Load, warmup_s: float, notes: Console)
     if len(found.refused) > SHOWN:
         lines.append(f"... and {len(found.refused) - SHOWN} more rows refused, which fit no node of the cluster")
     lines.append(
-        f"{len(found.gangs)} jobs ({template.source.selection.rule()}) on {shape_from_argument(template.cluster)}; "
+        f"{len(found.gangs)} jobs ({template.source.selection.rule()}) on {shape_of(template)}; "
         f"{found.rows_changed} rows changed to fit; measured from {duration_from_seconds(warmup_s)} after the first "
         f"submission to {duration_from_seconds(template.drain_s)} before the last"
     )

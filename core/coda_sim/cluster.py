@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coda.blocks import Shelf
+from coda.config import PolicyConfig
 from coda.model import (
     NOTHING,
     Job,
@@ -26,7 +27,7 @@ from coda.outcomes import Start
 from coda_sim.rows import GIB, Shape
 from coda_sim.running import Running
 
-_HOST_LABEL = "kubernetes.io/hostname"
+_RACK_LABEL, _HOST_LABEL = (level.label for level in PolicyConfig().levels)
 
 
 def nodes_of_shape(shape: Shape) -> tuple[Node, ...]:
@@ -36,7 +37,10 @@ def nodes_of_shape(shape: Shape) -> tuple[Node, ...]:
         Node(
             name=f"node-{number:04}",
             allocatable=Resources(gpus=size.gpus, cpu_m=size.cores * 1000, memory_bytes=size.memory_gib * GIB),
-            labels={_HOST_LABEL: f"node-{number:04}"},
+            labels={
+                _HOST_LABEL: f"node-{number:04}",
+                _RACK_LABEL: f"rack-{(number - 1) * shape.racks // len(sizes)}",
+            },
         )
         for number, size in enumerate(sizes, 1)
     )

@@ -19,6 +19,8 @@ from coda.errors import InvalidInput
 from coda_sim.origins import Origin, Tag
 
 PROFILE_SETS: Final = ("paper", "steep", "synergy")
+RECORDED: Final = "recorded"
+"""The set under which every job runs for its recorded time, as in `coda replay`: it says nothing of any model."""
 GB: Final = 1e9
 
 _HINTS: Final = ("pipelined", "many_weights", "complex_processing")
@@ -67,9 +69,9 @@ class ProfileSet:
 
 @cache
 def profile_set(name: str) -> ProfileSet:
-    """One of `PROFILE_SETS`, read once. Raises InvalidInput for another name."""
-    if name not in PROFILE_SETS:
-        raise InvalidInput(f"{name!r} is no profile set: choose one of {', '.join(PROFILE_SETS)}")
+    """One of `PROFILE_SETS`, or `RECORDED`, read once. Raises InvalidInput for another name."""
+    if name not in (*PROFILE_SETS, RECORDED):
+        raise InvalidInput(f"{name!r} is no profile set: choose one of {', '.join(PROFILE_SETS)}, {RECORDED}")
     return profile_set_from_tables(name, _tables(name))
 
 

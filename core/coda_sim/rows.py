@@ -48,9 +48,11 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A cluster as far as the rules must know it: its groups of equal nodes."""
+    """A cluster as far as the rules must know it: its groups of equal nodes, and the racks they are spread over, as
+    equal as can be in the order of the nodes."""
 
     groups: tuple[NodeGroup, ...]
+    racks: int = 1
 
     def __str__(self) -> str:
         return ",".join(

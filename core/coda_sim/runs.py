@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +53,7 @@ class Order:
 
     source: Source
     cluster: str
+    racks: int = 1
     profiles: str
     policy: str
     without: tuple[str, ...] = ()
@@ -81,12 +82,22 @@ def check(order: Order) -> None:
         if Part(part) not in PARTS_BY_POLICY[order.policy]:
             raise InvalidInput(f"--without {part}: {order.policy} has no {part} that could be left out")
     profile_set(order.profiles)
-    shape_from_argument(order.cluster)
+    shape_of(order)
 
 
-def config_of(policy: str, without: Iterable[str] = ()) -> PolicyConfig:
-    """The planner's configuration for a policy, less the parts named. Without levels: shapes have no racks."""
-    return PolicyConfig(policy=policy, without=frozenset(map(Part, without)), levels=())
+def shape_of(order: Order) -> Shape:
+    """The cluster of an order. Raises InvalidInput."""
+    shape = shape_from_argument(order.cluster)
+    nodes = sum(group.nodes for group in shape.groups)
+    if not 1 <= order.racks <= nodes:
+        raise InvalidInput(f"--racks {order.racks}: give 1 to {nodes}, so that no rack is empty")
+    return replace(shape, racks=order.racks)
+
+
+def config_of(policy: str, without: Iterable[str] = (), *, racks: int = 1) -> PolicyConfig:
+    """The planner's configuration for a policy, less the parts named; without levels where there is one rack."""
+    levels = PolicyConfig().levels if racks > 1 else ()
+    return PolicyConfig(policy=policy, without=frozenset(map(Part, without)), levels=levels)
 
 
 def setting_of(config: PolicyConfig, shape: Shape, profiles: ProfileSet, costs: Costs) -> Setting:
@@ -105,10 +116,10 @@ def setting_of(config: PolicyConfig, shape: Shape, profiles: ProfileSet, costs: 
 def perform(order: Order, tell: Tell | None = None) -> Outcome:
     """Run it. The same order gives the same result but for its timing. Raises InvalidInput for a bad order."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    shape = shape_from_argument(order.cluster)
+    shape = shape_of(order)
     found = load(order.source, shape, seed=order.seed)
     profiles = profile_set(order.profiles)
-    config = config_of(order.policy, order.without)
+    config = config_of(order.policy, order.without, racks=order.racks)
     setting = setting_of(config, shape, profiles, order.costs)
     with _without_collecting():
         simulation = Simulation(setting, found.gangs, TraitDraws(profiles, TraitsConfig(), seed=order.seed))
