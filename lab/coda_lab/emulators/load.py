@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 KNEE = 0.15  # a core is never held below this part of what it can draw
@@ -111,8 +111,19 @@ class Trainer:
     noise: float = 0.0
 
 
-def utilisation(trainer: Trainer, cores: float, served_share: float) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curved:
+    """A training job whose GPU utilisation (0..1) is a given curve of whole cores, whatever the bandwidth. `noise`: as
+    of a Trainer."""
+
+    curve: Callable[[int], float]
+    noise: float = 0.0
+
+
+def utilisation(trainer: Trainer | Curved, cores: float, served_share: float) -> float:
     """GPU utilisation, 0..1, without noise: proportional to cores up to what is needed, and to bandwidth served."""
+    if isinstance(trainer, Curved):
+        return trainer.curve(max(1, round(cores)))
     fed = min(1.0, max(0.0, cores) / trainer.cores_needed)
     slowed = 1.0 - trainer.bandwidth_weight * (1.0 - min(1.0, max(0.0, served_share)))
     return trainer.best * fed * slowed
@@ -122,7 +133,7 @@ class Gpus:
     """The GPU utilisation of one training job over periods: each shows what the period before allowed (the first one,
     what it allows itself)."""
 
-    def __init__(self, trainer: Trainer, seed: int) -> None:
+    def __init__(self, trainer: Trainer | Curved, seed: int) -> None:
         self._trainer = trainer
         self._noise = random.Random(seed)
         self._next: float | None = None

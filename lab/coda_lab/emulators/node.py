@@ -20,7 +20,7 @@ from coda_lab.emulators.cgroups.kernel import Kernel
 from coda_lab.emulators.cgroups.kubelet import Kubelet, Quality, Setup
 from coda_lab.emulators.cgroups.proc import ProcTree
 from coda_lab.emulators.cgroups.tree import CgroupTree
-from coda_lab.emulators.load import Gpus, Load, Trainer
+from coda_lab.emulators.load import Curved, Gpus, Load, Trainer
 from coda_lab.emulators.nvml import Device, NvmlState, Process
 from coda_lab.emulators.resctrl.machine import Machine
 from coda_lab.emulators.resctrl.profiles import PROFILES
@@ -111,7 +111,7 @@ class EmulatedNode:
         gb_per_s: float = 0.0,
         domain: int = 0,
         quality: Quality = Quality.BURSTABLE,
-        trainer: Trainer | None = None,
+        trainer: Trainer | Curved | None = None,
         gpus: int = 0,
         seed: int = 0,
         labels: Mapping[str, str] | None = None,

@@ -15,7 +15,6 @@ from pathlib import Path
 from coda_lab.emulators.nvml.devices import Device, Process, Step, lines_of
 
 STATE_VARIABLE = "CODA_NVML_STATE"  # environment variable in which the library finds the file
-_KEPT_STEPS = 200  # more than a driver buffer ever shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +80,15 @@ class NvmlState:
         return next(device for device in self.devices if device.uuid == uuid)
 
     def set_utilisation(self, uuid: str, share: float, *, at_us: int | None = None) -> None:
-        """From now (or `at_us`) on the GPU is busy `share` of the time, 0..1; what was sampled before stays."""
+        """From now (or `at_us`) on the GPU is busy `share` of the time, 0..1; what was sampled before stays, as long
+        as the driver keeps it."""
         device = self.device(uuid)
         since_us = self.now_us() if at_us is None else at_us
-        device.steps = [*(step for step in device.steps if step.since_us < since_us)][-_KEPT_STEPS:]
-        device.steps.append(Step(since_us=since_us, share=min(1.0, max(0.0, share))))
+        steps = [step for step in device.steps if step.since_us < since_us]
+        steps.append(Step(since_us=since_us, share=min(1.0, max(0.0, share))))
+        shown_us = self.now_us() - device.period_us * (device.buffered + 1)
+        forgotten = sum(step.since_us <= shown_us for step in steps) - 1  # the last of them still holds there
+        device.steps = steps[max(0, forgotten) :]
         self.write()
 
     def set_processes(self, uuid: str, processes: Iterable[Process]) -> None:
