@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from coda.throttles import Action, Means, Reason
@@ -106,6 +107,7 @@ def cpu_list(cpus: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
+@cache
 def _agent_version() -> Json:
     """Nothing where the package was copied instead of installed, as into an image."""
     try:

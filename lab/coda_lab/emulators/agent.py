@@ -36,10 +36,18 @@ class Api:
     events: list[Json] = field(default_factory=list)
     profiles: list[Json] = field(default_factory=list)
     away_since_s: float | None = None
+    _read: dict[str, tuple[Json, LocalPod]] = field(default_factory=dict)
 
     def pods(self) -> tuple[LocalPod, ...]:
-        """As the agent's own cluster."""
-        return tuple(local_pod_from_json(item, self.namespaces) for item in self.node.pods_json())
+        """As the agent's own cluster: read anew where they changed."""
+        before, self._read = self._read, {}
+        for item in self.node.pods_json():
+            uid = item["metadata"]["uid"]
+            told = {**item, "metadata": {**item["metadata"], "resourceVersion": ""}, "allowed": self.namespaces}
+            known = before.get(uid)
+            same = known is not None and known[0] == told
+            self._read[uid] = known if known and same else (told, local_pod_from_json(item, self.namespaces))
+        return tuple(pod for _told, pod in self._read.values())
 
     def stale_s(self) -> float:
         """As the agent's own cluster."""
