@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
+from coda.policies import DEFAULT
 from coda_cli.ending import one_sentence, result_console, version
 from coda_cli.replaying import Limits, replay
 from coda_cli.report import Run, Summary, Workload, summary_from_run
@@ -32,7 +33,7 @@ from coda_cli.selecting import (
 from coda_cli.showing import ReplayDisplay
 from coda_cli.submitting import Manner, Submission, submissions_from_gangs
 from coda_cli.summarising import json_from_summary, show
-from coda_cli.targets import Target, cluster_target, local_target, refereed
+from coda_cli.targets import Target, cluster_target, local_target, planner_of_replay, refereed
 from coda_sim.durations import seconds_from_duration
 from coda_sim.reading import read_trace
 from coda_sim.request_table import read_request_table
@@ -58,6 +59,7 @@ class Settings:
     with_failures: bool
     nodes: str | None  # of the fresh local cluster; None: an existing cluster
     racks: int
+    policy: str  # of that cluster; empty: as installed
     kubeconfig: Path | None
     check: bool
     timeout_s: float | None
@@ -77,6 +79,10 @@ def replay_command(
         str | None, typer.Option(help=f"Nodes of the local cluster: NODESxGPUSxCORES, ... (default {NODES})")
     ] = None,
     racks: Annotated[int, typer.Option(min=1, help="Racks the local nodes are spread over.")] = 2,
+    policy: Annotated[
+        str | None,
+        typer.Option(help=f"A policy of `coda simulate` for the local planner (default {DEFAULT})."),
+    ] = None,
     kubeconfig: Annotated[
         Path | None, typer.Option(help="The cluster to submit to; your current one if absent.")
     ] = None,
@@ -108,6 +114,8 @@ def replay_command(
     with one_sentence(notes):
         if nodes is not None and not (local or dry_run):
             raise InvalidInput("--nodes describes the local cluster: add --local")
+        if policy is not None and not (local or dry_run):
+            raise InvalidInput("--policy is the local cluster's: add --local, or set it where Coda is installed")
         if local and kubeconfig is not None:
             raise InvalidInput("--local starts its own cluster: leave --kubeconfig out")
         table = read_request_table(request_table) if request_table else ()
@@ -131,6 +139,7 @@ def replay_command(
             with_failures=with_failures,
             nodes=(nodes or NODES) if local or dry_run else None,
             racks=racks,
+            policy=(policy or DEFAULT) if local or dry_run else "",
             kubeconfig=kubeconfig,
             check=check or local,
             timeout_s=seconds_from_duration(timeout) if timeout else None,
@@ -186,7 +195,8 @@ async def _run(settings: Settings, notes: Console) -> Summary:
     _check_writable(settings.out)
     if settings.nodes is not None:
         _load(settings, trace, shape_from_text(settings.nodes))  # so that what is wrong is said before anything starts
-        opened = local_target(settings.nodes, settings.racks, notes)
+        planner = planner_of_replay(settings.policy, settings.speed)
+        opened = local_target(settings.nodes, settings.racks, notes, planner=planner)
     else:
         opened = cluster_target(settings.kubeconfig)
     async with opened as (target, admin):
@@ -202,6 +212,8 @@ async def _run(settings: Settings, notes: Console) -> Summary:
             Run(
                 workload=_workload(settings, load),
                 cluster=str(target.shape),
+                policy=settings.policy or "as installed",
+                racks=settings.racks if settings.nodes is not None else None,
                 speed=settings.speed,
                 jobs=replayed.jobs,
                 began_s=replayed.began_s,

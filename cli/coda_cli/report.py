@@ -117,6 +117,8 @@ class Run:
     jobs: tuple[Followed, ...]
     began_s: float
     ended_s: float
+    policy: str = "as installed"
+    racks: int | None = None  # of a local cluster
     check: Check | None = None  # None: nobody checked
     ended_parts: tuple[str, ...] = ()  # processes of the local cluster that died meanwhile
     stopped: str | None = None  # why the run ended before its jobs did

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from coda_cli.following import Moments
 from coda_cli.report import Followed, Outcome, Run, Summary, Workload
 from coda_sim.durations import duration_from_seconds
 
@@ -49,10 +50,11 @@ def json_from_summary(summary: Summary, *, version: str) -> dict[str, Any]:
             "was_sorted": workload.was_sorted,
         },
         "cluster": run.cluster,
+        "racks": run.racks,
         "speed": run.speed,
         "warmup_s": 0,
         "drain_s": 0,
-        "runs": [{"policy": "coda", "without": [], "seed": workload.seed, "metrics": dict(summary.metrics)}],
+        "runs": [{"policy": run.policy, "without": [], "seed": workload.seed, "metrics": dict(summary.metrics)}],
         "real": dict(summary.real),
         "outcomes": {outcome.value: count for outcome, count in summary.counts.items()},
         "waited": [
@@ -81,6 +83,8 @@ def _json_from_job(job: Followed, run: Run) -> dict[str, Any]:
         "gpus": job.submission.gang.gpus,
         "cpus_per_replica": job.submission.gang.cpus_per_replica,
         "run_s": row.duration_s / run.speed,
+        "trace": _trace_time(job, run),
+        "reported": _reported(job, run),
         "submitted_s": job.sent.sent_s - run.began_s,
         "lag_s": job.sent.lag_s,
         "placement_wait_s": job.placement_wait_s,
@@ -93,6 +97,33 @@ def _json_from_job(job: Followed, run: Run) -> dict[str, Any]:
             for reason in job.reasons
         ],
         "rejected": job.sent.refusal,
+    }
+
+
+def _trace_time(job: Followed, run: Run) -> dict[str, Any]:
+    """In trace seconds, as the simulator's `jobs.csv.gz` has them: it starts when it is placed."""
+    row, wait_s = job.submission.gang.row, job.placement_wait_s
+    first_s = row.submit_s - job.submission.at_s * run.speed
+    placed_s = None if wait_s is None else job.sent.sent_s + wait_s - run.began_s
+    return {
+        "submit_s": row.submit_s,
+        "work_s": row.duration_s,
+        "wait_s": None if wait_s is None else wait_s * run.speed,
+        "start_s": None if placed_s is None else first_s + placed_s * run.speed,
+    }
+
+
+def _reported(job: Followed, run: Run) -> dict[str, float | None]:
+    """The moments that Coda itself wrote, by its own clocks: real seconds since the replay began."""
+    moments = job.history.reported if job.history else Moments()
+    return {
+        name: None if moment_s is None else moment_s - run.began_s
+        for name, moment_s in (
+            ("queued_s", moments.queued_s),
+            ("placed_s", moments.placed_s),
+            ("started_s", moments.started_s),
+            ("finished_s", moments.finished_s),
+        )
     }
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
+from coda.config import PolicyConfig
 from coda.errors import InvalidInput
+from coda.policies import policy_of
 from coda_kube.client import Client, Rejected, connect
 from coda_kube.naming import GPU
 from coda_kube.quantities import milli_from_quantity, whole_from_quantity
@@ -18,7 +20,7 @@ from coda_lab.checker import Checker
 from coda_lab.checker import Report as Check
 from coda_lab.cluster import LocalCluster
 from coda_lab.restarting import kept_alive
-from coda_lab.spec import ClusterSpec
+from coda_lab.spec import EXTENDER, ClusterSpec, identity_of
 from coda_sim.rows import NodeGroup, Shape
 
 
@@ -54,13 +56,19 @@ async def refereed(client: Client | None) -> AsyncIterator[Watched]:
 
 
 @asynccontextmanager
-async def local_target(nodes: str, racks: int, notes: Console) -> AsyncIterator[tuple[Target, Client]]:
-    """A fresh local cluster, seen as a plain user would, and an administrator's client for the referee."""
+async def local_target(
+    nodes: str, racks: int, notes: Console, *, planner: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Target, Client]]:
+    """A fresh local cluster, seen as a plain user would, and an administrator's client for the referee.
+
+    `planner`: settings of its planner that differ from the defaults, as its environment."""
 
     def tell(sentence: str) -> None:
         notes.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
-    spec = ClusterSpec(nodes=nodes, racks=racks)
+    plain = ClusterSpec(nodes=nodes, racks=racks)
+    extenders = (part for part in plain.names if identity_of(part) == EXTENDER)
+    spec = replace(plain, environ_by_part=dict.fromkeys(extenders, planner or {}))
     async with (
         LocalCluster.running(spec, tell=tell) as cluster,
         kept_alive(cluster),
@@ -81,6 +89,18 @@ async def local_target(nodes: str, racks: int, notes: Console) -> AsyncIterator[
             ),
             admin,
         )
+
+
+def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
+    """The settings of a local cluster's planner during a replay: what it does after a time, it does as much earlier as
+    everything else happens. Raises InvalidInput for a policy that stops jobs, which only the simulator can."""
+    if policy_of(policy).may_stop:
+        raise InvalidInput(f"--policy {policy} stops running jobs, which the planner cannot do yet: simulate it")
+    limit_s = PolicyConfig().overtaking_limit_s
+    return {
+        "CODA_SCHEDULING_POLICY": policy,
+        "CODA_OVERTAKING_LIMIT_S": f"{limit_s / speed:.6f}" if limit_s else "0",
+    }
 
 
 @asynccontextmanager

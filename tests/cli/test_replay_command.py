@@ -7,7 +7,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from coda.config import PolicyConfig
 from coda_cli.replay import replay_command
+from coda_cli.targets import planner_of_replay
+from coda_extender.settings import read_settings
 from coda_sim.trace import COLUMNS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -97,6 +100,9 @@ def test_bad_options_are_one_clear_sentence_and_exit_code_2(
     [
         (["--nodes", "4x8x48"], "--nodes describes the local cluster: add --local"),
         (["--local", "--kubeconfig", "k"], "--local starts its own cluster: leave --kubeconfig out"),
+        (["--policy", "drf"], "--policy is the local cluster's: add --local"),
+        (["--local", "--policy", "coda"], "--policy coda stops running jobs, which the planner cannot do yet"),
+        (["--local", "--policy", "first"], "'first' is no policy: choose one of arrival"),
         (["--local", "--out", "/nowhere/out.json"], "--out /nowhere/out.json: cannot be written: No such file"),
     ],
 )
@@ -104,6 +110,12 @@ def test_nothing_is_started_for_options_that_contradict_each_other(arguments: li
     result = coda_replay(SMALL, *arguments)
     assert result.exit_code == 2
     assert sentence in result.stderr
+
+
+def test_a_local_planner_s_times_are_divided_by_the_speed_like_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in planner_of_replay("drf", 200.0).items():
+        monkeypatch.setenv(name, value)
+    assert read_settings().policy() == PolicyConfig(policy="drf", overtaking_limit_s=108.0)
 
 
 def test_the_small_trace_is_what_its_generator_writes() -> None:

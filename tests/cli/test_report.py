@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from coda.model import Phase
-from coda_cli.following import Reason
+from coda_cli.following import Moments, Reason
 from coda_cli.report import Followed, Outcome, Run, Summary, Waited, Workload, summary_from_run
 from coda_cli.submitting import Manner
 from coda_cli.summarising import json_from_summary
@@ -174,3 +176,18 @@ def test_the_json_has_the_shared_names_and_every_job() -> None:
     (job,) = written["jobs"]
     assert (job["name"], job["outcome"], job["attempts"]) == ("a", "finished", 1)
     assert job["reasons"] == [{"code": "InsufficientGPUs", "message": "8 wanted, 4 free", "seen_s": 1.0}]
+
+
+def test_each_job_has_its_start_and_wait_in_the_time_of_the_trace_and_the_moments_coda_wrote() -> None:
+    early = followed("a", submit_s=1000.0, sent_s=20, placed_s=20.5, started_s=21, duration_s=60.0)
+    never = followed("b", phase=Phase.QUEUED, placed_s=None, started_s=None, finished_s=None)
+    assert early.history is not None
+    told = replace(early.history, reported=Moments(queued_s=20.1, placed_s=20.4, started_s=20.9, finished_s=21.7))
+    run = replace(summary(replace(early, history=told), never).run, began_s=20.0, policy="drf", racks=2)
+    written = json_from_summary(summary_from_run(run), version="1.2.3")
+    assert (written["racks"], written["runs"][0]["policy"]) == (2, "drf")
+    placed, waiting = written["jobs"]
+    assert placed["trace"] == {"submit_s": 1000.0, "work_s": 60.0, "wait_s": 50.0, "start_s": 1050.0}
+    assert placed["reported"] == pytest.approx({"queued_s": 0.1, "placed_s": 0.4, "started_s": 0.9, "finished_s": 1.7})
+    assert (waiting["trace"]["wait_s"], waiting["trace"]["start_s"]) == (None, None)
+    assert set(waiting["reported"].values()) == {None}
