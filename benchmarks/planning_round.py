@@ -107,6 +107,10 @@ class MadeCluster:
             found.append((self._told.on_job, old, with_status(old, pending=pending_json(wish.refusal, since_s=NOW_S))))
         return found
 
+    def changes_after(self, thought: Thought) -> list[Change]:
+        """All that happens until the next round."""
+        return [*self.ends(), *self.written(thought), *self.node_changes(), *self.submissions()]
+
     def ends(self) -> list[Change]:
         """A few running jobs end, and their pods go."""
         found: list[Change] = []
@@ -152,7 +156,7 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
             cpu_s.append(cpu_ended_s - cpu_began_s)
             starts.append(len(thought.plan.starts))
             changed.append(len(changes))
-        changes = [*cluster.ends(), *cluster.written(thought), *cluster.node_changes(), *cluster.submissions()]
+        changes = cluster.changes_after(thought)
     gc.unfreeze()
     return {
         "nodes": nodes,

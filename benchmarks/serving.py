@@ -92,7 +92,7 @@ async def plan_on(cluster: MadeCluster, metrics: Metrics, guard: Guard, planning
         metrics.show_queue(thought.jobs_by_code, thought.gpus_wanted)
         reasons.revise(thought.wishes)
         lasted_s.append(time.perf_counter() - began_s)
-        for change in [*cluster.ends(), *cluster.written(thought), *cluster.node_changes(), *cluster.submissions()]:
+        for change in await asyncio.to_thread(cluster.changes_after, thought):  # made elsewhere, in a cluster
             cluster.happen([change])
             await asyncio.sleep(0)  # as between two events of a watch
         if len(lasted_s) % 100 == 0:

@@ -8,7 +8,8 @@ pointer for each block instead of one for each value, and comparing two looks in
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import compress
+from functools import partial
+from itertools import chain, compress
 from operator import is_not
 from typing import Any, Final, Generic, TypeVar, overload
 
@@ -34,10 +35,16 @@ class Roster(Sequence[Item]):
         self._count = count
 
     def __iter__(self) -> Iterator[Item]:
-        return (item for block in self.blocks for item in block if item is not None)
+        return filter(partial(is_not, None), chain.from_iterable(self.blocks))
 
     def __len__(self) -> int:
         return self._count
+
+    def __eq__(self, other: object) -> bool:
+        """True for a roster of equal values in the same places. O(values)."""
+        return self.blocks == other.blocks if isinstance(other, Roster) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # values need not have one
 
     @overload
     def __getitem__(self, index: int) -> Item: ...

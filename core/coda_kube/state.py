@@ -2,7 +2,7 @@
 
 Only what changed is read again: a node's use is a running sum over its pods; a job is read when its object changed, and
 its ranks, after changes of its pods, once somebody asks. `snapshot` costs a few tuple and dict copies, O(nodes +
-unfinished jobs).
+blocks of unfinished jobs), and two of them share the jobs that did not change.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from coda.blocks import Shelf
 from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Quota, Resources, World
 from coda.world import open_wish
 from coda_kube.client import Json
@@ -40,7 +41,7 @@ class ClusterState:
         self._used_by_node: dict[str, Resources] = {}
         self._quota_by_id: dict[str, Quota] = {}
         self._pods_by_job: dict[str, dict[str, Pod]] = {}  # job uid -> pod id -> pod
-        self._job_by_id: dict[JobId, Job] = {}
+        self._jobs: Shelf[JobId, Job] = Shelf()
         self._starting_by_id: dict[JobId, Job] = {}  # those of the above that may await a decision
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
 
@@ -97,11 +98,11 @@ class ClusterState:
         if job in self._outdated:
             self._outdated.remove(job)
             self._read_ranks(job)
-        return self._job_by_id.get(job)
+        return self._jobs.get(job)
 
     def job_but_for_ranks(self, job: JobId) -> Job | None:
         """The job as its object says; which of its pods are there and bound may be out of date."""
-        return self._job_by_id.get(job)
+        return self._jobs.get(job)
 
     def starting(self) -> Iterable[Job]:
         """The jobs that are queued, launched, or want other cores: no other awaits a decision."""
@@ -123,7 +124,7 @@ class ClusterState:
             nodes=tuple(self._node_by_name.values()),
             used=dict(self._used_by_node),
             in_flight=dict(in_flight or {}),
-            jobs=tuple(self._job_by_id.values()),
+            jobs=self._jobs.roster(),
             quotas=tuple(self._quota_by_id.values()),
         )
 
@@ -148,14 +149,14 @@ class ClusterState:
     def _read_job(self, job: JobId) -> bool:
         """Read a job again; True when the planner's view of it changed."""
         self._outdated.discard(job)
-        item, before = self.job_json_by_id.get(job), self._job_by_id.get(job)
+        item, before = self.job_json_by_id.get(job), self._jobs.get(job)
         pods = self._pods_by_job.get(item["metadata"]["uid"], {}) if item is not None else {}
         self._keep(job, job_from_json(item, pods) if item is not None else None)
-        return self._job_by_id.get(job) != before
+        return self._jobs.get(job) != before
 
     def _read_ranks(self, job: JobId) -> None:
         """Take over which pods of a job are there and bound."""
-        known = self._job_by_id.get(job)
+        known = self._jobs.get(job)
         if known is None:
             self._read_job(job)  # a finished one counts again while a pod of it waits for a node
             return
@@ -170,9 +171,11 @@ class ClusterState:
             self._read_ranks(self._outdated.pop())
 
     def _keep(self, job: JobId, after: Job | None) -> None:
-        self._job_by_id.pop(job, None)
         self._starting_by_id.pop(job, None)
-        if after is not None and (after.phase not in FINISHED or after.unbound):
-            self._job_by_id[job] = after
+        if after is None or (after.phase in FINISHED and not after.unbound):
+            if job in self._jobs:
+                self._jobs.drop(job)
+        else:
+            self._jobs.put(job, after)
             if after.phase in _STARTING or open_wish(after) is not None:
                 self._starting_by_id[job] = after

@@ -30,7 +30,9 @@ from coda_kube.naming import PLANNER_LEASE, SYSTEM_NAMESPACE
 log = logging.getLogger("coda_extender")
 
 SWITCH_INTERVAL_S: Final = 0.0001  # how long a decision may keep the interpreter from a filter answer; measured
-FREEZE_EVERY_S: Final = 2.0  # what ten seconds of planning leave holds the interpreter for 10 ms; measured
+COLLECT_EVERY_S: Final = 0.1  # what two seconds of planning leave holds the interpreter for 10 ms, this for 2; measured
+WORTH_COLLECTING: Final = 500  # new objects: while nothing happens nothing is looked at
+MOST_UNCOLLECTED: Final = 20_000  # new objects, whoever makes them
 KEEP_ALIVE_S: Final = 3600  # kube-scheduler keeps its connection; closing it costs its next call a retry
 
 
@@ -135,13 +137,16 @@ async def keep_collections_short(filled: Awaitable[None]) -> None:
     """Keep the caches, once `filled`, out of the garbage collector's sight: walking 50 000 pods would stall answers.
 
     New objects are looked at once, in small portions, then left alone; what is dropped goes by its reference count."""
-    gc.set_threshold(2_000, 1_000, 1_000)
+    gc.set_threshold(MOST_UNCOLLECTED, 1_000, 1_000)
     await filled
     gc.collect()
+    gc.freeze()
     while True:
-        gc.freeze()
-        await asyncio.sleep(FREEZE_EVERY_S)
-        gc.collect(1)
+        await asyncio.sleep(COLLECT_EVERY_S)
+        new, collected_once, _ = gc.get_count()
+        if new > WORTH_COLLECTING or collected_once:
+            gc.collect(1)
+            gc.freeze()
 
 
 def _planner_config(settings: Settings) -> PlannerConfig:
