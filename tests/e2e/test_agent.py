@@ -84,23 +84,27 @@ async def run_undisturbed(cluster: LocalCluster, user: Client, name: str, number
     job = training(name, cores_needed=4, node=f"node-{number:04}")
     job["spec"]["cpusPerReplica"] = 4
     await wait_for_phase(user, await submit(user, job), "Running")
-    enough = await rounds(cluster, number) + 2 * ContentionConfig().learn_windows
+    (pod,) = await pods_of(user, f"default/{name}")
+    began: list[float] = []
 
     async def has_learned() -> bool:
-        return await rounds(cluster, number) >= enough
+        measured, rounds = await looks(cluster, number, pod["metadata"]["uid"])
+        if measured:
+            began.append(rounds)
+        return measured and rounds >= began[0] + 2 * ContentionConfig().learn_windows
 
     await wait_until(has_learned, within_s=120)
-    (pod,) = await pods_of(user, f"default/{name}")
     return str(pod["metadata"]["name"])
 
 
-async def rounds(cluster: LocalCluster, number: int) -> float:
-    """How often that agent has looked at its node."""
+async def looks(cluster: LocalCluster, number: int, pod_uid: str) -> tuple[bool, float]:
+    """Whether that agent measures the GPUs of the pod, and how often it has looked at its node."""
     url = f"http://127.0.0.1:{cluster.ports[f'agent-{number}']}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as response:
-        text = await response.text()
-    counts = [line for line in text.splitlines() if line.startswith("coda_agent_window_duration_seconds_count")]
-    return float(counts[0].split()[1])
+        lines = (await response.text()).splitlines()
+    measured = any(line.startswith("coda_gpu_utilization_ratio") and pod_uid in line for line in lines)
+    (rounds,) = [line for line in lines if line.startswith("coda_agent_window_duration_seconds_count")]
+    return measured, float(rounds.split()[1])
 
 
 async def has_profile(admin: Client, node: str) -> bool:
@@ -135,7 +139,8 @@ async def aggressor(admin: Client) -> AsyncIterator[Callable[[str], Any]]:
         await admin.get(f"/api/v1/namespaces/{BATCH}")
     except NotFound:
         await admin.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", **namespace})
-        await wait_for(admin, f"/api/v1/namespaces/{BATCH}/serviceaccounts/default", lambda _item: True, within_s=20)
+    # After an API server was away, the controllers' watches come back after a pause of up to a minute.
+    await wait_for(admin, f"/api/v1/namespaces/{BATCH}/serviceaccounts/default", lambda _item: True, within_s=90)
     yield start
     await admin.delete(pod_path, grace_s=0)
     await wait_gone(admin, pod_path)
