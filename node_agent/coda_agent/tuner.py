@@ -20,6 +20,8 @@ from coda_agent.sensing import Senses
 from coda_agent.settings import Settings
 from coda_agent.tuning import Look, Windows
 from coda_agent.writes import Writes
+from coda_kube.client import Json
+from coda_kube.watching import version_of
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ class Tuner:
         self._writes = writes
         self._windows = Windows(settings.steering(), settings.settle_s)
         self._said: dict[str, str] = {}  # by job uid: the last step, as logged
+        self._read: dict[str, tuple[int, TunedJob | None]] = {}  # by job uid: as of which version
 
     def step(self, senses: Senses, local: tuple[LocalPod, ...]) -> tuple[str, ...]:
         """Take every job whose rank 0 runs here one step on; a sentence for each that cannot be read."""
@@ -43,6 +46,7 @@ class Tuner:
         jobs = {job.uid: (job, pod) for name, pod in firsts.items() if (job := self._job(name, pod, problems))}
         self._windows.keep_only(jobs)
         self._said = {uid: said for uid, said in self._said.items() if uid in jobs}
+        self._read = {uid: read for uid, read in self._read.items() if uid in jobs}
         for job, pod in jobs.values():
             self._step(job, pod, senses)
         return tuple(problems)
@@ -82,10 +86,17 @@ class Tuner:
         if item is None or pod.member is None or item["metadata"]["uid"] != pod.member.job_uid:
             return None
         try:
-            job = tuned_job_from_json(item, self._most_cores)
+            job = self._job_from_json(item)
         except BROKEN as error:
             problems.append(f"job {name} cannot be read and is not tuned: {error}")
             return None
         if job is not None and job.fault:
             problems.append(f"the tuning of job {name} cannot be read and begins anew: {job.fault}")
         return job if job is not None and job.standing.attempt == pod.member.attempt else None
+
+    def _job_from_json(self, item: Json) -> TunedJob | None:
+        uid, version = item["metadata"]["uid"], version_of(item)
+        known = self._read.get(uid)
+        if known is None or known[0] != version:
+            known = self._read[uid] = (version, tuned_job_from_json(item, self._most_cores))
+        return known[1]

@@ -65,10 +65,16 @@ class Api:
         """As the agent's own cluster."""
         return self.jobs.get(job)
 
+    def write_status(self, job: str, fields: Json) -> None:
+        """Whoever owns these fields of the job's status writes them."""
+        item = self.jobs[job]
+        item["status"] |= fields
+        item["metadata"]["resourceVersion"] = str(int(item["metadata"]["resourceVersion"]) + 1)
+
     async def write_tuning(self, job: TunedJob, tuning: Tuning) -> None:
         """As the agent's own cluster."""
         self._answers()
-        self.jobs[job.id]["status"]["tuning"] = tuning_json(tuning)
+        self.write_status(job.id, {"tuning": tuning_json(tuning)})
 
     async def write_profile(self, profile: Json) -> None:
         """As the agent's own cluster."""

@@ -89,6 +89,11 @@ class EmulatedCluster:
         }
         return self.jobs[name]
 
+    def end(self, name: str) -> None:
+        """The job is over; its GPUs are free."""
+        self.rig.node.stop(self.jobs.pop(name).work)
+        del self.rig.api.jobs[f"default/{name}"]
+
     def status(self, name: str) -> Json:
         """Of the TrainingJob."""
         status: Json = self.rig.api.jobs[f"default/{name}"]["status"]
@@ -127,6 +132,9 @@ class EmulatedCluster:
     def _now_s(self) -> float:
         return self.rig.node.now.wall_s
 
+    def _write(self, job: Job, fields: Json) -> None:
+        self.rig.api.write_status(f"default/{job.name}", fields)
+
     def _plan(self, job: Job) -> None:
         """As the planner: a wish is granted or refused at once."""
         status = self.status(job.name)
@@ -146,7 +154,7 @@ class EmulatedCluster:
             code="" if granted else DenialCode.INSUFFICIENT_CPU.value,
             message="" if granted else "the node is full",
         )
-        status["placement"]["grant"] = answer_json(answer)
+        self._write(job, {"placement": {**status["placement"], "grant": answer_json(answer)}})
 
     def _operate(self, job: Job) -> None:
         """As the operator: the next request of an open grant, and what is told of it."""
@@ -158,7 +166,8 @@ class EmulatedCluster:
         step = next_resize(answer, told, ATTEMPT, [job.size], self._now_s)
         if step is None:
             return
-        status["resize"] = resize_json(step.resize)
+        if step.resize != told:
+            self._write(job, {"resize": resize_json(step.resize)})
         for _size, cores_m in step.patches:
             job.size = replace(job.size, wanted_m=cores_m, says=Progressing.UNSEEN, reason="", message="")
 
