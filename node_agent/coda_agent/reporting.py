@@ -174,7 +174,7 @@ def _gpu_json(reading: Reading) -> Json:
 
 
 def _link_json(link: Link) -> Json:
-    path = {} if link.path is None else {"path": str(link.path.value)}
+    path = {} if link.path is None else {"path": link.path.name.title().replace("_", "")}
     return {"gpus": [link.one, link.other], "nvlinks": link.nvlinks, **path}
 
 

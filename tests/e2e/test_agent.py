@@ -234,6 +234,7 @@ async def test_what_the_agent_found_on_its_node_is_a_node_profile(admin: Client)
         assert {socket["peakSource"] for socket in status["sockets"]} == {"Configured"}
         assert status["bandwidth"]["control"] == "Percent"
         assert {gpu["health"] for gpu in status["gpus"]} == {"ready"}
+        assert {link["path"] for link in status["links"]} == {"System"}
     first, second = [(await profile(admin, node))["status"]["gpus"] for node in ("node-0000", "node-0001")]
     assert {gpu["uuid"] for gpu in first}.isdisjoint({gpu["uuid"] for gpu in second})
 
