@@ -16,7 +16,7 @@ from typing import Any
 from coda.model import FINISHED, Phase
 from coda.outcomes import RefusalCode
 from coda_kube.client import Client, Json
-from coda_kube.naming import GROUP, VERSION
+from coda_kube.naming import GROUP, LABEL_JOB, VERSION
 from coda_kube.quantities import seconds_from_time
 from coda_kube.watching import Cache
 
@@ -64,6 +64,7 @@ class History:
     reported: Moments = field(default_factory=Moments)
     seen: Moments = field(default_factory=Moments)
     deleted: bool = False
+    freed_s: float | None = None  # when its last pod so far was seen ended: since then others may have its room
 
     @property
     def is_over(self) -> bool:
@@ -165,6 +166,14 @@ class Follower:
             self.by_name[name] = history_after(self.by_name.get(name), new, self.changed_s)
         self.wake()
 
+    def on_pod(self, old: Json | None, new: Json | None) -> None:
+        """Listener for a cache of these jobs' pods."""
+        if new is None or not _has_ended(new) or (old is not None and _has_ended(old)):
+            return
+        history = self.by_name.get(new["metadata"]["labels"][LABEL_JOB])
+        if history is not None:
+            self.by_name[history.name] = replace(history, freed_s=self._now())
+
     def wake(self) -> None:
         """Let everybody in `change` look again."""
         for waiter in self._waiters:
@@ -183,21 +192,31 @@ class Follower:
             self._waiters.discard(waiter)
 
 
+def _has_ended(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 def jobs_path(namespace: str) -> str:
     """Where the API server keeps the TrainingJobs of a namespace."""
     return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/trainingjobs"
 
 
 @asynccontextmanager
-async def following(client: Client, namespace: str, *, selector: str) -> AsyncIterator[Follower]:
-    """A follower that is kept up to date while the context lasts; entered once the first list is in."""
+async def following(
+    client: Client, namespace: str, *, selector: str, with_pods: bool = False
+) -> AsyncIterator[Follower]:
+    """A follower that is kept up to date while the context lasts; entered once the first lists are in."""
     follower = Follower()
-    cache = Cache(client, jobs_path(namespace), listener=follower.on_job, query={"labelSelector": selector})
-    task = asyncio.create_task(cache.run())
+    caches = [Cache(client, jobs_path(namespace), listener=follower.on_job, query={"labelSelector": selector})]
+    if with_pods:
+        pods_path = f"/api/v1/namespaces/{namespace}/pods"
+        caches.append(Cache(client, pods_path, listener=follower.on_pod, query={"labelSelector": LABEL_JOB}))
+    tasks = [asyncio.create_task(cache.run()) for cache in caches]
     try:
-        await cache.synced.wait()
+        await asyncio.gather(*(cache.synced.wait() for cache in caches))
         yield follower
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task

@@ -242,6 +242,7 @@ def _manner(settings: Settings, run: str) -> Manner:
         speed=settings.speed,
         image=settings.image,
         with_failures=settings.with_failures,
+        with_pods=settings.nodes is not None,
     )
 
 

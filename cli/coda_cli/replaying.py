@@ -55,7 +55,8 @@ async def replay(
     def record(submission: Submission, sent: Sent) -> None:
         sent_by_name[submission.name] = sent
 
-    async with following(client, manner.namespace, selector=f"{LABEL_RUN}={manner.run}") as follower:
+    selector = f"{LABEL_RUN}={manner.run}"
+    async with following(client, manner.namespace, selector=selector, with_pods=manner.with_pods) as follower:
         began_s = time.time()
         submitting = asyncio.create_task(submit_all(client, submissions, start_s=began_s, record=record))
         progress = _Watch(submissions, manner.speed, began_s, sent_by_name, follower)

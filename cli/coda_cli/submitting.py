@@ -60,13 +60,15 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How gangs become TrainingJobs. `speed` divides every time; `with_failures` lets recorded failures fail."""
+    """How gangs become TrainingJobs. `speed` divides every time; `with_failures` lets recorded failures fail;
+    `with_pods`: their pods are followed too, which not every user may."""
 
     namespace: str
     run: str
     speed: float
     image: str
     with_failures: bool = False
+    with_pods: bool = False
 
 
 def name_from_job_id(job_id: str) -> str:

@@ -114,7 +114,8 @@ def _trace_time(job: Followed, run: Run) -> dict[str, Any]:
 
 
 def _reported(job: Followed, run: Run) -> dict[str, float | None]:
-    """The moments that Coda itself wrote, by its own clocks: real seconds since the replay began."""
+    """The moments that Coda itself wrote, by its own clocks, and when the pods were seen ended: real seconds since the
+    replay began."""
     moments = job.history.reported if job.history else Moments()
     return {
         name: None if moment_s is None else moment_s - run.began_s
@@ -122,6 +123,7 @@ def _reported(job: Followed, run: Run) -> dict[str, float | None]:
             ("queued_s", moments.queued_s),
             ("placed_s", moments.placed_s),
             ("started_s", moments.started_s),
+            ("freed_s", job.history.freed_s if job.history else None),
             ("finished_s", moments.finished_s),
         )
     }

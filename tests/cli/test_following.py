@@ -92,3 +92,26 @@ async def until(follower: Follower, holds: Any) -> None:
     async with asyncio.timeout(10):
         while not holds():
             await follower.change(1.0)
+
+
+def test_room_is_free_once_the_last_pod_of_a_job_has_ended() -> None:
+    clock_s = [0.0]
+    follower = Follower(now=lambda: clock_s[-1])
+
+    def pod(name: str, phase: str, job: str = "hv1") -> dict[str, Any]:
+        return {"metadata": {"name": name, "labels": {"coda.scheduler/job": job}}, "status": {"phase": phase}}
+
+    follower.on_job(None, job_json("hv1"))
+    moments = []
+    for at_s, old, new in (
+        (1.0, None, pod("hv1-1-0", "Running")),
+        (2.0, pod("hv1-1-0", "Running"), pod("hv1-1-0", "Succeeded")),
+        (3.0, pod("hv1-1-0", "Succeeded"), pod("hv1-1-0", "Succeeded")),
+        (4.0, pod("hv1-1-1", "Running"), pod("hv1-1-1", "Failed")),
+        (5.0, None, pod("other-1-0", "Succeeded", "other")),
+        (6.0, pod("hv1-1-1", "Failed"), None),
+    ):
+        clock_s.append(at_s)
+        follower.on_pod(old, new)
+        moments.append(follower.by_name["hv1"].freed_s)
+    assert moments == [None, 2.0, 2.0, 4.0, 4.0, 4.0]

@@ -182,12 +182,15 @@ def test_each_job_has_its_start_and_wait_in_the_time_of_the_trace_and_the_moment
     early = followed("a", submit_s=1000.0, sent_s=20, placed_s=20.5, started_s=21, duration_s=60.0)
     never = followed("b", phase=Phase.QUEUED, placed_s=None, started_s=None, finished_s=None)
     assert early.history is not None
-    told = replace(early.history, reported=Moments(queued_s=20.1, placed_s=20.4, started_s=20.9, finished_s=21.7))
+    told = replace(
+        early.history, freed_s=21.5, reported=Moments(queued_s=20.1, placed_s=20.4, started_s=20.9, finished_s=21.7)
+    )
     run = replace(summary(replace(early, history=told), never).run, began_s=20.0, policy="drf", racks=2)
     written = json_from_summary(summary_from_run(run), version="1.2.3")
     assert (written["racks"], written["runs"][0]["policy"]) == (2, "drf")
     placed, waiting = written["jobs"]
     assert placed["trace"] == {"submit_s": 1000.0, "work_s": 60.0, "wait_s": 50.0, "start_s": 1050.0}
-    assert placed["reported"] == pytest.approx({"queued_s": 0.1, "placed_s": 0.4, "started_s": 0.9, "finished_s": 1.7})
+    reported = {"queued_s": 0.1, "placed_s": 0.4, "started_s": 0.9, "freed_s": 1.5, "finished_s": 1.7}
+    assert placed["reported"] == pytest.approx(reported)
     assert (waiting["trace"]["wait_s"], waiting["trace"]["start_s"]) == (None, None)
     assert set(waiting["reported"].values()) == {None}
