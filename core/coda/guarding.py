@@ -7,10 +7,10 @@ arithmetic is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 
 from coda.model import NOTHING, Job, Phase, PlacementState, Resources
 from coda.world import live_placement
@@ -118,13 +118,21 @@ def _sum_up(sum_by_mask: dict[int, Resources], mask: int, pods: Sequence[InFligh
         sum_by_mask[larger] = sum_by_mask[larger & (larger - 1)] + pods[lowest].request
 
 
-def best_candidates(names: Sequence[str], score_by_node: Mapping[str, int]) -> Sequence[str]:
+def best_candidates(
+    names: Sequence[str], score_by_node: Mapping[str, int], best_nodes: Collection[str] = frozenset()
+) -> Sequence[str]:
     """At most ENOUGH_NODES of `names`, those with the highest scores (unknown: 0), in the order of `names`.
 
-    Ties: the first. kube-scheduler offers nodes in turns, so over many pods every node has its turn. Scoring the rest
-    would cost it more than everything Coda does for such a pod (docs/decisions/0014). Cost: O(names)."""
+    `best_nodes`: a set of all nodes that score MAX_SCORE, or nothing; where enough of them are among the first of
+    `names`, the others are not looked at. Ties: the first. kube-scheduler offers nodes in turns, so over many pods
+    every node has its turn. Scoring the rest would cost it more than everything Coda does for such a pod
+    (docs/decisions/0014). Cost: O(names)."""
     if len(names) <= ENOUGH_NODES:
         return names
+    if len(best_nodes) >= ENOUGH_NODES:
+        found = list(islice(filter(best_nodes.__contains__, names), ENOUGH_NODES))
+        if len(found) == ENOUGH_NODES:
+            return found
     scores = bytes(map(score_by_node.get, names, repeat(0)))  # no bytecode per name: planning cannot come in between
     best: list[int] = []
     for score in range(MAX_SCORE, -1, -1):

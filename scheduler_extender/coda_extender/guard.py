@@ -132,7 +132,7 @@ class Guard:
         out = kept | taken
         passed: Sequence[str] = list(filterfalse(out.__contains__, names)) if out else names
         if not pod.has_wishes:
-            passed = best_candidates(passed, self._rooms.score_by_node)
+            passed = best_candidates(passed, self._rooms.score_by_node, self._rooms.best_nodes)
         if passed:
             in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=tuple(passed))
             self.ledger.add(in_flight, version=question.pod_version, limit_s=self._limit_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from coda.guarding import foreign_score
+from coda.guarding import MAX_SCORE, foreign_score
 from coda.model import NOTHING, Job, JobId, Resources
 from coda.world import withheld_shares
 from coda_extender.shortages import Shortages
@@ -19,7 +19,8 @@ _MOST_OPEN: Final = 100  # taking over a change takes about 10 us: a request wai
 
 class Rooms:
     """Per node its room, allocatable - used - withheld, and its score; `withheld_from`: the rooms beside plans, also on
-    nodes that are not known, which have nothing; `shortages`: which rooms are too small for a request.
+    nodes that are not known, which have nothing; `best_nodes`: those of the best score; `shortages`: which rooms are
+    too small for a request.
 
     They are as of the last `catch_up`."""
 
@@ -27,6 +28,7 @@ class Rooms:
         self.room_by_node: dict[str, Resources] = {}
         self.withheld_from: dict[str, Resources] = {}
         self.score_by_node: dict[str, int] = {}
+        self.best_nodes: set[str] = set()
         self.shortages = Shortages()
         self._state = state
         self._withheld_by_node: dict[str, Resources] = {}
@@ -80,7 +82,7 @@ class Rooms:
         node = self._state.node(name)
         held = self._withheld_by_node.get(name)
         if node is None:
-            self.score_by_node.pop(name, None)
+            self._score(name, None)
             self.room_by_node.pop(name, None)
             self.withheld_from.pop(name, None)
             if held is not None:  # a plan on a node that is not known: nothing of it may be taken
@@ -94,7 +96,17 @@ class Rooms:
             room = self.withheld_from[name] = room - held
         self.room_by_node[name] = room
         self.shortages.put(name, room)
-        self.score_by_node[name] = foreign_score(room.gpus)
+        self._score(name, foreign_score(room.gpus))
+
+    def _score(self, name: str, score: int | None) -> None:
+        if score is None:
+            self.score_by_node.pop(name, None)
+        else:
+            self.score_by_node[name] = score
+        if score == MAX_SCORE:
+            self.best_nodes.add(name)
+        else:
+            self.best_nodes.discard(name)
 
 
 def _withholds_alike(one: Job, two: Job) -> bool:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.guarding import ENOUGH_NODES, InFlight, best_candidates, full_for, kept_for_gangs
+from coda.guarding import ENOUGH_NODES, MAX_SCORE, InFlight, best_candidates, full_for, kept_for_gangs
 from coda.model import NOTHING, Resources
 from coda_extender.shortages import Shortages
 
@@ -60,9 +60,16 @@ def test_what_is_kept_for_gangs_is_the_same_whoever_finds_the_small_rooms(
         assert (name in walked) is not (request.fits_in(room) and request.fits_in(room - here))
 
 
-@given(st.lists(st.integers(0, 10), max_size=3 * ENOUGH_NODES), st.integers(0, 5))
-def test_the_best_candidates_are_the_first_of_those_sorted_by_score(scores: list[int], unknown: int) -> None:
+runs = st.lists(st.tuples(st.integers(0, MAX_SCORE) | st.just(MAX_SCORE), st.integers(1, ENOUGH_NODES)), max_size=5)
+
+
+@given(runs, st.integers(0, 5))
+def test_the_best_candidates_are_the_first_of_those_sorted_by_score(alike: list[tuple[int, int]], unknown: int) -> None:
+    scores = [score for score, count in alike for _ in range(count)]
     names = [f"n{at}" for at in range(len(scores) + unknown)]
     score_by_node = dict(zip(names, scores, strict=False))
     best = sorted(names, key=lambda name: -score_by_node.get(name, 0))[:ENOUGH_NODES]
-    assert list(best_candidates(names, score_by_node)) == [name for name in names if name in set(best)]
+    expected = [name for name in names if name in set(best)]
+    full_nodes = {name for name, score in score_by_node.items() if score == MAX_SCORE}
+    assert list(best_candidates(names, score_by_node)) == expected
+    assert list(best_candidates(names, score_by_node, full_nodes)) == expected
