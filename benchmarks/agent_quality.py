@@ -87,6 +87,8 @@ async def answer(options: argparse.Namespace) -> Answer:
     rows: list[Row] = []
     detail: dict[str, object] = {}
     for label, cases in groups(options.quick):
+        if options.only and not label.startswith(tuple(options.only)):
+            continue
         for noise in NOISES:
             repeats = (random_runs if label.startswith("50") else runs) if noise else 1
             trials = await trials_of([(case, run) for run in range(repeats) for case in cases], noise)
@@ -231,6 +233,7 @@ def _fast_folder() -> str | None:
 
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=positive, help=f"seeds for each published curve and noise (default {RUNS})")
+    parser.add_argument("--only", action="append", help="curves whose name begins so; may be given several times")
     parser.add_argument("--random-runs", type=positive, help=f"the same for random curves (default {RANDOM_RUNS})")
 
 

@@ -66,6 +66,10 @@ class TuningConfig:
     silent_windows: int = 3
     """Windows in a row without utilisation that are repeated before the search gives up, 0..1000. Our choice."""
 
+    loading_windows: int = 40
+    """The same before anything was measured, 0..1000. Our choice: a job may load its data for an hour first, and
+    nothing has been changed on it."""
+
     least_samples: int = 10
     """Samples that the second half of a window needs, 2..1000. Our choice: below it, the spread means little."""
 
@@ -78,6 +82,7 @@ class TuningConfig:
         _require(0 <= self.extra_windows <= 20, "extra_windows must be 0 to 20", self.extra_windows)
         _require(0 <= self.idle_share <= 1, "idle_share must be 0 to 1", self.idle_share)
         _require(0 <= self.silent_windows <= 1000, "silent_windows must be 0 to 1000", self.silent_windows)
+        _require(0 <= self.loading_windows <= 1000, "loading_windows must be 0 to 1000", self.loading_windows)
         _require(2 <= self.least_samples <= 1000, "least_samples must be 2 to 1000", self.least_samples)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Final
 
 from coda.config import TuningConfig
 from coda.measuring import Reading
@@ -18,9 +19,16 @@ from coda.outcomes import DenialCode
 from coda.resizing import NO_ANSWER
 from coda.sizes import STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
 from coda.tuning import Answer, Limits, Outcome, Search, begin, next_step, refuse
+from coda.wording import counted
 
 NEVER = frozenset({"Infeasible", STATIC_CPU_MANAGER, *(obstacle.value for obstacle in Obstacle)})
 """Reasons of a refused resize that no other count would change."""
+
+TOO_FEW_SAMPLES: Final = "TooFewSamples"
+"""The reason told while windows are repeated because the GPUs could not be looked at often enough."""
+
+IDLE: Final = "Idle"
+"""The same, because they did nothing."""
 
 SILENCES = frozenset({NO_ANSWER, DenialCode.EXPIRED.value})
 """Reasons that say nothing about cores: whoever should have answered was away."""
@@ -128,7 +136,23 @@ def _measured(
     if measured is None:
         return tuning
     step = next_step(search, measured.reading, _limits(standing), config.tuning)
-    return _after(tuning, step, standing, config, now_s)
+    after = _after(tuning, step, standing, config, now_s)
+    silence = _silence(measured.reading, config.tuning)
+    if silence is None:
+        return after
+    reason, what = silence
+    if isinstance(step, Search):
+        return replace(after, reason=reason, message=f"{what} in the last window: it is measured again")
+    return replace(after, message=f"{what} in {counted(search.silent + 1, 'window')} one after the other")
+
+
+def _silence(reading: Reading | None, config: TuningConfig) -> tuple[str, str] | None:
+    """Why a window says nothing: one word, and what the GPUs did."""
+    if reading is None:
+        return TOO_FEW_SAMPLES, f"its GPUs could be looked at fewer than {config.least_samples} times"
+    if reading.share < config.idle_share:
+        return IDLE, "its GPUs were idle"
+    return None
 
 
 def _after(tuning: Tuning, step: Search | Answer, standing: Standing, config: SteeringConfig, now_s: float) -> Tuning:
@@ -143,9 +167,9 @@ def _settled(tuning: Tuning, step: Search | Answer) -> Tuning:
     if isinstance(step, Search):
         return replace(tuning, phase=TuningPhase.MEASURING, found=step, reason="", message="")
     if step.outcome is Outcome.UNMEASURABLE:
-        message = "GPU utilisation was too low to learn anything from"
+        message = tuning.message or "its GPUs could not be measured"
         return replace(tuning, phase=TuningPhase.STOPPED, found=step, reason=step.outcome.value, message=message)
-    message = f"{_cores(step.cores)} per rank, found in {step.windows} windows"
+    message = f"{counted(step.cores, 'core')} per rank, found in {step.windows} windows"
     return replace(tuning, phase=TuningPhase.TUNED, found=step, reason=step.outcome.value, message=message)
 
 
@@ -187,7 +211,7 @@ def _refused(tuning: Tuning, standing: Standing, reason: str, why: str, config: 
         step = refuse(found, _limits(standing), config.tuning)
         return _after(tuning, step, standing, config, now_s)
     assert found is not None
-    message = f"{_cores(found.cores)} per rank would do, but it keeps {standing.cores}: {why}"
+    message = f"{counted(found.cores, 'core')} per rank would do, but it keeps {standing.cores}: {why}"
     return replace(tuning, phase=TuningPhase.TUNED, reason=reason, message=message)
 
 
@@ -196,10 +220,6 @@ def _advising(tuning: Tuning, resize: Resize) -> Tuning:
     assert found is not None
     best = max((point.share for point in found.curve), default=None)
     idle = "" if best is None else f"GPUs idle {1 - best:.0%}: "
-    wanted = f"{_cores(resize.wanted)} per rank should be tried"
+    wanted = f"{counted(resize.wanted, 'core')} per rank should be tried"
     message = f"{idle}{wanted}, but they cannot be changed here: {resize.message or resize.reason}"
     return replace(tuning, phase=TuningPhase.ADVISING, reason=resize.reason, message=message)
-
-
-def _cores(count: int) -> str:
-    return "1 core" if count == 1 else f"{count} cores"

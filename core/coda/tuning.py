@@ -102,10 +102,10 @@ def next_step(search: Search, reading: Reading | None, limits: Limits, config: T
 
     `reading`: None when utilisation could not be measured. The same count again means: measure one more window.
     The answer loses at most two noise margins (plus noise) against the best count measured. Ties: fewer cores. Cost:
-    O(counts measured). Source: CODA's search; a window without utilisation is repeated `silent_windows` times, our
-    choice."""
+    O(counts measured). Source: CODA's search; a window without utilisation is repeated `silent_windows` times, or
+    `loading_windows` before the first that shows any; our choice."""
     if reading is None or reading.share < config.idle_share:
-        if search.silent >= config.silent_windows:
+        if search.silent >= (config.silent_windows if search.curve else config.loading_windows):
             return _answer(search, Outcome.UNMEASURABLE)
         return replace(search, silent=search.silent + 1)
     curve = merged(search.curve, search.trying, reading)

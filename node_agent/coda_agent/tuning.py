@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from coda.measuring import reading_from_samples
-from coda.steering import Measured, SteeringConfig, Tuning, TuningPhase, steer
+from coda.steering import TOO_FEW_SAMPLES, Measured, SteeringConfig, Tuning, TuningPhase, steer
 from coda_agent.jobs import TunedJob
 
 Conditions = tuple[int, int, str, object]
@@ -57,7 +57,8 @@ class Windows:
         if not look.is_last_word:
             return job.tuning
         tuning = steer(job.tuning, job.standing, measured, self._config, look.wall_s)
-        if tuning.phase is TuningPhase.STOPPED and tuning != job.tuning and look.why_not:
+        is_unseen = tuning.phase is TuningPhase.STOPPED or tuning.reason == TOO_FEW_SAMPLES
+        if is_unseen and tuning != job.tuning and look.why_not:
             return replace(tuning, reason="NotMeasured", message=look.why_not)
         return tuning
 

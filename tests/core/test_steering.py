@@ -156,11 +156,41 @@ def test_cores_that_somebody_else_changed_are_wished_back() -> None:
     assert (after.phase, after.wish and after.wish.cores) == (TuningPhase.WISHING, 3)
 
 
-def test_windows_without_utilisation_end_the_search() -> None:
-    tuning = begun()
-    for _ in range(CONFIG.tuning.silent_windows + 1):
-        tuning = steer(tuning, HERE, Measured(reading=None), CONFIG, NOW_S)
+@pytest.mark.parametrize(
+    ("reading", "reason", "what"),
+    [
+        pytest.param(None, "TooFewSamples", "its GPUs could be looked at fewer than 10 times", id="too few samples"),
+        pytest.param(Reading(share=0.001), "Idle", "its GPUs were idle", id="idle"),
+    ],
+)
+def test_windows_that_say_nothing_are_repeated_and_say_why_until_they_end_the_search(
+    reading: Reading | None, reason: str, what: str
+) -> None:
+    tuning = steer(begun(), HERE, Measured(reading=reading), CONFIG, NOW_S)
+    assert (tuning.phase, tuning.reason) == (TuningPhase.MEASURING, reason)
+    assert tuning.message == f"{what} in the last window: it is measured again"
+    for _ in range(CONFIG.tuning.loading_windows):
+        tuning = steer(tuning, HERE, Measured(reading=reading), CONFIG, NOW_S)
     assert (tuning.phase, tuning.reason) == (TuningPhase.STOPPED, "Unmeasurable")
+    assert tuning.message == f"{what} in 41 windows one after the other"
+
+
+def test_a_window_that_says_something_ends_the_complaint() -> None:
+    silent = steer(begun(), HERE, Measured(reading=None), CONFIG, NOW_S)
+    assert steer(silent, HERE, measured(0.5), CONFIG, NOW_S).message == ""
+
+
+def test_a_job_that_falls_silent_gets_back_what_was_best_and_says_why_it_is_tuned_no_more() -> None:
+    tuning = wishing()
+    lower = replace(HERE, cores=2, answer=granted(tuning), resize=resized(tuning))
+    tuning = steer(tuning, lower, None, CONFIG, NOW_S)
+    for _ in range(CONFIG.tuning.silent_windows + 1):
+        tuning = steer(tuning, lower, Measured(reading=None), CONFIG, NOW_S)
+    assert (tuning.phase, tuning.wish and tuning.wish.cores) == (TuningPhase.WISHING, 3)
+    back = replace(HERE, answer=granted(tuning), resize=resized(tuning))
+    tuning = steer(tuning, back, None, CONFIG, NOW_S)
+    assert (tuning.phase, tuning.reason) == (TuningPhase.STOPPED, "Unmeasurable")
+    assert tuning.message == "its GPUs could be looked at fewer than 10 times in 4 windows one after the other"
 
 
 def test_what_was_found_and_taken_by_others_meanwhile_is_wished_for_again() -> None:

@@ -150,7 +150,30 @@ def test_gives_up_on_a_job_whose_utilisation_cannot_be_measured(nothing: Reading
     while isinstance(step, Search):
         assert step.trying == 4
         step, tries = next_step(step, nothing, limits, CONFIG), tries + 1
-    assert (tries, step.cores, step.outcome, step.curve) == (4, 4, Outcome.UNMEASURABLE, ())
+    assert (tries, step.cores, step.outcome, step.curve) == (41, 4, Outcome.UNMEASURABLE, ())
+
+
+@pytest.mark.parametrize("nothing", [None, Reading(share=0.0)], ids=["no samples", "idle GPUs"])
+def test_gives_up_sooner_once_something_was_measured_and_keeps_that(nothing: Reading | None) -> None:
+    limits = Limits(most=8)
+    step = next_step(begin(4, 1, limits), Reading(share=0.5), limits, CONFIG)
+    tries = 0
+    while isinstance(step, Search):
+        assert step.trying == 3
+        step, tries = next_step(step, nothing, limits, CONFIG), tries + 1
+    assert (tries, step.cores, step.outcome) == (4, 4, Outcome.UNMEASURABLE)
+
+
+def test_a_job_that_loads_its_data_for_half_an_hour_is_tuned_all_the_same() -> None:
+    limits = Limits(most=8)
+    step: Search | Answer = begin(4, 1, limits)
+    for _ in range(20):
+        assert isinstance(step, Search)
+        step = next_step(step, Reading(share=0.0), limits, CONFIG)
+    assert isinstance(step, Search)
+    step = next_step(step, Reading(share=0.5), limits, CONFIG)
+    assert isinstance(step, Search)
+    assert (step.trying, step.silent) == (3, 0)
 
 
 def test_a_silent_window_is_forgotten_once_utilisation_is_back() -> None:

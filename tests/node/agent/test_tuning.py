@@ -9,7 +9,7 @@ import pytest
 from coda.steering import Tuning, TuningPhase
 from coda.tuning import Answer
 from coda_lab.emulators.cluster import EmulatedCluster
-from coda_lab.emulators.load import Curved
+from coda_lab.emulators.load import Curved, Gpus
 from coda_lab.emulators.nvml import Process
 from tests.core.curves import MODELS, SYNERGY, Curve, fewest_best, interpolated, linear_then_drop, model_curve
 from tests.node.agent.conftest import MakeRig
@@ -122,11 +122,26 @@ async def test_a_gpu_that_others_use_too_is_not_tuned_by_and_the_job_says_so(mak
         for pod in (cluster.jobs["train"].work, stranger)
     ]
     cluster.rig.node.state.set_processes(cluster.jobs["train"].work.devices[0], [Process(pid=pid) for pid in pids])
+    await cluster.run(10 + WINDOW_S + 5)
+    tuning = cluster.tuning("train")
+    assert tuning.phase is TuningPhase.MEASURING
+    assert f"of the pod with uid {stranger.uid} uses" in tuning.message
     await cluster.until_done()
     tuning = cluster.tuning("train")
     assert tuning.phase is TuningPhase.STOPPED
     assert f"of the pod with uid {stranger.uid} uses" in tuning.message
     assert cluster.rig.node.limit_of(cluster.jobs["train"].work) == 3
+
+
+async def test_a_job_whose_gpus_idle_while_it_loads_its_data_says_so_and_is_tuned_afterwards(make_rig: MakeRig) -> None:
+    cluster = one(make_rig(window_s=WINDOW_S))
+    work = cluster.jobs["train"].work
+    training, work.gpus = work.gpus, Gpus(Curved(curve=lambda cores: 0.0), seed=0)
+    await cluster.run(10 * WINDOW_S)
+    assert cluster.tuning("train").message == "its GPUs were idle in the last window: it is measured again"
+    work.gpus = training
+    await cluster.until_done()
+    assert answer_of(cluster.tuning("train"))[0] == 4
 
 
 async def test_tuning_waits_for_an_api_server_that_is_away_and_goes_on(make_rig: MakeRig) -> None:
