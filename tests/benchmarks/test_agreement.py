@@ -1,0 +1,186 @@
+from typing import Any
+
+import pytest
+
+from agreeing import Agreement, Start, agreement, is_near, rounds, swapped_for_certain, waits
+from agreement import Comparison, simulated_starts
+from coda.errors import InvalidInput
+from coda_sim.auditing import AuditedJob, AuditedPiece
+from replayed import Replayed, Simulator, replayed_from_json
+
+SPEED = 100.0
+
+
+def starts(**start_s: float) -> dict[str, Start]:
+    return {name: Start(submit_s=0.0, start_s=moment_s) for name, moment_s in start_s.items()}
+
+
+def job(
+    name: str,
+    *,
+    gpus: int = 8,
+    sent_s: float = 0.0,
+    work_s: float = 1000.0,
+    queued: float = 0.01,
+    placed: float = 0.02,
+    freed: float | None = None,
+    codes: tuple[str, ...] = (),
+    **fields: Any,
+) -> dict[str, Any]:
+    """A job in a replay's JSON. Moments in real seconds after the job was sent; `freed`: without overhead if absent."""
+    freed = placed + work_s / SPEED if freed is None else freed
+    moments = {"queued_s": queued, "placed_s": placed, "started_s": placed, "freed_s": freed, "finished_s": freed}
+    return {
+        "name": name,
+        "job_id": name.upper(),
+        "line": 2,
+        "outcome": "finished",
+        "replicas": 1,
+        "gpus": gpus,
+        "cpus_per_replica": 4,
+        "run_s": work_s / SPEED,
+        "submitted_s": sent_s,
+        "lag_s": 0.0,
+        "attempts": 1,
+        "reasons": [{"code": code} for code in codes],
+        "trace": {"submit_s": sent_s * SPEED, "work_s": work_s},
+        "reported": {name: sent_s + moment for name, moment in moments.items()},
+        **fields,
+    }
+
+
+def replayed(*jobs: dict[str, Any], **fields: Any) -> Replayed:
+    written = {
+        "cluster": "1x8x48",
+        "racks": 1,
+        "speed": SPEED,
+        "runs": [{"policy": "arrival"}],
+        "jobs": list(jobs),
+        **fields,
+    }
+    return replayed_from_json(written)
+
+
+TWO = (job("a"), job("b", sent_s=1.0, placed=9.1, codes=("InsufficientGPUs",)))
+"""One node: b waits for the end of a, 10 s after the start, and starts a tenth of a second after it."""
+
+
+def audited(live: Replayed, *, late_s: float = 0.0, work: float = 1.0) -> list[AuditedJob]:
+    """The records of a simulation that starts everything when the replay did."""
+    found = []
+    for one in live.jobs:
+        start_s = one.start_s + late_s
+        piece = AuditedPiece(start_s=start_s, end_s=start_s + one.work_s * work, done_s=one.work_s, kept=True)
+        made = AuditedJob(one.job_id, "gpu", one.submit_s, one.work_s, one.gpus, True, {1: piece})
+        found.append(made)
+    return found
+
+
+def test_starts_one_soon_after_the_other_are_of_one_round() -> None:
+    assert rounds(starts(a=1.0, b=1.01, c=1.02, d=1.1), 0.015) == {"a": 0, "b": 0, "c": 0, "d": 1}
+    assert rounds(starts(b=2.0, a=2.0, c=1.0), 0.0) == {"c": 0, "a": 1, "b": 1}
+    assert rounds({}, 0.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        pytest.param((0, 1, 2), (0, 1, 2), Agreement(jobs=3, ordered=3, swapped=0, moved=0), id="the same"),
+        pytest.param((0, 1, 2), (5, 7, 9), Agreement(jobs=3, ordered=3, swapped=0, moved=0), id="other numbers"),
+        pytest.param((0, 1, 2), (2, 1, 0), Agreement(jobs=3, ordered=3, swapped=3, moved=2), id="turned round"),
+        pytest.param((0, 1, 2), (1, 2, 0), Agreement(jobs=3, ordered=3, swapped=2, moved=1), id="one is moved"),
+        pytest.param((0, 0, 1), (1, 0, 2), Agreement(jobs=3, ordered=2, swapped=0, moved=0), id="ties here"),
+        pytest.param((0, 1, 2), (0, 0, 0), Agreement(jobs=3, ordered=0, swapped=0, moved=0), id="all are ties there"),
+    ],
+)
+def test_orders_differ_by_pairs_and_by_jobs(one: tuple[int, ...], other: tuple[int, ...], expected: Agreement) -> None:
+    assert agreement(dict(zip("abc", one, strict=True)), dict(zip("abc", other, strict=True))) == expected
+
+
+def test_only_pairs_that_all_runs_order_alike_count_as_certain() -> None:
+    runs = [{"a": 0, "b": 1, "c": 2}, {"a": 0, "b": 2, "c": 1}]
+    assert swapped_for_certain({"a": 0, "b": 1, "c": 2}, runs) == (2, 0)
+    assert swapped_for_certain({"a": 1, "b": 0, "c": 2}, runs) == (2, 1)
+    assert swapped_for_certain({"a": 0, "b": 0, "c": 0}, runs) == (2, 0)
+
+
+def test_waits_are_compared_to_five_percent() -> None:
+    assert waits(starts(a=0.0, b=100.0, c=200.0), ("a", "b", "c")) == pytest.approx((100.0, 180.0))
+    assert waits(starts(a=0.0), ()) == (0.0, 0.0)
+    assert is_near(105.0, 100.0)
+    assert not is_near(106.0, 100.0)
+    assert is_near(106.0, 100.0, slack=1.0)
+
+
+def test_a_replayed_job_starts_when_it_was_placed_and_what_it_took_is_told_apart() -> None:
+    first, second = replayed(*TWO).jobs
+    assert (first.start_s, second.start_s) == pytest.approx((2.0, 1010.0))
+    assert first.lag.queued_s == pytest.approx(0.01)
+    assert first.lag.placed_s == pytest.approx(0.01)
+    assert second.lag.placed_s is None  # it waited for room
+    (held,) = replayed(job("a", freed=10.5)).jobs
+    assert held.lag.held_s == pytest.approx(0.48)
+
+
+def test_jobs_that_did_not_run_are_left_out_and_other_clusters_refused() -> None:
+    assert [one.name for one in replayed(job("a"), job("b", outcome="refused", reported={})).jobs] == ["a"]
+    with pytest.raises(InvalidInput, match="no replay on a local cluster"):
+        replayed(job("a"), racks=None)
+
+
+def test_simulates_the_replay_s_jobs_without_any_moment_and_with_moments_like_its_own() -> None:
+    simulator = Simulator(replayed(*TWO))
+    assert {job_id: start.start_s for job_id, start in simulator.starts().items()} == {"A": 0.0, "B": 1000.0}
+    drawn = simulator.starts_of_draws(5)
+    assert drawn == simulator.starts_of_draws(5)
+    assert all(one["A"].wait_s > 0 and one["B"].start_s > 1000 for one in drawn)
+    assert simulator.starts_of_any(2)[0] == simulator.starts()
+
+
+def test_moments_that_may_turn_an_order_round_make_it_a_tie() -> None:
+    quick = replayed(*TWO, job("c", sent_s=1.1, placed=19.0, codes=("InsufficientGPUs",)))
+    slow = replayed(*TWO, job("c", sent_s=1.1, placed=19.0, queued=0.5, codes=("InsufficientGPUs",)))
+    orders = [rounds(one, 0.0) for one in Simulator(quick).starts_of_any(30)]
+    assert swapped_for_certain(orders[0], orders)[0] == 3
+    orders = [rounds(one, 0.0) for one in Simulator(slow).starts_of_any(30)]
+    assert swapped_for_certain(orders[0], orders)[0] == 2  # b and c change places
+
+
+def test_records_of_other_jobs_or_other_run_times_are_refused() -> None:
+    live = replayed(*TWO)
+    assert simulated_starts(audited(live), live) == live.starts
+    with pytest.raises(InvalidInput, match="job B of the replay was not simulated as it is"):
+        simulated_starts(audited(live)[:1], live)
+    with pytest.raises(InvalidInput, match="job A was not simulated for its recorded time: use --profiles recorded"):
+        simulated_starts(audited(live, work=1.3), live)
+
+
+def test_the_table_says_how_far_waits_and_order_agree() -> None:
+    live = replayed(*TWO)
+    lines = list(Comparison(live, simulated_starts(audited(live), live), 5).table())
+    assert lines[0].count("|") == lines[1].count("|") == 6
+    assert "| wait of all jobs, p90, s | 819 | 819 | +0.0% |" in "\n".join(lines)
+    assert "| pairs started in another order | | 0 of 1 | | 0 to 0 % |" in lines
+    assert "| pairs whose order no moment changes | 0 of 1 in another | | | |" in lines
+
+
+@pytest.mark.parametrize(
+    ("second", "cause"),
+    [
+        pytest.param({}, "", id="it waits as long as simulated"),
+        pytest.param({"placed": 12.0}, "unexplained", id="nothing the cluster did takes so long"),
+        pytest.param({"placed": 9.5, "attempts": 2}, "tried again", id="it failed to start once"),
+        pytest.param({"placed": 99.0, "codes": ("HeldByPolicy",)}, "nodes kept for others", id="a reservation"),
+    ],
+)
+def test_every_difference_has_a_cause(second: dict[str, Any], cause: str) -> None:
+    live = replayed(job("a"), job("b", **{"sent_s": 1.0, "placed": 9.1, "codes": ("InsufficientGPUs",), **second}))
+    comparison = Comparison(live, Simulator(live).starts(), 5)
+    assert comparison.cause(live.job_by_id["B"]) == cause
+    assert [line[0] for line in comparison.lines()] == ["A", "B"]
+
+
+def test_a_longer_wait_by_what_jobs_ahead_took_is_explained_by_moments() -> None:
+    ahead = job("a", freed=13.0)
+    live = replayed(ahead, job("b", sent_s=1.0, placed=12.1, codes=("InsufficientGPUs",)))
+    assert Comparison(live, Simulator(live).starts(), 30).cause(live.job_by_id["B"]) == "moments"

@@ -1,0 +1,85 @@
+"""The live planner and the simulator start the same jobs in the same order.
+
+A live cluster takes a moment for everything, so the jobs are also simulated with any moments up to those that it took:
+a pair that starts in one order whatever they are must start in it there too. The rest are ties: who was quicker.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+
+import pytest
+from rich.console import Console
+
+from agreeing import rounds, swapped_for_certain
+from agreement import ROUND_S
+from coda.policies import DEFAULT
+from coda_cli.replaying import Limits, replay
+from coda_cli.report import Run, Workload, summary_from_run
+from coda_cli.showing import ReplayDisplay
+from coda_cli.submitting import Manner, submissions_from_gangs
+from coda_cli.summarising import json_from_summary
+from coda_kube.client import Client
+from coda_lab.spec import ClusterSpec
+from coda_sim.rows import Cores, Gang, gangs_from_rows, shape_from_text
+from replayed import Replayed, Simulator, replayed_from_json
+from tests.sim.worlds import row
+
+pytestmark = pytest.mark.e2e
+
+NODES, RACKS = "4x8x48", 2
+SPEC = ClusterSpec(nodes=NODES, racks=RACKS)
+SEED, JOBS = 9, 40  # a seed whose jobs leave little to chance: 562 of 780 pairs are no ties with moments up to a second
+SIZES = ((1, 4, 1), (1, 24, 1), (2, 8, 1), (4, 20, 1), (8, 16, 1), (8, 32, 2), (16, 32, 2))  # GPUs, cores, nodes
+RUNS_S = (2.0, 4.0, 6.0, 9.0, 13.0)
+LEAST_PAIRS = 200  # that are no ties, on a machine so slow that nothing else is left
+
+
+def drawn_gangs() -> tuple[Gang, ...]:
+    """40 jobs in 16 s, for 42 s of work: the later half waits."""
+    rng = random.Random(SEED)
+    rows = []
+    for number in range(JOBS):
+        gpus, cores, nodes = rng.choice(SIZES)
+        run_s = rng.choice(RUNS_S)
+        name = f"job-{number:02}"
+        rows.append(row(name, gpus=gpus, cpus=cores, nodes=nodes, submit_s=0.4 * number, duration_s=run_s))
+    gangs, refused = gangs_from_rows(rows, shape_from_text(NODES), Cores())
+    assert not refused
+    return gangs
+
+
+async def replayed(client: Client, gangs: tuple[Gang, ...]) -> Replayed:
+    """What became of them on the cluster."""
+    manner = Manner(namespace="default", run="agreement", speed=1.0, image="busybox", with_pods=True)
+    submissions = submissions_from_gangs(gangs, manner, source="drawn")
+    console = Console(file=io.StringIO())
+    with ReplayDisplay(console) as display:
+        seen = await replay(client, submissions, manner, display, Limits(timeout_s=300))
+    run = Run(
+        workload=Workload(
+            trace="drawn", rule="", cores="", rows=JOBS, left_out=0, durations_cut=0, was_sorted=True, seed=SEED
+        ),
+        cluster=NODES,
+        racks=RACKS,
+        policy=DEFAULT,
+        speed=manner.speed,
+        jobs=seen.jobs,
+        began_s=seen.began_s,
+        ended_s=seen.ended_s,
+        stopped=seen.stopped,
+    )
+    summary = summary_from_run(run)
+    assert summary.problems == ()
+    return replayed_from_json(json_from_summary(summary, version=""))
+
+
+async def test_jobs_start_live_in_the_order_of_the_simulator_but_for_ties(user: Client) -> None:
+    live = await replayed(user, drawn_gangs())
+    assert len(live.jobs) == JOBS
+    order = rounds(live.starts, ROUND_S * live.speed)
+    runs = [rounds(starts, 0.0) for starts in Simulator(live).starts_of_any(60)]
+    certain, swapped = swapped_for_certain(order, runs)
+    assert swapped == 0
+    assert certain >= LEAST_PAIRS
