@@ -7,13 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
-import kopf
-
 from coda.errors import CodaError
 from coda_kube.client import Client
 from coda_kube.naming import API_VERSION, GROUP
 from coda_operator.cluster import Cluster
 from coda_operator.handlers import registry_for
+from coda_operator.lean_kopf import kopf
 
 log = logging.getLogger(__name__)
 

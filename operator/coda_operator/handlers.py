@@ -10,12 +10,11 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import kopf
-
 from coda_kube.client import Client
 from coda_kube.naming import GROUP, VERSION
 from coda_kube.watching import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 from coda_operator.cluster import Cluster
+from coda_operator.lean_kopf import kopf
 
 ERROR_DELAYS_S = (1, 2, 4, 8, 16, 30)
 OUTAGE_DELAY_S = 1.0
