@@ -1,27 +1,24 @@
 """A thin client for the API server: raw JSON in and out, one method per verb.
 
-The `kubernetes` package loads the kubeconfig or the pod's service account, keeps the token fresh and makes the TLS
-session; its model classes are left out, because turning a list of 5000 pods into them costs seconds.
+Where the server is and who asks is found in `access`. The model classes of the `kubernetes` package are left out,
+because turning a list of 5000 pods into them costs seconds.
 Errors become Coda's: `Conflict`, `Outage`, or `Rejected` for a request that will never succeed as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
-from kubernetes.aio import client as kubernetes_client
-from kubernetes.aio import config as kubernetes_config
 
-from coda.errors import CodaError, Conflict, InvalidInput, Outage
+from coda.errors import CodaError, Conflict, Outage
+from coda_kube.access import find_access, new_session
 
 Json = dict[str, Any]
 
@@ -56,7 +53,7 @@ class Client:
     """One API server, one identity. Made by `connect`; safe to share between tasks of one loop."""
 
     def __init__(self, configuration: Any, *, timeout_s: float = 5.0) -> None:
-        self._api = kubernetes_client.ApiClient(configuration)
+        self._open: aiohttp.ClientSession | None = None
         self._configuration = configuration
         self._timeout_s = timeout_s
         self._server = configuration.host.rstrip("/")
@@ -146,15 +143,15 @@ class Client:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._api.close()
+        if self._open is not None:
+            await self._open.close()
         await asyncio.sleep(0)  # aborted transports close their sockets in the loop's next round
 
     async def _session(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
-        rest = self._api.rest_client
-        if rest.pool_manager is None:
-            rest.pool_manager = rest._create_pool_manager()
+        if self._open is None:
+            self._open = new_session(self._configuration)
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
-        return rest.pool_manager, {"Authorization": token} if token else {}
+        return self._open, {"Authorization": token} if token else {}
 
     async def _call(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Any = None, content_type: str | None = None
@@ -190,20 +187,8 @@ async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0) -> C
     """A client from `kubeconfig`, else the pod's service account, else the user's kubeconfig. Raises InvalidInput.
 
     Through the kubeconfig's `proxy-url`, else the proxy that the environment names for the server, now and for good."""
-    configuration = kubernetes_client.Configuration()
-    where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    try:
-        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-            kubernetes_config.load_incluster_config(client_configuration=configuration)
-        elif not any(Path(path).expanduser().exists() for path in where.split(os.pathsep)):  # noqa: ASYNC240  one look at start
-            raise InvalidInput(f"no cluster to talk to: {where} does not exist; set KUBECONFIG to your kubeconfig")
-        else:
-            await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
-    except (kubernetes_config.ConfigException, OSError) as error:
-        raise InvalidInput(f"no cluster to talk to: {where}: {error}") from error
+    configuration = await find_access(kubeconfig)
     configuration.proxy = configuration.proxy or _proxy_for(configuration.host)
-    # Else the environment and ~/.netrc are read for every request, in a thread: a fifth of the cost of a busy client.
-    configuration.client_session_kwargs = {"trust_env": False, "proxy": configuration.proxy}
     return Client(configuration, timeout_s=timeout_s)
 
 
