@@ -9,10 +9,9 @@ does not need, and gives it back. Source: CODA (ICDCS 2020), multi-array schedul
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from coda.model import NOTHING, Job, Node, Phase, Resources
 from coda.outcomes import StopCause
@@ -72,66 +71,71 @@ def reserve_from_history(cores_in_use: Sequence[float], gpus: int, percentile: f
     return ranked[max(0, ceil(percentile * len(ranked)) - 1)] / gpus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What one job holds of one node."""
+class Held(NamedTuple):
+    """What one job holds of one node; made by `held_by`."""
 
     job: Job
-    ranks: int
-    is_guest: bool = False  # a small job, all of it on nodes of the large sub-array
-
-    @property
-    def amount(self) -> Resources:
-        """Of all its ranks there."""
-        return self.job.request * self.ranks
-
-    @property
-    def is_borrower(self) -> bool:
-        """A CPU job on the GPU array's cores that can be stopped."""
-        return self._may_stop and not self.job.request.gpus and self._borrows
-
-    @property
-    def may_move(self) -> bool:
-        """A guest that can be stopped. A gang that is partly at home cannot: that would leave room where nobody asked
-        for it."""
-        return self._may_stop and self.is_guest
+    amount: Resources  # of all its ranks there
+    is_borrower: bool  # a CPU job on the GPU array's cores that can be stopped
+    may_move: bool  # a guest that can be stopped
 
     @property
     def since_s(self) -> float:
         """When it started."""
         return self.job.placement.committed_s if self.job.placement is not None else 0.0
 
-    @property
-    def _may_stop(self) -> bool:
-        return self.job.phase in RUNNING and self.job.placement is not None
 
-    @property
-    def _borrows(self) -> bool:
-        return self.job.placement is not None and self.job.placement.borrows
+def held_by(job: Job, ranks: int, *, is_guest: bool) -> Held:
+    """What so many ranks of a job hold. `is_guest`: a small job, all of it on nodes of the large sub-array.
+
+    A gang that is partly at home cannot be moved: that would leave room where nobody asked for it."""
+    placement, request = job.placement, job.request
+    may_stop = placement is not None and (job.phase is Phase.RUNNING or job.phase in RUNNING)
+    return Held(
+        job,
+        request if ranks == 1 else request * ranks,
+        placement is not None and placement.borrows and may_stop and not request.gpus,
+        may_stop and is_guest,
+    )
+
+
+class Claims(NamedTuple):
+    """What all jobs on a node hold together, as far as the arrays ask."""
+
+    gpu_jobs_cpu_m: int = 0  # held by GPU jobs
+    borrowed: Resources = NOTHING  # that borrowers give back: what stops for small GPU jobs free
+    movable: Resources = NOTHING  # that, and what guests hold: what stops for large ones free
+
+
+NO_CLAIMS: Final = Claims()
+
+
+def claims_of(held: Iterable[Held]) -> Claims:
+    """Their sums."""
+    cpu_m, borrowed, moved = 0, NOTHING, NOTHING
+    for job, amount, is_borrower, may_move in held:
+        if job.request.gpus:
+            cpu_m += amount.cpu_m
+        if is_borrower:
+            borrowed = borrowed + amount if borrowed is not NOTHING else amount
+        elif may_move:
+            moved = moved + amount if moved is not NOTHING else amount
+    return Claims(cpu_m, borrowed, borrowed if moved is NOTHING else borrowed + moved)
 
 
 Victim = tuple[Held, StopCause]
 
 
-def cpu_jobs_room(free: Resources, held: Iterable[Held], reserve_cpu_m: int) -> Resources:
+def cpu_jobs_room(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:
     """What CPU jobs may take without borrowing: what is free, less the reserve that GPU jobs do not use."""
-    unused = max(0, reserve_cpu_m - _gpu_jobs_cpu_m(held))
-    return free - Resources(cpu_m=unused) if unused else free
+    unused = reserve_cpu_m - gpu_jobs_cpu_m
+    return free - Resources(cpu_m=unused) if unused > 0 else free
 
 
-def gpu_jobs_room(free: Resources, held: Iterable[Held], reserve_cpu_m: int) -> Resources:
+def gpu_jobs_room(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:
     """What GPU jobs may take without borrowing: what is free, and of the cores no more than their reserve."""
-    beyond = free.cpu_m - max(0, reserve_cpu_m - _gpu_jobs_cpu_m(held))
+    beyond = free.cpu_m - max(0, reserve_cpu_m - gpu_jobs_cpu_m)
     return free - Resources(cpu_m=beyond) if beyond > 0 else free
-
-
-def _gpu_jobs_cpu_m(held: Iterable[Held]) -> int:
-    return sum(one.amount.cpu_m for one in held if one.job.request.gpus)
-
-
-def returnable(held: Iterable[Held], *, small_too: bool) -> Resources:
-    """What stops can free on a node: all that borrowers hold, and small GPU jobs where these are guests."""
-    return sum((one.amount for one in held if one.is_borrower or (small_too and one.may_move)), NOTHING)
 
 
 def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_too: bool) -> list[Victim]:

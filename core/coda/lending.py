@@ -10,15 +10,18 @@ from enum import Enum
 from typing import NamedTuple
 
 from coda.arrays import (
+    NO_CLAIMS,
     Array,
+    Claims,
     Held,
     Victim,
     array_of,
+    claims_of,
     cpu_jobs_room,
     gpu_jobs_room,
+    held_by,
     large_nodes,
     reserved_cpu_m,
-    returnable,
     victims,
 )
 from coda.config import Part, PolicyConfig
@@ -66,6 +69,8 @@ class Lending:
         large = large_nodes(room.nodes, self.sizes.large_gpus)
         self._reserves = [reserved_cpu_m(node.allocatable, self.sizes.reserve_cores_per_gpu) for node in room.nodes]
         self._held: list[dict[JobId, Held]] = [{} for _ in room.nodes]
+        self._claims: list[Claims | None] = [NO_CLAIMS for _ in room.nodes]  # None: to be summed up again
+        self._seen: list[tuple[int, Claims, bool] | None] = [None for _ in room.nodes]  # when it was looked at last
         self._is_large = [node.name in large for node in room.nodes]
         self._search_by_view = {View.FREE: search}
         for view in (View.GPU, View.CPU, View.RECLAIMED, View.CLEARED):
@@ -82,28 +87,40 @@ class Lending:
 
     def hold(self, job: Job, nodes: tuple[str, ...], sign: int) -> None:
         """The job holds these nodes, or no more; `follow` them then."""
-        numbers = [self._room.number_by_name.get(name) for name in nodes]
+        number_by_name = self._room.number_by_name
+        numbers = [number_by_name.get(name) for name in nodes]
         is_guest = array_of(job) is Array.SMALL and all(n is not None and self._is_large[n] for n in numbers)
-        for number in set(numbers):
-            if number is not None and sign > 0:
-                self._held[number][job.id] = Held(job=job, ranks=numbers.count(number), is_guest=is_guest)
-            elif number is not None:
+        for number in set(numbers) if len(numbers) > 1 else numbers:
+            if number is None:
+                continue
+            self._claims[number] = None
+            if sign > 0:
+                self._held[number][job.id] = held_by(job, numbers.count(number), is_guest=is_guest)
+            else:
                 self._held[number].pop(job.id, None)
 
     def follow(self, numbers: Iterable[int]) -> None:
-        """What is free on these nodes, or who holds it, has changed."""
+        """What is free on these nodes, or who holds it, has changed. O(1) for a node where it has not."""
+        free_amounts, seen_by_node, unstopped = self._room.free_amounts, self._seen, self.unstopped
         for number in numbers:
-            free, held, reserve = self._room.free(number), self._held[number].values(), self._reserves[number]
-            own = free if self.borrowing else gpu_jobs_room(free, held, reserve)
-            guests = self._migration and self._is_large[number]
-            back, cleared = NOTHING, NOTHING
-            if number not in self.unstopped:
-                back = returnable(held, small_too=False)
-                cleared = returnable(held, small_too=True) if guests else back
-            self._put(View.GPU, number, own)
-            self._put(View.CPU, number, cpu_jobs_room(free, held, reserve))
-            self._put(View.RECLAIMED, number, own + back)
-            self._put(View.CLEARED, number, own + cleared)
+            claims = self._claims[number]
+            if claims is None:
+                held = self._held[number]
+                claims = self._claims[number] = claims_of(held.values()) if held else NO_CLAIMS
+            seen = (free_amounts[number], claims, number in unstopped)
+            if seen_by_node[number] != seen:
+                seen_by_node[number] = seen
+                self._view(number, claims, NO_CLAIMS if seen[2] else claims)
+
+    def _view(self, number: int, claims: Claims, stops: Claims) -> None:
+        """Look at a node anew. `stops`: what they would free."""
+        free, reserve = self._room.free(number), self._reserves[number]
+        own = free if self.borrowing else gpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve)
+        cleared = stops.movable if self._migration and self._is_large[number] else stops.borrowed
+        self._put(View.GPU, number, own)
+        self._put(View.CPU, number, cpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve))
+        self._put(View.RECLAIMED, number, own if stops.borrowed is NOTHING else own + stops.borrowed)
+        self._put(View.CLEARED, number, own if cleared is NOTHING else own + cleared)
 
     def _put(self, view: View, number: int, free: Resources) -> None:
         room = self._search_by_view[view].room
