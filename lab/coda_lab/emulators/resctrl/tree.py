@@ -21,7 +21,6 @@ from coda_lab.emulators.resctrl.schemata import Refused
 PROC = ".proc"
 LONGEST_WRITE = 4096
 CPUS = "ffffffff"
-_ABSENT = Refused(errno.ENOENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,7 @@ class Tree:
             group, parts = self._machine.groups[parts[0]], parts[1:]
         if len(parts) > 1 and parts[0] == MON_GROUPS:
             if parts[1] not in group.children:
-                raise _ABSENT
+                raise _absent()
             group, parts = group.children[parts[1]], parts[2:]
         return Place(group, parts)
 
@@ -151,7 +150,7 @@ class Tree:
         branch: Branch | str | None = self._directory(place.group, place.rest[:1])
         for name in place.rest:
             if not isinstance(branch, dict) or name not in branch:
-                raise _ABSENT
+                raise _absent()
             branch = branch[name]
         return branch
 
@@ -217,12 +216,12 @@ class Tree:
         if parts == ["mounts"]:
             return None
         if not parts[0].isdecimal() or self._machine.tasks.find(int(parts[0])) is None:
-            raise _ABSENT
+            raise _absent()
         files: Branch = {"cpu_resctrl_groups": None, "cgroup": None}
         if len(parts) == 1:
             return files
         if len(parts) > 2 or parts[1] not in files:
-            raise _ABSENT
+            raise _absent()
         return None
 
     def _proc(self, parts: list[str]) -> str:
@@ -232,7 +231,7 @@ class Tree:
             return "proc /proc proc rw 0 0\n" + (line if machine.is_mounted else "")
         task = machine.tasks.find(int(parts[0]))
         if task is None:
-            raise _ABSENT
+            raise _absent()
         if parts[1] == "cgroup":
             return task.cgroup or Path(f"/proc/{task.tid}/cgroup").read_text()
         return machine.groups_of(task)
@@ -264,3 +263,8 @@ class _Entry:
         for pattern, number in self._machine.switches.errors.items():
             if fnmatch.fnmatchcase(self._operation, pattern):
                 raise Refused(number)
+
+
+def _absent() -> Refused:
+    """A new one each time: an exception keeps every frame it ever went through."""
+    return Refused(errno.ENOENT)
