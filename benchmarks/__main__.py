@@ -35,8 +35,9 @@ QUESTIONS: Final = (
     "simulation_scale",
     "api_requests",
     "footprint",
+    "agent_cost",
 )
-TAKES_MINUTES: Final = frozenset({"footprint"})
+TAKES_MINUTES: Final = frozenset({"footprint", "agent_cost"})
 
 
 def main() -> int:
@@ -82,7 +83,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python benchmarks", description="Measure everything that has a budget.")
     parser.add_argument("--quick", action="store_true", help="small and short: does it work at all; leaves the page")
     parser.add_argument("--pairs", type=positive, help="how often both arms run, in turns")
-    parser.add_argument("--minutes", type=positive, help="of the mild load whose memory and CPU is measured")
+    parser.add_argument(
+        "--minutes", type=positive, help="of watching what runs all the time: under a mild load, and the agent"
+    )
     parser.add_argument("--only", type=_questions, default=QUESTIONS, help=f"some of {','.join(QUESTIONS)}")
     parser.add_argument("--out", type=Path, help="file for all answers with their detail, JSON")
     return parser.parse_args()
