@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping
 from heapq import nsmallest
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from coda.changes import Journal
 from coda.model import Job, JobId
 from coda.searching import Match
 from coda.wording import amount_of
@@ -20,6 +21,16 @@ class Holding(NamedTuple):
     nodes: tuple[str, ...]
 
 
+class Part(NamedTuple):
+    """What one job holds of one node."""
+
+    job: Job
+    ranks: int
+
+
+_CHANGES: Final = 10_000
+"""So many changes of who holds a node are remembered at least."""
+
 Ranking = list[tuple[int, JobId]]
 """Jobs by how much they hold, as negative amounts: largest first, then by id."""
 
@@ -28,7 +39,9 @@ class Holdings:
     """The holdings of live plans and of starts, kept while jobs come and go. `count`: how many are named at most."""
 
     def __init__(self, count: int) -> None:
+        self.journal: Journal[str] = Journal(_CHANGES)  # nodes whose holders changed, once `at` was asked for
         self._count = count
+        self._parts_by_node: dict[str, dict[JobId, Part]] | None = None
         self._number_by_name: Mapping[str, int] = {}
         self._holding_by_job: dict[JobId, Holding] = {}
         self._rankings: dict[tuple[Match, str], Ranking] = {}
@@ -36,6 +49,8 @@ class Holdings:
     def add(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job holds a share of each of these nodes."""
         self._holding_by_job[job.id] = holding = Holding(job, nodes)
+        if self._parts_by_node is not None:
+            self._enter(self._parts_by_node, holding)
         for (match, resource), ranking in self._rankings.items():
             amount = self._amount(holding, match, resource)
             if amount > 0:
@@ -46,14 +61,30 @@ class Holdings:
         holding = self._holding_by_job.pop(job, None)
         if holding is None:
             return
+        if self._parts_by_node is not None:
+            for node in dict.fromkeys(holding.nodes):
+                del self._parts_by_node[node][job]
+                self.journal.add(node)
         for (match, resource), ranking in self._rankings.items():
             amount = self._amount(holding, match, resource)
             if amount > 0:
                 del ranking[bisect_left(ranking, (-amount, job))]
 
-    def all(self) -> Collection[Holding]:
-        """Every holding, in no order."""
-        return self._holding_by_job.values()
+    def at(self, node: str) -> Collection[Part]:
+        """Who holds something on a node, in no order. O(1); O(ranks held) at the first call."""
+        parts_by_node = self._parts_by_node
+        if parts_by_node is None:
+            parts_by_node = self._parts_by_node = {}
+            for holding in self._holding_by_job.values():
+                self._enter(parts_by_node, holding)
+        parts = parts_by_node.get(node)
+        return () if parts is None else parts.values()
+
+    def _enter(self, parts_by_node: dict[str, dict[JobId, Part]], holding: Holding) -> None:
+        job, nodes = holding
+        for node in dict.fromkeys(nodes):
+            parts_by_node.setdefault(node, {})[job.id] = Part(job, nodes.count(node))
+            self.journal.add(node)
 
     def nodes_changed(self, number_by_name: Mapping[str, int]) -> None:
         """Which nodes match a demand may have changed, and their numbers."""

@@ -6,7 +6,7 @@ what changed, by the identity of the frozen values a world is made of, and does 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -25,6 +25,7 @@ from coda.quotas import growth_m, ranks_without_pods
 from coda.room import Room
 from coda.scores import Mix, Scorer
 from coda.searching import Kind, Search
+from coda.siting import Sites
 from coda.sleeping import Sleepers
 from coda.turns import Turn
 from coda.world import free_on, is_waiting, open_wish, withheld_shares
@@ -69,6 +70,7 @@ class Known:
         self.wishing: dict[JobId, Job] = {}  # all with an `open_wish`
         self.shortages = Shortages()
         self.holdings = Holdings(config.refusal_holders)
+        self.sites: dict[Hashable, Sites] = {}  # whatever was asked for, the latest last
         self._world = World(nodes=())
         self._sizes: ArraySizes | None = None
         self._withheld_by_node: dict[str, Resources] = {}
@@ -238,6 +240,7 @@ class Known:
     def _look_anew(self) -> None:
         self._look_at(self._world.nodes)
         self.shortages = Shortages()
+        self.sites = {}
         for shape in self.queue.shape_by_key.values():
             shape.kind = shape.anywhere = None
             shape.ways = {}

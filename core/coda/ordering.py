@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from heapq import heapify, heappop
 from math import inf
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from coda.arrays import array_of
 from coda.model import Job, JobId, World
 from coda.searching import key_of_amount, key_of_demand
 from coda.turns import Order, Turn, by_arrival
 from coda.world import is_waiting
-
-T = TypeVar("T", bound=tuple[Any, ...])
 
 Party = Callable[[Job], Hashable]
 """Whom a job counts for."""
@@ -32,16 +29,6 @@ def waiting_jobs(world: World) -> list[Job]:
 def wake_s(world: World, now_s: float) -> float | None:
     """The next moment at which time alone lets a waiting job start, or None: decide again then, or on a change."""
     return min((job.not_before_s for job in world.jobs if job.not_before_s > now_s and is_waiting(job)), default=None)
-
-
-def smallest_first(items: list[T]) -> Iterator[T]:
-    """The items in order, taken out of the list as they are asked for.
-
-    For lists of which few are wanted: sorting thousands takes milliseconds in which no other thread runs. O(items), and
-    O(log items) for each that is taken."""
-    heapify(items)
-    while items:
-        yield heappop(items)
 
 
 def waits_since_s(job: Job) -> float:
@@ -68,6 +55,10 @@ class Waiter:
         """False while an edit is not accepted, while pods of an earlier plan are there, and during a back-off."""
         job = self.job
         return not self.is_held or not (job.edited or job.not_before_s > now_s or job.bound or job.unbound)
+
+
+_Place = tuple[float, JobId, Waiter]
+"""By the longest wait, then by id."""
 
 
 class Shape:
@@ -104,23 +95,28 @@ class Queue:
         self.shape_by_key: dict[Hashable, Shape] = {}
         self._new_shapes: list[Shape] = []
         self._waiter_by_job: dict[JobId, Waiter] = {}
-        self._oldest_s = inf  # nobody waits for longer than since then
+        self._oldest_s = inf  # nobody waited for longer than since then
+        self._line_by_priority: dict[int, list[_Place]] | None = None  # once somebody waited long
 
     def waiting_since(self, moment_s: float, now_s: float) -> Iterator[Waiter]:
         """Those that may start now and have waited since that moment or longer: higher priority, longest wait, id.
 
-        O(1) while nobody has, else O(jobs waiting)."""
+        O(1) while nobody ever has; O(jobs log jobs) the first time; then O(priorities), and O(1) for each."""
         if moment_s < self._oldest_s:
             return
-        since = [waits_since_s(waiter.job) for waiter in self.waiters]
-        self._oldest_s = min(since, default=inf)
-        found = [
-            (-waiter.job.priority, since_s, waiter.job.id, waiter)
-            for waiter, since_s in zip(self.waiters, since, strict=True)
-            if since_s <= moment_s and waiter.may_start(now_s)
-        ]
-        for _priority, _since_s, _id, waiter in smallest_first(found):
-            yield waiter
+        lines = self._line_by_priority
+        if lines is None:
+            lines = self._line_by_priority = {}
+            for waiter in self.waiters:
+                lines.setdefault(waiter.job.priority, []).append(_place(waiter))
+            for line in lines.values():
+                line.sort()
+        for priority in sorted(lines, reverse=True):
+            for since_s, _, waiter in lines[priority]:
+                if since_s > moment_s:
+                    break
+                if waiter.may_start(now_s):
+                    yield waiter
 
     def change(self, gone: Iterable[Job], come: Iterable[Job]) -> None:
         """Take waiting jobs out, and others in. O(log jobs) for each of a few, O(jobs log jobs) for many."""
@@ -128,10 +124,18 @@ class Queue:
             waiter = self._waiter_by_job.pop(job.id)
             _remove(self.waiters, waiter)
             _remove(waiter.shape.waiters, waiter)
+            if self._line_by_priority is not None:
+                line = self._line_by_priority[waiter.job.priority]
+                del line[bisect_left(line, _place(waiter))]
+                if not line:
+                    del self._line_by_priority[waiter.job.priority]
             if not waiter.shape.waiters:
                 del self.shape_by_key[waiter.shape.key]
         entered = [self._waiter(job) for job in come]
         _insert(self.waiters, entered)
+        if self._line_by_priority is not None:
+            for waiter in entered:
+                insort(self._line_by_priority.setdefault(waiter.job.priority, []), _place(waiter))
         entered_by_shape: dict[Shape, list[Waiter]] = {}
         for waiter in entered:
             entered_by_shape.setdefault(waiter.shape, []).append(waiter)
@@ -156,6 +160,10 @@ class Queue:
         self._oldest_s = min(self._oldest_s, waits_since_s(job))
         waiter = self._waiter_by_job[job.id] = Waiter(job, shape, self._order(job))
         return waiter
+
+
+def _place(waiter: Waiter) -> _Place:
+    return (waits_since_s(waiter.job), waiter.job.id, waiter)
 
 
 _turn = attrgetter("turn")

@@ -47,7 +47,7 @@ class Room:
         self.whole_amounts: list[int] = [self._number(node.allocatable, node) for node in self.nodes]
         self.free_amounts: list[int] = list(self.whole_amounts)
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
-        self.journal: Journal[int] = Journal(2 * len(self.nodes) + 1000)  # nodes whose room changed, in order
+        self.journal: Journal[int] = Journal(2 * len(self.nodes) + 1000)  # nodes that changed, or their room, in order
         self._gained: dict[int, None] = {}  # nodes that have more of anything than at the last `take_gained`
 
     def free(self, number: int) -> Resources:
@@ -78,6 +78,7 @@ class Room:
     def replace_node(self, number: int, node: Node) -> None:
         """The node changed in anything but its name and labels. What is free on it is put separately."""
         self.nodes[number] = node
+        self.journal.add(number)
         self.whole_amounts[number] = self._number(node.allocatable, node)
 
     def _number(self, amount: Resources, node: Node) -> int:
