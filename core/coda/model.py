@@ -49,6 +49,8 @@ class Resources:
     other: Mapping[str, int] = field(default_factory=dict)  # further resources by name (hugepages-2Mi, rdma/hca, ...)
 
     def __add__(self, more: Resources) -> Resources:
+        if self is NOTHING:
+            return more
         return Resources(
             cpu_m=self.cpu_m + more.cpu_m,
             memory_bytes=self.memory_bytes + more.memory_bytes,
@@ -69,6 +71,8 @@ class Resources:
 
     def __mul__(self, count: int) -> Resources:
         """What `count` equal ranks ask for together."""
+        if count == 1:
+            return self
         return Resources(
             cpu_m=self.cpu_m * count,
             memory_bytes=self.memory_bytes * count,
