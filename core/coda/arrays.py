@@ -33,6 +33,9 @@ class Array(Enum):
     CPU = 2
 
 
+_RANK_BY_ARRAY: Final = {array: rank for rank, array in enumerate(Array)}  # faster than the enum's own value
+
+
 def array_of(job: Job) -> Array:
     """By its request alone."""
     if not job.request.gpus:
@@ -42,7 +45,7 @@ def array_of(job: Job) -> Array:
 
 def rank_of_array(job: Job) -> int:
     """The job's array as an account of shares: large jobs go first, so that they get their own nodes back."""
-    return array_of(job).value
+    return _RANK_BY_ARRAY[array_of(job)]
 
 
 def large_nodes(nodes: Iterable[Node], gpus: int) -> frozenset[str]:

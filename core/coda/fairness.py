@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from coda.model import NOTHING, Job, Node, Resources, World
+from coda.model import NOTHING, Job, Node, VirtualCluster, World
 
 Amounts = tuple[int, int, int]
 """GPUs, millicores, bytes of memory."""
@@ -40,24 +40,31 @@ class Shares:
         self._fairness = fairness
         self._held: dict[Hashable, Amounts] = {}
         self._total: Amounts = _NONE
+        self._tenants: tuple[VirtualCluster, ...] = ()
         self._quota_by_party: Mapping[str, int] = {}
         self._weight_by_party: Mapping[str, float] = {}
 
     def follow(self, world: World) -> None:
         """Take over the weights and quotas of this world."""
         self._weight_by_party = world.weights
-        self._quota_by_party = {tenant.name: tenant.gpus for tenant in world.virtual_clusters}
+        if world.virtual_clusters is not self._tenants:
+            self._tenants = world.virtual_clusters
+            self._quota_by_party = {tenant.name: tenant.gpus for tenant in world.virtual_clusters}
 
     def count_nodes(self, nodes: Iterable[Node]) -> None:
         """These are all the nodes."""
-        self._total = _of(sum((node.allocatable for node in nodes), NOTHING), 1)
+        total = sum((node.allocatable for node in nodes), NOTHING)
+        self._total = (total.gpus, total.cpu_m, total.memory_bytes)
 
     def hold(self, job: Job, ranks: int) -> None:
         """The job holds so many ranks more; fewer where negative."""
-        key = self._key(job)
-        held = self._held.get(key, _NONE)
-        more = _of(job.request, ranks)
-        self._held[key] = (held[0] + more[0], held[1] + more[1], held[2] + more[2])
+        key, request = self._key(job), job.request
+        gpus, cpu_m, memory_bytes = self._held.get(key, _NONE)
+        self._held[key] = (
+            gpus + request.gpus * ranks,
+            cpu_m + request.cpu_m * ranks,
+            memory_bytes + request.memory_bytes * ranks,
+        )
 
     def rank(self, job: Job) -> tuple[int, float]:
         """The job's account and its party's share there, over its weight: lower goes first."""
@@ -84,10 +91,6 @@ class Shares:
 
     def _key(self, job: Job) -> Hashable:
         return (self._fairness.account(job), self._fairness.party(job))
-
-
-def _of(amount: Resources, times: int) -> Amounts:
-    return (amount.gpus * times, amount.cpu_m * times, amount.memory_bytes * times)
 
 
 def gpu_share(job: Job, held: Amounts, total: Amounts) -> float:

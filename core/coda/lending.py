@@ -73,10 +73,12 @@ class Lending:
         self._seen: list[tuple[int, Claims, bool] | None] = [None for _ in room.nodes]  # when it was looked at last
         self._is_large = [node.name in large for node in room.nodes]
         self._search_by_view = {View.FREE: search}
-        for view in (View.GPU, View.CPU, View.RECLAIMED, View.CLEARED):
+        views = (View.GPU, View.CPU, View.RECLAIMED, View.CLEARED)
+        for view in views:
             own = Room(room.nodes, config.levels, tells_sizes=score is not None)
             is_same = view is View.GPU and self.borrowing
             self._search_by_view[view] = search if is_same else Search(own, config, score)
+        self._rooms = tuple(self._search_by_view[view].room for view in views)
         numbers = range(len(room.nodes))
         sides: dict[Hashable, frozenset[int]] = {
             Array.LARGE: frozenset(number for number in numbers if self._is_large[number]),
@@ -117,15 +119,12 @@ class Lending:
         free, reserve = self._room.free(number), self._reserves[number]
         own = free if self.borrowing else gpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve)
         cleared = stops.movable if self._migration and self._is_large[number] else stops.borrowed
-        self._put(View.GPU, number, own)
-        self._put(View.CPU, number, cpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve))
-        self._put(View.RECLAIMED, number, own if stops.borrowed is NOTHING else own + stops.borrowed)
-        self._put(View.CLEARED, number, own if cleared is NOTHING else own + cleared)
-
-    def _put(self, view: View, number: int, free: Resources) -> None:
-        room = self._search_by_view[view].room
-        if room is not self._room:
-            room.put(number, free)
+        gpu, cpu, reclaimed, all_cleared = self._rooms
+        if gpu is not self._room:
+            gpu.put(number, own)
+        cpu.put(number, cpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve))
+        reclaimed.put(number, own if stops.borrowed is NOTHING else own + stops.borrowed)
+        all_cleared.put(number, own if cleared is NOTHING else own + cleared)
 
     def ways(self, shape: Shape, *, may_borrow: bool) -> tuple[Way, ...]:
         """The ways to start a gang of this shape, the best first. `may_borrow`: nobody waits in the arrays before

@@ -7,7 +7,7 @@ few shapes, and how many wait costs it nothing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 
 from coda.arrays import Array
 from coda.ordering import Shape
@@ -41,21 +41,23 @@ class Sleepers:
 
     def awake(self, array: Array, *, may_borrow: bool = True) -> list[Shape]:
         """The shapes of an array to ask about. O(nodes that gained room x kinds asleep)."""
-        self.wake([*self._woken()])
+        self._wake_those_with_room()
         awake, at_home = self._awake[array], self._at_home[array]
         if may_borrow and at_home:
             awake.update(dict.fromkeys(at_home.values()))
             at_home.clear()
+        if not awake:
+            return []
         shapes = [shape for shape in awake if shape.waiters]
         if len(shapes) < len(awake):
             self._awake[array] = dict.fromkeys(shapes)
         return shapes
 
-    def _woken(self) -> Iterator[Shape]:
+    def _wake_those_with_room(self) -> None:
         for room, sleepers in self._asleep.items():
             for number in room.take_gained():
-                for kind in _with_room(sleepers, room, number):
-                    yield from sleepers.pop(kind).values()
+                for kind in _with_room(sleepers, room, number) if sleepers else ():
+                    self.wake(sleepers.pop(kind).values())
 
 
 def _with_room(kinds: Iterable[Kind], room: Room, number: int) -> list[Kind]:

@@ -118,19 +118,20 @@ class Cluster:
         self.wishing[run.job.id] = run
         self._show(run)
 
-    def answered(self, run: Running) -> None:
-        """The job has no wish any more. Grants are carried out at once, so no answer needs to be remembered."""
+    def deny(self, run: Running) -> None:
+        """The job has no wish any more."""
         run.job = replace(run.job, wish=None)
         del self.wishing[run.job.id]
         self._show(run)
 
     def resize(self, run: Running, cores: int, *, own: bool = True) -> None:
         """A running job has so many cores per rank from now on; of those that are not its own, the planner knows
-        nothing."""
+        nothing. Its own are what it wished for: a grant is carried out at once, so no answer needs to be remembered."""
         self._hold(run, -1)
         run.cores = cores
         if own:
             run.ask(cores)
+            self.wishing.pop(run.job.id, None)
         self._hold(run, 1)
         if own:
             self._show(run)
@@ -158,12 +159,14 @@ class Cluster:
         self._jobs.put(run.job.id, run.job)
 
     def _hold(self, run: Running, sign: int) -> None:
+        request = run.job.request
         for number, ranks in run.nodes:
-            share, name = run.job.request * (sign * ranks), self.nodes[number].name
-            self._used.put(name, (self._used.get(name) or NOTHING) + share)
-            self.free_gpus[number] -= share.gpus
+            share, name = request if ranks == 1 else request * ranks, self.nodes[number].name
+            used = self._used.get(name) or NOTHING
+            self._used.put(name, used + share if sign > 0 else used - share)
+            self.free_gpus[number] -= sign * share.gpus
             self.free_cores[number] -= sign * ranks * run.cores
-            self.free_memory_bytes[number] -= share.memory_bytes
+            self.free_memory_bytes[number] -= sign * share.memory_bytes
             self._touched.add(number)
             if sign > 0:
                 self.on_node[number][run.job.id] = run

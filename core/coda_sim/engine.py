@@ -24,7 +24,7 @@ from coda_sim.loaning import Loans, best_of
 from coda_sim.log import Entry, Log
 from coda_sim.pace import Pacing
 from coda_sim.rows import Gang
-from coda_sim.running import Running, job_from_gang
+from coda_sim.running import Running
 from coda_sim.setting import Setting
 from coda_sim.tallying import Tally
 from coda_sim.tenants import virtual_clusters
@@ -118,13 +118,11 @@ class Simulation:
         gang = next(self._gangs, None)
         if gang is not None:
             traits = self._traits.of(gang.row)
-            self._agenda.plan(gang.row.submit_s, Event.SUBMIT, Running(gang, traits, job_from_gang(gang)))
+            self._agenda.plan(gang.row.submit_s, Event.SUBMIT, Running(gang, traits))
 
     def _submit(self, run: Running) -> None:
         self._next_submission()
-        cores = self._starting_cores(run)
-        if cores != run.cores:
-            run.ask(cores)
+        run.submit(self._starting_cores(run))
         self._entries[run.job.id] = Entry(gang=run.gang)
         self._wait(run)
 
@@ -213,13 +211,12 @@ class Simulation:
             self._agenda.plan(self._now_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
 
     def _grant(self, run: Running, cores: int) -> None:
-        self._cluster.answered(run)
         self._resize(run, cores)
         self._want(run, cores)
 
     def _deny(self, run: Running, most_cores: int) -> None:
         assert self._allocator is not None
-        self._cluster.answered(run)
+        self._cluster.deny(run)
         self._want(run, self._allocator.refused(run, most_cores))
 
     def _lend(self) -> None:

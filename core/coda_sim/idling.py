@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from coda_sim.cluster import Cluster
 from coda_sim.running import Running
@@ -33,40 +33,50 @@ class Idle(NamedTuple):
     policy: int = 0
 
 
+_NONE: Final = Idle()
+
+Counted = TypeVar("Counted")
+
+
 class Idling:
     """The waiting GPU jobs by what they ask for, and the cause of every node's idle GPUs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._waiting: Counter[tuple[Demand, int]] = Counter()
-        self._single: tuple[Demand, ...] = ()  # of jobs of one rank, less those that ask for all that another does
-        self._judged: tuple[Demand, ...] = ()  # what the nodes were judged by
-        self._idle_by_node = [Idle()] * len(cluster.nodes)
+        self._waiting: Counter[Demand] = Counter()  # jobs of one rank
+        self._gangs: Counter[tuple[Demand, int]] = Counter()  # of several: what each rank asks for, and how many
+        self._single: list[Demand] = []  # of jobs of one rank, less those that ask for all that another does
+        self._stirred: set[Demand] = set()  # of jobs of one rank that came or left since these were found
+        self._judged: list[Demand] = []  # what the nodes were judged by
+        self._idle_by_node = [_NONE] * len(cluster.nodes)
         self._idle = Idle()
         self.jobs = 0
 
     def wait(self, run: Running) -> None:
         """A GPU job waits from now on."""
-        key = _key(run)
+        demand, ranks = _key(run)
         self.jobs += 1
-        self._waiting[key] += 1
-        if self._waiting[key] == 1 and not _is_covered(key[0], self._single):
-            self._look_again()
+        if ranks > 1:
+            self._gangs[demand, ranks] += 1
+            return
+        self._waiting[demand] += 1
+        self._stirred.add(demand)
 
     def leave(self, run: Running) -> None:
         """It waits no more; it must ask for what it asked for when it came."""
-        key = _key(run)
+        demand, ranks = _key(run)
         self.jobs -= 1
-        self._waiting[key] -= 1
-        if not self._waiting[key]:
-            del self._waiting[key]
-            if key[0] in self._single:
-                self._look_again()
+        if ranks > 1:
+            _take_one(self._gangs, (demand, ranks))
+            return
+        _take_one(self._waiting, demand)
+        self._stirred.add(demand)
 
     def idle(self) -> Idle:
         """The idle GPUs now. O(nodes that changed), O(nodes) where the demands did, and for gangs of several ranks."""
         touched: Iterable[int] = self._cluster.take_touched()
-        demands = (*self._single, *self._of_gangs())
+        self._look_again()
+        demands = [*self._single, *self._of_gangs()] if self._gangs else self._single
         if demands != self._judged:
             self._judged, touched = demands, range(len(self._idle_by_node))
         cores, memory, policy = self._idle
@@ -81,17 +91,21 @@ class Idling:
         return self._idle
 
     def _look_again(self) -> None:
-        kept: list[Demand] = []
-        for demand in sorted({demand for demand, ranks in self._waiting if ranks == 1}):
-            if not _is_covered(demand, kept):
-                kept.append(demand)
-        self._single = tuple(kept)
+        """Most who come start at the same moment: then nothing is another than before."""
+        for demand in self._stirred:
+            if demand not in self._waiting:
+                if demand in self._single:
+                    self._single = _least(self._waiting)
+                    break
+            elif not _is_covered(demand, self._single):
+                self._single = sorted([*(one for one in self._single if not _is_covered(one, (demand,))), demand])
+        self._stirred.clear()
 
     def _of_gangs(self) -> list[Demand]:
         """Gangs that would find GPUs for all their ranks; what they lack elsewhere, no node has for them."""
         found: list[Demand] = []
-        for demand, replicas in sorted(self._waiting) if len(self._waiting) > len(self._single) else ():
-            if replicas == 1 or _is_covered(demand, self._single):
+        for demand, replicas in sorted(self._gangs):
+            if _is_covered(demand, self._single):
                 continue
             gpus, cores, memory_bytes = demand
             if self._ranks(Demand(gpus, 0, 0)) < replicas:
@@ -132,12 +146,24 @@ class Idling:
         return Idle(policy=free) if fits else Idle(memory=free)
 
 
-_NONE: Final = Idle()
-
-
 def _key(run: Running) -> tuple[Demand, int]:
     request = run.job.request
     return Demand(request.gpus, request.cpu_m // 1000, request.memory_bytes), run.gang.replicas
+
+
+def _take_one(counts: Counter[Counted], key: Counted) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
+
+
+def _least(demands: Iterable[Demand]) -> list[Demand]:
+    """Those that do not ask for all that another does, in order."""
+    kept: list[Demand] = []
+    for demand in sorted(demands):
+        if not _is_covered(demand, kept):
+            kept.append(demand)
+    return kept
 
 
 def _is_covered(demand: Demand, others: Iterable[Demand]) -> bool:

@@ -87,8 +87,10 @@ class Trail:
         self.busy_gpus.append(busy_gpus)
         self.useful_gpus.append(useful_gpus)
         self.waiting_gpu_jobs.append(waiting)
-        for column, gpus in zip(self.idle_by_cause, idle, strict=True):
-            column.append(gpus)
+        cores, memory, policy = self.idle_by_cause
+        cores.append(idle[0])
+        memory.append(idle[1])
+        policy.append(idle[2])
 
 
 CAUSES = ("cores", "scatter", "memory", "quota")

@@ -93,6 +93,8 @@ class Pacing:
 
     def _worst_loss(self, run: Running, profile: Profile) -> float:
         """The share of its speed that it loses to contention, on the worst of its nodes."""
+        if all(self._wanted_bytes_per_s[number] <= self._calm_bytes_per_s for number, _ in run.nodes):
+            return 0.0
         return max(contention_loss(profile, self.share(number)) for number, _ in run.nodes)
 
     def _speed(self, run: Running, profile: Profile) -> float:

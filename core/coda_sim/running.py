@@ -43,8 +43,9 @@ class Running:
         "work_s",
     )
 
-    def __init__(self, gang: Gang, traits: Traits, job: Job) -> None:
-        self.job = job  # as the planner sees it
+    job: Job  # as the planner sees it, from its submission on
+
+    def __init__(self, gang: Gang, traits: Traits) -> None:
         self.gang = gang
         self.traits = traits
         self.gpus = gang.gpus
@@ -67,10 +68,14 @@ class Running:
         self.wishes = 0  # made so far
         self.version = 0  # what was foretold for an older one does not come true
 
+    def submit(self, cores: int) -> None:
+        """It is submitted, and its ranks ask for so many cores each."""
+        self.job = job_from_gang(self.gang, cores)
+
     def ask(self, cores: int) -> None:
-        """Its ranks ask for so many cores each from now on, as the planner sees it."""
-        request = replace(self.job.request, cpu_m=cores * 1000)
-        self.job = replace(self.job, request=request, cpus_per_replica=cores)
+        """Its ranks ask for so many cores each from now on, as the planner sees it; it wishes for no others."""
+        request = with_cores(self.job.request, cores)
+        self.job = replace(self.job, request=request, cpus_per_replica=cores, wish=None)
 
     @property
     def held_cores(self) -> int:
@@ -98,6 +103,7 @@ class Running:
     def wait_again(self, cause: StopCause, cores: int, now_s: float) -> None:
         """It was stopped: as the planner sees it from now on. `cores`: what its ranks ask for next time."""
         job, began = self.job, self.job.placement
+        own = job.cpus_per_replica if cores == self.cores else cores
         self.is_restarting = False
         self.job = replace(
             job,
@@ -110,9 +116,9 @@ class Running:
             served_s=job.served_s + (now_s - began.committed_s if began else 0.0),
             remaining_s=self.work_s - self.done_s,
             as_of_s=now_s,
+            request=with_cores(job.request, own),
+            cpus_per_replica=own,
         )
-        if cores != self.cores:
-            self.ask(cores)
 
     def advance(self, now_s: float) -> None:
         """Count the work done up to `now_s` at the pace it had."""
@@ -131,9 +137,17 @@ class Running:
         return now_s + (self.work_s - self.done_s) / self.pace
 
 
-def job_from_gang(gang: Gang) -> Job:
-    """The job as the planner sees it when it is submitted. How long it will run is known: seconds of the recorded
-    run time, which pass as seconds do where a job has what it asked for."""
+def with_cores(request: Resources, cores: int) -> Resources:
+    """What a rank asks for with so many cores; the same object where it has them."""
+    cpu_m = cores * 1000
+    return request if request.cpu_m == cpu_m else replace(request, cpu_m=cpu_m)
+
+
+def job_from_gang(gang: Gang, cores: int) -> Job:
+    """The job as the planner sees it when it is submitted; each rank asks for so many cores.
+
+    How long it will run is known: seconds of the recorded run time, which pass as seconds do where a job has what it
+    asked for."""
     row = gang.row
     return Job(
         id=JobId(f"{row.virtual_cluster or 'jobs'}/{row.job_id}"),
@@ -144,10 +158,10 @@ def job_from_gang(gang: Gang) -> Job:
         replicas=gang.replicas,
         request=Resources(
             gpus=gang.gpus_per_replica,
-            cpu_m=gang.cpus_per_replica * 1000,
+            cpu_m=cores * 1000,
             memory_bytes=gang.memory_bytes_per_replica,
         ),
-        cpus_per_replica=gang.cpus_per_replica,
+        cpus_per_replica=cores,
         queued_s=row.submit_s,
         user=row.user,
         virtual_cluster=row.virtual_cluster,

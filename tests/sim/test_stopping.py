@@ -9,7 +9,7 @@ from coda.outcomes import Plan, StopCause
 from coda.plan import decide
 from coda_sim.measuring import metrics_of, window_of
 from coda_sim.rows import Cores, Gang, gang_from_row, shape_from_text
-from coda_sim.running import Running, job_from_gang
+from coda_sim.running import Running
 from coda_sim.setting import Costs
 from coda_sim.trace import Row
 from coda_sim.traits import Traits
@@ -25,7 +25,8 @@ TRANSFORMER = only("Transformer")  # wants 8 cores with 4 GPUs, and starts with 
 def stopped(cause: StopCause) -> Job:
     gang = gang_from_row(row("a1", duration_s=100), shape_from_text("1x4x8"), Cores())
     assert isinstance(gang, Gang)
-    run = Running(gang, Traits(profile=None), job_from_gang(gang))
+    run = Running(gang, Traits(profile=None))
+    run.submit(gang.cpus_per_replica)
     run.done_s = 30.0
     run.wait_again(cause, run.cores, 50.0)
     return run.job
