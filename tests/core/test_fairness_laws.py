@@ -99,5 +99,5 @@ def test_no_other_demand_than_the_true_one_brings_more(users: dict[str, Demand],
     honest = got(users, capacity)
     lying = got({**users, "a": lie}, capacity)
     made = useful(users["a"], bundle(lie, lying["a"]))
-    worst = max(slack(users, "a"), slack({**users, "a": lie}, "a"))
-    assert made <= honest["a"] + worst
+    worth = max(1, useful(users["a"], lie))  # of one task too many, if it is as large as the lie
+    assert made <= honest["a"] + max(slack(users, "a"), worth * slack({**users, "a": lie}, "a"))
