@@ -6,7 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from coda.demands import NodeDemand, Taint
-from coda.model import Job, JobId, Node, Phase, Placement, PlacementState, Quota, Resources, VirtualCluster, World
+from coda.model import (
+    Job,
+    JobId,
+    Node,
+    Phase,
+    Placement,
+    PlacementState,
+    Quota,
+    Resources,
+    StopCause,
+    StopOrder,
+    VirtualCluster,
+    World,
+)
 from coda.outcomes import Start
 from coda.world import check
 
@@ -132,6 +145,7 @@ def world(
     quotas: Iterable[Quota] = (),
     foreign: Mapping[str, Resources] | None = None,
     in_flight: Mapping[str, Resources] | None = None,
+    leaving: Mapping[str, Resources] | None = None,
     weights: Mapping[str, float] | None = None,
     virtual_clusters: Iterable[VirtualCluster] = (),
 ) -> World:
@@ -147,6 +161,7 @@ def world(
         nodes=tuple(nodes),
         used=used,
         in_flight=in_flight or {},
+        leaving=leaving or {},
         jobs=jobs,
         quotas=tuple(quotas),
         virtual_clusters=tuple(virtual_clusters),
@@ -154,6 +169,12 @@ def world(
     )
     check(snapshot)
     return snapshot
+
+
+def stopping(one: Job, cause: StopCause = StopCause.MIGRATE, by: str = "team/other") -> Job:
+    """The same running job, ordered to stop; its pods are still there."""
+    assert one.placement is not None
+    return replace(one, placement=replace(one.placement, stop=StopOrder(cause=cause, by=JobId(by), since_s=0.0)))
 
 
 def start(job: Job, *nodes: str) -> Start:

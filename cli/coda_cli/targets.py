@@ -93,9 +93,11 @@ async def local_target(
 
 def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
     """The settings of a local cluster's planner during a replay: what it does after a time, it does as much earlier as
-    everything else happens. Raises InvalidInput for a policy that stops jobs, which only the simulator can."""
-    if policy_of(policy).may_stop:
-        raise InvalidInput(f"--policy {policy} stops running jobs, which the planner cannot do yet: simulate it")
+    everything else happens. Raises InvalidInput for a policy that stops jobs by run times that no planner knows."""
+    if policy_of(policy).preempts is not None:
+        raise InvalidInput(
+            f"--policy {policy} stops jobs by how long they ran, which the planner does not know: simulate it"
+        )
     limit_s = PolicyConfig().overtaking_limit_s
     return {
         "CODA_SCHEDULING_POLICY": policy,

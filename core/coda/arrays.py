@@ -20,7 +20,7 @@ LARGE_GPUS: Final = 4
 """Jobs of so many GPUs in all are large. Source: CODA's 4-GPU sub-array."""
 
 RUNNING: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
-"""Phases in which a job can be stopped for another."""
+"""Phases in which a job can be stopped for another, unless a pod of it is still on its way to a node."""
 
 
 class Array(Enum):
@@ -93,7 +93,7 @@ def held_by(job: Job, ranks: int, *, is_guest: bool) -> Held:
 
     A gang that is partly at home cannot be moved: that would leave room where nobody asked for it."""
     placement, request = job.placement, job.request
-    may_stop = placement is not None and (job.phase is Phase.RUNNING or job.phase in RUNNING)
+    may_stop = placement is not None and not job.unbound and (job.phase is Phase.RUNNING or job.phase in RUNNING)
     return Held(
         job,
         request if ranks == 1 else request * ranks,

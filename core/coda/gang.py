@@ -70,6 +70,7 @@ class Progress:
     disruptions: int = 0
     generation: int = 0  # of the spec that was last accepted or taken over
     queued_s: float = 0.0
+    returned: bool = False  # it was stopped for another job, and has not started again
     not_before_s: float = 0.0
     launch_s: float = 0.0
     start_s: float = 0.0

@@ -35,14 +35,21 @@ class Answers:
 _NO_ANSWERS: Final = Answers()
 
 
-def answers_to_wishes(known: Known, quotas: QuotaLedger, in_flight: Mapping[str, Resources], now_s: float) -> Answers:
+def answers_to_wishes(
+    known: Known,
+    quotas: QuotaLedger,
+    in_flight: Mapping[str, Resources],
+    leaving: Mapping[str, Resources],
+    now_s: float,
+) -> Answers:
     """Grant or refuse every open wish, the oldest first (ties: by id); what is granted is taken from `known`.
 
     A wish that fits but for foreign pods in flight is postponed, until its deadline; so is the one that `stops` are
-    for, and all after it. Cost: O(jobs with an open wish x their ranks)."""
+    for, and all after it; and the one that fits once stopped jobs have left, whose room is kept for it. Cost: O(jobs
+    with an open wish x their ranks)."""
     if not known.wishing:
         return _NO_ANSWERS
-    round_ = _Answering(known, quotas, in_flight, now_s)
+    round_ = _Answering(known, quotas, in_flight, leaving, now_s)
     for job in sorted(known.wishing.values(), key=_turn):
         round_.answer(job)
     return Answers(
@@ -82,10 +89,18 @@ def answer_from_denial(denial: Denial, now_s: float) -> WishAnswer:
 
 
 class _Answering:
-    def __init__(self, known: Known, quotas: QuotaLedger, in_flight: Mapping[str, Resources], now_s: float) -> None:
+    def __init__(
+        self,
+        known: Known,
+        quotas: QuotaLedger,
+        in_flight: Mapping[str, Resources],
+        leaving: Mapping[str, Resources],
+        now_s: float,
+    ) -> None:
         self._known = known
         self._quotas = quotas
         self._in_flight = in_flight
+        self._leaving = leaving
         self._now_s = now_s
         self.grants: list[Grant] = []
         self.denials: list[Denial] = []
@@ -120,11 +135,15 @@ class _Answering:
             self._deny(job, wish, DenialCode.QUOTA_EXCEEDED, message)
             return
         full = sorted(name for name, cpu_m in growth.items() if cpu_m > self._free_m(name))
-        if not full:
-            self._grant(job, wish, {number_by_name[name]: cpu_m for name, cpu_m in growth.items()})
+        by_number = {number_by_name[name]: cpu_m for name, cpu_m in growth.items()}
+        if not full and any(growth[name] > self._free_m(name) - self._leaving_m(name) for name in growth):
+            self._known.grow(by_number)
+            self.postponed.append(job.id)
+        elif not full:
+            self._grant(job, wish, by_number)
         elif all(growth[name] <= self._free_m(name) + self._landing_m(name) for name in full):
             self.postponed.append(job.id)
-        elif not self._may_reclaim(job, {number_by_name[name]: cpu_m for name, cpu_m in growth.items()}):
+        elif not self._may_reclaim(job, by_number):
             self._deny(job, wish, DenialCode.INSUFFICIENT_CPU, self._shortage(full[0], growth[full[0]]))
 
     def _may_reclaim(self, job: Job, growth: Mapping[int, int]) -> bool:
@@ -173,6 +192,11 @@ class _Answering:
             return 0
         lending = self._known.lending
         return (self._known.room.free(number) if lending is None else lending.free_for_growth(number)).cpu_m
+
+    def _leaving_m(self, name: str) -> int:
+        """Millicores that count as free on a node though pods of stopped jobs are still there."""
+        pods = self._leaving.get(name)
+        return pods.cpu_m if pods is not None else 0
 
     def _landing_m(self, name: str) -> int:
         pods = self._in_flight.get(name)

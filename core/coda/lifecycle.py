@@ -24,7 +24,7 @@ from coda.faults import (
     with_trouble,
 )
 from coda.gang import LifecycleConfig, PodState, Progress, RankPod, Situation, Step, of_attempt
-from coda.model import FINISHED, Phase, Placement, PlacementState
+from coda.model import FINISHED, Phase, Placement, PlacementState, StopOrder
 from coda.transitions import (
     STARTING,
     accept_again,
@@ -35,6 +35,7 @@ from coda.transitions import (
     finish,
     in_short,
     roll_back,
+    stop,
     suspend,
 )
 from coda.waiting import pods_left, with_stuck, with_wake
@@ -147,6 +148,8 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 
 def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
+    if (order := _stop_order(now)) is not None:
+        return stop(now, order)
     fault = gang_fault(now, now_s, config) or start_deadline_missed(now, now_s)
     if fault is not None:
         return roll_back(now, fault, now_s, config)
@@ -166,6 +169,8 @@ def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 
 def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
+    if (order := _stop_order(now)) is not None:
+        return stop(now, order)
     fault = gang_fault(now, now_s, config) or start_deadline_missed(now, now_s)
     if fault is not None:
         return roll_back(now, fault, now_s, config)
@@ -189,6 +194,8 @@ def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", "rank 0 succeeded"))
     if len(succeeded) == now.terms.replicas:
         return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", f"all {now.terms.replicas} ranks succeeded"))
+    if (order := _stop_order(now)) is not None:
+        return stop(now, order)
     fault = gang_fault(now, now_s, config)
     if fault is not None:
         return roll_back(now, fault, now_s, config)
@@ -265,6 +272,11 @@ def _may_create(now: Situation, plan: Placement, left: tuple[RankPod, ...]) -> b
 def _strays(now: Situation) -> tuple[RankPod, ...]:
     """Pods of another attempt that nobody deletes yet."""
     return tuple(pod for pod in now.pods if pod.attempt != now.progress.attempt and not pod.terminating)
+
+
+def _stop_order(now: Situation) -> StopOrder | None:
+    plan = now.placement
+    return plan.stop if plan is not None and plan.attempt == now.progress.attempt else None
 
 
 def _released_plan(now: Situation) -> Placement | None:

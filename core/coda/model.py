@@ -150,6 +150,23 @@ class WishAnswer:
     message: str = ""
 
 
+class StopCause(Enum):
+    """What for a running job is stopped, and with it what becomes of its work."""
+
+    RECLAIM = "Reclaim"  # a GPU job wants borrowed cores back: aborted; what it had not saved is lost
+    MIGRATE = "Migrate"  # a large GPU job wants its sub-array back: saved first, goes on elsewhere
+    PREEMPT = "Preempt"  # a job that goes before it: saved first, goes on later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopOrder:
+    """The planner's word that a running attempt ends, so that `by` can start or grow. It is never taken back."""
+
+    cause: StopCause
+    by: JobId
+    since_s: float  # seconds since 1970
+
+
 class PlacementState(Enum):
     """Committed: capacity withheld. Released: pods may be created."""
 
@@ -172,6 +189,7 @@ class Placement:
     bind_deadline_s: float
     borrows: bool = False  # as `Start.borrows`
     answer: WishAnswer | None = None  # to the last wish of this attempt
+    stop: StopOrder | None = None  # with one the plan holds no more: its pods go away
 
 
 class Phase(Enum):
@@ -261,12 +279,14 @@ class VirtualCluster:
 class World:
     """A snapshot of one moment. Values only; see `world` for queries and checks.
 
-    `used` is per node what its bound pods that have not ended ask for (terminating ones included), foreign and ours.
+    `used` is per node what its bound pods that have not ended ask for (terminating ones included), foreign and ours;
+    `leaving` is the part of it that ordered stops will free.
     `in_flight` is per node what foreign pods may take that passed the filter and are not bound yet."""
 
     nodes: tuple[Node, ...]
     used: Mapping[str, Resources] = field(default_factory=dict)
     in_flight: Mapping[str, Resources] = field(default_factory=dict)
+    leaving: Mapping[str, Resources] = field(default_factory=dict)
     jobs: Sequence[Job] = ()
     quotas: tuple[Quota, ...] = ()
     virtual_clusters: tuple[VirtualCluster, ...] = ()

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from coda.model import JobId
+from coda.model import StopCause as StopCause  # what a stop is for is kept with the placement
 
 
 class RefusalCode(Enum):
@@ -108,14 +109,6 @@ class Denial:
     most_cores: int
 
 
-class StopCause(Enum):
-    """What for a running job is stopped, and with it what becomes of its work."""
-
-    RECLAIM = "Reclaim"  # a GPU job wants borrowed cores back: aborted; what it had not saved is lost
-    MIGRATE = "Migrate"  # a large GPU job wants its sub-array back: saved first, goes on elsewhere
-    PREEMPT = "Preempt"  # a job that goes before it: saved first, goes on later
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Stop the running job `job` now, so that `by` can start, or grow.
@@ -123,7 +116,8 @@ class Stop:
     Whoever carries it out makes the job wait again (`Queued`, next attempt, no placement), with `returned` set but for
     PREEMPT, `queued_s` as before, and `served_s`, `remaining_s` and `as_of_s` as they are then: after RECLAIM from the
     start or from what was saved, otherwise all work kept. Restarting costs what it costs. Then decide again, at the
-    same moment: `by` is in no `starts`, or its wish in no `grants`, before its room is free, and gets it first."""
+    same moment: `by` is in no `starts`, or its wish in no `grants`, before its room is free, and gets it first. Where
+    pods take time to go, the placement keeps the `StopOrder`, and `World.leaving` says what they still use."""
 
     job: JobId
     attempt: int

@@ -10,13 +10,14 @@ from coda.model import World
 from coda.outcomes import Plan
 from coda.quotas import QuotaLedger
 from coda.starting import Round, round_of
+from coda.world import after_stops
 
 
 def decide(
     world: World, config: PolicyConfig, now_s: float, memory: Memory | None = None, *, explain: int | None = None
 ) -> Plan:
     """Answer every open wish for cores; then start every waiting gang that fits whole, in order, and refuse each of the
-    others with its reason.
+    others with its reason. What ordered stops will free counts as free for starts, which are released once it is.
 
     `world` must pass `world.check`. Pure: equal arguments, in any order of nodes, jobs and quotas, give equal plans,
     whatever `memory` has seen before; it only saves time. Each waiting job is in `starts` or in `refusals`, once, but
@@ -26,9 +27,10 @@ def decide(
     Cost: O(nodes + jobs log jobs), and O(nodes) for each distinct demand and O(amounts) for each distinct request among
     the waiting jobs. With a memory: O(nodes + jobs) comparisons of pointers, and the above for what changed."""
     memory = memory or Memory()
+    leaving, world = world.leaving, after_stops(world)
     known = memory.about(world, config)
     quotas = QuotaLedger(world, known.planned.values())
-    answers = answers_to_wishes(known, quotas, world.in_flight, now_s)
+    answers = answers_to_wishes(known, quotas, world.in_flight, leaving, now_s)
     this = Round(stops=answers.stops) if answers.stops else round_of(known, quotas, now_s)
     refusals = refusals_of(known, quotas, now_s, explain, kept_for=this.kept_for)
     memory.keep(known)

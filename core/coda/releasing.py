@@ -10,7 +10,7 @@ from enum import Enum
 
 from coda.model import Job, Phase, Placement, PlacementState, World
 from coda.rechecking import Flaw, Misfit, misfits
-from coda.world import is_waiting, live_placement, open_wish
+from coda.world import after_stops, is_waiting, live_placement, open_wish
 
 
 class Fate(Enum):
@@ -18,7 +18,7 @@ class Fate(Enum):
 
     RELEASE = "release"  # it fits beside everything in flight: pods may be created
     ADOPT = "adopt"  # another leader's, it still fits: it becomes this epoch's
-    SETTLE = "settle"  # it fits unless foreign pods in flight land on its nodes: wait for them
+    SETTLE = "settle"  # it fits unless foreign pods in flight land on its nodes, or once stopped jobs are gone: wait
     DROP = "drop"  # it no longer stands
 
 
@@ -30,11 +30,12 @@ class DropCause(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """The fate of one job's plan; `why` only for a dropped one."""
+    """The fate of one job's plan; `why` only for a dropped one. `awaits_stops`: stopped jobs still have its room."""
 
     job: Job
     fate: Fate
     why: Misfit | DropCause | None = None
+    awaits_stops: bool = False
 
 
 def awaits_decision(job: Job, *, epoch: int) -> bool:
@@ -57,8 +58,9 @@ def rule_on_plans(world: World, *, epoch: int, now_s: float) -> tuple[Ruling, ..
         return ()
     open_plans.sort(key=lambda entry: (entry[1].committed_s, entry[0].id))
     job_ids = [job.id for job, _ in open_plans]
-    calm = misfits(replace(world, in_flight={}), job_ids)
-    busy = misfits(world, job_ids) if world.in_flight else calm
+    calm = misfits(replace(after_stops(world), in_flight={}), job_ids)
+    still = misfits(replace(world, in_flight={}), job_ids) if world.leaving else calm
+    busy = misfits(world, job_ids) if world.in_flight else still
     last_by_node = _last_by_node([(job, plan, calm[job.id]) for job, plan in open_plans])
     rulings: list[Ruling] = []
     for job, plan in open_plans:
@@ -69,7 +71,8 @@ def rule_on_plans(world: World, *, epoch: int, now_s: float) -> tuple[Ruling, ..
         elif plan.state is PlacementState.COMMITTED and plan.bind_deadline_s <= now_s:
             rulings.append(Ruling(job=job, fate=Fate.DROP, why=DropCause.LATE))
         else:
-            rulings.append(Ruling(job=job, fate=_fate(plan, epoch, fits_beside_all=busy[job.id] is None)))
+            fate = _fate(plan, epoch, fits_beside_all=busy[job.id] is None)
+            rulings.append(Ruling(job=job, fate=fate, awaits_stops=still[job.id] is not None))
     return tuple(rulings)
 
 

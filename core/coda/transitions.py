@@ -6,13 +6,15 @@ What must not live here: whether a change is due; that is `lifecycle`'s.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from coda.faults import Fault
 from coda.gang import LifecycleConfig, Progress, RankPod, Situation, Step
-from coda.model import Phase, PlacementState
+from coda.model import Phase, PlacementState, StopCause, StopOrder
 
 STARTING = "Starting"
 """The reason of a gang whose pods are bound and that nothing keeps from starting."""
+_STOPPED: Final = {StopCause.RECLAIM: "Reclaimed", StopCause.MIGRATE: "Migrated", StopCause.PREEMPT: "Preempted"}
 MESSAGE_LIMIT = 1000  # characters; our choice: it is read in a table's column
 
 
@@ -68,7 +70,9 @@ def enqueue(now: Situation, now_s: float, *, attempt: int, not_before_s: float, 
 def all_created(progress: Progress, replicas: int, launch_s: float) -> Progress:
     """Launched: from here on a missing pod fails the attempt."""
     message = f"all {replicas} pods of attempt {progress.attempt} are created"
-    return replace(progress, phase=Phase.LAUNCHED, launch_s=launch_s, reason="Launched", message=message)
+    return replace(
+        progress, phase=Phase.LAUNCHED, launch_s=launch_s, returned=False, reason="Launched", message=message
+    )
 
 
 def all_bound(now: Situation) -> Progress:
@@ -101,6 +105,19 @@ def roll_back(now: Situation, fault: Fault, now_s: float, config: LifecycleConfi
         message=f"attempt {now.progress.attempt}: {fault.message}",
     )
     return Step(progress=progress, delete=deletable(now.pods))
+
+
+def stop(now: Situation, order: StopOrder) -> Step:
+    """End the attempt for another job; counts as no failure, and the next one waits for nothing but its turn."""
+    stopped = replace(
+        now.progress,
+        phase=Phase.RESTARTING,
+        returned=order.cause is not StopCause.PREEMPT,
+        not_before_s=0.0,
+        reason=_STOPPED[order.cause],
+        message=f"attempt {now.progress.attempt}: stopped so that {order.by} gets its room",
+    )
+    return Step(progress=stopped, delete=deletable(now.pods))
 
 
 def finish(now: Situation, now_s: float, phase: Phase, why: tuple[str, str]) -> Step:

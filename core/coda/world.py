@@ -13,17 +13,17 @@ from dataclasses import replace
 
 from coda.config import PolicyConfig
 from coda.errors import InconsistentWorld
-from coda.model import FINISHED, Job, Node, Phase, Placement, PlacementState, Resources, Wish, World
+from coda.model import FINISHED, NOTHING, Job, Node, Phase, Placement, PlacementState, Resources, Wish, World
 from coda.outcomes import Start
 
 
 def live_placement(job: Job) -> Placement | None:
     """The plan that holds for the job's current attempt, or None.
 
-    A plan dies with its attempt, when the job is suspended or finished, and when a queued job was edited after it was
-    made; edits of a launched job never touch its shape."""
+    A plan dies with its attempt, when the job is suspended, finished or ordered to stop, and when a queued job was
+    edited after it was made; edits of a launched job never touch its shape."""
     placement = job.placement
-    if placement is None or placement.attempt != job.attempt:
+    if placement is None or placement.attempt != job.attempt or placement.stop is not None:
         return None
     if job.phase is Phase.QUEUED:
         return placement if placement.generation == job.generation else None
@@ -59,6 +59,22 @@ def is_resizing(job: Job) -> bool:
     placement = live_placement(job) if job.phase is Phase.RUNNING else None
     answer = placement.answer if placement is not None else None
     return answer is not None and answer.granted and answer.sequence > job.resized
+
+
+def is_stopping(job: Job) -> bool:
+    """True from the order that the job's attempt stops until none of its pods is left."""
+    placement = job.placement
+    return placement is not None and placement.attempt == job.attempt and placement.stop is not None
+
+
+def after_stops(world: World) -> World:
+    """The world once all ordered stops are carried out: what a decision is about. O(nodes) where there are any."""
+    if not world.leaving:
+        return world
+    used = dict(world.used)
+    for node, amount in world.leaving.items():
+        used[node] = used.get(node, NOTHING) - amount
+    return replace(world, used=used, leaving={})
 
 
 def open_wish(job: Job) -> Wish | None:
@@ -162,7 +178,7 @@ def with_starts(world: World, starts: Iterable[Start], config: PolicyConfig, now
 def check(world: World) -> None:
     """Return for a world that can exist. Raises InconsistentWorld naming every breach, in a stable order.
 
-    `used` and `in_flight` may name nodes the world lacks: a node can vanish before its pods do."""
+    `used`, `in_flight` and `leaving` may name nodes the world lacks: a node can vanish before its pods do."""
     breaches = [*_breaches_of_nodes(world), *_breaches_of_jobs(world), *_breaches_of_quotas(world)]
     if breaches:
         raise InconsistentWorld(tuple(sorted(breaches)))
@@ -172,7 +188,7 @@ def _breaches_of_nodes(world: World) -> Iterator[str]:
     yield from _repeated("node", (node.name for node in world.nodes))
     for node in world.nodes:
         yield from _negative(f"allocatable of node {node.name}", node.allocatable)
-    for word, amounts in (("used", world.used), ("in flight", world.in_flight)):
+    for word, amounts in (("used", world.used), ("in flight", world.in_flight), ("leaving", world.leaving)):
         for name, amount in amounts.items():
             yield from _negative(f"{word} on node {name}", amount)
 

@@ -10,7 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from coda.demands import NodeDemand, NodeTerm, Requirement, Taint, Toleration
-from coda.model import FINISHED, Job, JobId, Node, Phase, Placement, PlacementState, Quota, Resources
+from coda.model import (
+    FINISHED,
+    Job,
+    JobId,
+    Node,
+    Phase,
+    Placement,
+    PlacementState,
+    Quota,
+    Resources,
+    StopCause,
+    StopOrder,
+)
 from coda_kube.naming import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.quantities import milli_from_quantity, seconds_from_time
 from coda_kube.requests import pod_amounts, resources_from_amounts, resources_from_quantities
@@ -148,8 +160,16 @@ def placement_from_json(status: Item) -> Placement | None:
         cpus_per_replica=placement["cpusPerReplica"],
         committed_s=seconds_from_time(placement["committedTime"]),
         bind_deadline_s=seconds_from_time(placement["bindDeadline"]),
+        borrows=bool(placement.get("borrows")),
         answer=answer_from_json(placement),
+        stop=_stop_from_json(placement.get("stop")),
     )
+
+
+def _stop_from_json(stop: Item | None) -> StopOrder | None:
+    if not stop:
+        return None
+    return StopOrder(cause=StopCause(stop["cause"]), by=stop["by"], since_s=seconds_from_time(stop["time"]))
 
 
 def demand_from_json(spec: Item, terms: tuple[Item, ...]) -> NodeDemand:
@@ -222,6 +242,8 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         wish=wish,
         resized=resized,
         pod_cpu_m=pod_cpu_of(pods, attempt, asked) if wish is not None else {},
+        user=id_of(item).partition("/")[0],  # shares are fair between namespaces
+        returned=bool(status.get("returned")),
     )
 
 

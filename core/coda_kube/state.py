@@ -13,7 +13,7 @@ from typing import Final
 
 from coda.blocks import Shelf
 from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Quota, Resources, World
-from coda.world import open_wish
+from coda.world import is_stopping, open_wish
 from coda_kube.client import Json
 from coda_kube.reading import (
     Pod,
@@ -43,6 +43,7 @@ class ClusterState:
         self._pods_by_job: dict[str, dict[str, Pod]] = {}  # job uid -> pod id -> pod
         self._jobs: Shelf[JobId, Job] = Shelf()
         self._starting_by_id: dict[JobId, Job] = {}  # those of the above that may await a decision
+        self._stopping: set[JobId] = set()  # those that were ordered to stop
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
@@ -124,9 +125,20 @@ class ClusterState:
             nodes=tuple(self._node_by_name.values()),
             used=dict(self._used_by_node),
             in_flight=dict(in_flight or {}),
+            leaving=self._leaving(),
             jobs=self._jobs.roster(),
             quotas=tuple(self._quota_by_id.values()),
         )
+
+    def _leaving(self) -> dict[str, Resources]:
+        """Per node, the part of what is used that ordered stops will free. O(pods of the jobs that are stopping)."""
+        leaving: dict[str, Resources] = {}
+        for job_id in self._stopping:
+            job = self._jobs.get(job_id)
+            for pod in self._pods_by_job.get(job.uid, {}).values() if job is not None else ():
+                if pod.node is not None and not pod.ended:
+                    leaving[pod.node] = leaving.get(pod.node, NOTHING) + pod.request
+        return leaving
 
     def _count(self, pod: Pod | None, sign: int) -> None:
         if pod is None or pod.node is None or pod.ended:
@@ -172,10 +184,13 @@ class ClusterState:
 
     def _keep(self, job: JobId, after: Job | None) -> None:
         self._starting_by_id.pop(job, None)
+        self._stopping.discard(job)
         if after is None or (after.phase in FINISHED and not after.unbound):
             if job in self._jobs:
                 self._jobs.drop(job)
         else:
             self._jobs.put(job, after)
+            if is_stopping(after):
+                self._stopping.add(job)
             if after.phase in _STARTING or open_wish(after) is not None:
                 self._starting_by_id[job] = after

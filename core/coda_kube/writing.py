@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coda.model import JobId, Placement
+from coda.model import JobId, Placement, StopOrder
 from coda.outcomes import Refusal
 from coda_kube.client import Json
 from coda_kube.naming import API_VERSION, KIND
@@ -31,8 +31,12 @@ def status_patch(job: JobId | str, status: Mapping[str, Any], *, uid: str, versi
 
 def placement_json(placement: Placement) -> Json:
     """`status.placement`, as `reading.placement_from_json` reads it."""
-    grant = {} if placement.answer is None else {"grant": answer_json(placement.answer)}
-    return grant | {
+    more: Json = {} if placement.answer is None else {"grant": answer_json(placement.answer)}
+    if placement.borrows:
+        more["borrows"] = True
+    if placement.stop is not None:
+        more["stop"] = _stop_json(placement.stop)
+    return more | {
         "attempt": placement.attempt,
         "planId": placement.plan_id,
         "epoch": placement.epoch,
@@ -43,6 +47,10 @@ def placement_json(placement: Placement) -> Json:
         "committedTime": time_from_seconds(placement.committed_s),
         "bindDeadline": time_from_seconds(placement.bind_deadline_s),
     }
+
+
+def _stop_json(stop: StopOrder) -> Json:
+    return {"cause": stop.cause.value, "by": stop.by, "time": time_from_seconds(stop.since_s)}
 
 
 def pending_json(refusal: Refusal, *, since_s: float) -> Json:

@@ -72,6 +72,7 @@ def progress_from_json(status: Item) -> Progress:
         disruptions=status.get("disruptions") or 0,
         generation=status.get("observedGeneration") or 0,
         queued_s=seconds_from_time(status.get("queuedTime")),
+        returned=bool(status.get("returned")),
         not_before_s=seconds_from_time(status.get("notBefore")),
         launch_s=seconds_from_time(status.get("launchTime")),
         start_s=seconds_from_time(status.get("startTime")),

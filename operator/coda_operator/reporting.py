@@ -63,6 +63,8 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
         "conditions": list(_conditions(progress, old, now_s)),
     }
     status |= {name: time_from_seconds(moment_s) for name, moment_s in times.items() if moment_s}
+    if progress.returned:
+        status["returned"] = True
     if request is not None:
         status["request"] = dict(request)
         status["cores"] = spec["replicas"] * request["cpusPerReplica"]

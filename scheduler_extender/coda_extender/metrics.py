@@ -52,6 +52,12 @@ class Metrics:
         )
         self.commits = Counter("coda_planner_commits_total", "Plans committed", registry=registry)
         self.releases = Counter("coda_planner_releases_total", "Plans released", registry=registry)
+        self.stops = Counter(
+            "coda_planner_stops_total",
+            "Running jobs ordered to stop for another, by cause",
+            ["cause"],
+            registry=registry,
+        )
         self.adoptions = Counter(
             "coda_planner_adoptions_total", "Plans taken over from another leader", registry=registry
         )

@@ -26,6 +26,7 @@ from coda_extender.leadership import LeaderLabel
 from coda_extender.metrics import Metrics
 from coda_extender.reasons import NO_WISHES, Reasons, Wish, pending_for, wish_for
 from coda_extender.statuses import StatusWriter, Written
+from coda_extender.stops import StopOrders
 from coda_extender.thinking import Thinker, Thought, rule, words_of
 from coda_extender.wishes import WishAnswers
 from coda_kube.client import Client, Json
@@ -68,6 +69,7 @@ class Planner:
         self._metrics = metrics
         self._config = config
         self._writer = StatusWriter(client, cluster, metrics, self.leads, at_once=config.writes_at_once)
+        self._stop_orders = StopOrders(self._writer, metrics)
         self._wish_answers = WishAnswers(self._writer, metrics, config.policy)
         self._reason_slots = asyncio.Semaphore(max(1, config.writes_at_once // 2))
         self._thinker = Thinker()
@@ -181,6 +183,7 @@ class Planner:
         self._forget_settled(thought.rulings)
         writes: list[Coroutine[Any, Any, Written]] = [self._carry_out(ruling) for ruling in thought.rulings]
         writes += [self._commit(start, thought) for start in thought.plan.starts]
+        writes += self._stop_orders.writes(thought)
         writes += self._wish_answers.writes(thought)
         results = await asyncio.gather(*writes)
         if thought.plan.starts and Written.DONE in results:
@@ -225,8 +228,11 @@ class Planner:
             return await self._settle(ruling, plan)
         if ruling.fate is Fate.DROP:
             return await self._drop(ruling, *words_of(ruling))
-        state = PlacementState.RELEASED if ruling.fate is Fate.RELEASE else plan.state
-        body = {"placement": placement_json(replace(plan, epoch=self._elector.epoch, state=state))}
+        after = replace(plan, epoch=self._elector.epoch)
+        if ruling.fate is Fate.RELEASE:  # perhaps long after its commit, if stopped jobs had its room
+            deadline_s = max(plan.bind_deadline_s, time.time() + self._config.policy.bind_deadline_s / 2)
+            after = replace(after, state=PlacementState.RELEASED, bind_deadline_s=deadline_s)
+        body = {"placement": placement_json(after)}
         written = await self._writer.write(ruling.job.id, lambda _status: body, decided_on=ruling.job)
         if written is Written.DONE:
             released = ruling.fate is Fate.RELEASE
@@ -235,6 +241,8 @@ class Planner:
         return written
 
     async def _settle(self, ruling: Ruling, plan: Placement) -> Written:
+        if ruling.awaits_stops:
+            return Written.NEEDLESS
         since_s = self._settling_since_s.setdefault(plan.plan_id, time.monotonic())
         if time.monotonic() - since_s < self._config.settle_limit_s:
             return Written.NEEDLESS

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from coda.config import Level, PolicyConfig
+from coda.config import ArraysConfig, Level, PolicyConfig
 from coda.errors import InvalidInput
 from coda.policies import DEFAULT, policy_of
 from coda_kube.lease import LeaseTimes
@@ -51,7 +51,13 @@ class Settings(BaseSettings):
     """From a grant of more cores until every rank of the job must have them; else all of it is taken back."""
 
     scheduling_policy: str = DEFAULT
-    """Who goes first, and where to: a name of `coda.policies`. Those that stop running jobs are refused as yet."""
+    """Who goes first, and where to: a name of `coda.policies`. Not those that stop jobs by how long they ran."""
+
+    array_reserve_cores_per_gpu: float = Field(default=ArraysConfig().reserve_cores_per_gpu, ge=0, le=1024)
+    """Under a policy with arrays: cores of each node that belong to the GPU array, per GPU of the node."""
+
+    array_large_share: float = Field(default=ArraysConfig().large_share, ge=0, le=1)
+    """Under a policy with arrays: part of all GPUs in the sub-array of gangs of four GPUs or more."""
 
     overtaking_limit_s: float = Field(default=6 * 3600.0, ge=0)
     """A job that waited so long is overtaken no more: nodes are kept for it (`docs/decisions/0022`); 0: for ever. With
@@ -101,13 +107,13 @@ class Settings(BaseSettings):
 
     @field_validator("scheduling_policy")
     @classmethod
-    def _stops_nobody(cls, value: str) -> str:
+    def _knows_what_it_needs(cls, value: str) -> str:
         try:
             policy = policy_of(value)
         except InvalidInput as error:
             raise ValueError(str(error)) from None
-        if policy.may_stop:
-            raise ValueError(f"{value!r} stops running jobs, which the planner cannot do yet; the simulator can")
+        if policy.preempts is not None:
+            raise ValueError(f"{value!r} stops jobs by how long they ran, which the planner does not know; simulate it")
         return value
 
     @field_validator("log_level")
@@ -139,6 +145,9 @@ class Settings(BaseSettings):
             bind_deadline_s=self.bind_deadline_s,
             resize_deadline_s=self.resize_deadline_s,
             overtaking_limit_s=self.overtaking_limit_s or None,
+            arrays=ArraysConfig(
+                reserve_cores_per_gpu=self.array_reserve_cores_per_gpu, large_share=self.array_large_share
+            ),
         )
 
 

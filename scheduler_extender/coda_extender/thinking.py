@@ -30,6 +30,7 @@ class Thought:
     rulings: tuple[Ruling, ...]
     plan: Plan
     starting: Mapping[JobId, Job]  # as they were decided on
+    stopping: Mapping[JobId, Job]  # likewise
     wishing: Mapping[JobId, Job]  # those whose wish is answered, as they were decided on
     wishes: Wishes
     jobs_by_code: Mapping[RefusalCode, int]
@@ -83,6 +84,7 @@ class Thinker:
             rulings=rule_on_plans(world, epoch=epoch, now_s=now_s),
             plan=plan,
             starting={start.job: job_by_id[start.job] for start in plan.starts},
+            stopping={stop.job: job_by_id[stop.job] for stop in plan.stops},
             wishing={
                 answer.job: job_by_id[answer.job] for answers in (plan.grants, plan.denials) for answer in answers
             },

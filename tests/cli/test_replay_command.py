@@ -101,7 +101,10 @@ def test_bad_options_are_one_clear_sentence_and_exit_code_2(
         (["--nodes", "4x8x48"], "--nodes describes the local cluster: add --local"),
         (["--local", "--kubeconfig", "k"], "--local starts its own cluster: leave --kubeconfig out"),
         (["--policy", "drf"], "--policy is the local cluster's: add --local"),
-        (["--local", "--policy", "coda"], "--policy coda stops running jobs, which the planner cannot do yet"),
+        (
+            ["--local", "--policy", "srtf"],
+            "--policy srtf stops jobs by how long they ran",
+        ),
         (["--local", "--policy", "first"], "'first' is no policy: choose one of arrival"),
         (["--local", "--out", "/nowhere/out.json"], "--out /nowhere/out.json: cannot be written: No such file"),
     ],

@@ -12,7 +12,7 @@ from coda.model import Job, Phase, Wish, WishAnswer, World
 from coda.outcomes import Denial, DenialCode, Grant, Plan, StopCause
 from coda.plan import decide
 from coda.world import free_by_node, growth_by_node, is_resizing, open_wish
-from tests.builders import job, node, planned, quota, resources, running, world
+from tests.builders import job, node, planned, quota, resources, running, stopping, world
 
 NOW_S = 100.0
 
@@ -203,3 +203,12 @@ def test_nobody_is_stopped_for_growth_that_stops_would_not_make_possible() -> No
     plan = decided(world([node("n1", cores=12)], [wishing(TRAINING, 16), borrower("lodger", 4)]), policy="coda")
     assert plan.stops == ()
     assert [denial.code for denial in plan.denials] == [DenialCode.INSUFFICIENT_CPU]
+
+
+def test_growth_waits_for_the_room_that_stopped_jobs_still_have_and_nobody_else_gets_it() -> None:
+    wanting, leaver = wishing(TRAINING, 12), stopping(borrower("lodger", 4), StopCause.RECLAIM)
+    waiting = job("waiting", gpus=1, cores=1)
+    there = world([node("n1", cores=12)], [wanting, leaver, waiting], leaving={"n1": leaver.request})
+    plan = decided(there, policy="coda")
+    assert (plan.grants, plan.denials, plan.postponed) == ((), (), (wanting.id,))
+    assert (plan.stops, plan.starts) == ((), ())

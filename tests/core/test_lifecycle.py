@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coda.gang import PodState, Situation, Terms
 from coda.lifecycle import next_step
-from coda.model import Phase
+from coda.model import JobId, Phase, StopCause, StopOrder
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
+
+RECLAIMED = StopOrder(cause=StopCause.RECLAIM, by=JobId("team/other"), since_s=990.0)
+MIGRATED = StopOrder(cause=StopCause.MIGRATE, by=JobId("team/other"), since_s=990.0)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +66,24 @@ from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situat
             id="half bound at the deadline",
         ),
         pytest.param(situation(Phase.LAUNCHED, pod(0)), Phase.RESTARTING, "PodGone", id="a pod is gone"),
+        pytest.param(
+            situation(Phase.LAUNCHED, pod(0), pod(1, node=None), placement=plan(stop=RECLAIMED)),
+            Phase.RESTARTING,
+            "Reclaimed",
+            id="stopped for another before it ran",
+        ),
+        pytest.param(
+            situation(Phase.RUNNING, running(0), running(1), placement=plan(stop=MIGRATED)),
+            Phase.RESTARTING,
+            "Migrated",
+            id="stopped for another while it runs",
+        ),
+        pytest.param(
+            situation(Phase.QUEUED, placement=plan(stop=MIGRATED), progress=progress(Phase.QUEUED, attempt=2)),
+            Phase.QUEUED,
+            "",
+            id="what was stopped is the attempt before",
+        ),
         pytest.param(
             situation(Phase.RUNNING, running(0), running(1), vanished=frozenset({1})),
             Phase.RESTARTING,
@@ -185,3 +208,28 @@ from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situat
 def test_phase_that_follows(now: Situation, phase: Phase, reason: str) -> None:
     step = next_step(now, NOW_S, CONFIG)
     assert (step.progress.phase, step.progress.reason) == (phase, reason)
+
+
+def test_a_job_that_was_stopped_for_another_pays_nothing_for_it() -> None:
+    now = situation(Phase.RUNNING, running(0), running(1), placement=plan(stop=MIGRATED))
+    step = next_step(now, NOW_S, CONFIG)
+    assert {pod.rank for pod in step.delete} == {0, 1}
+    after = step.progress
+    assert (after.failures, after.disruptions, after.not_before_s, after.returned) == (0, 0, 0.0, True)
+    assert after.message == "attempt 1: stopped so that team/other gets its room"
+    queued = next_step(situation(Phase.RESTARTING, progress=after, placement=now.placement), NOW_S + 5, CONFIG).progress
+    assert (queued.phase, queued.attempt, queued.queued_s, queued.returned) == (Phase.QUEUED, 2, 900.0, True)
+
+
+def test_a_job_that_has_succeeded_cannot_be_stopped_any_more() -> None:
+    done = (running(0, ended=True), running(1, ended=True))
+    pods = tuple(replace(pod, state=PodState.SUCCEEDED) for pod in done)
+    assert next_step(situation(Phase.RUNNING, *pods, placement=plan(stop=MIGRATED)), NOW_S, CONFIG).progress.phase is (
+        Phase.SUCCEEDED
+    )
+
+
+def test_it_waits_at_the_head_until_its_next_attempt_is_launched() -> None:
+    waiting = progress(Phase.QUEUED, returned=True)
+    launched = next_step(situation(Phase.QUEUED, pod(0), pod(1), progress=waiting), NOW_S, CONFIG).progress
+    assert (launched.phase, launched.returned) == (Phase.LAUNCHED, False)

@@ -10,7 +10,7 @@ from coda.outcomes import Plan
 from coda.plan import decide
 from coda.rechecking import Flaw
 from coda.releasing import DropCause, Fate, awaits_decision, rule_on_plans
-from tests.builders import job, node, planned, resources, running, world
+from tests.builders import job, node, planned, resources, running, stopping, world
 from tests.strategies import NOW_S, worlds
 
 RELEASED = PlacementState.RELEASED
@@ -111,3 +111,26 @@ def test_every_job_that_waits_awaits_a_decision(of: World) -> None:
     told = {start.job for start in plan.starts} | {refusal.job for refusal in plan.refusals}
     ruled = {ruling.job.id for ruling in rule_on_plans(of, epoch=1, now_s=NOW_S)}
     assert told | ruled <= {gang.id for gang in of.jobs if awaits_decision(gang, epoch=1)}
+
+
+def test_a_plan_on_room_that_is_being_left_waits_until_it_is_and_is_then_released() -> None:
+    leaver = stopping(running(job("leaver", gpus=4), "n1"))
+    there = world([node("n1")], [COMMITTED, leaver], leaving={"n1": leaver.request})
+    (ruling,) = rule_on_plans(there, epoch=1, now_s=1.0)
+    assert (ruling.job.id, ruling.fate, ruling.awaits_stops) == (GANG.id, Fate.SETTLE, True)
+    (ruling,) = rule_on_plans(world([node("n1")], [COMMITTED]), epoch=1, now_s=1.0)
+    assert (ruling.fate, ruling.awaits_stops) == (Fate.RELEASE, False)
+
+
+def test_a_plan_that_does_not_fit_even_then_is_dropped() -> None:
+    leaver, other = stopping(running(job("leaver", gpus=4), "n1")), running(job("other", gpus=1), "n1")
+    there = world([node("n1")], [COMMITTED, leaver, other], leaving={"n1": leaver.request})
+    assert fates(there) == {"gang": Fate.DROP}
+
+
+def test_what_was_stopped_counts_as_gone_for_whoever_it_was_stopped_for() -> None:
+    leaver = stopping(running(job("leaver", gpus=4), "n1"))
+    there = world([node("n1")], [GANG, leaver], leaving={"n1": leaver.request})
+    plan = decide(there, PolicyConfig(), NOW_S)
+    assert [start.job for start in plan.starts] == [GANG.id]
+    assert plan.refusals == ()

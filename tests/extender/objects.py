@@ -89,14 +89,16 @@ def pod_json(
     }
 
 
-def rank_json(job: str, rank: int, pin: str, *, plan: str = "plan", attempt: int = 1, node: str | None = None) -> Item:
-    """A gang's pod, as the operator creates it for `job_json(job, gpus=8)`."""
+def rank_json(
+    job: str, rank: int, pin: str, *, plan: str = "plan", attempt: int = 1, node: str | None = None, gpus: int = 8
+) -> Item:
+    """A gang's pod, as the operator creates it for `job_json(job, gpus=gpus)`."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [pin]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     labels = {LABEL_JOB: job, LABEL_JOB_UID: f"uid-{job}", LABEL_ATTEMPT: str(attempt), LABEL_RANK: str(rank)}
     return pod_json(
         f"{job}-{attempt}-{rank}",
-        gpus=8,
+        gpus=gpus,
         cpu="4",
         node=node,
         metadata={"labels": labels, "annotations": {ANNOTATION_PLAN: plan}},

@@ -70,14 +70,20 @@ class Wire(Client):
 
 @asynccontextmanager
 async def replica(
-    api: FakeApi, name: str = "one", *, pod: str | None = None, wire: Wire | None = None, **config: Any
+    api: FakeApi,
+    name: str = "one",
+    *,
+    pod: str | None = None,
+    wire: Wire | None = None,
+    policy: PolicyConfig | None = None,
+    **config: Any,
 ) -> AsyncIterator[Replica]:
     """A replica that runs until the block ends."""
     metrics = Metrics()
     cluster = Cluster(api, in_flight_limit_s=30.0)
     elector = Elector(wire or api, "coda-system", "coda-planner", name, FAST)
     label = LeaderLabel(api, "coda-system" if pod else None, pod)
-    settings = PlannerConfig(policy=PolicyConfig(), scheduler_names=("coda",), **config)
+    settings = PlannerConfig(policy=policy or PolicyConfig(), scheduler_names=("coda",), **config)
     planner = Planner(api, cluster, elector, label, metrics, settings)
     tasks = [asyncio.create_task(cluster.run()), asyncio.create_task(planner.run())]
     try:

@@ -1,0 +1,78 @@
+"""The policy `coda` on a real control plane: a small job that is a guest on a large job's node makes way for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from coda_kube.client import Client, Json
+from coda_kube.writing import job_path
+from coda_lab.cluster import LocalCluster
+from coda_lab.spec import ClusterSpec
+from tests.e2e.jobs import job_json, pods_of, submit, wait_for, wait_for_phase
+from tests.e2e.scheduling import leader_of
+
+pytestmark = pytest.mark.e2e
+
+ARRAYS = {"CODA_SCHEDULING_POLICY": "coda", "CODA_ARRAY_LARGE_SHARE": "0.5"}  # one of the two nodes is the large jobs'
+SPEC = ClusterSpec(nodes="2x8x48", racks=1, environ_by_part=dict.fromkeys(("extender-0", "extender-1"), ARRAYS))
+
+
+async def runs(user: Client, name: str, gpus: int, *, grace_s: int = 1) -> str:
+    """Submit a job that never ends by itself; the node it runs on."""
+    job = job_json(name, gpus=gpus, run_s=None)
+    job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = grace_s
+    await wait_for_phase(user, await submit(user, job), "Running")
+    return await node_of(user, name)
+
+
+async def node_of(user: Client, name: str) -> str:
+    (pod,) = await pods_of(user, f"default/{name}")
+    return str(pod["spec"]["nodeName"])
+
+
+def has_stop(item: Json) -> bool:
+    return bool(((item.get("status") or {}).get("placement") or {}).get("stop"))
+
+
+def is_attempt(number: int, phase: str) -> Callable[[Json], bool]:
+    return lambda item: (item["status"]["attempt"], item["status"]["phase"]) == (number, phase)
+
+
+async def host_a_guest(user: Client) -> tuple[str, str]:
+    """Fill the small jobs' node, so that one more is a guest, and then make room there. Both nodes: home, guest's."""
+    home = {await runs(user, name, gpus) for name, gpus in (("three", 3), ("two", 2), ("also-three", 3))}
+    away = await runs(user, "guest", 1)
+    assert len(home) == 1
+    assert away not in home
+    await user.delete(job_path("default/two"))
+    return home.pop(), away
+
+
+async def test_a_guest_goes_home_and_the_large_job_gets_its_node(cluster: LocalCluster, user: Client) -> None:
+    home, away = await host_a_guest(user)
+    large = await submit(user, job_json("large", gpus=8, run_s=None))
+    migrated = await wait_for(user, job_path("default/guest"), is_attempt(2, "Running"), within_s=30)
+    await wait_for_phase(user, large, "Running")
+    assert (await node_of(user, "guest"), await node_of(user, "large")) == (home, away)
+    status = migrated["status"]
+    assert (status["failures"], status["disruptions"], status.get("returned")) == (0, 0, None)
+    events = await user.list_pages("/api/v1/namespaces/default/events", {"fieldSelector": "involvedObject.name=guest"})
+    said = {event["reason"]: event["message"] for event in events["items"]}
+    assert said["Migrated"] == "attempt 1: stopped so that default/large gets its room"
+
+
+@pytest.mark.parametrize("victim", ["planner", "operator"])
+async def test_whoever_dies_between_the_order_and_the_start_is_made_up_for(
+    cluster: LocalCluster, user: Client, admin: Client, victim: str
+) -> None:
+    home, away = await host_a_guest(user)
+    part = "operator-0" if victim == "operator" else await leader_of(admin)
+    large = await submit(user, job_json("large", gpus=8, run_s=None))
+    await wait_for(user, job_path("default/guest"), has_stop, within_s=10)
+    await cluster.kill(part)
+    await cluster.start(part)
+    await wait_for(user, job_path("default/guest"), is_attempt(2, "Running"), within_s=45)
+    await wait_for_phase(user, large, "Running")
+    assert (await node_of(user, "guest"), await node_of(user, "large")) == (home, away)
