@@ -23,6 +23,7 @@ from coda_operator.metrics import Metrics
 from coda_operator.reconciling import Reconciler
 from coda_operator.requesting import Requests
 from coda_operator.settings import Settings, read_settings
+from coda_operator.trimming import trim_after_bursts
 from coda_operator.undoing import Undoing
 from coda_operator.workers import Workers
 
@@ -59,7 +60,9 @@ async def _run(settings: Settings, client: Client) -> None:
     probes = Probes(ready=cluster.is_synced)
     await _serve(probes, settings)
     leading = asyncio.create_task(hold_the_lease_whenever_possible())
-    background = [asyncio.create_task(work) for work in (cluster.run(), recorder.run(), stopping.wait())]
+    background = [
+        asyncio.create_task(work) for work in (cluster.run(), recorder.run(), trim_after_bursts(), stopping.wait())
+    ]
     try:
         await asyncio.wait({leading, *background}, return_when=asyncio.FIRST_COMPLETED)
         for task in (leading, *background):  # but for the signal, none of them ends by itself

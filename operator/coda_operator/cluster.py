@@ -138,17 +138,20 @@ class Cluster:
             await asyncio.sleep(LISTING_S)
             self._listed_again.clear()
             try:
-                listing = await self._client.list_pages(JOBS_PATH)
+                await self._drop_what_a_list_lacks()
             except CodaError as error:
                 log.info("%s: %s", JOBS_PATH, error)
                 self._listed_again.set()
-                continue
-            present = {_uid(job) for job in listing["items"]}
-            for job in [job for job in self.jobs.by_key.values() if _uid(job) not in present]:
-                self._drop_older(self.jobs, job, int(listing["metadata"]["resourceVersion"]))
-            present |= {_uid(job) for job in self.jobs.by_key.values()}
-            for uid in self._key_by_uid.keys() - present:
-                self._forget_uid(uid)
+
+    async def _drop_what_a_list_lacks(self) -> None:
+        """A function of its own: a loop would keep the whole list in memory until the next one."""
+        listing = await self._client.list_pages(JOBS_PATH)
+        present = {_uid(job) for job in listing["items"]}
+        for job in [job for job in self.jobs.by_key.values() if _uid(job) not in present]:
+            self._drop_older(self.jobs, job, int(listing["metadata"]["resourceVersion"]))
+        present |= {_uid(job) for job in self.jobs.by_key.values()}
+        for uid in self._key_by_uid.keys() - present:
+            self._forget_uid(uid)
 
     def _forget_uid(self, uid: str) -> None:
         self._key_by_uid.pop(uid, None)
