@@ -70,11 +70,11 @@ rigs: $(READY)
 
 unit: rigs
 	@echo "==> unit tests"
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 e2e: kube helm
 	@echo "==> tests on a local control plane"
-	$(BIN)/pytest -m e2e -v --ignore=tests/realnode
+	$(BIN)/pytest -m e2e -v -n 2 --dist loadgroup --ignore=tests/realnode
 
 realnode: node
 	@echo "==> tests on a real node in a virtual machine (10 to 20 minutes)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("coda", deadline=None, derandomize="CI" in os.environ)
@@ -16,3 +17,12 @@ settings.load_profile("coda")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For two workers (`-n 2 --dist loadgroup`): the agent's tests, which mostly wait, run beside all others that need a
+    control plane; these run one after the other, since they promise to be in time."""
+    for item in items:
+        if item.get_closest_marker("e2e") is not None:
+            group = "agent" if item.path.name == "test_agent.py" else "control plane"
+            item.add_marker(pytest.mark.xdist_group(group))
