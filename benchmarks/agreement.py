@@ -12,6 +12,7 @@ import argparse
 import csv
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -27,6 +28,7 @@ ROUND_S = 0.02
 """Real seconds: the plans of one scheduling round are committed within it, and the next round begins later."""
 
 WORST = 10
+SLOWER = (1, 10, 100)
 COLUMNS = (
     "job_id", "gpus", "submit_s", "work_s", "replay_start_s", "simulated_start_s", "replay_wait_s", "simulated_wait_s",
     "drawn_wait_low_s", "drawn_wait_high_s", "replay_round", "simulated_round", "cause",
@@ -43,7 +45,7 @@ def main() -> int:
     except (CodaError, OSError, ValueError) as error:
         print(f"agreement: {error}", file=sys.stderr)
         return 1
-    print("\n".join([*comparison.table(), "", *comparison.worst(WORST)]))
+    print("\n".join([*comparison.table(), "", *comparison.worst(WORST), "", *comparison.sensitivity(options.draws)]))
     if options.jobs is not None:
         with options.jobs.open("w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([COLUMNS, *comparison.lines()])
@@ -92,7 +94,8 @@ class Comparison:
         plain = agreement(self._live_rounds, self._rounds)
         drawn = [agreement(self._live_rounds, one) for one in self._drawn_rounds]
         shares = [100 * one.swapped / max(1, one.ordered) for one in drawn]
-        yield f"| pairs started in another order | | {plain.swapped} of {plain.ordered} | | {_span(shares)} % |"
+        drawn_shares = f"{min(shares):.1f} to {max(shares):.1f} %"
+        yield f"| pairs started in another order | | {plain.swapped} of {plain.ordered} | | {drawn_shares} |"
         moved = _span([one.moved for one in drawn])
         yield f"| jobs to leave out for the same order | | {plain.moved} of {plain.jobs} | | {moved} |"
         certain, swapped = swapped_for_certain(self._live_rounds, [rounds(one, 0.0) for one in self._any])
@@ -110,6 +113,21 @@ class Comparison:
             cores = job.gang.cpus_per_replica * job.gang.replicas
             drawn = _span(self._drawn_waits_s(job))
             yield f"| {job.job_id} | {job.gpus} | {cores} | {live_s:.0f} | {wait_s:.0f} | {drawn} | {self.cause(job)} |"
+
+    def sensitivity(self, draws: int) -> Iterator[str]:
+        """In Markdown: what such moments do to the simulation itself, at this speed and where they count for less."""
+        yield "| moments as at speed | wait of jobs that waited, p50, s | p90, s | pairs started in another order |"
+        yield "|---|---|---|---|"
+        among = [job_id for job_id, start in self._simulated.items() if start.wait_s > 0]
+        here = [waits(self._simulated, among)[index] for index in (0, 1)]
+        yield f"| none | {here[0]:.0f} | {here[1]:.0f} | |"
+        for slower in SLOWER:
+            slow = replace(self._replayed, speed=self._replayed.speed / slower)
+            drawn = Simulator(slow).starts_of_draws(draws)
+            halves, most = ([waits(one, among)[index] for one in drawn] for index in (0, 1))
+            orders = (agreement(self._rounds, rounds(one, 0.0)) for one in drawn)
+            swapped = [100 * one.swapped / max(1, one.ordered) for one in orders]
+            yield f"| {slow.speed:g} | {_span(halves)} | {_span(most)} | {min(swapped):.1f} to {max(swapped):.1f} % |"
 
     def lines(self) -> Iterator[tuple[object, ...]]:
         """Every job in order of submission, by `COLUMNS`."""

@@ -160,8 +160,16 @@ def test_the_table_says_how_far_waits_and_order_agree() -> None:
     lines = list(Comparison(live, simulated_starts(audited(live), live), 5).table())
     assert lines[0].count("|") == lines[1].count("|") == 6
     assert "| wait of all jobs, p90, s | 819 | 819 | +0.0% |" in "\n".join(lines)
-    assert "| pairs started in another order | | 0 of 1 | | 0 to 0 % |" in lines
+    assert "| pairs started in another order | | 0 of 1 | | 0.0 to 0.0 % |" in lines
     assert "| pairs whose order no moment changes | 0 of 1 in another | | | |" in lines
+
+
+def test_slower_replays_are_simulated_with_moments_that_count_for_less() -> None:
+    live = replayed(*TWO)
+    none, *slower = list(Comparison(live, Simulator(live).starts(), 5).sensitivity(5))[2:]
+    assert none == "| none | 900 | 900 | |"
+    assert [line.split(" | ")[0] for line in slower] == ["| 100", "| 10", "| 1"]
+    assert slower[-1] == "| 1 | 900 to 900 | 900 to 900 | 0.0 to 0.0 % |"
 
 
 @pytest.mark.parametrize(
