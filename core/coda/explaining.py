@@ -6,8 +6,6 @@ job's refusal stays the same object for as long as its shape's reason does, so t
 
 from __future__ import annotations
 
-from itertools import islice
-
 from coda.memory import Known
 from coda.model import JobId
 from coda.ordering import Shape, Waiter
@@ -60,10 +58,8 @@ def refusals_of(
 
 def _left_waiting(known: Known, count: int | None) -> list[Waiter]:
     started = known.started()
-    waiters = known.queue.waiters
-    if not started:
-        return waiters if count is None else waiters[:count]
-    return list(islice((waiter for waiter in waiters if waiter.job.id not in started), count))
+    waiters = known.queue.without(started) if started else known.queue.waiters
+    return waiters if count is None else waiters[:count]
 
 
 def _judge(refuser: Refuser, known: Known, shape: Shape, held: Reason) -> None:

@@ -118,6 +118,15 @@ class Queue:
                 if waiter.may_start(now_s):
                     yield waiter
 
+    def without(self, jobs: Collection[JobId]) -> list[Waiter]:
+        """The waiting jobs in order but for these. O(log jobs) for each of a few, and a copy of the list."""
+        if len(jobs) > _FEW:
+            return [waiter for waiter in self.waiters if waiter.job.id not in jobs]
+        left = self.waiters.copy()
+        for job in jobs:
+            _remove(left, self._waiter_by_job[job])
+        return left
+
     def change(self, gone: Iterable[Job], come: Iterable[Job]) -> None:
         """Take waiting jobs out, and others in. O(log jobs) for each of a few, O(jobs log jobs) for many."""
         for job in gone:

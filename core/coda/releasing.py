@@ -53,7 +53,9 @@ def rule_on_plans(world: World, *, epoch: int, now_s: float) -> tuple[Ruling, ..
     Plans that are over-committed together do not all die: per node only the last one is dropped (committed before
     released ones, then the younger), the others get no ruling until that is done. Released plans of this epoch are the
     operator's. Cost: O(nodes + jobs) when there is any such plan, else O(jobs)."""
-    open_plans = [(job, plan) for job in world.jobs if job.placement and (plan := _open_plan(job, epoch)) is not None]
+    queued, launched = Phase.QUEUED, Phase.LAUNCHED
+    planned = [job for job in world.jobs if job.placement and ((phase := job.phase) is queued or phase is launched)]
+    open_plans = [(job, plan) for job in planned if (plan := _open_plan(job, epoch)) is not None]
     if not open_plans:
         return ()
     open_plans.sort(key=lambda entry: (entry[1].committed_s, entry[0].id))

@@ -17,7 +17,6 @@ Source: ours; backfilling with a reservation for the head needs run times, which
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Final, NamedTuple
 
 from coda.memory import Known
@@ -85,21 +84,12 @@ def _sites(known: Known, kind: Kind, due_s: float | None) -> Sites:
     key = (kind, due_s)
     sites = known.sites.pop(key, None)
     if sites is None:
-        ends = _anybody if due_s is None else partial(_began_by, due_s)
-        sites = Sites(known.room, known.holdings, kind, ends, by_size=due_s is None)
+        sites = Sites(known.room, known.holdings, kind, due_s)
     known.sites[key] = sites
     if len(known.sites) > _REMEMBERED:
         del known.sites[next(iter(known.sites))]
     sites.refresh()
     return sites
-
-
-def _began_by(moment_s: float, holder: Job) -> bool:
-    return holder.placement is not None and holder.placement.committed_s <= moment_s
-
-
-def _anybody(_: Job) -> bool:
-    return True
 
 
 def _unstopped(known: Known, kind: Kind, distances: Distances, left: Takes) -> frozenset[int]:

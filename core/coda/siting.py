@@ -8,12 +8,12 @@ the gang needs.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
 from coda.holding import Holdings
-from coda.model import Job, Resources
+from coda.model import Resources
 from coda.room import Room
 from coda.searching import Kind
 
@@ -60,22 +60,18 @@ def _distance(request: Resources, free: Resources) -> Key:
 
 
 class Sites:
-    """The nodes of one kind of gang in order, in each domain, and what they hold once the jobs that `ends` names ended.
+    """The nodes of one kind of gang in order, in each domain, and what they hold once the jobs have ended that began by
+    `due_s`: best first are those where most ranks fit already, then where least must end. With None, all jobs end, and
+    best are those that hold most ranks when nothing runs there. Ties: the first by name."""
 
-    Best first: those where most ranks fit already, then where least must end; `by_size`: those that hold most ranks
-    when nothing runs there. Ties: the first by name."""
-
-    def __init__(
-        self, room: Room, holdings: Holdings, kind: Kind, ends: Callable[[Job], bool], *, by_size: bool
-    ) -> None:
+    def __init__(self, room: Room, holdings: Holdings, kind: Kind, due_s: float | None) -> None:
         self.distances = Distances(kind.request)
         self._room = room
         self._holdings = holdings
         self._pool = kind.pool
         self._request = kind.request
         self._domains = None if kind.within is None else room.levels[kind.within].domain_by_node
-        self._ends = ends
-        self._by_size = by_size
+        self._due_s = due_s
         self._line_by_domain: dict[str, _Line] = {}  # one without a name, where no level is required
         self._key_by_node: dict[int, tuple[str, Key]] = {}  # of those in the lines
         self._site_by_node: dict[int, Site] = {}  # those of them that were asked for
@@ -113,17 +109,21 @@ class Sites:
 
     def room(self, number: int) -> Resources:
         """What will be free on a node."""
-        parts = self._holdings.at(self._room.nodes[number].name)
-        return sum((job.request * ranks for job, ranks in parts if self._ends(job)), self._room.free(number))
+        room, due_s = self._room.free(number), self._due_s
+        for job, ranks in self._holdings.at(self._room.nodes[number].name):
+            if due_s is None or ((placement := job.placement) is not None and placement.committed_s <= due_s):
+                room = room + job.request * ranks
+        return room
 
     def _enter(self, number: int) -> None:
         domain = "" if self._domains is None else self._domains[number]
         if domain is None:
             return
-        amounts = self._room.whole_amounts if self._by_size else self._room.free_amounts
-        key = self.distances.to(self._room.amounts[amounts[number]])
-        if self._by_size:
-            key = key[:1]
+        room = self._room
+        if self._due_s is None:
+            key = self.distances.to(room.amounts[room.whole_amounts[number]])[:1]
+        else:
+            key = self.distances.to(room.amounts[room.free_amounts[number]])
         line = self._line_by_domain.get(domain)
         if line is None:
             line = self._line_by_domain[domain] = _Line()
@@ -143,7 +143,7 @@ class Sites:
         useless: list[int] = []
         for number in line:
             site = self._site_by_node.get(number) or self._judged(number)
-            if not site.ranks:
+            if site is None:
                 useless.append(number)
                 continue
             sites.append(site if site.ranks <= replicas else site._replace(ranks=replicas))
@@ -154,11 +154,12 @@ class Sites:
             self._leave(number)
         return [] if replicas else sites
 
-    def _judged(self, number: int) -> Site:
-        free = self._room.free(number)
-        room = self.room(number)
+    def _judged(self, number: int) -> Site | None:
+        free, room = self._room.free(number), self.room(number)
         ready = -self.distances.to(free)[0]
         ranks = ready if room is free else self._request.times_in(room)
+        if not ranks:
+            return None
         site = self._site_by_node[number] = Site(number, ranks, ready)
         return site
 

@@ -100,9 +100,8 @@ class Thinker:
         if len(known) > 2 * len(refusals) + 1000:
             known.clear()
         wishes: list[Wish] = []
-        for refusal in refusals:
-            item = json_by_job.get(refusal.job)
-            before = known.get(refusal.job)
+        jobs = [refusal.job for refusal in refusals]
+        for refusal, item, before in zip(refusals, map(json_by_job.get, jobs), map(known.get, jobs), strict=True):
             if before is None or before[0] is not refusal or before[1] is not item:
                 before = known[refusal.job] = (refusal, item, wish_for(refusal, item))
             if before[2] is not None:
