@@ -3,8 +3,8 @@
 # Both do all of their own set-up. Other targets:
 #   setup kube helm           the environment, the control plane and Helm, each built once
 #   node                      what a real node is made of (docs/real-node.md); as root it installs Debian's packages
-#   check unit e2e            the parts of make test
-#   realnode                  tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
+#   check unit e2e chain      the parts of make test
+#   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
 #   chaos                     parts killed, stopped and cut off under load: KILLS=50 SEED=7 NODES=100 OUT=chaos.json
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
@@ -26,12 +26,12 @@ SCHEDULERS ?= one
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test setup kube helm node realnode rigs check unit e2e chaos fuzz race bench chart lock images clean
+.PHONY: demo test setup kube helm node realnode rigs check unit e2e chain chaos fuzz race bench chart lock images clean
 
 demo: kube
 	$(BIN)/coda demo
 
-test: check unit e2e
+test: check unit e2e chain
 	@echo "==> all checks and tests passed"
 
 setup: $(READY)
@@ -75,6 +75,12 @@ unit: rigs
 e2e: kube helm
 	@echo "==> tests on a local control plane"
 	$(BIN)/pytest -m e2e -v -n 2 --dist loadgroup --ignore=tests/realnode
+
+# The short version of realnode: from a TrainingJob on the host to the kernel's cpu.max in the virtual machine.
+chain: kube
+	@test "$$(id -u)" != 0 || $(MAKE) --no-print-directory node || echo "no real node can be built here: its tests are skipped"
+	@echo "==> the whole chain on a real node in a virtual machine (about 6 minutes; skipped without root)"
+	$(BIN)/pytest -m e2e -v tests/realnode/test_agent_on_a_real_node.py -k "tells_what or is_tuned or busy_loop"
 
 realnode: node
 	@echo "==> tests on a real node in a virtual machine (10 to 20 minutes)"
