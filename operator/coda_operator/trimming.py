@@ -10,21 +10,27 @@ import sys
 from typing import Final
 
 LOOK_EVERY_S: Final = 10.0
-WORTH_TRIMMING: Final = 50_000  # objects gone; about five MiB
+WORTH_TRIMMING: Final = 5_000  # objects that came or went between two looks; about half a MiB
+MOST_LOOKS: Final = 6  # while it never rests
 
 
 class Tide:
     """The number of objects alive, again and again."""
 
     def __init__(self) -> None:
-        self._most = 0
+        self._before = 0
+        self._looks = 0  # since much came or went, none while all is calm
 
-    def has_fallen(self, count: int) -> bool:
-        """True once so many have gone since the most there were that looking for their memory is worth it."""
-        self._most = max(self._most, count)
-        if self._most - count < WORTH_TRIMMING:
+    def is_time(self, count: int) -> bool:
+        """True once it is calm after much came or went, and now and then while it never is."""
+        moved, self._before = abs(count - self._before), count
+        is_rough = moved >= WORTH_TRIMMING
+        if not is_rough and not self._looks:
             return False
-        self._most = count
+        self._looks += 1
+        if is_rough and self._looks < MOST_LOOKS:
+            return False
+        self._looks = 0
         return True
 
 
@@ -34,7 +40,7 @@ async def trim_after_bursts() -> None:
     tide = Tide()
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
-        if tide.has_fallen(sys.getallocatedblocks()):
-            gc.collect()
+        if tide.is_time(sys.getallocatedblocks()):
+            gc.collect()  # what hangs together in circles goes long after the burst, or never
             if trim is not None:
                 trim(0)
