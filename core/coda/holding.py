@@ -39,7 +39,7 @@ class Holdings:
     """The holdings of live plans and of starts, kept while jobs come and go. `count`: how many are named at most."""
 
     def __init__(self, count: int) -> None:
-        self.journal: Journal[str] = Journal(_CHANGES)  # nodes whose holders changed, once `at` was asked for
+        self._journal: Journal[str] = Journal(_CHANGES)
         self._count = count
         self._parts_by_node: dict[str, dict[JobId, Part]] | None = None
         self._number_by_name: Mapping[str, int] = {}
@@ -64,27 +64,34 @@ class Holdings:
         if self._parts_by_node is not None:
             for node in dict.fromkeys(holding.nodes):
                 del self._parts_by_node[node][job]
-                self.journal.add(node)
+                self._journal.add(node)
         for (match, resource), ranking in self._rankings.items():
             amount = self._amount(holding, match, resource)
             if amount > 0:
                 del ranking[bisect_left(ranking, (-amount, job))]
 
-    def at(self, node: str) -> Collection[Part]:
-        """Who holds something on a node, in no order. O(1); O(ranks held) at the first call."""
-        parts_by_node = self._parts_by_node
-        if parts_by_node is None:
-            parts_by_node = self._parts_by_node = {}
+    def all(self) -> Collection[Holding]:
+        """Every holding, in no order."""
+        return self._holding_by_job.values()
+
+    def watch(self) -> Journal[str]:
+        """The nodes whose holders change, from the first call on. O(1); O(ranks held) at that call."""
+        if self._parts_by_node is None:
+            self._parts_by_node = {}
             for holding in self._holding_by_job.values():
-                self._enter(parts_by_node, holding)
-        parts = parts_by_node.get(node)
+                self._enter(self._parts_by_node, holding)
+        return self._journal
+
+    def at(self, node: str) -> Collection[Part]:
+        """Who holds something on a node, in no order. Only of what is watched."""
+        parts = self._parts_by_node.get(node) if self._parts_by_node is not None else None
         return () if parts is None else parts.values()
 
     def _enter(self, parts_by_node: dict[str, dict[JobId, Part]], holding: Holding) -> None:
         job, nodes = holding
         for node in dict.fromkeys(nodes):
             parts_by_node.setdefault(node, {})[job.id] = Part(job, nodes.count(node))
-            self.journal.add(node)
+            self._journal.add(node)
 
     def nodes_changed(self, number_by_name: Mapping[str, int]) -> None:
         """Which nodes match a demand may have changed, and their numbers."""

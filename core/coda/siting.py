@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from coda.holding import Holdings
-from coda.model import Resources
+from coda.model import Job, Resources
 from coda.room import Room
 from coda.searching import Kind
 
@@ -79,22 +79,23 @@ class Sites:
 
     def refresh(self) -> None:
         """Follow what changed since the last call. O(log nodes) for each node that did; O(nodes log nodes) at first."""
-        nodes, holders = self._room.journal, self._holdings.journal
+        nodes, holders = self._room.journal, self._holdings.watch()
         numbers, names = nodes.since(self._places[0]), holders.since(self._places[1])
         self._places = nodes.end, holders.end
         if numbers is None or names is None:
             self._line_by_domain.clear()
             self._key_by_node.clear()
             self._site_by_node.clear()
+            ending = None if self._due_s is None else self._nodes_where_jobs_end()
             for number in sorted(self._pool.amount_by_node):
-                self._enter(number)
+                self._enter(number, may_gain=ending is None or number in ending)
             return
         number_by_name = self._room.number_by_name
         held = [number_by_name[name] for name in names if name in number_by_name]
         for number in dict.fromkeys(chain(numbers, held)):
             self._leave(number)
             if number in self._pool.amount_by_node:
-                self._enter(number)
+                self._enter(number, may_gain=True)
 
     def chosen(self, replicas: int) -> list[Site] | None:
         """Nodes that hold the whole gang, the first in order; of domains that where fewest ranks are still to fit, then
@@ -109,13 +110,23 @@ class Sites:
 
     def room(self, number: int) -> Resources:
         """What will be free on a node."""
-        room, due_s = self._room.free(number), self._due_s
+        room = self._room.free(number)
         for job, ranks in self._holdings.at(self._room.nodes[number].name):
-            if due_s is None or ((placement := job.placement) is not None and placement.committed_s <= due_s):
+            if self._ends(job):
                 room = room + job.request * ranks
         return room
 
-    def _enter(self, number: int) -> None:
+    def _nodes_where_jobs_end(self) -> set[int]:
+        held = (nodes for job, nodes in self._holdings.all() if self._ends(job))
+        numbers = map(self._room.number_by_name.get, chain.from_iterable(held))
+        return {number for number in numbers if number is not None}
+
+    def _ends(self, holder: Job) -> bool:
+        due_s, placement = self._due_s, holder.placement
+        return due_s is None or (placement is not None and placement.committed_s <= due_s)
+
+    def _enter(self, number: int, *, may_gain: bool) -> None:
+        """Line the node up, unless nothing fits now and nobody ends there."""
         domain = "" if self._domains is None else self._domains[number]
         if domain is None:
             return
@@ -124,6 +135,8 @@ class Sites:
             key = self.distances.to(room.amounts[room.whole_amounts[number]])[:1]
         else:
             key = self.distances.to(room.amounts[room.free_amounts[number]])
+            if not key[0] and not may_gain:
+                return
         line = self._line_by_domain.get(domain)
         if line is None:
             line = self._line_by_domain[domain] = _Line()
@@ -150,7 +163,7 @@ class Sites:
             replicas -= sites[-1].ranks
             if not replicas:
                 break
-        for number in useless:
+        for number in reversed(useless):  # from the ends of the lists that they are in
             self._leave(number)
         return [] if replicas else sites
 
