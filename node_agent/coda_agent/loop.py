@@ -153,7 +153,7 @@ class Loop:
     def _tell_actions(self, actions: tuple[Action, ...], pods: Mapping[str, LocalPod], wall_s: float) -> None:
         for action in actions:
             self._metrics.acted(action)
-            events = events_json(action, pods, self._settings.node_name, wall_s)
+            events = events_json(action, pods, self._node.abilities.unit, self._settings.node_name, wall_s)
             for event in events:
                 log.info("%s/%s: %s", event["metadata"]["namespace"], event["involvedObject"]["name"], event["message"])
                 self._writes.begin(f"event {id(event)}", partial(self._cluster.post_event, event))

@@ -24,6 +24,11 @@ CONTROLS: Mapping[Unit, str] = {
     Unit.MIB_PER_S: "MiBPerSecond",
     Unit.EIGHTHS: "EighthsOfGBPerSecond",
 }
+_AMOUNTS: Mapping[Unit, str] = {
+    Unit.PERCENT: "{:g} %",
+    Unit.MIB_PER_S: "{:g} MiB/s",
+    Unit.EIGHTHS: "{:g} eighths of a GB/s",
+}
 WORDS: Mapping[Reason, str] = {
     Reason.CONTENDED: "training jobs suffer from memory traffic",
     Reason.NO_GAIN: "it helped no training job",
@@ -75,9 +80,11 @@ def profile_json(profile: Profile) -> Json:
 
 
 def with_throttles(status: Json, throttles: Sequence[InForce]) -> Json:
-    """`status` of a NodeProfile in which exactly these are in force."""
+    """`status` of a NodeProfile in which exactly these are in force. Counted are the pods they concern; 1, if only the
+    limit of a domain is left to be undone."""
+    pods = {throttle.pod_uid for throttle in throttles if throttle.pod_uid}
     told = [_throttle_json(throttle) for throttle in throttles]
-    return {**status, "throttleCount": len(told), "throttles": told}
+    return {**status, "throttleCount": len(pods) or min(1, len(told)), "throttles": told}
 
 
 def profile_object(node: str, status: Json, now_s: float) -> Json:
@@ -87,12 +94,13 @@ def profile_object(node: str, status: Json, now_s: float) -> Json:
     return {"apiVersion": API_VERSION, "kind": NODE_PROFILE, "metadata": metadata, "status": status}
 
 
-def events_json(action: Action, pods: Mapping[str, LocalPod], node: str, now_s: float) -> list[Json]:
-    """An event on every pod that the action is about, and on every pod it is for; `pods` by uid."""
-    told = [_event(pod, _about(action), node, now_s, action) for pod in _known(action.pods, pods)]
+def events_json(action: Action, pods: Mapping[str, LocalPod], unit: Unit, node: str, now_s: float) -> list[Json]:
+    """An event on every pod that the action is about, and on every pod it is for; `pods` by uid, `unit`: of limits."""
+    about = _about(action, unit)
+    told = [_event(pod, about, node, now_s, action) for pod in _known(action.pods, pods)]
     names = ", ".join(pod.id for pod in _known(action.pods, pods))
     for pod in _known(action.jobs, pods):
-        told.append(_event(pod, f"{_about(action)} ({names})", node, now_s, action))
+        told.append(_event(pod, f"{about} ({names})", node, now_s, action))
     return told
 
 
@@ -116,12 +124,14 @@ def _agent_version() -> Json:
         return {}
 
 
-def _about(action: Action) -> str:
+def _about(action: Action, unit: Unit) -> str:
     if action.means is Means.CORES:
         what = f"CPU limit back at {action.value:g} cores" if action.ends else f"CPU limit {action.value:g} cores"
     else:
         where = f"memory bandwidth on socket {action.socket}"
-        what = f"{where} unlimited again" if action.ends else f"{where} limited to {action.value:g}"
+        what = (
+            f"{where} unlimited again" if action.ends else f"{where} limited to {_AMOUNTS[unit].format(action.value)}"
+        )
     return f"{what}: {WORDS[action.reason]}"
 
 

@@ -243,7 +243,8 @@ async def test_ten_minutes_without_the_api_server_change_nothing_and_are_told(ma
 async def test_the_first_throttle_is_told_at_once(make_rig: MakeRig) -> None:
     rig = make_rig()
     await contended(rig, seconds=15)
-    assert rig.api.profiles[-1]["status"]["throttleCount"] > 0
+    assert rig.api.profiles[-1]["status"]["throttleCount"] == 1  # pod, by two entries: its group, and the group's limit
+    assert "limited to 90 %: training jobs suffer" in rig.api.events[0]["message"]
 
 
 async def test_an_agent_that_ends_leaves_no_profile_that_tells_of_throttles(make_rig: MakeRig) -> None:
