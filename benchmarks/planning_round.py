@@ -19,6 +19,7 @@ from asking import ask, positive, tell
 from coda.config import PolicyConfig
 from coda.guarding import InFlight
 from coda.model import JobId, World
+from coda_extender.__main__ import MOST_UNCOLLECTED
 from coda_extender.thinking import Thinker, Thought
 from coda_kube.state import ClusterState
 from coda_kube.writing import pending_json
@@ -140,9 +141,12 @@ class MadeCluster:
 
 
 def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, Any]:
-    """Seconds of each round: reading what happened since the last one, and thinking."""
+    """Seconds of each round: reading what happened since the last one, and thinking. Garbage is collected as in the
+    extender, at the end of each round and in its time."""
     cluster = MadeCluster(nodes, waiting, seed=seed)
     changes: list[Change] = []
+    thresholds = gc.get_threshold()
+    gc.set_threshold(MOST_UNCOLLECTED, 1_000, 1_000)
     gc.collect()
     gc.freeze()
     lasted_s, cpu_s, starts, changed = [], [], [], []
@@ -150,6 +154,8 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
         began_s, cpu_began_s = time.perf_counter(), time.thread_time()
         cluster.happen(changes)
         thought = cluster.think(cluster.state.snapshot())
+        gc.collect(1)
+        gc.freeze()
         ended_s, cpu_ended_s = time.perf_counter(), time.thread_time()
         if number >= WARM_UP:
             lasted_s.append(ended_s - began_s)
@@ -158,6 +164,7 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
             changed.append(len(changes))
         changes = cluster.changes_after(thought)
     gc.unfreeze()
+    gc.set_threshold(*thresholds)
     return {
         "nodes": nodes,
         "gpus": nodes * GPUS_PER_NODE,
