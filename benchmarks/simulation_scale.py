@@ -8,7 +8,6 @@ as CPU seconds of a process of its own. Ideal is n log n in the jobs, from the m
 from __future__ import annotations
 
 import argparse
-import gc
 import math
 import multiprocessing
 import resource
@@ -26,7 +25,7 @@ from coda_sim.month import coda_month
 from coda_sim.month_config import MonthConfig, lengthened, widened
 from coda_sim.profiles import profile_set
 from coda_sim.rows import Cores, gangs_from_rows
-from coda_sim.runs import config_of, setting_of
+from coda_sim.runs import config_of, setting_of, without_collecting
 from coda_sim.setting import Costs
 from coda_sim.traits import TraitDraws, TraitsConfig
 from results import Answer, Row
@@ -46,11 +45,11 @@ class Point:
 
     policy: str
     days: int
-    width: int
+    width: float
 
     @property
     def nodes(self) -> int:
-        return NODES * self.width
+        return round(NODES * self.width)
 
     @property
     def config(self) -> MonthConfig:
@@ -88,12 +87,10 @@ def measured(point: Point) -> Measured:
     gangs, _ = gangs_from_rows(coda_month(config, seed=SEED), shape, Cores(seed=SEED))
     setting = setting_of(config_of(point.policy), shape, profiles, Costs())
     simulation = Simulation(setting, gangs, TraitDraws(profiles, TraitsConfig(), seed=SEED))
-    gc.collect()
-    gc.freeze()
-    gc.disable()  # as every run does
-    began_s = time.process_time()
-    log = simulation.run()
-    cpu_s = time.process_time() - began_s
+    with without_collecting():  # as every run does
+        began_s = time.process_time()
+        log = simulation.run()
+        cpu_s = time.process_time() - began_s
     waiting = log.trail.waiting_gpu_jobs
     return Measured(
         policy=point.policy,

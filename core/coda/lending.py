@@ -70,7 +70,9 @@ class Lending:
         self._reserves = [reserved_cpu_m(node.allocatable, self.sizes.reserve_cores_per_gpu) for node in room.nodes]
         self._held: list[dict[JobId, Held]] = [{} for _ in room.nodes]
         self._claims: list[Claims | None] = [NO_CLAIMS for _ in room.nodes]  # None: to be summed up again
-        self._seen: list[tuple[int, Claims, bool] | None] = [None for _ in room.nodes]  # when it was looked at last
+        self._seen: list[tuple[int, Claims] | None] = [None for _ in room.nodes]  # when it was looked at last
+        self._after_stops = [(NOTHING, NOTHING, NOTHING) for _ in room.nodes]  # GPU jobs' own, RECLAIMED, CLEARED
+        self._hidden = [False for _ in room.nodes]  # the latter two are hidden, since nobody may be stopped there
         self._is_large = [node.name in large for node in room.nodes]
         self._search_by_view = {View.FREE: search}
         views = (View.GPU, View.CPU, View.RECLAIMED, View.CLEARED)
@@ -102,29 +104,38 @@ class Lending:
                 self._held[number].pop(job.id, None)
 
     def follow(self, numbers: Iterable[int]) -> None:
-        """What is free on these nodes, or who holds it, has changed. O(1) for a node where it has not."""
-        free_amounts, seen_by_node, unstopped = self._room.free_amounts, self._seen, self.unstopped
+        """What is free on these nodes, or who holds it, or where nobody may be stopped, has changed. O(1) for a node
+        where it has not."""
+        free_amounts, seen_by_node, hidden = self._room.free_amounts, self._seen, self._hidden
+        _, _, reclaimed, cleared = self._rooms
         for number in numbers:
             claims = self._claims[number]
             if claims is None:
                 held = self._held[number]
                 claims = self._claims[number] = claims_of(held.values()) if held else NO_CLAIMS
-            seen = (free_amounts[number], claims, number in unstopped)
+            seen, hides = (free_amounts[number], claims), number in self.unstopped
             if seen_by_node[number] != seen:
                 seen_by_node[number] = seen
-                self._view(number, claims, NO_CLAIMS if seen[2] else claims)
+                self._look(number, claims)
+            elif hides is hidden[number]:
+                continue
+            hidden[number] = hides
+            own, after_reclaim, after_clearing = self._after_stops[number]
+            reclaimed.put(number, own if hides else after_reclaim)
+            cleared.put(number, own if hides else after_clearing)
 
-    def _view(self, number: int, claims: Claims, stops: Claims) -> None:
-        """Look at a node anew. `stops`: what they would free."""
+    def _look(self, number: int, claims: Claims) -> None:
+        """Look at a node anew, but for what stops would free."""
         free, reserve = self._room.free(number), self._reserves[number]
-        own = free if self.borrowing else gpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve)
-        cleared = stops.movable if self._migration and self._is_large[number] else stops.borrowed
-        gpu, cpu, reclaimed, all_cleared = self._rooms
+        gpu, cpu, _, _ = self._rooms
+        own = free
         if gpu is not self._room:
+            own = gpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve)
             gpu.put(number, own)
         cpu.put(number, cpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve))
-        reclaimed.put(number, own if stops.borrowed is NOTHING else own + stops.borrowed)
-        all_cleared.put(number, own if cleared is NOTHING else own + cleared)
+        moved = claims.movable if self._migration and self._is_large[number] else claims.borrowed
+        after_reclaim = own if claims.borrowed is NOTHING else own + claims.borrowed
+        self._after_stops[number] = (own, after_reclaim, own if moved is NOTHING else own + moved)
 
     def ways(self, shape: Shape, *, may_borrow: bool) -> tuple[Way, ...]:
         """The ways to start a gang of this shape, the best first. `may_borrow`: nobody waits in the arrays before

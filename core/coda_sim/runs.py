@@ -121,7 +121,7 @@ def perform(order: Order, tell: Tell | None = None) -> Outcome:
     profiles = profile_set(order.profiles)
     config = config_of(order.policy, order.without, racks=order.racks)
     setting = setting_of(config, shape, profiles, order.costs)
-    with _without_collecting():
+    with without_collecting():
         simulation = Simulation(setting, found.gangs, TraitDraws(profiles, TraitsConfig(), seed=order.seed))
         log = simulation.run(None if tell is None else lambda _now_s, ended: tell(ended, len(found.gangs)))
     warmup_s = default_warmup_s(found) if order.warmup_s is None else order.warmup_s
@@ -149,7 +149,7 @@ def _with_workload(metrics: Metrics, found: Load) -> Metrics:
 
 
 @contextmanager
-def _without_collecting() -> Iterator[None]:
+def without_collecting() -> Iterator[None]:
     """No search for reference cycles: a run makes none worth finding, and looks at its whole log each time."""
     gc.collect()
     gc.freeze()
