@@ -140,7 +140,9 @@ class Running:
 def with_cores(request: Resources, cores: int) -> Resources:
     """What a rank asks for with so many cores; the same object where it has them."""
     cpu_m = cores * 1000
-    return request if request.cpu_m == cpu_m else replace(request, cpu_m=cpu_m)
+    if request.cpu_m == cpu_m:
+        return request
+    return Resources(gpus=request.gpus, cpu_m=cpu_m, memory_bytes=request.memory_bytes)
 
 
 def job_from_gang(gang: Gang, cores: int) -> Job:
