@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import weakref
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ async def test_what_hangs_together_in_circles_goes(
 ) -> None:
     monkeypatch.setattr(trimming, "EVERY_S", 0.0)
     if libc == "another":
-        monkeypatch.setattr(trimming.ctypes, "CDLL", lambda _name: object())  # has no malloc_trim
+        monkeypatch.setattr(ctypes, "CDLL", lambda _name: object())  # has no malloc_trim
     left = weakref.ref(Circle())
     assert left() is not None
     task = asyncio.create_task(trimming.trim_after_bursts())
