@@ -61,12 +61,6 @@ def is_resizing(job: Job) -> bool:
     return answer is not None and answer.granted and answer.sequence > job.resized
 
 
-def is_stopping(job: Job) -> bool:
-    """True from the order that the job's attempt stops until none of its pods is left."""
-    placement = job.placement
-    return placement is not None and placement.attempt == job.attempt and placement.stop is not None
-
-
 def after_stops(world: World) -> World:
     """The world once all ordered stops are carried out: what a decision is about. O(nodes) where there are any."""
     if not world.leaving:

@@ -61,6 +61,7 @@ class Pod:
     scheduler: str
     member: GangMember | None
     has_wishes: bool = False  # says itself where it would rather be: affinity, spreading
+    gone_by_s: float | None = None  # a terminating pod's grace period is over then
 
 
 def id_of(item: Item) -> JobId:
@@ -102,6 +103,7 @@ def pod_from_json(item: Item) -> Pod:
         scheduler=spec.get("schedulerName") or "default-scheduler",
         member=_member(metadata),
         has_wishes=bool(spec.get("affinity") or spec.get("topologySpreadConstraints")),
+        gone_by_s=seconds_from_time(metadata.get("deletionTimestamp")) or None,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from coda.blocks import Shelf
 from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Quota, Resources, World
-from coda.world import is_stopping, open_wish
+from coda.world import open_wish
 from coda_kube.client import Json
 from coda_kube.reading import (
     Pod,
@@ -29,6 +29,9 @@ from coda_kube.watching import key_of
 
 _STARTING: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED})
 
+_OVERDUE_S: Final = 60.0
+"""A pod that should have been gone for so long is not counted on to go. Our choice: a kubelet takes seconds."""
+
 
 class ClusterState:
     """Nodes, pods, jobs and quotas of one cluster. Methods named `on_*` are listeners for `watching.Cache`."""
@@ -43,7 +46,7 @@ class ClusterState:
         self._pods_by_job: dict[str, dict[str, Pod]] = {}  # job uid -> pod id -> pod
         self._jobs: Shelf[JobId, Job] = Shelf()
         self._starting_by_id: dict[JobId, Job] = {}  # those of the above that may await a decision
-        self._stopping: set[JobId] = set()  # those that were ordered to stop
+        self._stopped_by_uid: dict[str, int] = {}  # uid of a job -> the last attempt of it that was ordered to stop
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
@@ -118,26 +121,31 @@ class ClusterState:
         """What the bound pods of a node that have not ended ask for."""
         return self._used_by_node.get(node, NOTHING)
 
-    def snapshot(self, in_flight: Mapping[str, Resources] | None = None) -> World:
-        """The world now; `in_flight` is the guard's part of it."""
+    def snapshot(self, in_flight: Mapping[str, Resources] | None = None, *, now_s: float = 0.0) -> World:
+        """The world now; `in_flight` is the guard's part of it. Without a time no pod is overdue."""
         self._catch_up()
         return World(
             nodes=tuple(self._node_by_name.values()),
             used=dict(self._used_by_node),
             in_flight=dict(in_flight or {}),
-            leaving=self._leaving(),
+            leaving=self._leaving(now_s),
             jobs=self._jobs.roster(),
             quotas=tuple(self._quota_by_id.values()),
         )
 
-    def _leaving(self) -> dict[str, Resources]:
-        """Per node, the part of what is used that ordered stops will free. O(pods of the jobs that are stopping)."""
+    def _leaving(self, now_s: float) -> dict[str, Resources]:
+        """Per node, the part of what is used that ordered stops will free. O(pods of the jobs that were stopped).
+
+        Told by the pods alone: the job may have ended, gone or taken its next turn before they are seen to go."""
         leaving: dict[str, Resources] = {}
-        for job_id in self._stopping:
-            job = self._jobs.get(job_id)
-            for pod in self._pods_by_job.get(job.uid, {}).values() if job is not None else ():
-                if pod.node is not None and not pod.ended:
+        for uid, attempt in [*self._stopped_by_uid.items()]:
+            pods = self._pods_by_job.get(uid, {}).values()
+            left = [pod for pod in pods if pod.member and pod.member.attempt <= attempt and not pod.ended]
+            for pod in left:
+                if pod.node is not None and (pod.gone_by_s is None or now_s < pod.gone_by_s + _OVERDUE_S):
                     leaving[pod.node] = leaving.get(pod.node, NOTHING) + pod.request
+            if not left:
+                del self._stopped_by_uid[uid]
         return leaving
 
     def _count(self, pod: Pod | None, sign: int) -> None:
@@ -184,13 +192,12 @@ class ClusterState:
 
     def _keep(self, job: JobId, after: Job | None) -> None:
         self._starting_by_id.pop(job, None)
-        self._stopping.discard(job)
+        if after is not None and after.placement is not None and after.placement.stop is not None:
+            self._stopped_by_uid[after.uid] = after.placement.attempt
         if after is None or (after.phase in FINISHED and not after.unbound):
             if job in self._jobs:
                 self._jobs.drop(job)
         else:
             self._jobs.put(job, after)
-            if is_stopping(after):
-                self._stopping.add(job)
             if after.phase in _STARTING or open_wish(after) is not None:
                 self._starting_by_id[job] = after

@@ -139,7 +139,7 @@ class Planner:
         state = self._cluster.state
         thought = await asyncio.to_thread(
             self._thinker.think,
-            state.snapshot(),
+            state.snapshot(now_s=time.time()),
             self._cluster.guard.ledger.pods(),
             state.job_json_by_id,
             self._config.policy,
@@ -151,7 +151,7 @@ class Planner:
         return thought, lasted_s
 
     async def _rule(self) -> tuple[Ruling, ...]:
-        snapshot, in_flight = self._cluster.state.snapshot(), self._cluster.guard.ledger.pods()
+        snapshot, in_flight = self._cluster.state.snapshot(now_s=time.time()), self._cluster.guard.ledger.pods()
         return await asyncio.to_thread(rule, snapshot, in_flight, epoch=self._elector.epoch, now_s=time.time())
 
     async def _something_to_do(self, thought: Thought) -> None:
@@ -203,8 +203,8 @@ class Planner:
             self._failures = 0
 
     def _forget_settled(self, rulings: tuple[Ruling, ...]) -> None:
-        plans = [ruling.job.placement for ruling in rulings if ruling.fate is Fate.SETTLE]
-        plan_ids = {plan.plan_id for plan in plans if plan is not None}
+        settling = (each.job.placement for each in rulings if each.fate is Fate.SETTLE and not each.awaits_stops)
+        plan_ids = {plan.plan_id for plan in settling if plan is not None}
         self._settling_since_s = {id_: since_s for id_, since_s in self._settling_since_s.items() if id_ in plan_ids}
 
     async def _commit(self, start: Start, thought: Thought) -> Written:

@@ -75,13 +75,16 @@ class Thinker:
     ) -> Thought:
         """Rule on the plans there are, decide what starts, and find the reasons that are not written yet."""
         world = _with_in_flight(world, in_flight)
-        plan = decide(world, config, now_s, self._memory)
+        plan, rulings = decide(world, config, now_s, self._memory), rule_on_plans(world, epoch=epoch, now_s=now_s)
         job_by_id = {job.id: job for job in world.jobs}
         waiting = [job_by_id[refusal.job] for refusal in plan.refusals]
         moments = [job.not_before_s for job in waiting if job.not_before_s > now_s]
         moments += [wish.deadline_s for job in plan.postponed if (wish := job_by_id[job].wish) is not None]
+        moments += [
+            ruling.job.placement.bind_deadline_s for ruling in rulings if ruling.awaits_stops and ruling.job.placement
+        ]
         return Thought(
-            rulings=rule_on_plans(world, epoch=epoch, now_s=now_s),
+            rulings=rulings,
             plan=plan,
             starting={start.job: job_by_id[start.job] for start in plan.starts},
             stopping={stop.job: job_by_id[stop.job] for stop in plan.stops},

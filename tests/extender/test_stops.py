@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coda.config import ArraysConfig, PolicyConfig
@@ -10,6 +12,7 @@ from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
 from tests.extender.replicas import plan_of, replica, state_of
 
+IN_TIME, OVERDUE = "2100-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.5))
 
 
@@ -56,7 +59,7 @@ async def test_the_plan_is_released_once_the_pods_are_gone(api: FakeApi) -> None
         api.set(JOBS, job_json("large"))
         await api.until(lambda: state_of(api, "large") == "Committed")
         api.change(f"{JOBS}/guest", lambda item: item["status"].update(phase="Restarting"))
-        api.change(f"{PODS}/guest-1-0", lambda item: item["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"))
+        api.change(f"{PODS}/guest-1-0", lambda item: item["metadata"].update(deletionTimestamp=IN_TIME))
         api.set(JOBS, job_json("later", gpus=1))  # another round; the limit for foreign pods is over
         await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))
         assert state_of(api, "large") == "Committed"
@@ -87,3 +90,72 @@ async def test_a_leader_that_comes_after_the_order_goes_on_from_there(api: FakeA
         wait_again(api, "guest")
         await api.until(lambda: state_of(api, "large") == "Released")
         assert one.count("coda_planner_stops_total", cause="Migrate") == 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "attempt"),
+    [
+        pytest.param("Succeeded", 1, id="rank 0 succeeded, the others are still being deleted"),
+        pytest.param("Failed", 1, id="its time was over, its pods are still being deleted"),
+        pytest.param("Queued", 2, id="the news that its pods are gone is late"),
+        pytest.param(None, 1, id="its object is gone before its pods"),
+    ],
+)
+async def test_nobody_else_is_stopped_while_the_pods_are_seen(api: FakeApi, phase: str | None, attempt: int) -> None:
+    api.set(NODES, node_json("n11"))  # of the large sub-array too: there is another guest who could be stopped
+    run(api, "other", "n11", gpus=2)
+    async with replica(api, policy=CODA):
+        api.set(JOBS, job_json("large"))
+        await api.until(lambda: state_of(api, "large") == "Committed")
+        plan = plan_of(api, "large")
+        assert (plan["nodes"], order_of(api, "other")) == (["n1"], {})
+        api.change(f"{PODS}/guest-1-0", lambda item: item["metadata"].update(deletionTimestamp=IN_TIME))
+        if phase is None:
+            api.remove(f"{JOBS}/guest")
+        else:
+            api.change(f"{JOBS}/guest", lambda item: item["status"].update(phase=phase, attempt=attempt))
+        api.set(JOBS, job_json("later", gpus=9))  # another round
+        await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))
+        assert plan_of(api, "large") == plan
+        api.remove(f"{PODS}/guest-1-0")
+        await api.until(lambda: state_of(api, "large") == "Released")
+        assert plan_of(api, "large")["planId"] == plan["planId"]
+
+
+async def test_a_pod_that_does_not_go_is_counted_on_no_more(api: FakeApi) -> None:
+    async with replica(api, policy=CODA):
+        api.set(JOBS, job_json("large"))
+        await api.until(lambda: state_of(api, "large") == "Committed")
+        api.change(f"{JOBS}/guest", lambda item: item["status"].update(phase="Restarting"))
+        api.change(f"{PODS}/guest-1-0", lambda item: item["metadata"].update(deletionTimestamp=OVERDUE))
+        api.change(f"{JOBS}/resident", lambda item: item["status"].update(phase="Succeeded"))
+        api.remove(f"{PODS}/resident-1-0")
+        await api.until(lambda: state_of(api, "large") == "Released")
+        assert plan_of(api, "large")["nodes"] == ["n2"]
+
+
+async def test_a_plan_on_room_that_is_not_left_in_time_is_made_anew_though_nothing_happens(api: FakeApi) -> None:
+    async with replica(api, policy=replace(CODA, bind_deadline_s=0.2)) as one:
+        api.set(JOBS, job_json("large"))
+        await api.until(lambda: state_of(api, "large") == "Committed")
+        plan = plan_of(api, "large")
+        await api.until(lambda: plan_of(api, "large").get("planId") not in (None, plan["planId"]))
+        assert plan_of(api, "large")["nodes"] == plan["nodes"]
+        assert one.count("coda_planner_stops_total", cause="Migrate") == 1
+
+
+async def test_a_plan_beside_room_that_is_left_has_no_limit_that_is_looked_at_again_and_again(api: FakeApi) -> None:
+    """A gang waits for a foreign pod on one node, then also for a stopped job on the other."""
+    api.change(f"{JOBS}/resident", lambda item: item["status"].update(phase="Succeeded"))
+    api.remove(f"{PODS}/resident-1-0")
+    async with replica(api, policy=CODA, settle_limit_s=60.0) as one:
+        await api.until(lambda: one.planner.leads())
+        api.set(PODS, pod_json("foreign", gpus=8))
+        assert one.ask(api.item(f"{PODS}/foreign"), ["n2"]).passed
+        mine = placement("n1", "n2", state="Committed", epoch=one.elector.epoch)
+        api.set(JOBS, job_json("gang", replicas=2, gpus=2, placement=mine))
+        api.set(JOBS, job_json("large", gpus=6))
+        await api.until(lambda: state_of(api, "large") == "Committed")
+        api.set(JOBS, job_json("later", gpus=9))  # another round
+        await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))
+        assert (state_of(api, "gang"), one.planner._settling_since_s) == ("Committed", {})
