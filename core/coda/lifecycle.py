@@ -224,7 +224,7 @@ def _suspended(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return Step(progress=with_stuck(suspended, left, now_s, config), delete=deletable(left))
     planned = now.placement is not None and now.placement.attempt >= now.progress.attempt
     attempt = now.progress.attempt + (1 if planned else 0)
-    resumed = replace(now, progress=replace(now.progress, queued_s=0.0))
+    resumed = replace(now, progress=replace(now.progress, queued_s=0.0, returned=False))
     return enqueue(resumed, now_s, attempt=attempt, not_before_s=0.0, reason="Resumed", message=ACCEPTED)
 
 

@@ -233,3 +233,9 @@ def test_it_waits_at_the_head_until_its_next_attempt_is_launched() -> None:
     waiting = progress(Phase.QUEUED, returned=True)
     launched = next_step(situation(Phase.QUEUED, pod(0), pod(1), progress=waiting), NOW_S, CONFIG).progress
     assert (launched.phase, launched.returned) == (Phase.LAUNCHED, False)
+
+
+def test_whoever_suspends_a_job_that_waits_at_the_head_gives_up_its_place() -> None:
+    suspended = progress(Phase.SUSPENDED, returned=True)
+    resumed = next_step(situation(Phase.SUSPENDED, progress=suspended), NOW_S, CONFIG).progress
+    assert (resumed.phase, resumed.queued_s, resumed.returned) == (Phase.QUEUED, NOW_S, False)
