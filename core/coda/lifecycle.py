@@ -188,12 +188,8 @@ def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 
 def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    pods = of_attempt(now)
-    succeeded = {pod.rank for pod in pods if pod.state is PodState.SUCCEEDED}
-    if now.terms.rank_zero_decides and 0 in succeeded:
-        return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", "rank 0 succeeded"))
-    if len(succeeded) == now.terms.replicas:
-        return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", f"all {now.terms.replicas} ranks succeeded"))
+    if (success := _success(now)) is not None:
+        return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", success))
     if (order := _stop_order(now)) is not None:
         return stop(now, order)
     fault = gang_fault(now, now_s, config)
@@ -274,9 +270,19 @@ def _strays(now: Situation) -> tuple[RankPod, ...]:
     return tuple(pod for pod in now.pods if pod.attempt != now.progress.attempt and not pod.terminating)
 
 
+def _success(now: Situation) -> str | None:
+    """What the attempt has succeeded by, if it has."""
+    succeeded = {pod.rank for pod in of_attempt(now) if pod.state is PodState.SUCCEEDED}
+    if now.terms.rank_zero_decides and 0 in succeeded:
+        return "rank 0 succeeded"
+    return f"all {now.terms.replicas} ranks succeeded" if len(succeeded) == now.terms.replicas else None
+
+
 def _stop_order(now: Situation) -> StopOrder | None:
+    """The order to stop that is to be carried out: none once the attempt has succeeded."""
     plan = now.placement
-    return plan.stop if plan is not None and plan.attempt == now.progress.attempt else None
+    mine = plan is not None and plan.attempt == now.progress.attempt
+    return plan.stop if plan is not None and mine and _success(now) is None else None
 
 
 def _released_plan(now: Situation) -> Placement | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coda.gang import PodState, Situation, Terms
-from coda.lifecycle import next_step
+from coda.lifecycle import furthest_step, next_step
 from coda.model import JobId, Phase, StopCause, StopOrder
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
 
@@ -221,12 +221,13 @@ def test_a_job_that_was_stopped_for_another_pays_nothing_for_it() -> None:
     assert (queued.phase, queued.attempt, queued.queued_s, queued.returned) == (Phase.QUEUED, 2, 900.0, True)
 
 
-def test_a_job_that_has_succeeded_cannot_be_stopped_any_more() -> None:
+@pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING])
+def test_a_job_that_has_succeeded_cannot_be_stopped_any_more(phase: Phase) -> None:
     done = (running(0, ended=True), running(1, ended=True))
-    pods = tuple(replace(pod, state=PodState.SUCCEEDED) for pod in done)
-    assert next_step(situation(Phase.RUNNING, *pods, placement=plan(stop=MIGRATED)), NOW_S, CONFIG).progress.phase is (
-        Phase.SUCCEEDED
-    )
+    now = situation(phase, *(replace(pod, state=PodState.SUCCEEDED) for pod in done), placement=plan(stop=MIGRATED))
+    step = furthest_step(now, NOW_S, CONFIG)
+    after = furthest_step(replace(now, progress=step.progress), NOW_S, CONFIG).progress
+    assert (after.phase, after.attempt) == (Phase.SUCCEEDED, 1)
 
 
 def test_it_waits_at_the_head_until_its_next_attempt_is_launched() -> None:
