@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +12,7 @@ from coda_kube.client import Client, Json
 from coda_kube.writing import job_path
 from coda_lab.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
-from tests.e2e.jobs import job_json, pods_of, submit, wait_for, wait_for_phase
+from tests.e2e.jobs import job_json, jobs_path, pods_of, submit, wait_for, wait_for_phase
 from tests.e2e.scheduling import leader_of
 
 pytestmark = pytest.mark.e2e
@@ -76,3 +78,32 @@ async def test_whoever_dies_between_the_order_and_the_start_is_made_up_for(
     await wait_for(user, job_path("default/guest"), is_attempt(2, "Running"), within_s=45)
     await wait_for_phase(user, large, "Running")
     assert (await node_of(user, "guest"), await node_of(user, "large")) == (home, away)
+
+
+def mixed_jobs(rng: random.Random, count: int) -> list[Json]:
+    """Small jobs that fill more than their node, and every fifth job a large one."""
+    return [
+        job_json(f"large-{number}", gpus=8, run_s=rng.uniform(1, 3))
+        if number % 5 == 4
+        else job_json(f"small-{number}", gpus=rng.choice((1, 1, 2, 3)), run_s=rng.uniform(3, 12))
+        for number in range(count)
+    ]
+
+
+async def test_under_kills_every_stopped_job_starts_again_once_and_ends(
+    cluster: LocalCluster, user: Client, admin: Client
+) -> None:
+    rng = random.Random(1)
+    for number, job in enumerate(mixed_jobs(rng, 40)):
+        await submit(user, job)
+        if number % 8 == 7:
+            part = rng.choice(("operator-0", await leader_of(admin)))
+            await cluster.kill(part)
+            await cluster.start(part)
+        await asyncio.sleep(rng.uniform(0.1, 0.5))  # the load, not a wait
+    for job in (await user.list_pages(jobs_path()))["items"]:
+        await wait_for_phase(user, f"default/{job['metadata']['name']}", "Succeeded", within_s=120)
+    ended = [job["status"] for job in (await user.list_pages(jobs_path()))["items"]]
+    assert len(ended) == 40
+    assert sum(status["failures"] + status["disruptions"] for status in ended) == 0
+    assert sum(status["attempt"] for status in ended) > len(ended)  # some were stopped
