@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_folder_is_there_for_the_block_only(parent: Path) -> None:
 def test_the_next_start_removes_what_a_killed_owner_left_and_what_still_runs_of_it(parent: Path) -> None:
     running, left, child = owner_in(parent)
     with running:
-        assert _carries(child, left)
+        _wait_until_carries(child, left)
         running.kill()
         running.wait()
         with temporary_folder() as folder:
@@ -70,6 +71,14 @@ def test_a_folder_whose_owner_lives_is_left_alone(parent: Path) -> None:
 def test_a_folder_without_a_lock_is_not_judged(parent: Path) -> None:
     (parent / f"{PREFIX}old").mkdir()
     assert remove_abandoned(parent) == ()
+
+
+def _wait_until_carries(pid: int, folder: Path) -> None:
+    """A program just started has no environment yet: the kernel closes its parent's pipe a moment before."""
+    ends_s = time.monotonic() + 10
+    while not _carries(pid, folder):
+        assert time.monotonic() < ends_s
+        time.sleep(0.001)
 
 
 def _carries(pid: int, folder: Path) -> bool:
