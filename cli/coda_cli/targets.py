@@ -12,7 +12,7 @@ from rich.console import Console
 
 from coda.config import PolicyConfig
 from coda.errors import InvalidInput
-from coda.policies import policy_of
+from coda.policies import policy_of, why_not_live
 from coda_kube.client import Client, Rejected, connect
 from coda_kube.naming import GPU
 from coda_kube.quantities import milli_from_quantity, whole_from_quantity
@@ -93,11 +93,10 @@ async def local_target(
 
 def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
     """The settings of a local cluster's planner during a replay: what it does after a time, it does as much earlier as
-    everything else happens. Raises InvalidInput for a policy that stops jobs by run times that no planner knows."""
-    if policy_of(policy).preempts is not None:
-        raise InvalidInput(
-            f"--policy {policy} stops jobs by how long they ran, which the planner does not know: simulate it"
-        )
+    everything else happens. Raises InvalidInput for a policy that cannot be followed live."""
+    why_not = why_not_live(policy_of(policy))
+    if why_not is not None:
+        raise InvalidInput(f"--policy {policy} {why_not}")
     limit_s = PolicyConfig().overtaking_limit_s
     return {
         "CODA_SCHEDULING_POLICY": policy,

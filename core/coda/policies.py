@@ -147,6 +147,15 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
 )
 
 
+def why_not_live(policy: Policy) -> str | None:
+    """What of a policy no live planner can do, to follow its name in a sentence; None: it can do all of it."""
+    if policy.preempts is not None:
+        return "stops jobs by how long they ran or by tenant, which the planner does not know: simulate it"
+    if policy.cores in (CoresRule.PROPORTIONAL, CoresRule.AT_BEST):
+        return "sets the cores of jobs by a rule of its own, which nobody does on a cluster: simulate it"
+    return None
+
+
 def policy_of(name: str) -> Policy:
     """The policy of that name. Raises InvalidInput."""
     policy = POLICIES.get(name)

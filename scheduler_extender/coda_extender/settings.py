@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from coda.config import ArraysConfig, Level, PolicyConfig
 from coda.errors import InvalidInput
-from coda.policies import DEFAULT, policy_of
+from coda.policies import DEFAULT, policy_of, why_not_live
 from coda_kube.lease import LeaseTimes
 from coda_kube.naming import SCHEDULER
 
@@ -51,7 +51,7 @@ class Settings(BaseSettings):
     """From a grant of more cores until every rank of the job must have them; else all of it is taken back."""
 
     scheduling_policy: str = DEFAULT
-    """Who goes first, and where to: a name of `coda.policies`. Not those that stop jobs by how long they ran."""
+    """Who goes first, and where to: a name of `coda.policies`. Not all: see `why_not_live` there."""
 
     array_reserve_cores_per_gpu: float = Field(default=ArraysConfig().reserve_cores_per_gpu, ge=0, le=1024)
     """Under a policy with arrays: cores of each node that belong to the GPU array, per GPU of the node."""
@@ -109,11 +109,11 @@ class Settings(BaseSettings):
     @classmethod
     def _knows_what_it_needs(cls, value: str) -> str:
         try:
-            policy = policy_of(value)
+            why_not = why_not_live(policy_of(value))
         except InvalidInput as error:
             raise ValueError(str(error)) from None
-        if policy.preempts is not None:
-            raise ValueError(f"{value!r} stops jobs by how long they ran, which the planner does not know; simulate it")
+        if why_not is not None:
+            raise ValueError(f"{value!r} {why_not}")
         return value
 
     @field_validator("log_level")

@@ -41,6 +41,7 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         ("CODA_BIND_DEADLINE_S", "0", "CODA_BIND_DEADLINE_S"),
         ("CODA_SCHEDULING_POLICY", "lottery", "no policy: choose one of"),
         ("CODA_SCHEDULING_POLICY", "srtf", "stops jobs by how long they ran"),
+        ("CODA_SCHEDULING_POLICY", "synergy-tune", "sets the cores of jobs by a rule of its own"),
     ],
 )
 def test_bad_values_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str, word: str) -> None:
