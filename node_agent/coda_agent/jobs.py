@@ -22,6 +22,7 @@ class TunedJob:
     namespace: str
     name: str
     uid: str
+    version: str  # the resourceVersion that it was read at
     standing: Standing
     tuning: Tuning | None
     fault: str = ""  # why the tuning in its status cannot be read; a new one begins
@@ -58,6 +59,7 @@ def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
+        version=metadata["resourceVersion"],
         standing=standing,
         tuning=tuning if tuning is not None and tuning.attempt == attempt else None,
         fault=fault,

@@ -90,6 +90,9 @@ class Cluster:
         wanted = set(ids)
         for job in self._jobs.keys() - wanted:
             self._jobs.pop(job)[1].cancel()
+        for job in [job for job, (_cache, task) in self._jobs.items() if task.done()]:
+            error = self._jobs.pop(job)[1].exception()
+            log.error("the watch of job %s ended and begins anew: %r", job, error)
         for job in wanted - self._jobs.keys():
             namespace, _, name = job.partition("/")
             cache = Cache(self._client, _jobs_path(namespace), query={"fieldSelector": f"metadata.name={name}"})
@@ -101,8 +104,9 @@ class Cluster:
         return None if followed is None else followed[0].by_key.get(job)
 
     async def write_tuning(self, job: TunedJob, tuning: Tuning) -> None:
-        """Apply `status.tuning`. Raises Outage, or Conflict when another job has the name now."""
-        metadata = {"name": job.name, "namespace": job.namespace, "uid": job.uid}
+        """Apply `status.tuning`, if the job still is as it was read: where a node was cut off the attempt may be
+        over, and the next one tuned elsewhere. Raises Conflict when it is not, and Outage."""
+        metadata = {"name": job.name, "namespace": job.namespace, "uid": job.uid, "resourceVersion": job.version}
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
         body |= {"status": {"tuning": tuning_json(tuning)}}
         path = f"{_jobs_path(job.namespace)}/{job.name}/status"

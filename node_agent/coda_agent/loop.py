@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from typing import Final, TypeVar
 
 from coda.contention import Contention, Window, observe
@@ -70,6 +71,7 @@ class Loop:
         self._calibrated_at_s = float("-inf")
         self._uncalibrated: tuple[str, ...] = ()
         self._rounded_s = time.monotonic()  # when the last round ended
+        self._event_numbers = count()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Rounds until `stopping`; then everything temporary is undone."""
@@ -156,7 +158,7 @@ class Loop:
             events = events_json(action, pods, self._node.abilities.unit, self._settings.node_name, wall_s)
             for event in events:
                 log.info("%s/%s: %s", event["metadata"]["namespace"], event["involvedObject"]["name"], event["message"])
-                self._writes.begin(f"event {id(event)}", partial(self._cluster.post_event, event))
+                self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
 
     async def _follow_devices(self, senses: Senses) -> None:
         devices = frozenset(reading.gpu.uuid for reading in senses.gpus.readings)

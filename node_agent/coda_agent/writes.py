@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from coda.errors import CodaError
+from coda.errors import CodaError, Conflict
 from coda_agent.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,8 @@ class Writes:
     ) -> None:
         """Start it, unless `may_begin` says no. `about`: a kind and, after a space, which one.
 
-        What fails is counted and logged; trying again is up to the caller, who finds it missing."""
+        What fails is counted and logged; trying again is up to the caller, who finds it missing. What somebody else
+        changed meanwhile may be tried again at once: it is decided anew."""
         if self.muted or not self.may_begin(about):
             return
         kind = about.partition(" ")[0]
@@ -73,8 +74,11 @@ class Writes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _failed(self, about: str, kind: str, error: CodaError) -> None:
-        now_s = self._now_s()
         self._metrics.write_failed()
+        if isinstance(error, Conflict):
+            log.info("%s not written: %s", about, error)
+            return
+        now_s = self._now_s()
         self._again_s = {one: until_s for one, until_s in self._again_s.items() if until_s > now_s}
         self._again_s[about] = now_s + AGAIN_S
         if kind not in self._failing:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from coda.errors import Outage
+from coda.errors import Conflict, Outage
 from coda.steering import Tuning
 from coda_agent.gpus.pod_resources import PodResources
 from coda_agent.jobs import TunedJob
@@ -74,6 +74,8 @@ class Api:
     async def write_tuning(self, job: TunedJob, tuning: Tuning) -> None:
         """As the agent's own cluster."""
         self._answers()
+        if job.version != self.jobs[job.id]["metadata"]["resourceVersion"]:
+            raise Conflict(f"{job.id} is not as it was read")
         self.write_status(job.id, {"tuning": tuning_json(tuning)})
 
     async def write_profile(self, profile: Json) -> None:

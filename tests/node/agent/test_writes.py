@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from coda.errors import Outage
+from coda.errors import Conflict, Outage
 from coda_agent.metrics import Metrics
 from coda_agent.writes import AGAIN_S, Writes
 
@@ -68,6 +68,19 @@ async def test_what_failed_is_tried_again_after_a_while_and_said_once(caplog: py
     scene.server.is_away = True
     await scene.write("tuning b")
     assert caplog.text.count("not written: the API server is away") == 2
+
+
+async def test_what_somebody_changed_meanwhile_may_be_tried_again_at_once() -> None:
+    """It is decided anew, on what is there now: nobody is away."""
+    scene = Scene()
+
+    async def clash() -> None:
+        raise Conflict("the job is not as it was read")
+
+    scene.writes.begin("tuning a", clash)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert scene.writes.may_begin("tuning a")
 
 
 async def test_cancelled_writes_leave_nothing_under_way() -> None:
