@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final
 
 from coda.errors import CodaError
@@ -38,6 +39,7 @@ class ProfileTeller:
         self._writes = writes
         self._told: Json | None = None
         self._told_at_s = float("-inf")
+        self._last_with_throttles: Json | None = None  # until one without any was surely written
 
     def tell(self, senses: Senses, links: tuple[Link, ...]) -> None:
         """On change and at most once a minute, but for the first throttle: it is told at once, since whoever undoes
@@ -52,18 +54,30 @@ class ProfileTeller:
         if status == self._told and not status["throttles"]:
             return
         self._told, self._told_at_s = status, now_s
+        if status["throttles"]:
+            self._last_with_throttles = status
         profile = profile_object(self._name, status, senses.at.wall_s)
-        self._writes.begin("profile", lambda: self._cluster.write_profile(profile), on_failure=self._forget)
+        self._writes.begin(
+            "profile",
+            lambda: self._cluster.write_profile(profile),
+            on_success=partial(self._written, status),
+            on_failure=self._forget,
+        )
 
     async def tell_the_end(self, wall_s: float) -> None:
-        """If the NodeProfile speaks of throttles, say what is left of them: an agent that is gone renews nothing."""
-        if self._told is None or not self._told["throttles"]:
+        """If the NodeProfile may speak of throttles, say what is left of them: an agent that is gone renews nothing."""
+        status = self._last_with_throttles
+        if status is None:
             return
-        profile = profile_object(self._name, with_throttles(self._told, self._node.throttles), wall_s)
+        profile = profile_object(self._name, with_throttles(status, self._node.throttles), wall_s)
         try:
             await asyncio.wait_for(self._cluster.write_profile(profile), timeout=END_S)
         except (CodaError, TimeoutError) as error:
             log.warning("the NodeProfile still tells of throttles that are undone: %s", error)
+
+    def _written(self, status: Json) -> None:
+        if not status["throttles"]:
+            self._last_with_throttles = None
 
     def _forget(self) -> None:
         self._told, self._told_at_s = None, float("-inf")

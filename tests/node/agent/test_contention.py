@@ -256,6 +256,19 @@ async def test_an_agent_that_ends_leaves_no_profile_that_tells_of_throttles(make
     rig.start()
 
 
+async def test_an_agent_whose_last_write_failed_says_all_the_same_that_its_throttles_are_undone(
+    make_rig: MakeRig,
+) -> None:
+    rig = make_rig()
+    await contended(rig)
+    lose_api(rig)
+    await rig.run(90)  # what was to be told again was not
+    rig.api.away_since_s = None
+    await rig.stop()
+    assert rig.api.profiles[-1]["status"]["throttleCount"] == 0
+    rig.start()
+
+
 async def test_without_an_api_server_the_end_undoes_all_the_same(make_rig: MakeRig) -> None:
     rig = make_rig("mbm-only")
     _train, hog = await contended(rig)
