@@ -51,7 +51,7 @@ def fake_machine(root: Path, *, cpus: int = 2, cache: str = "1024K", available_k
     (root / "proc").mkdir()
     (root / "proc/meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable: {available_kib} kB\n")
     show_cpu_times(root, IDLE)
-    return Files(proc=root / "proc", sys=root / "sys")
+    return Files(proc=root / "proc", sys=root / "sys", cgroup=root / "cgroup")
 
 
 def show_cpu_times(root: Path, times: CpuTimes) -> None:
@@ -192,6 +192,33 @@ def test_a_node_that_cannot_be_loaded_says_why(
 ) -> None:
     with pytest.raises(Outage, match=words):
         buffer_bytes_by_cpu(fake_machine(tmp_path, **machine), usable)  # type: ignore[arg-type]  # a word for a size
+
+
+@pytest.mark.parametrize(
+    ("own", "limit", "used", "idle"),
+    [
+        pytest.param("0::/", "memory.max", "memory.current", "inactive_file", id="v2"),
+        pytest.param(
+            "9:cpu:/x\n4:memory:/", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", id="v1"
+        ),
+    ],
+)
+def test_the_agent_s_own_memory_limit_is_kept(tmp_path: Path, own: str, limit: str, used: str, idle: str) -> None:
+    """Beyond it the kernel kills the agent, at each start anew: the pod's limit counts as much as the container's."""
+    files = fake_machine(tmp_path)
+    container = tmp_path / "cgroup" / ("memory" if "memory:" in own else "") / "kubepods/pod1/agent"
+    container.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir()
+    (tmp_path / "proc/self/cgroup").write_text(f"{own}kubepods/pod1/agent\n")
+    (container / limit).write_text("max\n" if limit == "memory.max" else "9223372036854771712\n")
+    for at in (container, container.parent):
+        (at / used).write_text(f"{72 << 20}\n")
+        (at / "memory.stat").write_text(f"anon {64 << 20}\n{idle} {8 << 20}\n")
+    (container.parent / limit).write_text(f"{(80 << 20) - 1}\n")
+    with pytest.raises(Outage, match="that takes 16 MiB, and the agent's memory limit leaves 15 MiB"):
+        buffer_bytes_by_cpu(files, (0, 1))
+    (container.parent / limit).write_text(f"{80 << 20}\n")
+    assert sum(buffer_bytes_by_cpu(files, (0, 1)).values()) == 4 << 20
 
 
 def test_this_machine_s_own_caches_are_read() -> None:
