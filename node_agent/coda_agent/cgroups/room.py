@@ -14,8 +14,8 @@ _V2: Final = ("", "memory.max", "memory.current", "inactive_file")
 def memory_room_bytes(files: Files) -> int | None:
     """The least that a limit on this process's path leaves; None where none is to be seen.
 
-    Copies of files that nobody used lately count as free, as for the kubelet. A process in a cgroup namespace of its own
-    sees no path of the host; a privileged container is in the host's."""
+    Copies of files that nobody used lately count as free, as for the kubelet. In a cgroup namespace of its own a
+    process sees no path of the host; a privileged container is in the host's."""
     try:
         lines = files.proc.read_text("self/cgroup").splitlines()
     except OSError:
