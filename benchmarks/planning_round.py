@@ -102,10 +102,12 @@ class MadeCluster:
             found.append((self._told.on_job, planned, with_status(planned, phase="Running")))
             self.running.append(start.job)
             self._queued -= 1
-        for wish in islice(thought.wishes.urgent.values(), REASONS):
-            assert wish.refusal is not None
-            old = self.state.job_json_by_id[wish.job]
-            found.append((self._told.on_job, old, with_status(old, pending=pending_json(wish.refusal, since_s=NOW_S))))
+        for notice in islice(thought.notices.urgent.values(), REASONS):
+            assert notice.refusal is not None
+            old = self.state.job_json_by_id[notice.job]
+            found.append(
+                (self._told.on_job, old, with_status(old, pending=pending_json(notice.refusal, since_s=NOW_S)))
+            )
         return found
 
     def changes_after(self, thought: Thought) -> list[Change]:
@@ -177,7 +179,7 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
         "most_ms": max(lasted_s) * 1e3,
         "starts_per_round": sum(starts) / count,
         "changes_per_round": sum(changed) / count,
-        "reasons_to_write": len(thought.wishes.urgent) + len(thought.wishes.slow),
+        "reasons_to_write": len(thought.notices.urgent) + len(thought.notices.slow),
     }
 
 

@@ -90,7 +90,7 @@ async def plan_on(cluster: MadeCluster, metrics: Metrics, guard: Guard, planning
         snapshot, in_flight = cluster.state.snapshot(), guard.ledger.pods()
         thought = await asyncio.to_thread(cluster.think, snapshot, in_flight)
         metrics.show_queue(thought.jobs_by_code, thought.gpus_wanted)
-        reasons.revise(thought.wishes)
+        reasons.revise(thought.notices)
         lasted_s.append(time.perf_counter() - began_s)
         for change in await asyncio.to_thread(cluster.changes_after, thought):  # made elsewhere, in a cluster
             cluster.happen([change])

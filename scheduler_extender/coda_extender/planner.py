@@ -24,7 +24,7 @@ from coda.world import is_waiting, placement_from_start
 from coda_extender.cluster import Cluster
 from coda_extender.leadership import LeaderLabel
 from coda_extender.metrics import Metrics
-from coda_extender.reasons import NO_WISHES, Reasons, Wish, pending_for, wish_for
+from coda_extender.reasons import NO_NOTICES, Notice, Reasons, notice_for, pending_for
 from coda_extender.statuses import StatusWriter, Written
 from coda_extender.stops import StopOrders
 from coda_extender.thinking import Thinker, Thought, rule, words_of
@@ -111,7 +111,7 @@ class Planner:
             self._leading = False
             self._metrics.is_leader.set(0)
             self._metrics.show_queue({}, 0)
-            self._reasons.revise(NO_WISHES)
+            self._reasons.revise(NO_NOTICES)
 
     async def _plan_forever(self) -> None:
         await self._adopt()
@@ -259,17 +259,17 @@ class Planner:
 
     def _show(self, thought: Thought) -> None:
         self._metrics.show_queue(thought.jobs_by_code, thought.gpus_wanted)
-        removals = (Wish(job=job, refusal=None, urgent=True) for job in sorted(self._cluster.stale_pending))
-        self._reasons.revise(thought.wishes, removals)
+        removals = (Notice(job=job, refusal=None, urgent=True) for job in sorted(self._cluster.stale_pending))
+        self._reasons.revise(thought.notices, removals)
         self._reasons_changed.set()
 
     async def _explain_forever(self) -> None:
         failures = 0
         while True:
             self._reasons_changed.clear()
-            wishes, more_in_s = self._reasons.take(time.monotonic())
-            if wishes:
-                results = await asyncio.gather(*(self._explain(wish) for wish in wishes))
+            notices, more_in_s = self._reasons.take(time.monotonic())
+            if notices:
+                results = await asyncio.gather(*(self._explain(notice) for notice in notices))
                 failed = Written.FAILED in results or Written.LAPSED in results
                 failures = min(failures + 1, len(_RETRY_S) - 1) if failed else 0
                 if failed or Written.CONFLICT in results:
@@ -279,22 +279,22 @@ class Planner:
                     async with asyncio.timeout(more_in_s):
                         await self._reasons_changed.wait()
 
-    async def _explain(self, wish: Wish) -> Written:
+    async def _explain(self, notice: Notice) -> Written:
         """Write one reason, if the job still waits (or remove it, if it still does not)."""
 
         def change(status: Json) -> Json | None:
             kept: Json = {"placement": status["placement"]} if status.get("placement") else {}
-            if wish.refusal is None:
+            if notice.refusal is None:
                 return kept if status.get("pending") and status.get("phase") != "Queued" else None
-            job = self._cluster.state.job(wish.job)
-            if job is None or not is_waiting(job) or wish_for(wish.refusal, {"status": status}) is None:
+            job = self._cluster.state.job(notice.job)
+            if job is None or not is_waiting(job) or notice_for(notice.refusal, {"status": status}) is None:
                 return None
-            return kept | {"pending": pending_for(wish.refusal, status, time.time())}
+            return kept | {"pending": pending_for(notice.refusal, status, time.time())}
 
         async with self._reason_slots:
-            written = await self._writer.write(wish.job, change)
+            written = await self._writer.write(notice.job, change)
         if written is Written.DONE:
             self._metrics.pending_writes.inc()
         elif written in (Written.CONFLICT, Written.FAILED, Written.LAPSED):
-            self._reasons.put_back(wish)
+            self._reasons.put_back(notice)
         return written

@@ -26,7 +26,7 @@ _ACCEPTED_WITHIN_S: Final = 1.0  # an edit, by an operator that is there
 _LONG_AGO_S: Final = float("-inf")
 
 
-class Wish(NamedTuple):
+class Notice(NamedTuple):
     """A reason to be written; `refusal` None: what is written there is to be removed."""
 
     job: JobId
@@ -34,20 +34,20 @@ class Wish(NamedTuple):
     urgent: bool
 
 
-def wish_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> Wish | None:
+def notice_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> Notice | None:
     """What must be written so that the object says what `refusal` says; None when it does."""
     if job_json is None:
         return None
     pending = (job_json.get("status") or {}).get("pending")
     reason = refusal.reason
     if not pending or pending.get("generation") != refusal.generation or pending.get("code") != reason.code.value:
-        return Wish(refusal.job, refusal, urgent=reason.code is not RefusalCode.EDITED)
+        return Notice(refusal.job, refusal, urgent=reason.code is not RefusalCode.EDITED)
     same = (
         pending.get("message") == reason.message
         and (pending.get("numbers") or {}) == reason.numbers
         and tuple(pending.get("holders") or ()) == reason.holders
     )
-    return None if same else Wish(refusal.job, refusal, urgent=False)
+    return None if same else Notice(refusal.job, refusal, urgent=False)
 
 
 def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Json:
@@ -58,57 +58,58 @@ def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Js
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """All wishes of one round, by job."""
+class Notices:
+    """All notices of one round, by job."""
 
-    urgent: Mapping[JobId, Wish]
-    slow: Mapping[JobId, Wish]
+    urgent: Mapping[JobId, Notice]
+    slow: Mapping[JobId, Notice]
     edited: tuple[JobId, ...] = ()  # those of the slow ones that say that an edit is not accepted
 
     @classmethod
-    def of(cls, wishes: Iterable[Wish]) -> Wishes:
-        """The wishes sorted out; each job at most once. O(wishes)."""
-        urgent: dict[JobId, Wish] = {}
-        slow: dict[JobId, Wish] = {}
-        for wish in wishes:
-            (urgent if wish.urgent else slow)[wish.job] = wish
-        edited = tuple(job for job, wish in slow.items() if wish.refusal and wish.refusal.code is RefusalCode.EDITED)
+    def of(cls, notices: Iterable[Notice]) -> Notices:
+        """The notices sorted out; each job at most once. O(notices)."""
+        urgent: dict[JobId, Notice] = {}
+        slow: dict[JobId, Notice] = {}
+        for notice in notices:
+            (urgent if notice.urgent else slow)[notice.job] = notice
+        refusals = [notice.refusal for notice in slow.values() if notice.refusal is not None]
+        edited = tuple(refusal.job for refusal in refusals if refusal.code is RefusalCode.EDITED)
         return cls(urgent=urgent, slow=slow, edited=edited)
 
 
-NO_WISHES: Final = Wishes(urgent={}, slow={})
+NO_NOTICES: Final = Notices(urgent={}, slow={})
 
 
 class Reasons:
-    """The wishes not written yet. `now_s` is any clock that only grows. Runs in the event loop: `take` costs O(batch +
-    jobs written in the last seconds), whatever the number of wishes."""
+    """The notices not written yet. `now_s` is any clock that only grows. Runs in the event loop: `take` costs O(batch +
+    jobs written in the last seconds), whatever the number of notices."""
 
     def __init__(self) -> None:
-        self._urgent: dict[JobId, Wish] = {}
-        self._slow: dict[JobId, Wish] = {}
-        self._line: dict[JobId, None] = {}  # the slow ones, oldest first: a revised wish keeps its place
+        self._urgent: dict[JobId, Notice] = {}
+        self._slow: dict[JobId, Notice] = {}
+        self._line: dict[JobId, None] = {}  # the slow ones, oldest first: a revised notice keeps its place
         self._edited: tuple[JobId, ...] = ()
-        self._edited_s: dict[JobId, float] = {}  # since when a wish says that an edit is not accepted
+        self._edited_s: dict[JobId, float] = {}  # since when a notice says that an edit is not accepted
         self._written_s: dict[JobId, float] = {}  # when a job's reason was last written
         self._allowance = PER_SECOND
         self._filled_s = 0.0
 
-    def revise(self, wishes: Wishes, removals: Iterable[Wish] = ()) -> None:
-        """Replace all wishes by these; `removals` are urgent."""
-        self._urgent = {**wishes.urgent, **{wish.job: wish for wish in removals}}
-        self._slow = dict(wishes.slow)
-        self._edited = wishes.edited
+    def revise(self, notices: Notices, removals: Iterable[Notice] = ()) -> None:
+        """Replace all notices by these; `removals` are urgent."""
+        self._urgent = {**notices.urgent, **{notice.job: notice for notice in removals}}
+        self._slow = dict(notices.slow)
+        self._edited = notices.edited
         line = self._line
         line.update(dict.fromkeys([job for job in self._slow if job not in line]))
 
-    def put_back(self, wish: Wish) -> None:
-        """The write did not work: wish again, unless something newer is wished already."""
-        if wish.job not in self._urgent and wish.job not in self._slow:
-            (self._urgent if wish.urgent else self._slow)[wish.job] = wish
-            if not wish.urgent:
-                self._line[wish.job] = None
+    def put_back(self, notice: Notice) -> None:
+        """The write did not work: it is due again, unless there is something newer."""
+        if notice.job not in self._urgent and notice.job not in self._slow:
+            (self._urgent if notice.urgent else self._slow)[notice.job] = notice
+            if not notice.urgent:
+                self._line[notice.job] = None
 
-    def take(self, now_s: float) -> tuple[list[Wish], float | None]:
+    def take(self, now_s: float) -> tuple[list[Notice], float | None]:
         """What to write now, at most a batch, and in how many seconds there is more (None: nothing is left)."""
         self._allowance = min(PER_SECOND, self._allowance + (now_s - self._filled_s) * PER_SECOND)
         self._filled_s = now_s
@@ -116,9 +117,9 @@ class Reasons:
         slow, earliest_s = self._slow_ones(now_s, min(BATCH - len(due), int(self._allowance)))
         due += slow
         self._allowance -= len(slow)
-        for wish in due:
-            self._written_s.pop(wish.job, None)
-            self._written_s[wish.job] = now_s
+        for notice in due:
+            self._written_s.pop(notice.job, None)
+            self._written_s[notice.job] = now_s
         self._forget(now_s)
         if self._urgent:
             return due, 0.0
@@ -126,10 +127,10 @@ class Reasons:
             return due, None
         return due, max(earliest_s - now_s, (1.0 - self._allowance) / PER_SECOND, 0.02)
 
-    def _slow_ones(self, now_s: float, count: int) -> tuple[list[Wish], float | None]:
+    def _slow_ones(self, now_s: float, count: int) -> tuple[list[Notice], float | None]:
         """The first of the line whose time has come, and when the next one may be written; None without one."""
         self._edited_s = {job: self._edited_s.get(job, now_s) for job in self._edited}
-        taken: list[Wish] = []
+        taken: list[Notice] = []
         earliest_s: float | None = None
         gone: list[JobId] = []
         for job in self._line:
@@ -149,7 +150,7 @@ class Reasons:
         return taken, earliest_s
 
     def _ready_s(self, job: JobId) -> float:
-        """When a slow wish may be written."""
+        """When a slow notice may be written."""
         by_turn_s = self._written_s.get(job, _LONG_AGO_S) + PER_JOB_S
         return max(by_turn_s, self._edited_s.get(job, _LONG_AGO_S) + _ACCEPTED_WITHIN_S)
 

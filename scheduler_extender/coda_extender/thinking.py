@@ -19,7 +19,7 @@ from coda.outcomes import Plan, Refusal, RefusalCode
 from coda.plan import decide
 from coda.rechecking import Misfit
 from coda.releasing import Ruling, rule_on_plans
-from coda_extender.reasons import Wish, Wishes, wish_for
+from coda_extender.reasons import Notice, Notices, notice_for
 from coda_kube.client import Json
 
 
@@ -32,7 +32,7 @@ class Thought:
     starting: Mapping[JobId, Job]  # as they were decided on
     stopping: Mapping[JobId, Job]  # likewise
     wishing: Mapping[JobId, Job]  # those whose wish is answered, as they were decided on
-    wishes: Wishes
+    notices: Notices
     jobs_by_code: Mapping[RefusalCode, int]
     gpus_wanted: int
     wake_s: float | None
@@ -61,7 +61,7 @@ class Thinker:
 
     def __init__(self) -> None:
         self._memory = Memory()
-        self._wish_by_job: dict[JobId, tuple[Refusal, Json | None, Wish | None]] = {}
+        self._notice_by_job: dict[JobId, tuple[Refusal, Json | None, Notice | None]] = {}
 
     def think(
         self,
@@ -91,25 +91,25 @@ class Thinker:
             wishing={
                 answer.job: job_by_id[answer.job] for answers in (plan.grants, plan.denials) for answer in answers
             },
-            wishes=self._wishes(plan.refusals, json_by_job),
+            notices=self._notices(plan.refusals, json_by_job),
             jobs_by_code=Counter([refusal.reason.code for refusal in plan.refusals]),
             gpus_wanted=sum(job.replicas * job.request.gpus for job in waiting),
             wake_s=min(moments, default=None),
         )
 
-    def _wishes(self, refusals: tuple[Refusal, ...], json_by_job: Mapping[JobId, Json]) -> Wishes:
+    def _notices(self, refusals: tuple[Refusal, ...], json_by_job: Mapping[JobId, Json]) -> Notices:
         """What is to be written; asked anew only where the refusal or the object is another one than before."""
-        known = self._wish_by_job
+        known = self._notice_by_job
         if len(known) > 2 * len(refusals) + 1000:
             known.clear()
-        wishes: list[Wish] = []
+        notices: list[Notice] = []
         jobs = [refusal.job for refusal in refusals]
         for refusal, item, before in zip(refusals, map(json_by_job.get, jobs), map(known.get, jobs), strict=True):
             if before is None or before[0] is not refusal or before[1] is not item:
-                before = known[refusal.job] = (refusal, item, wish_for(refusal, item))
+                before = known[refusal.job] = (refusal, item, notice_for(refusal, item))
             if before[2] is not None:
-                wishes.append(before[2])
-        return Wishes.of(wishes)
+                notices.append(before[2])
+        return Notices.of(notices)
 
 
 def _with_in_flight(world: World, pods: tuple[InFlight, ...]) -> World:
