@@ -26,12 +26,8 @@ def refusal(code: RefusalCode, message: str, *holders: str, **numbers: int) -> R
 
 
 def room(ranks: int, ranks_with_room: int, nodes_with_room: int, nodes_matching: int) -> dict[str, int]:
-    return {
-        "ranks": ranks,
-        "ranks_with_room": ranks_with_room,
-        "nodes_with_room": nodes_with_room,
-        "nodes_matching": nodes_matching,
-    }
+    names = ("ranks", "ranks_with_room", "nodes_with_room", "nodes_matching")
+    return dict(zip(names, (ranks, ranks_with_room, nodes_with_room, nodes_matching), strict=True))
 
 
 LASTING = [

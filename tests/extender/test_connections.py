@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import uvicorn
 
 from coda_extender.connections import Crowd, Limits, connections_of
+from tests.extender.asgi import APP, request
 from tests.extender.objects import pod_json
-from tests.extender.test_app import APP, request
 
 PATIENCE_S = 20.0
 LONG = Limits(request_s=600.0)

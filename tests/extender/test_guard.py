@@ -1,69 +1,14 @@
+"""Who may take which node: ranks of gangs where their plan says, foreign pods what plans leave."""
+
 from typing import Any
 
 import pytest
 
 from coda.guarding import ENOUGH_NODES
-from coda_extender.guard import BOUND, NO_PLAN, OTHER_NODE, OUT_OF_TOUCH, TAKEN, WITHHELD, Guard
-from coda_extender.wire import Answer, Question
-from coda_kube.reading import id_of, pod_from_json
-from coda_kube.state import ClusterState
-from coda_kube.watching import version_of
-from tests.extender.objects import given_up, job_json, node_json, placement, pod_json, rank_json
-
-
-class Known:
-    """A guard and what it knows, without caches: objects are told as they come."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-        self.settled = 0
-        self.in_touch = True
-        self.state = ClusterState()
-        self.guard = Guard(
-            self.state,
-            in_flight_limit_s=30.0,
-            clock=lambda: self.now_s,
-            in_touch=lambda: self.in_touch,
-            on_settled=self._count,
-        )
-        self.version = 0
-
-    def _count(self) -> None:
-        self.settled += 1
-
-    def node(self, name: str, **how: Any) -> None:
-        self.state.on_node(None, node_json(name, **how))
-        self.guard.node_changed(name)
-
-    def job(self, *args: Any, **how: Any) -> None:
-        item = job_json(*args, **how)
-        item["metadata"]["namespace"] = "default"
-        self.state.on_job(None, item)
-        self.guard.job_changed(id_of(item))
-
-    def pod(self, old: Any, new: Any) -> None:
-        self.version += 1
-        if new is not None:
-            new["metadata"]["resourceVersion"] = str(self.version)
-        key = f"default/{(new or old)['metadata']['name']}"
-        before = self.state.pod_by_id.get(key)
-        self.state.on_pod(old, new)
-        self.guard.pod_changed(before, self.state.pod_by_id.get(key), old, new)
-
-    def ask(self, pod: Any, *names: str) -> Answer:
-        return self.guard.filter(Question(pod=pod_from_json(pod), pod_version=version_of(pod), names=list(names)))
-
-    def scores(self, pod: Any, *names: str) -> dict[str, int]:
-        return self.guard.scores(Question(pod=pod_from_json(pod), pod_version=0, names=list(names)))
-
-
-@pytest.fixture
-def known() -> Known:
-    known = Known()
-    for name in ("n1", "n2", "n3"):
-        known.node(name)
-    return known
-
+from coda_extender.guard import BOUND, NO_PLAN, OTHER_NODE, WITHHELD
+from coda_extender.wire import Answer
+from tests.extender.guards import Known
+from tests.extender.objects import given_up, node_json, placement, pod_json, rank_json
 
 # --- ranks of gangs ---------------------------------------------------------------------------------------------------
 
@@ -160,108 +105,6 @@ def test_after_a_takeover_unbound_pods_of_the_guarded_schedulers_are_everywhere(
     assert known.ask(pod_json("new", gpus=2), "n1").passed == []
     known.now_s += 5.0
     assert known.ask(pod_json("new", gpus=2), "n1").passed == ["n1"]
-
-
-# --- binds that kube-scheduler may have forgotten --------------------------------------------------------------------
-
-
-def bound_gang(known: Known) -> None:
-    """A gang of 8 GPUs, planned and then bound on n1."""
-    known.job("gang", placement=placement("n1"))
-    known.pod(None, rank := rank_json("gang", 0, "n1"))
-    known.pod(rank, rank | {"spec": rank["spec"] | {"nodeName": "n1"}})
-
-
-def test_the_room_of_a_bound_rank_stays_closed_to_a_scheduler_that_forgot_it(known: Known) -> None:
-    """The API server stored the bind and died before it answered: kube-scheduler offers the node as if it were free."""
-    known.pod(None, old := pod_json("old", gpus=1))
-    bound_gang(known)
-    assert known.ask(old, "n1", "n2") == Answer(passed=["n2"], refused={"n1": TAKEN})
-    known.now_s += 30.0
-    assert known.ask(old, "n1", "n2").passed == ["n2"], "its watch may stay away for longer"
-
-
-def test_so_does_that_of_a_foreign_pod(known: Known) -> None:
-    known.pod(None, old := pod_json("old", gpus=3))
-    known.pod(None, first := pod_json("first", gpus=6))
-    known.pod(first, pod_json("first", gpus=6, node="n1"))
-    assert known.ask(old, "n1", "n2") == Answer(passed=["n2"], refused={"n1": TAKEN})
-    assert known.ask(pod_json("small", gpus=2), "n1", "n2").passed == ["n1", "n2"], "what is left is not touched"
-
-
-def test_a_scheduler_that_shows_a_later_pod_knows_the_bind_and_is_believed_again(known: Known) -> None:
-    """It may have freed the node by now without the guard having heard of that."""
-    bound_gang(known)
-    known.pod(None, later := pod_json("later", gpus=1))
-    assert known.ask(later, "n1").passed == [], "a list anew reaches all of the scheduler in no order"
-    known.now_s += 2.0
-    assert known.ask(later, "n1").passed == ["n1"]
-
-
-def test_a_scheduler_that_shows_nothing_new_is_believed_after_a_minute(known: Known) -> None:
-    known.pod(None, old := pod_json("old", gpus=1))
-    bound_gang(known)
-    known.now_s += 59.0
-    assert known.ask(old, "n1").passed == []
-    known.now_s += 1.0
-    assert known.ask(old, "n1").passed == ["n1"]
-
-
-def test_a_version_that_no_pod_can_have_yet_proves_nothing_about_later_binds(known: Known) -> None:
-    liar = pod_json("liar", gpus=1, metadata={"resourceVersion": str(10**9), "name": "liar", "namespace": "default"})
-    for _ in range(3):
-        known.ask(liar, "n2")
-        known.now_s += 2.0
-    bound_gang(known)
-    assert known.ask(pod_json("old", gpus=1), "n1").passed == []
-
-
-def test_foreign_pods_wait_while_nobody_knows_what_was_bound_and_ranks_do_not(known: Known) -> None:
-    known.job("gang", placement=placement("n1"))
-    known.in_touch = False
-    assert known.ask(pod_json("foreign"), "n2") == Answer(passed=(), refused={}, error=OUT_OF_TOUCH)
-    assert known.ask(rank_json("gang", 0, "n1"), "n1").passed == ["n1"]
-    assert len(known.guard.ledger) == 0
-
-
-def test_after_an_outage_pods_in_flight_count_where_a_bind_may_be_forgotten(known: Known) -> None:
-    """kube-scheduler tries all pods again at once and takes n1, where it forgot six GPUs, for empty."""
-    known.pod(None, forgotten := pod_json("forgotten", gpus=6))
-    known.pod(None, one := pod_json("one", gpus=2))
-    known.pod(None, two := pod_json("two", gpus=2))
-    known.pod(forgotten, pod_json("forgotten", gpus=6, node="n1"))
-    known.guard.outage()
-    assert known.ask(one, "n1", "n2").passed == ["n1", "n2"]
-    assert known.ask(two, "n1", "n2") == Answer(passed=["n2"], refused={"n1": TAKEN})
-    known.pod(one, pod_json("one", gpus=2, node="n2"))
-    assert known.ask(two, "n1", "n2").passed == ["n1", "n2"], "the other one went elsewhere"
-
-
-def test_without_an_outage_kube_scheduler_is_trusted_with_pods_in_flight(known: Known) -> None:
-    known.pod(None, first := pod_json("first", gpus=6))
-    known.pod(first, pod_json("first", gpus=6, node="n1"))
-    assert known.ask(pod_json("one", gpus=2), "n1").passed == ["n1"]
-    assert known.ask(pod_json("two", gpus=2), "n1").passed == ["n1"]
-
-
-def test_the_doubt_ends_once_all_binds_from_the_outage_are_proven(known: Known) -> None:
-    known.guard.outage()
-    bound_gang(known)
-    for moment in range(4):
-        known.pod(None, later := pod_json(f"later-{moment}", gpus=1))
-        known.ask(later, "n2")
-        known.now_s += 2.0
-    known.pod(None, first := pod_json("first", gpus=6))
-    known.pod(first, pod_json("first", gpus=6, node="n3"))
-    assert known.ask(pod_json("one", gpus=2), "n3").passed == ["n3"]
-    assert known.ask(pod_json("two", gpus=2), "n3").passed == ["n3"]
-
-
-def test_a_pod_whose_status_changes_is_not_bound_anew(known: Known) -> None:
-    known.pod(None, old := pod_json("first", gpus=8, node="n1"))
-    known.now_s += 60.0
-    known.pod(old, pod_json("first", gpus=8, node="n1", status={"phase": "Running"}))
-    assert known.ask(pod_json("second", gpus=8), "n1").passed == ["n1"], "kube-scheduler knows better by now"
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.extender.guards import Known
 from tests.extender.objects import node_json, placement, pod_json, rank_json
-from tests.extender.test_guard import Known
 
 NODES = ("n1", "n2", "n3")
 RANKS = 3
