@@ -195,6 +195,8 @@ class Placement:
 class Phase(Enum):
     """Where a job is. The legal changes are `lifecycle.NEXT`."""
 
+    __hash__ = object.__hash__  # asked for with every look at a job
+
     QUEUED = "Queued"  # waits for a placement; no pods
     LAUNCHED = "Launched"  # all pods of the attempt were created
     STARTING = "Starting"  # all bound

@@ -43,8 +43,11 @@ class Room:
         self.amounts: list[Resources] = []  # every different amount met, numbered: most nodes are alike
         self.sizes: list[Resources] = []  # for each amount, all that a node with it has, where sizes are told
         self._number_by_amount: dict[Hashable, int] = {}
-        self._tells_sizes = tells_sizes
-        self.whole_amounts: list[int] = [self._number(node.allocatable, node) for node in self.nodes]
+        self._number_by_size: dict[Hashable, int] | None = {} if tells_sizes else None
+        self._size_by_node = [self._size(node) for node in self.nodes]
+        self.whole_amounts: list[int] = [
+            self._number(node.allocatable, number) for number, node in enumerate(self.nodes)
+        ]
         self.free_amounts: list[int] = list(self.whole_amounts)
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
         self.journal: Journal[int] = Journal(2 * len(self.nodes) + 1000)  # nodes that changed, or their room, in order
@@ -56,12 +59,14 @@ class Room:
 
     def put(self, number: int, free: Resources) -> None:
         """Make `free` what is free on a node."""
-        before = self.free_amounts[number]
-        amount = self._number(free, self.nodes[number])
-        if amount != before:
+        before = self.amounts[self.free_amounts[number]]
+        if free is before or free == before:
+            return
+        amount = self._number(free, number)
+        if amount != self.free_amounts[number]:
             self.free_amounts[number] = amount
             self.journal.add(number)
-            if _has_more(free, self.amounts[before]):
+            if _has_more(free, before):
                 self._gained[number] = None
 
     def take_gained(self) -> Iterable[int]:
@@ -79,16 +84,22 @@ class Room:
         """The node changed in anything but its name and labels. What is free on it is put separately."""
         self.nodes[number] = node
         self.journal.add(number)
-        self.whole_amounts[number] = self._number(node.allocatable, node)
+        self._size_by_node[number] = self._size(node)
+        self.whole_amounts[number] = self._number(node.allocatable, number)
+        self.free_amounts[number] = self._number(self.free(number), number)
 
-    def _number(self, amount: Resources, node: Node) -> int:
-        key: Hashable = _key(amount)
-        if self._tells_sizes:
-            key = (key, _key(node.allocatable))
-        number = self._number_by_amount.setdefault(key, len(self.amounts))
-        if number == len(self.amounts):
+    def _size(self, node: Node) -> int:
+        sizes = self._number_by_size
+        return 0 if sizes is None else sizes.setdefault(_key(node.allocatable), len(sizes))
+
+    def _number(self, amount: Resources, node: int) -> int:
+        other = _others(amount) if amount.other else ()
+        key = (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other, self._size_by_node[node])
+        number = self._number_by_amount.get(key)
+        if number is None:
+            number = self._number_by_amount[key] = len(self.amounts)
             self.amounts.append(amount)
-            self.sizes.append(node.allocatable)
+            self.sizes.append(self.nodes[node].allocatable)
         return number
 
 
@@ -103,5 +114,8 @@ def _has_more(free: Resources, before: Resources) -> bool:
 
 
 def _key(amount: Resources) -> Hashable:
-    other = tuple(sorted(item for item in amount.other.items() if item[1])) if amount.other else ()
-    return (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other)
+    return (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, _others(amount))
+
+
+def _others(amount: Resources) -> Hashable:
+    return tuple(sorted(item for item in amount.other.items() if item[1])) if amount.other else ()

@@ -32,7 +32,7 @@ def live_placement(job: Job) -> Placement | None:
 
 def is_waiting(job: Job) -> bool:
     """True for a queued job that no live plan starts."""
-    return job.phase is Phase.QUEUED and live_placement(job) is None
+    return job.phase is Phase.QUEUED and (job.placement is None or live_placement(job) is None)
 
 
 def withheld_ranks(job: Job) -> Iterator[tuple[int, str]]:
