@@ -46,9 +46,11 @@ class UnprovenBinds:
 
     def bound(self, node: str, version: int) -> None:
         """A pod was seen bound to `node`, in the state of that resourceVersion."""
+        now_s = self._clock()
         self._newest = max(self._newest, version)
         self._bind_by_node.pop(node, None)
-        self._bind_by_node[node] = _Bind(version, self._clock() + LONGEST_S)
+        self._bind_by_node[node] = _Bind(version, now_s + LONGEST_S)
+        self._forget(now_s)
 
     def asked(self, version: int) -> None:
         """kube-scheduler asks about a pod as of that resourceVersion."""
@@ -56,11 +58,7 @@ class UnprovenBinds:
         self._shown = max(self._shown, min(version, self._newest))  # no claim about binds still to come
         if now_s >= self._turn_s:
             self._proven, self._shown_before, self._turn_s = self._shown_before, self._shown, now_s + SPREAD_S
-        while self._bind_by_node:
-            node, bind = next(iter(self._bind_by_node.items()))
-            if bind.version > self._proven and bind.until_s > now_s:
-                break
-            del self._bind_by_node[node]
+        self._forget(now_s)
         since_s = now_s - self._outage_s
         if since_s > LONGEST_S or (since_s > CALM_S and not self._bind_by_node):
             self._is_doubted = False
@@ -74,3 +72,10 @@ class UnprovenBinds:
     def is_doubted(self) -> bool:
         """True after an outage, until the binds from then are proven."""
         return self._is_doubted
+
+    def _forget(self, now_s: float) -> None:
+        while self._bind_by_node:
+            node, bind = next(iter(self._bind_by_node.items()))
+            if bind.version > self._proven and bind.until_s > now_s:
+                break
+            del self._bind_by_node[node]

@@ -1,5 +1,6 @@
 """Binds that kube-scheduler may have forgotten: what the guard keeps closed until it is seen to know of them."""
 
+from coda_extender.binds import LONGEST_S, UnprovenBinds
 from coda_extender.guard import OUT_OF_TOUCH, TAKEN
 from coda_extender.wire import Answer
 from tests.extender.guards import Known
@@ -96,6 +97,15 @@ def test_the_doubt_ends_once_all_binds_from_the_outage_are_proven(known: Known) 
     known.pod(first, pod_json("first", gpus=6, node="n3"))
     assert known.ask(pod_json("one", gpus=2), "n3").passed == ["n3"]
     assert known.ask(pod_json("two", gpus=2), "n3").passed == ["n3"]
+
+
+def test_a_standby_that_nobody_asks_forgets_nodes_all_the_same() -> None:
+    now_s = 0.0
+    binds = UnprovenBinds(lambda: now_s)
+    for version in range(1000):
+        binds.bound(f"node-{version}", version)
+        now_s += 1.0
+    assert len(binds.nodes) == LONGEST_S
 
 
 def test_a_pod_whose_status_changes_is_not_bound_anew(known: Known) -> None:

@@ -1,6 +1,6 @@
 """The whole agent on an emulated node, on fake time. Only the API server is played: pods as they are, jobs as dicts.
 
-What must not live here: who answers the agent's wishes (`granting`), and any rule of the machine (`node`)."""
+What must not live here: who answers the agent's wishes (`cluster`), and any rule of the machine (`node`)."""
 
 from __future__ import annotations
 
