@@ -7,7 +7,7 @@ blocks of unfinished jobs), and two of them share the jobs that did not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -121,8 +121,18 @@ class ClusterState:
         """What the bound pods of a node that have not ended ask for."""
         return self._used_by_node.get(node, NOTHING)
 
+    def live_pods(self, job_uid: str, attempt: int) -> Iterator[str]:
+        """The ids of an attempt's pods that have not ended. O(pods of the job)."""
+        for pod in self._pods_by_job.get(job_uid, {}).values():
+            if pod.member is not None and pod.member.attempt == attempt and not pod.ended:
+                yield pod.id
+
+    def is_stopped(self, job_uid: str, attempt: int) -> bool:
+        """True for an attempt that was ordered to stop, as long as pods of it are seen."""
+        return attempt <= self._stopped_by_uid.get(job_uid, 0)
+
     def snapshot(self, in_flight: Mapping[str, Resources] | None = None, *, now_s: float = 0.0) -> World:
-        """The world now; `in_flight` is the guard's part of it. Without a time no pod is overdue."""
+        """The world now; `in_flight` is what else must not be given away. Without a time no pod is overdue."""
         self._catch_up()
         return World(
             nodes=tuple(self._node_by_name.values()),

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from coda.model import JobId
+from coda.model import JobId, World
 from coda.releasing import awaits_decision
 from coda.world import is_waiting, open_wish
+from coda_extender.endings import SETTLE_S, Endings
 from coda_extender.guard import Guard
 from coda_kube.client import Client, Json
 from coda_kube.naming import API_VERSION
@@ -30,7 +31,12 @@ class Cluster:
     though it left."""
 
     def __init__(
-        self, client: Client, *, in_flight_limit_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        client: Client,
+        *,
+        in_flight_limit_s: float,
+        settle_s: float = SETTLE_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state = ClusterState()
         self.changed = asyncio.Event()
@@ -42,6 +48,7 @@ class Cluster:
             in_touch=self.is_in_touch,
             on_settled=self.changed.set,
         )
+        self._endings = Endings(self.state, clock, settle_s=settle_s)
         self.stale_pending: set[JobId] = set()  # jobs that left the queue and still show why they waited
         self.jobs = Cache(client, f"/apis/{API_VERSION}/trainingjobs", listener=self._on_job)
         self._caches = (
@@ -81,6 +88,15 @@ class Cluster:
         """True while there is anything to decide; else no change of pods, nodes or quotas is worth a round."""
         return bool(self.stale_pending) or any(awaits_decision(job, epoch=epoch) for job in self.state.starting())
 
+    def world(self, *, now_s: float) -> World:
+        """The world now, with what is kept of ending attempts in flight, and without the pods that are."""
+        return self.state.snapshot(self._endings.held(), now_s=now_s)
+
+    def next_expiry_in_s(self) -> float | None:
+        """How long until something is in flight no more by time alone; None where nothing is."""
+        expiries_s = (self.guard.ledger.next_expiry_in_s(), self._endings.next_expiry_in_s())
+        return min((expiry_s for expiry_s in expiries_s if expiry_s is not None), default=None)
+
     async def gathered(self) -> None:
         """Let changes that nobody waits for gather, if that is all that changed."""
         if self.changed.is_set():
@@ -97,7 +113,9 @@ class Cluster:
         key = key_of(new or old or {})
         before = self.state.pod_by_id.get(key)
         self.state.on_pod(old, new)
-        self.guard.pod_changed(before, self.state.pod_by_id.get(key), old, new)
+        after = self.state.pod_by_id.get(key)
+        self._endings.observe(before, after)
+        self.guard.pod_changed(before, after, old, new)
         self._moved()
 
     def _on_job(self, old: Json | None, new: Json | None) -> None:

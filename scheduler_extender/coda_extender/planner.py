@@ -136,12 +136,11 @@ class Planner:
 
     async def _think(self) -> tuple[Thought, float]:
         started_s = time.perf_counter()
-        state = self._cluster.state
         thought = await asyncio.to_thread(
             self._thinker.think,
-            state.snapshot(now_s=time.time()),
+            self._cluster.world(now_s=time.time()),
             self._cluster.guard.ledger.pods(),
-            state.job_json_by_id,
+            self._cluster.state.job_json_by_id,
             self._config.policy,
             epoch=self._elector.epoch,
             now_s=time.time(),
@@ -151,8 +150,8 @@ class Planner:
         return thought, lasted_s
 
     async def _rule(self) -> tuple[Ruling, ...]:
-        snapshot, in_flight = self._cluster.state.snapshot(now_s=time.time()), self._cluster.guard.ledger.pods()
-        return await asyncio.to_thread(rule, snapshot, in_flight, epoch=self._elector.epoch, now_s=time.time())
+        world, in_flight = self._cluster.world(now_s=time.time()), self._cluster.guard.ledger.pods()
+        return await asyncio.to_thread(rule, world, in_flight, epoch=self._elector.epoch, now_s=time.time())
 
     async def _something_to_do(self, thought: Thought) -> None:
         """Wait for a change, or for the first moment at which time alone may change the answer."""
@@ -161,7 +160,7 @@ class Planner:
         if thought.wake_s is not None:
             moments.append(now_s + max(0.0, thought.wake_s - time.time()) + 0.001)
         moments += [since_s + self._config.settle_limit_s for since_s in self._settling_since_s.values()]
-        expiry_s = self._cluster.guard.ledger.next_expiry_in_s()
+        expiry_s = self._cluster.next_expiry_in_s()
         if expiry_s is not None and (self._settling_since_s or thought.waits):
             moments.append(now_s + expiry_s + 0.001)
         timeout_s = max(COALESCE_S, min(moments) - now_s) if moments else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from coda.config import PolicyConfig
 from coda.guarding import InFlight, in_flight_by_node
 from coda.memory import Memory
-from coda.model import Job, JobId, World
+from coda.model import NOTHING, Job, JobId, World
 from coda.outcomes import Plan, Refusal, RefusalCode
 from coda.plan import decide
 from coda.rechecking import Misfit
@@ -73,9 +73,12 @@ class Thinker:
         epoch: int,
         now_s: float,
     ) -> Thought:
-        """Rule on the plans there are, decide what starts, and find the reasons that are not written yet."""
+        """Rule on the plans there are, decide what starts, and find the reasons that are not written yet.
+
+        `world.in_flight` is what is kept of attempts that are ending; the foreign pods `in_flight` come on top."""
+        plan = self._decide(world, in_flight, config, now_s)
         world = _with_in_flight(world, in_flight)
-        plan, rulings = decide(world, config, now_s, self._memory), rule_on_plans(world, epoch=epoch, now_s=now_s)
+        rulings = rule_on_plans(world, epoch=epoch, now_s=now_s)
         job_by_id = {job.id: job for job in world.jobs}
         waiting = [job_by_id[refusal.job] for refusal in plan.refusals]
         moments = [job.not_before_s for job in waiting if job.not_before_s > now_s]
@@ -97,6 +100,14 @@ class Thinker:
             wake_s=min(moments, default=None),
         )
 
+    def _decide(self, world: World, pods: tuple[InFlight, ...], config: PolicyConfig, now_s: float) -> Plan:
+        """Nobody is stopped for want of room that is only kept for a moment: who would be stopped without that too."""
+        plan = decide(_with_in_flight(world, pods), config, now_s, self._memory)
+        if not plan.stops or not world.in_flight:
+            return plan
+        later = decide(_with_in_flight(replace(world, in_flight={}), pods), config, now_s, self._memory)
+        return replace(plan, stops=tuple(stop for stop in plan.stops if stop in later.stops))
+
     def _notices(self, refusals: tuple[Refusal, ...], json_by_job: Mapping[JobId, Json]) -> Notices:
         """What is to be written; asked anew only where the refusal or the object is another one than before."""
         known = self._notice_by_job
@@ -115,4 +126,7 @@ class Thinker:
 def _with_in_flight(world: World, pods: tuple[InFlight, ...]) -> World:
     if not pods:
         return world
-    return replace(world, in_flight=in_flight_by_node(pods, [node.name for node in world.nodes]))
+    in_flight = in_flight_by_node(pods, [node.name for node in world.nodes])
+    for node, amount in world.in_flight.items():
+        in_flight[node] = in_flight.get(node, NOTHING) + amount
+    return replace(world, in_flight=in_flight)

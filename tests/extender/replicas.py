@@ -12,6 +12,7 @@ from typing import Any
 from coda.config import PolicyConfig
 from coda.errors import Outage
 from coda_extender.cluster import Cluster
+from coda_extender.endings import SETTLE_S
 from coda_extender.leadership import LeaderLabel
 from coda_extender.metrics import Metrics
 from coda_extender.planner import Planner, PlannerConfig
@@ -76,11 +77,12 @@ async def replica(
     pod: str | None = None,
     wire: Wire | None = None,
     policy: PolicyConfig | None = None,
+    settle_s: float = SETTLE_S,
     **config: Any,
 ) -> AsyncIterator[Replica]:
     """A replica that runs until the block ends."""
     metrics = Metrics()
-    cluster = Cluster(api, in_flight_limit_s=30.0)
+    cluster = Cluster(api, in_flight_limit_s=30.0, settle_s=settle_s)
     elector = Elector(wire or api, "coda-system", "coda-planner", name, FAST)
     label = LeaderLabel(api, "coda-system" if pod else None, pod)
     settings = PlannerConfig(policy=policy or PolicyConfig(), scheduler_names=("coda",), **config)
