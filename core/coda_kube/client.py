@@ -27,6 +27,8 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
+ITEMS_AT_ONCE = 200  # our choice: parsed, a pod is 40 KiB, and memory for a thousand of them is not given back soon
+
 
 class Rejected(CodaError):
     """The API server refused the request itself; `status` is HTTP's, `reason` Kubernetes' (Invalid, Forbidden, ...)."""
@@ -93,17 +95,27 @@ class Client:
             if uid is None:  # with a uid: another object has the name now, ours is gone
                 raise
 
-    async def list_pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> Json:
-        """The whole collection as one list, read in pages; its metadata is the last page's."""
+    async def pages(
+        self, path: str, query: Mapping[str, str] | None = None, page: int = ITEMS_AT_ONCE
+    ) -> AsyncIterator[Json]:
+        """The collection as lists of at most `page` items, all of one resourceVersion. Raises Expired when that is too
+        old for the next one."""
         wanted = dict(query or {}) | {"limit": str(page)}
-        items: list[Json] = []
         while True:
             answer = await self._call("GET", path, wanted)
+            wanted["continue"] = answer["metadata"].get("continue") or ""
+            yield answer
+            if not wanted["continue"]:
+                return
+
+    async def list_pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> Json:
+        """The whole collection as one list, read in pages; its metadata is the last page's."""
+        items: list[Json] = []
+        metadata: Json = {}
+        async for answer in self.pages(path, query, page):
             items += answer.get("items") or []
-            token = answer["metadata"].get("continue")
-            if not token:
-                return {"metadata": answer["metadata"], "items": items}
-            wanted["continue"] = token
+            metadata = answer["metadata"]
+        return {"metadata": metadata, "items": items}
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:

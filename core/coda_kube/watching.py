@@ -99,12 +99,13 @@ class Cache:
             self._on_break()
 
     async def _list(self) -> str:
-        listing = await self._client.list_pages(self._path, self._query)
-        version = str(listing["metadata"]["resourceVersion"])
+        version = ""
         present = set()
-        for item in listing["items"]:
-            present.add(key_of(item))
-            self._take(item)
+        async for page in self._client.pages(self._path, self._query):
+            version = str(page["metadata"]["resourceVersion"])
+            for item in page.get("items") or ():
+                present.add(key_of(item))
+                self._take(item)
         for key in [key for key in self.by_key if key not in present]:
             # What our own writes added after this list was made is newer than the list: the watch will tell.
             if version_of(self.by_key[key]) <= int(version):

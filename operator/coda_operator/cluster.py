@@ -47,6 +47,7 @@ class Cluster:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
+        self._packed_by_key: dict[str, bytes] = {}  # jobs: as bytes, a tenth of what they are parsed, and in one piece
         self._wake = wake
         self._wake_soon = wake_soon
         self._clock = clock
@@ -85,11 +86,22 @@ class Cluster:
             self._listed_again.set()
         self.jobs.put(job)
 
+    def job(self, key: str) -> Json | None:
+        """A copy of a job as it is known; of a finished one, what may still matter."""
+        packed = self._packed_by_key.get(key)
+        return None if packed is None else dict(orjson.loads(packed))
+
+    def is_new(self, key: str) -> bool:
+        """True for a job that is not accepted yet."""
+        job = self.jobs.by_key.get(key)
+        return job is not None and job["status"]["phase"] is None
+
     def forget_jobs(self) -> None:
         """Know no job until it is told again: somebody else may be about to change them.
 
         What is remembered of their pods stays, until a list tells which jobs are gone."""
         self.jobs.by_key.clear()
+        self._packed_by_key.clear()
         self._listed_again.set()
 
     def pods_of(self, job: Json) -> Collection[RankPod]:
@@ -144,11 +156,14 @@ class Cluster:
                 self._listed_again.set()
 
     async def _drop_what_a_list_lacks(self) -> None:
-        """A function of its own: a loop would keep the whole list in memory until the next one."""
-        listing = await self._client.list_pages(JOBS_PATH)
-        present = {_uid(job) for job in listing["items"]}
+        """A function of its own: a loop would keep a page of the list in memory until the next one."""
+        present: set[str] = set()
+        version = 0
+        async for page in self._client.pages(JOBS_PATH):
+            version = int(page["metadata"]["resourceVersion"])
+            present |= {_uid(job) for job in page.get("items") or ()}
         for job in [job for job in self.jobs.by_key.values() if _uid(job) not in present]:
-            self._drop_older(self.jobs, job, int(listing["metadata"]["resourceVersion"]))
+            self._drop_older(self.jobs, job, version)
         present |= {_uid(job) for job in self.jobs.by_key.values()}
         for uid in self._key_by_uid.keys() - present:
             self._forget_uid(uid)
@@ -166,10 +181,13 @@ class Cluster:
         key = key_of(new or old or {})
         if old is not None and (new is None or _uid(new) != _uid(old)):
             self._forget_uid(_uid(old))
-        if new is not None:
+        if new is None:
+            self._packed_by_key.pop(key, None)
+        else:
+            self._packed_by_key[key] = orjson.dumps(_without_what_is_over(new))
+            self.jobs.by_key[key] = _phase_only(new)
             self._key_by_uid[_uid(new)] = key
             self.lessons.take(new)
-            self.jobs.by_key[key] = _without_what_is_over(new)
         self._wake(key)
 
     def _on_pod(self, old: Json | None, new: Json | None) -> None:
@@ -185,7 +203,7 @@ class Cluster:
             self._pods_by_job_uid.setdefault(_job_uid(new), {})[key] = pod_now
             if pod_now.node:
                 self._job_uid_by_pod_by_node.setdefault(pod_now.node, {})[key] = _job_uid(new)
-            self.pods.by_key[key] = _without_content(new)
+            self.pods.by_key[key] = _pod_of_job(new)
         for uid in {_job_uid(item) for item in (old, new) if item is not None}:
             self._wake_job(uid)
 
@@ -242,21 +260,27 @@ def _job_uid(pod: Json) -> str:
     return str(pod["metadata"]["labels"][LABEL_JOB_UID])
 
 
-def _without_content(pod: Json) -> Json:
-    """What the cache itself needs of a pod."""
-    kept = {name: pod["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
-    return {"metadata": kept | {"labels": {LABEL_JOB_UID: _job_uid(pod)}}}
+def _without_content(item: Json) -> Json:
+    """What a cache itself needs of an object."""
+    return {"metadata": {name: item["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}}
+
+
+def _pod_of_job(pod: Json) -> Json:
+    kept = _without_content(pod)
+    kept["metadata"]["labels"] = {LABEL_JOB_UID: _job_uid(pod)}
+    return kept
+
+
+def _phase_only(job: Json) -> Json:
+    return _without_content(job) | {"status": {"phase": (job.get("status") or {}).get("phase")}}
 
 
 def _without_what_is_over(job: Json) -> Json:
     """A finished job without its template and plan, which nobody looks at again; jobs are kept for weeks.
 
-    A refused template stays: it may be edited. What is left is built anew: with names shared among all jobs, in one
-    piece, and holding on to nothing of the answer it came with."""
+    A refused template stays: it may be edited."""
     status = job.get("status") or {}
     if status.get("phase") not in _FINISHED or status.get("reason") == TEMPLATE_REFUSED:
         return job
     spec = {name: field for name, field in job["spec"].items() if name != "template"}
-    left = job | {"spec": spec, "status": {name: field for name, field in status.items() if name != "placement"}}
-    small: Json = orjson.loads(orjson.dumps(left))
-    return small
+    return job | {"spec": spec, "status": {name: field for name, field in status.items() if name != "placement"}}

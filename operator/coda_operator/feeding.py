@@ -12,7 +12,7 @@ from coda_kube.client import Client
 from coda_kube.naming import API_VERSION, GROUP
 from coda_operator.cluster import Cluster
 from coda_operator.handlers import registry_for
-from coda_operator.lean_kopf import kopf
+from coda_operator.lean_kopf import Forgetful, kopf
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,9 @@ async def _run_kopf(cluster: Cluster, client: Client, listen_to_signals: Callabl
     """Run kopf until it ends or is cancelled; then nothing of it is left.
 
     Its own way of running ends by cancelling every task that is younger than itself, ours too."""
-    tasks = await kopf.spawn_tasks(registry=registry_for(cluster, client), clusterwide=True, standalone=True)
+    tasks = await kopf.spawn_tasks(
+        registry=registry_for(cluster, client), memories=Forgetful(), clusterwide=True, standalone=True
+    )
     listen_to_signals()
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

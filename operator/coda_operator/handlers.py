@@ -53,7 +53,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.networking.request_timeout = 5
     settings.networking.error_backoffs = _UntilItIsBack()
     settings.queueing.error_delays = ERROR_DELAYS_S
-    settings.queueing.idle_timeout = 1  # a task per job lives on for so long after each event
+    settings.queueing.idle_timeout = 0.1  # a task per job lives on for so long after each event, and keeps that job
     settings.watching.chunk_size = JOBS_AT_ONCE
     settings.watching.server_timeout = SERVER_TIMEOUT_S
     settings.watching.inactivity_timeout = IDLE_TIMEOUT_S

@@ -33,6 +33,7 @@ from coda_operator.requesting import Requests
 from coda_operator.resizing import Resizer
 
 TRIES_AT_ONCE: Final = 3  # after so many conflicts in a row somebody fights us: back off like after an outage
+ACCEPTED_AT_ONCE: Final = 16  # as many as may read; a thousand new jobs wait as keys, not as objects of 40 KiB each
 _MOVES_ON: Final = frozenset({Phase.RESTARTING, Phase.SUSPENDED})
 
 
@@ -57,6 +58,7 @@ class Reconciler:
         self._metrics = metrics
         self._config = config
         self._clock = clock
+        self._accepting = asyncio.Semaphore(ACCEPTED_AT_ONCE)
         self._kept_back_s: dict[str, float] = {}  # uid of a job -> until when its news is
         self._acceptor = Acceptor(client, cluster, requests)
         self._launcher = Launcher(client, cluster, requests)
@@ -64,9 +66,15 @@ class Reconciler:
 
     async def reconcile(self, key: str) -> float | None:
         """Take the job one step on; when to look again. Raises a CodaError when the API server fails or refuses."""
+        if not self._cluster.is_new(key):
+            return await self._reconcile(key)
+        async with self._accepting:
+            return await self._reconcile(key)
+
+    async def _reconcile(self, key: str) -> float | None:
         met: Conflict | NotFound | None = None
         for _ in range(TRIES_AT_ONCE):
-            job = self._cluster.jobs.by_key.get(key)
+            job = self._cluster.job(key)
             if job is None:
                 return None
             self._requests.check()

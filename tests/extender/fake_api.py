@@ -133,6 +133,9 @@ class FakeApi(Client):
         if key in self._items and uid in (None, self._items[key]["metadata"]["uid"]):
             self.remove(path)
 
+    async def pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> AsyncIterator[Json]:
+        yield await self.list_pages(path, query)
+
     async def list_pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> Json:
         await self._enter("list", path, query)
         wanted = (query or {}).get("labelSelector", "")

@@ -37,6 +37,9 @@ class Wire(Client):
         await self._alive()
         return await self._to.get(path, query)
 
+    async def pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> AsyncIterator[Json]:
+        yield await self.list_pages(path, query, page)
+
     async def list_pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> Json:
         await self._alive()
         return await self._to.list_pages(path, query, page)

@@ -58,6 +58,12 @@ def node_json(name: str, ready: str = "True", *, since: str = "2026-01-01T00:00:
     return {"metadata": {"name": name}, "status": {"conditions": [condition], "allocatable": allocatable}}
 
 
+def known(cluster: Cluster, key: str) -> Json:
+    job = cluster.job(key)
+    assert job is not None
+    return job
+
+
 async def settle() -> None:
     await asyncio.sleep(0.01)
 
@@ -257,16 +263,33 @@ async def test_the_most_cores_follow_the_nodes() -> None:
         assert (cluster.nodes.most_cores(8), cluster.nodes.most_cores(1)) == (0, 16)
 
 
+async def test_a_job_is_known_as_it_was_told_whatever_becomes_of_what_told_it() -> None:
+    api = FakeCluster()
+    async with watched(api) as (cluster, _):
+        path = api.submit("mine")
+        told = feed(cluster, api, path)
+        known(cluster, "default/mine")["spec"]["replicas"] = -1
+        assert known(cluster, "default/mine") == told
+        api.remove(path)
+        cluster.take_job("DELETED", told)
+        assert cluster.job("default/mine") is None
+        cluster.take_job("MODIFIED", told)
+        assert cluster.job("default/mine") is None
+        cluster.take_job("ADDED", api.item(api.submit("mine")))
+        cluster.forget_jobs()
+        assert cluster.job("default/mine") is None
+
+
 async def test_finished_jobs_and_pods_are_kept_small() -> None:
     api = FakeCluster()
     async with watched(api) as (cluster, _):
         path = api.submit("mine")
         api.change(path, lambda job: job.update(status={"phase": "Failed", "reason": "TemplateRefused"}))
         assert "template" in feed(cluster, api, path)["spec"]
-        assert "template" in cluster.jobs.by_key["default/mine"]["spec"]
+        assert "template" in known(cluster, "default/mine")["spec"]
         api.change(path, lambda job: job.update(status={"phase": "Failed", "placement": {}, "request": {"cpu": 1}}))
         job = feed(cluster, api, path)
-        kept = cluster.jobs.by_key["default/mine"]
+        kept = known(cluster, "default/mine")
         assert ("template" in kept["spec"], kept["status"]) == (False, {"phase": "Failed", "request": {"cpu": 1}})
         api.set(PODS, rank_json(job, 0))
         await settle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import kopf
 
 from coda_operator.handlers import configure
+from coda_operator.lean_kopf import Forgetful
 
 
 def test_kopf_is_quick_and_leaves_nothing_on_objects() -> None:
@@ -27,3 +28,10 @@ def test_a_list_of_very_many_jobs_comes_in_parts() -> None:
     configure(settings)
     assert settings.watching.chunk_size
     assert settings.watching.chunk_size <= 1000
+
+
+async def test_kopf_remembers_nothing_of_a_job_between_two_events() -> None:
+    memories = Forgetful()
+    body = kopf.RawBody(metadata={"uid": "one"})
+    assert await memories.recall(body) is not await memories.recall(body)
+    assert list(memories.iter_all_memories()) == []
