@@ -38,7 +38,7 @@ async def test_a_gang_from_yaml_to_its_end() -> None:
     assert api.item(f"{SERVICES}/bert")["spec"]["clusterIP"] == "None"
     assert list(api.pods()) == ["bert-1-0", "bert-1-1", "bert-1-2"]
     assert api.item(job)["metadata"]["finalizers"] == ["coda.scheduler/operator"]
-    assert reasons(api) == ["Starting", "Running", "Succeeded"]
+    assert reasons(api) == ["Running", "Succeeded"]
 
 
 def phases(api: FakeCluster) -> list[str]:
