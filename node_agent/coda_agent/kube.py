@@ -38,6 +38,7 @@ class Cluster:
         self._read: dict[str, tuple[int, frozenset[str], LocalPod | None]] = {}  # by key: version, namespaces, pod
         self._fresh_at_s = float("-inf")
         self._jobs: dict[str, tuple[Cache, asyncio.Task[None]]] = {}
+        self._has_profile = False
 
     async def run(self) -> None:
         """Keep the caches until cancelled."""
@@ -117,18 +118,29 @@ class Cluster:
                 followed[0].put(written)
 
     async def write_profile(self, profile: Json) -> None:
-        """Apply the NodeProfile; made if it is not there."""
+        """Apply the NodeProfile; made if it is not there, as its Node's, with which it goes."""
         path = f"/apis/{GROUP}/{VERSION}/nodeprofiles/{self._node}"
-        try:
-            await self._client.apply(f"{path}/status", profile, manager=AGENT)
-        except NotFound:
-            bare = {name: field for name, field in profile.items() if name != "status"}
-            await self._client.apply(path, bare, manager=AGENT)
-            await self._client.apply(f"{path}/status", profile, manager=AGENT)
+        if self._has_profile:
+            with suppress(NotFound):  # it went with an earlier Node of that name, or somebody deleted it
+                await self._client.apply(f"{path}/status", profile, manager=AGENT)
+                return
+        bare = {name: field for name, field in profile.items() if name != "status"}
+        bare["metadata"] = {**profile["metadata"], "ownerReferences": await self._owners()}
+        await self._client.apply(path, bare, manager=AGENT)
+        await self._client.apply(f"{path}/status", profile, manager=AGENT)
+        self._has_profile = True
 
     async def post_event(self, event: Json) -> None:
         """Create the event."""
         await self._client.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
+
+    async def _owners(self) -> list[Json]:
+        """This node, as an owner reference; nothing where it is no Node of the cluster."""
+        try:
+            node = await self._client.get(f"/api/v1/nodes/{self._node}")
+        except NotFound:
+            return []
+        return [{"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}]
 
 
 def _jobs_path(namespace: str) -> str:

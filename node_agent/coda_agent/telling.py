@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 PROFILE_S: Final = 60.0
 """Seconds between two writes of the NodeProfile, at least."""
 
+LONGEST_S: Final = 3600.0
+"""Seconds after which it is written though nothing changed: somebody may have deleted it."""
+
 FIRST_THROTTLE_S: Final = 5.0
 """The same where the last one told of no throttle and there is one."""
 
@@ -42,8 +45,8 @@ class ProfileTeller:
         self._last_with_throttles: Json | None = None  # until one without any was surely written
 
     def tell(self, senses: Senses, links: tuple[Link, ...]) -> None:
-        """On change and at most once a minute, but for the first throttle: it is told at once, since whoever undoes
-        what a dead agent left knows it from here. Not while GPUs settle: that would stand for a minute."""
+        """On change or once an hour, and at most once a minute but for the first throttle: it is told at once, since
+        whoever undoes what a dead agent left knows it from here. Not while GPUs settle: that would stand for a minute."""
         now_s = senses.at.monotonic_s
         is_first = bool(self._node.throttles) and not (self._told or {}).get("throttles")
         settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
@@ -51,7 +54,7 @@ class ProfileTeller:
         if now_s - self._told_at_s < pause_s or (settling and not is_first) or not self._writes.may_begin("profile"):
             return
         status = profile_of(self._node, senses, links)
-        if status == self._told and not status["throttles"]:
+        if status == self._told and not status["throttles"] and now_s - self._told_at_s < LONGEST_S:
             return
         self._told, self._told_at_s = status, now_s
         if status["throttles"]:

@@ -278,6 +278,15 @@ async def test_without_an_api_server_the_end_undoes_all_the_same(make_rig: MakeR
     rig.start()
 
 
+async def test_a_profile_that_somebody_deleted_is_there_again_within_the_hour(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    await rig.run(10)
+    rig.api.profiles.clear()
+    rig.node.advance(3600)
+    await rig.run(10)
+    assert len(rig.api.profiles) == 1
+
+
 async def test_an_agent_without_throttles_tells_nothing_twice_within_a_minute(make_rig: MakeRig) -> None:
     rig = make_rig()
     victim(rig.node)

@@ -13,10 +13,13 @@ from coda.errors import Conflict
 from coda.steering import Tuning, TuningPhase
 from coda_agent.jobs import TunedJob, tuned_job_from_json
 from coda_agent.kube import Cluster
+from coda_agent.reporting import profile_object
 from coda_kube.client import Json
+from coda_kube.naming import API_VERSION
 from tests.extender.fake_api import FakeApi
-from tests.extender.objects import JOBS, job_json, placement
+from tests.extender.objects import JOBS, NODES, job_json, node_json, placement
 
+PROFILES = f"/apis/{API_VERSION}/nodeprofiles"
 FIRST = Tuning(attempt=1, phase=TuningPhase.STOPPED, reason="NotMeasured", message="of the first attempt")
 
 
@@ -50,6 +53,52 @@ async def test_a_job_that_is_gone_is_no_error() -> None:
     seen = read(api.set(JOBS, running()))
     api.remove(f"{JOBS}/train")
     await Cluster(api, "n1").write_tuning(seen, FIRST)
+
+
+class Making(FakeApi):
+    """Makes what is applied and not there, as the API server does."""
+
+    async def apply(self, path: str, body: Json, *, manager: str) -> Json:
+        if path.endswith("/status"):
+            return await super().apply(path, body, manager=manager)
+        return self.set(path.rpartition("/")[0], body)
+
+
+PROFILE = profile_object("n1", {"throttles": []}, 1_700_000_000.0)
+
+
+async def owners_of(api: FakeApi) -> list[str]:
+    return [owner["uid"] for owner in api.item(f"{PROFILES}/n1")["metadata"].get("ownerReferences") or ()]
+
+
+async def test_a_profile_goes_with_its_node_and_is_made_again_where_it_went() -> None:
+    """Else one with throttles would stay of each node that was lost, and a pod be sent there again and again."""
+    api, cluster = Making(), None
+    for uid in ("first", "second"):
+        node = node_json("n1")
+        node["metadata"]["uid"] = uid
+        api.set(NODES, node)
+        cluster = cluster or Cluster(api, "n1")
+        await cluster.write_profile(PROFILE)
+        assert await owners_of(api) == [uid]
+        assert api.item(f"{PROFILES}/n1")["status"]["throttles"] == []
+        api.remove(f"{PROFILES}/n1")
+        api.remove(f"{NODES}/n1")
+
+
+async def test_a_profile_needs_no_node_object() -> None:
+    api = Making()
+    await Cluster(api, "n1").write_profile(PROFILE)
+    assert await owners_of(api) == []
+
+
+async def test_one_request_tells_a_profile_that_is_there() -> None:
+    api = Making()
+    cluster = Cluster(api, "n1")
+    await cluster.write_profile(PROFILE)
+    api.calls.clear()
+    await cluster.write_profile(PROFILE)
+    assert [call.verb for call in api.calls] == ["apply"]
 
 
 class Garbling(FakeApi):
