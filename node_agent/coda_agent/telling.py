@@ -46,7 +46,7 @@ class ProfileTeller:
 
     def tell(self, senses: Senses, links: tuple[Link, ...]) -> None:
         """On change or once an hour, and at most once a minute but for the first throttle: it is told at once, since
-        whoever undoes what a dead agent left knows it from here. Not while GPUs settle: that would stand for a minute."""
+        whoever undoes what a dead agent left knows it from here. Not while GPUs settle: that would stand for long."""
         now_s = senses.at.monotonic_s
         is_first = bool(self._node.throttles) and not (self._told or {}).get("throttles")
         settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
