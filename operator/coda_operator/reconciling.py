@@ -33,7 +33,9 @@ from coda_operator.requesting import Requests
 from coda_operator.resizing import Resizer
 
 TRIES_AT_ONCE: Final = 3  # after so many conflicts in a row somebody fights us: back off like after an outage
-ACCEPTED_AT_ONCE: Final = 16  # as many as may read; a thousand new jobs wait as keys, not as objects of 40 KiB each
+ACCEPTED_AT_ONCE: Final = 8
+"""The other new jobs of a burst wait as keys, not as objects of 40 KiB each; our choice: half the slots of `Requests`,
+so that no slow webhook of theirs holds up the jobs that were accepted."""
 _MOVES_ON: Final = frozenset({Phase.RESTARTING, Phase.SUSPENDED})
 
 
