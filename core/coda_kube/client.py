@@ -77,8 +77,12 @@ class Client:
         return await self._call("PATCH", path, None, body, content_type)
 
     async def apply(self, path: str, body: Json, *, manager: str) -> Json:
-        """Server-side apply as `manager`, taking its fields by force. A resourceVersion in `body` is a precondition."""
-        return await self._call("PATCH", path, {"fieldManager": manager, "force": "true"}, body, APPLY)
+        """Server-side apply as `manager`, taking its fields by force. A resourceVersion in `body` is a precondition.
+
+        The schema prunes and judges `body` all the same; not asked to warn of unknown fields, which nobody would read,
+        the API server parses it once instead of twice, a twentieth of a status write's cost."""
+        query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
+        return await self._call("PATCH", path, query, body, APPLY)
 
     async def delete(self, path: str, *, uid: str | None = None, grace_s: int | None = None) -> None:
         """DELETE, in the background way; gone already is fine. With `uid`, never another object of that name."""
