@@ -49,11 +49,8 @@ STATE = "/var/lib/coda"
 AGENT = "agent"
 PROFILE = "/apis/coda.scheduler/v1alpha1/nodeprofiles/real-0"
 PATIENT = {"CODA_RESIZE_DEADLINE_S": "600"}
-SPEC = ClusterSpec(
-    nodes="",
-    real_node_cores=CORES,
-    environ_by_part=dict.fromkeys(("extender-0", "extender-1"), PATIENT),
-)
+PARTS = ("extender-0", "extender-1")
+SPEC = ClusterSpec(nodes="", real_node_cores=CORES, environ_by_part=dict.fromkeys(PARTS, PATIENT))
 
 pytestmark = [
     pytest.mark.e2e,
@@ -101,10 +98,7 @@ class Agent:
         return environment_for(Path(self.library), Path(NVML_STATE), settings)
 
 
-_SCRAPE = """
-import sys, urllib.request
-sys.stdout.write(urllib.request.urlopen("http://127.0.0.1:9092/metrics").read().decode())
-"""
+_SCRAPE = "import urllib.request as web; print(web.urlopen('http://127.0.0.1:9092/metrics').read().decode())"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -103,7 +103,7 @@ def test_a_state_file_that_cannot_be_read_is_no_driver(state: NvmlState, text: s
 
 
 def test_readers_never_see_half_a_change(state: NvmlState, first: Any) -> None:
-    """Total and used memory change in one batch; whoever asks meanwhile gets both from before it or both from after it."""
+    """Total and used memory change in one batch; whoever asks meanwhile gets both from before it or from after it."""
     done = threading.Event()
     seen: set[int] = set()
 
