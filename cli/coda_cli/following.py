@@ -174,6 +174,11 @@ class Follower:
         if history is not None:
             self.by_name[history.name] = replace(history, freed_s=self._now())
 
+    def is_queued(self, name: str) -> bool:
+        """True once the job of that name has entered the queue."""
+        history = self.by_name.get(name)
+        return history is not None and history.reported.queued_s is not None
+
     def wake(self) -> None:
         """Let everybody in `change` look again."""
         for waiter in self._waiters:

@@ -15,6 +15,10 @@ from coda_cli.submitting import LABEL_RUN, Manner, Sent, Submission, check_ready
 from coda_kube.client import Client
 
 LOOK_AFTER_S = 0.25  # counting the histories more often would only take time from the cluster under test
+IN_TURN_S = 0.05
+"""So long a job is waited for to be in the queue before the next one is sent: they shall queue in the trace's order,
+which a few milliseconds of real time can turn round."""
+
 PATIENCE_S = 300.0
 """With nothing due, nothing changed and every run time over for so long, the rest will not move: the replay ends."""
 
@@ -55,10 +59,16 @@ async def replay(
     def record(submission: Submission, sent: Sent) -> None:
         sent_by_name[submission.name] = sent
 
+    async def queued(submission: Submission) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IN_TURN_S):
+                while not follower.is_queued(submission.name):
+                    await follower.change(IN_TURN_S)
+
     selector = f"{LABEL_RUN}={manner.run}"
     async with following(client, manner.namespace, selector=selector, with_pods=manner.with_pods) as follower:
         began_s = time.time()
-        submitting = asyncio.create_task(submit_all(client, submissions, start_s=began_s, record=record))
+        submitting = asyncio.create_task(submit_all(client, submissions, start_s=began_s, record=record, queued=queued))
         progress = _Watch(submissions, manner.speed, began_s, sent_by_name, follower)
         try:
             stopped = await _until_over(progress, submitting, display, limits)

@@ -27,6 +27,7 @@ LABEL_BY = "app.kubernetes.io/managed-by"
 LABEL_RUN = "app.kubernetes.io/instance"
 REPLAY = "coda-replay"
 ANNOTATION_RUN_SECONDS = f"{SIMULATION_PREFIX}run-seconds"
+ANNOTATION_RUN_FROM = f"{SIMULATION_PREFIX}run-from"
 ANNOTATION_EXIT_CODE = f"{SIMULATION_PREFIX}exit-code"
 
 _RETRY_DELAYS_S = (0.1, 0.3, 1.0, 2.0, 5.0)
@@ -118,7 +119,7 @@ def _fails(gang: Gang, manner: Manner) -> bool:
 
 def _manifest(gang: Gang, manner: Manner, name: str, source: str) -> Json:
     run_s = f"{gang.row.duration_s / manner.speed:.6f}"
-    annotations = {ANNOTATION_RUN_SECONDS: run_s}
+    annotations = {ANNOTATION_RUN_SECONDS: run_s, ANNOTATION_RUN_FROM: "placement"}
     command = ["sleep", run_s]
     if _fails(gang, manner):
         annotations[ANNOTATION_EXIT_CODE] = "1"
@@ -178,8 +179,17 @@ async def check_ready(client: Client, namespace: str, submissions: Sequence[Subm
 Record = Callable[[Submission, Sent], None]
 
 
-async def submit_all(client: Client, submissions: Sequence[Submission], *, start_s: float, record: Record) -> None:
-    """Create each job at `start_s` (seconds since 1970) plus its moment, 32 at a time; `record` hears of each."""
+async def submit_all(
+    client: Client,
+    submissions: Sequence[Submission],
+    *,
+    start_s: float,
+    record: Record,
+    queued: Callable[[Submission], Awaitable[None]] | None = None,
+) -> None:
+    """Create each job at `start_s` (seconds since 1970) plus its moment, 32 at a time; `record` hears of each.
+
+    `queued` returns once a job is in the queue or need not be waited for: then the next one is sent."""
     gate = asyncio.Semaphore(CONCURRENT)
 
     async def submit(submission: Submission) -> None:
@@ -193,6 +203,8 @@ async def submit_all(client: Client, submissions: Sequence[Submission], *, start
             await asyncio.sleep(max(0.0, start_s + submission.at_s - time.time()))
             await gate.acquire()
             group.create_task(submit(submission))
+            if queued is not None:
+                await queued(submission)
 
 
 async def _submitted(client: Client, submission: Submission, planned_s: float) -> Sent:

@@ -13,6 +13,7 @@ from rich.console import Console
 from coda.config import PolicyConfig
 from coda.errors import InvalidInput
 from coda.policies import policy_of, why_not_live
+from coda_extender.cluster import GATHER_S
 from coda_kube.client import Client, Rejected, connect
 from coda_kube.naming import GPU
 from coda_kube.quantities import milli_from_quantity, whole_from_quantity
@@ -100,6 +101,7 @@ def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
     limit_s = PolicyConfig().overtaking_limit_s
     return {
         "CODA_SCHEDULING_POLICY": policy,
+        "CODA_GATHER_S": f"{GATHER_S / speed:.6f}",
         "CODA_OVERTAKING_LIMIT_S": f"{limit_s / speed:.6f}" if limit_s else "0",
     }
 

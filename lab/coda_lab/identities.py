@@ -86,6 +86,7 @@ def local_objects() -> tuple[dict[str, Any], ...]:
                 _rule("", ["pods"], [*_READ, "delete"]),
                 _rule("coordination.k8s.io", ["leases"], [*_READ, *_WRITE]),
                 _rule("", ["events"], ["create", "patch", "update"]),
+                _rule("coda.scheduler", ["trainingjobs"], _READ),
             ],
         ),
         _cluster_binding("coda-local-kubelets", _KUBELETS, "coda-local-kubelets"),

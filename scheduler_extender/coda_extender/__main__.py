@@ -69,7 +69,7 @@ async def _run(settings: Settings) -> None:
 
 async def _serve(settings: Settings, client: Client) -> None:
     metrics = Metrics()
-    cluster = Cluster(client, in_flight_limit_s=settings.in_flight_limit_s)
+    cluster = Cluster(client, in_flight_limit_s=settings.in_flight_limit_s, gather_s=settings.gather_s)
     elector = Elector(client, SYSTEM_NAMESPACE, PLANNER_LEASE, settings.identity, settings.lease_times())
     label = LeaderLabel(client, settings.pod_namespace, settings.pod_name)
     planner = Planner(client, cluster, elector, label, metrics, _planner_config(settings))

@@ -36,6 +36,7 @@ class Cluster:
         *,
         in_flight_limit_s: float,
         settle_s: float = SETTLE_S,
+        gather_s: float = GATHER_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state = ClusterState()
@@ -49,6 +50,7 @@ class Cluster:
             on_settled=self.changed.set,
         )
         self._endings = Endings(self.state, clock, settle_s=settle_s)
+        self._gather_s = gather_s
         self.stale_pending: set[JobId] = set()  # jobs that left the queue and still show why they waited
         self.jobs = Cache(client, f"/apis/{API_VERSION}/trainingjobs", listener=self._on_job)
         self._caches = (
@@ -101,7 +103,7 @@ class Cluster:
         """Let changes that nobody waits for gather, if that is all that changed."""
         if self.changed.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GATHER_S):
+                async with asyncio.timeout(self._gather_s):
                     await self.pressing.wait()
 
     def _on_node(self, old: Json | None, new: Json | None) -> None:

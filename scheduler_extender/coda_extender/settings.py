@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from coda.config import ArraysConfig, Level, PolicyConfig
 from coda.errors import InvalidInput
 from coda.policies import DEFAULT, policy_of, why_not_live
+from coda_extender.cluster import GATHER_S
 from coda_kube.lease import LeaseTimes
 from coda_kube.naming import SCHEDULER
 
@@ -62,6 +63,9 @@ class Settings(BaseSettings):
     overtaking_limit_s: float = Field(default=6 * 3600.0, ge=0)
     """A job that waited so long is overtaken no more: nodes are kept for it (`docs/decisions/0022`); 0: for ever. With
     thousands of nodes and jobs waiting, a round in which nodes are kept takes twice as long."""
+
+    gather_s: float = Field(default=GATHER_S, ge=0)
+    """How long a round waits for more news where nobody waits for the first alone. 0: not at all."""
 
     settle_limit_s: float = Field(default=10.0, ge=0)
     """How long a committed plan waits for foreign pods in flight before it is dropped and made anew elsewhere.

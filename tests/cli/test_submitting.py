@@ -3,7 +3,7 @@ import time
 import pytest
 
 from coda.errors import InvalidInput
-from coda_cli.submitting import Sent, check_ready, name_from_job_id, names_by_job_id, submit_all
+from coda_cli.submitting import Sent, Submission, check_ready, name_from_job_id, names_by_job_id, submit_all
 from coda_sim.trace import Status
 from tests.cli.worlds import MANNER, Api, gang, job_json, serving, submissions
 
@@ -52,7 +52,12 @@ def test_a_gang_becomes_a_training_job_due_at_its_moment() -> None:
             "gpusPerReplica": 8,
             "cpusPerReplica": 4,
             "template": {
-                "metadata": {"annotations": {"sim.coda.scheduler/run-seconds": "0.900000"}},
+                "metadata": {
+                    "annotations": {
+                        "sim.coda.scheduler/run-seconds": "0.900000",
+                        "sim.coda.scheduler/run-from": "placement",
+                    }
+                },
                 "spec": {
                     "terminationGracePeriodSeconds": 2,
                     "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "0.900000"]}],
@@ -86,6 +91,22 @@ async def test_every_job_is_created_and_none_before_its_moment() -> None:
     assert set(api.jobs) == set(sent) == {f"hv{number}" for number in range(60)}
     assert all(done.sent_s >= done.planned_s for done in sent.values())
     assert sent["hv59"].planned_s == pytest.approx(start_s + 0.59)
+
+
+async def test_a_job_is_sent_once_the_one_before_it_is_in_the_queue() -> None:
+    api, queue = Api(), list[str]()
+    jobs = submissions(gang("hv1"), gang("hv2"), gang("hv3"))
+
+    async def queued(submission: Submission) -> None:
+        while submission.name not in api.jobs:
+            api.created.clear()
+            await api.created.wait()
+        queue.append(submission.name)
+        assert list(api.jobs) == queue
+
+    async with serving(api) as client:
+        await submit_all(client, jobs, start_s=time.time(), record=lambda _, __: None, queued=queued)
+    assert queue == ["hv1", "hv2", "hv3"]
 
 
 async def test_a_late_submission_says_how_late() -> None:

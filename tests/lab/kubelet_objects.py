@@ -77,6 +77,7 @@ class Rig:
         self.now_s = T0
         self.told: list[tuple[str, str]] = []
         self.returned: list[str] = []
+        self.asked: list[str] = []  # pods whose placement is asked for
         self._timers: list[_Timer] = []
         self._numbers = itertools.count()
         self.fleet = Fleet(
@@ -88,6 +89,7 @@ class Rig:
             later=self._later,
             report=lambda pod: self.told.append((pod.name, pod.stage.name)),
             returned=lambda machine: self.returned.append(machine.name),
+            ask_placed=lambda pod: self.asked.append(pod.name),
         )
 
     def _later(self, delay_s: float, call: Callable[[SimPod], None], pod: SimPod) -> _Timer:

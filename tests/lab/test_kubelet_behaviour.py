@@ -22,6 +22,7 @@ def test_a_pod_without_annotations_runs_until_it_is_deleted() -> None:
 def test_every_annotation_is_read() -> None:
     assert behaviour(
         run_seconds="1.5",
+        run_from="placement",
         exit_code="3",
         log="a\nb",
         start_delay_seconds="2",
@@ -31,6 +32,7 @@ def test_every_annotation_is_read() -> None:
         never_start="true",
     ) == Behaviour(
         run_s=1.5,
+        runs_from_placement=True,
         exit_code=3,
         log="a\nb",
         start_delay_s=2.0,
@@ -63,6 +65,7 @@ def test_overrides_by_rank_and_attempt(labels: dict[str, str], run_s: float) -> 
         ("run_seconds", "-1"),
         ("run_seconds", "nan"),
         ("run_seconds", "inf"),
+        ("run_from", "start"),
         ("exit_code", "256"),
         ("exit_code", "-1"),
         ("exit_code", "1.0"),

@@ -20,6 +20,21 @@ def test_a_pod_starts_runs_its_time_and_ends() -> None:
     assert (pod.admitted_s, pod.started_s, pod.ended_s, pod.exit_code) == (T0, T0 + 2, T0 + 12, 3)
 
 
+def test_a_run_counts_from_the_placement_where_that_is_asked_for() -> None:
+    rig = Rig()
+    for name in ("p", "late", "unknown"):
+        rig.fleet.pod_seen(pod_json(name, run_seconds="10", start_delay_seconds="2", run_from="placement"))
+    rig.fleet.pod_seen(pod_json("usual", run_seconds="10", start_delay_seconds="2"))
+    assert rig.asked == ["p", "late", "unknown"]
+    rig.run_to(1)
+    rig.fleet.placed(rig.pod("p"), T0 - 3)
+    rig.run_to(3)
+    rig.fleet.placed(rig.pod("late"), T0 - 30)  # its time was over before it had started
+    rig.run_to(60)
+    ends_s = {name: rig.pod(name).ended_s - T0 for name in ("p", "late", "unknown", "usual")}
+    assert ends_s == {"p": 7, "late": 2, "unknown": 12, "usual": 12}
+
+
 def test_a_quick_start_is_one_write() -> None:
     rig = Rig()
     rig.fleet.pod_seen(pod_json("p"))

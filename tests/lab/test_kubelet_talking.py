@@ -13,8 +13,11 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 
 from coda_kube.client import Client
+from coda_kube.naming import LABEL_JOB
+from coda_kube.quantities import seconds_from_time
 from coda_lab.kubelets.following import follow
 from coda_lab.kubelets.machines import SimPod
+from coda_lab.kubelets.placing import Placements
 from coda_lab.kubelets.reporting import Reporter
 from tests.lab.kubelet_objects import Rig, node_object, pod_json
 
@@ -180,3 +183,36 @@ async def test_following_resumes_after_an_outage_and_lists_again_when_its_place_
             await following
     assert asked == ["10", "15", "15", "17", "30", "31"]
     assert heard == ["list of 0", "seen v11", "seen v16", "gone v17", "list of 0", "seen v31"]
+
+
+async def test_it_is_asked_when_a_gang_was_placed_and_a_job_that_is_gone_stops_nobody() -> None:
+    rig, answered = Rig(), asyncio.Event()
+    for job in ("gone", "queued", "placed"):
+        rig.fleet.pod_seen(pod_json(f"{job}-1-0", labels={LABEL_JOB: job}, run_from="placement"))
+    status_by_job: dict[str, Any] = {
+        "queued": {"phase": "Queued"},
+        "placed": {"placement": {"committedTime": "2026-01-01T00:00:05.250Z"}},
+    }
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        job = request.path.removeprefix("/apis/coda.scheduler/v1alpha1/namespaces/ns/trainingjobs/")
+        if job not in status_by_job:
+            return web.json_response({"message": "no such job"}, status=404)
+        return web.json_response({"status": status_by_job[job]})
+
+    told: list[tuple[str, float]] = []
+
+    def placed(pod: SimPod, placed_s: float) -> None:
+        told.append((pod.name, placed_s))
+        answered.set()
+
+    async with served(answer) as client:
+        placements = Placements(client, placed)
+        for job in ("gone", "queued", "placed"):
+            placements.ask(rig.pod(f"{job}-1-0"))
+        running = asyncio.create_task(placements.run())
+        await asyncio.wait_for(answered.wait(), 20)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    assert told == [("placed-1-0", seconds_from_time("2026-01-01T00:00:05.250Z"))]

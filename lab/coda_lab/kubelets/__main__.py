@@ -18,6 +18,7 @@ from coda_lab.kubelets.fleet import Fleet
 from coda_lab.kubelets.following import follow
 from coda_lab.kubelets.machines import Machine
 from coda_lab.kubelets.nodes import LABEL_SIMULATED, NodeSpec, node_specs
+from coda_lab.kubelets.placing import Placements
 from coda_lab.kubelets.registering import Registrar
 from coda_lab.kubelets.reporting import Reporter
 from coda_lab.kubelets.serving import listen, serve_logs, tls_context
@@ -82,15 +83,17 @@ async def run(options: argparse.Namespace) -> None:
             _machines(specs), now=time.time, later=asyncio.get_running_loop().call_later, report=reporter.report
         )
         registrar = Registrar(client, specs, fleet.machines, listener.getsockname()[1])
-        fleet.returned = registrar.returned
+        placements = Placements(client, fleet.placed)
+        fleet.returned, fleet.ask_placed = registrar.returned, placements.ask
         await stack.enter_async_context(serve_logs(fleet, listener, tls))
         began_s = time.monotonic()
         await registrar.register_all()
         logging.info("%d nodes registered in %.1f s", len(specs), time.monotonic() - began_s)
         async with asyncio.TaskGroup() as group:
-            for work in (reporter.run(), registrar.keep_leases(), _follow_pods(client, fleet)):
+            for work in (reporter.run(), registrar.keep_leases(), placements.run()):
                 group.create_task(work)
-            group.create_task(_follow_nodes(client, fleet))
+            for following in (_follow_pods(client, fleet), _follow_nodes(client, fleet)):
+                group.create_task(following)
             sys.stdout.write("ready\n")
             sys.stdout.flush()
 

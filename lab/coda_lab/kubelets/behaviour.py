@@ -18,6 +18,7 @@ class Behaviour:
     """How the simulated containers of one pod behave."""
 
     run_s: float | None = None  # from start to exit; None: until deleted
+    runs_from_placement: bool = False  # `run_s` counts from when its gang was placed, not from its start
     exit_code: int = 0
     log: str | None = None  # None: a few synthesised lines
     start_delay_s: float = 0.005  # from admission to started containers (or to the failing image pull)
@@ -58,6 +59,12 @@ def _fail(text: str) -> bool:
     return True
 
 
+def _placement(text: str) -> bool:
+    if text != "placement":
+        raise InvalidInput('"placement"')
+    return True
+
+
 def _reason(text: str) -> str:
     if not text.strip():
         raise InvalidInput("the reason to refuse with")
@@ -66,6 +73,7 @@ def _reason(text: str) -> str:
 
 _READERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "run-seconds": ("run_s", _seconds),
+    "run-from": ("runs_from_placement", _placement),
     "exit-code": ("exit_code", _exit_code),
     "log": ("log", str),
     "start-delay-seconds": ("start_delay_s", _seconds),

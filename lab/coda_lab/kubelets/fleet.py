@@ -33,7 +33,8 @@ def is_lost(node: Json) -> bool:
 
 
 class Fleet:
-    """The machines by name and the pods on them. `returned` is called with each machine that is heard of again."""
+    """The machines by name and the pods on them. `returned` is called with each machine that is heard of again,
+    `ask_placed` with each pod that must be told, by `placed`, when its gang was placed."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Fleet:
         later: Callable[[float, Callable[[SimPod], None], SimPod], Timer],
         report: Callable[[SimPod], None],
         returned: Callable[[Machine], None] = lambda machine: None,
+        ask_placed: Callable[[SimPod], None] = lambda pod: None,
     ) -> None:
         self.machines = {machine.name: machine for machine in machines}
         self._pod_by_uid: dict[str, SimPod] = {}
@@ -51,11 +53,18 @@ class Fleet:
         self._later = later
         self._report = report
         self.returned = returned
+        self.ask_placed = ask_placed
         self._resizer = Resizer(now=now, arm=self._arm, report=report)
 
     def pod(self, namespace: str, name: str) -> SimPod | None:
         """The newest pod of that name on one of the machines."""
         return self._pod_by_key.get(f"{namespace}/{name}")
+
+    def placed(self, pod: SimPod, placed_s: float) -> None:
+        """The pod's gang was placed then: its run counts from that moment."""
+        pod.placed_s = placed_s
+        if not pod.gone:
+            self._arm(pod)
 
     def pods_listed(self, items: Iterable[Json]) -> None:
         """Take a complete list of bound pods: what is not in it is gone."""
@@ -165,6 +174,8 @@ class Fleet:
         pod.machine.ledger.admit(pod.uid, pod.request)
         pod.address = pod.machine.next_address()
         pod.enter(Stage.CREATING)
+        if pod.behaviour.runs_from_placement:
+            self.ask_placed(pod)
         if pod.behaviour.never_starts or pod.behaviour.start_delay_s > _QUICK_S:
             self._report(pod)
 
@@ -226,9 +237,10 @@ class Fleet:
     def _end(self, pod: SimPod) -> None:
         """The containers of a running pod end: by themselves, or stopped by a deletion."""
         run_s = pod.behaviour.run_s
-        pod.ended_s = self._now() if run_s is None else min(self._now(), pod.started_s + run_s)
+        run_out_s = None if run_s is None else pod.run_out_s(run_s)
+        pod.ended_s = self._now() if run_out_s is None else min(self._now(), run_out_s)
         pod.exit_code = pod.behaviour.exit_code
-        if pod.stop_s is not None and (run_s is None or pod.stop_s < pod.started_s + run_s):
+        if pod.stop_s is not None and (run_out_s is None or pod.stop_s < run_out_s):
             is_in_time = pod.behaviour.stop_s <= (pod.grace_s or 0.0)
             pod.exit_code = _KILLED_BY_TERM if is_in_time else _KILLED_AFTER_GRACE
             pod.ended_s = pod.stop_s

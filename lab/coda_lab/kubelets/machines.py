@@ -95,6 +95,7 @@ class SimPod:
     behaviour: Behaviour
     generation: int  # of the spec, that its kubelet acted on
     asked_generation: int = 0  # that it has seen
+    job: str | None = None  # the TrainingJob whose gang it belongs to
     rank: str | None = None
     world_size: str | None = None
 
@@ -112,6 +113,7 @@ class SimPod:
     message: str | None = None
     address: str | None = None
     admitted_s: float = 0.0  # seconds since 1970, as all times here
+    placed_s: float | None = None  # when its gang was placed, where its run counts from then
     started_s: float = 0.0
     ended_s: float = 0.0
     exit_code: int = 0
@@ -147,8 +149,12 @@ class SimPod:
         elif self.stage is Stage.PULL_FAILED:
             moments.append(self.admitted_s + self.behaviour.start_delay_s + PULL_RETRY_S)
         elif self.stage is Stage.RUNNING and self.behaviour.run_s is not None:
-            moments.append(self.started_s + self.behaviour.run_s)
+            moments.append(self.run_out_s(self.behaviour.run_s))
         return min(moments, default=None)
+
+    def run_out_s(self, run_s: float) -> float:
+        """When its containers, which have started, end after such a run."""
+        return max(self.started_s, (self.started_s if self.placed_s is None else self.placed_s) + run_s)
 
     async def wait_until_over(self) -> None:
         """Return once it has ended, was refused or is gone."""

@@ -39,6 +39,7 @@ def pod_from_json(item: Json, machine: Machine) -> SimPod:
         behaviour=USUAL,
         generation=metadata.get("generation", 0),
         asked_generation=metadata.get("generation", 0),
+        job=labels.get(naming.LABEL_JOB),
         rank=labels.get(naming.LABEL_RANK),
         world_size=_environment(spec["containers"][0], "WORLD_SIZE"),
         wanted=sizes_from_json(spec),
