@@ -18,9 +18,11 @@ from pathlib import Path
 import orjson
 
 from agreeing import Start, Starts, agreement, is_near, rounds, swapped_for_certain, waits
+from agreeing_rounds import Rounds
 from asking import positive
 from coda.errors import CodaError, InvalidInput
 from coda.outcomes import RefusalCode
+from coda.policies import DEFAULT
 from coda_sim.auditing import AuditedJob, read_jobs
 from replayed import LiveJob, Replayed, Simulator, replayed_from_json
 
@@ -100,6 +102,9 @@ class Comparison:
         yield f"| jobs to leave out for the same order | | {plain.moved} of {plain.jobs} | | {moved} |"
         certain, swapped = swapped_for_certain(self._live_rounds, [rounds(one, 0.0) for one in self._any])
         yield f"| pairs whose order no moment changes | {swapped} of {certain} in another | | | |"
+        if self._replayed.policy == DEFAULT:
+            alike, of = Rounds(replayed=self._replayed, round_s=ROUND_S).alike()
+            yield f"| rounds that `decide` repeats | {alike} of {of} | | | |"
         inside = sum(self._is_drawn(job) for job in self._replayed.jobs)
         yield f"| waits that the draws reach | {inside} of {len(everybody)} | | | |"
 

@@ -1,13 +1,14 @@
 """A replay as its JSON tells it, and the same jobs simulated with the moments that it took.
 
 A live job is queued a moment after it was sent, placed a moment after there is room, and holds that room for a moment
-longer than it runs. In virtual time the first two are a later submission, and the last two a longer run.
+longer than it runs. In virtual time the first two are a later submission, and the last two a longer run. Jobs queue in
+the order in which they are sent.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -43,6 +44,7 @@ class LiveJob:
     job_id: str
     gang: Gang
     start_s: float
+    nodes: tuple[str, ...]  # of each rank
     attempts: int
     said_why: tuple[str, ...]  # the codes of its reasons
     lag: Lag
@@ -87,8 +89,12 @@ def replayed_from_json(written: Mapping[str, Any]) -> Replayed:
         shape=replace(shape_from_text(written["cluster"]), racks=written["racks"]),
         policy=written["runs"][0]["policy"],
         speed=speed,
-        jobs=tuple(_job(job, speed) for job in written["jobs"] if job["outcome"] == "finished"),
+        jobs=tuple(_job(job, speed) for job in _as_sent(written["jobs"]) if job["outcome"] == "finished"),
     )
+
+
+def _as_sent(jobs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(jobs, key=lambda job: (job["trace"]["submit_s"], job["name"]))
 
 
 def _job(job: Mapping[str, Any], speed: float) -> LiveJob:
@@ -102,6 +108,7 @@ def _job(job: Mapping[str, Any], speed: float) -> LiveJob:
         job_id=job["job_id"],
         gang=_gang(job),
         start_s=start_s,
+        nodes=tuple(job["nodes"]),
         attempts=job["attempts"],
         said_why=reasons,
         lag=Lag(
@@ -165,13 +172,13 @@ class Simulator:
             queued_s = job.lag.queued_s * rng.uniform(*STRETCH) + rng.choice(self._placed_s)
             held_s = job.lag.held_s * rng.uniform(*STRETCH) + rng.choice(self._placed_s)
             gangs.append(self._late(job, queued_s, held_s))
-        return gangs
+        return _in_order(gangs)
 
     def _lagging_anyhow(self, rng: random.Random) -> list[Gang]:
         jobs, longest_s = self._replayed.jobs, max(self._placed_s)
         queued_s = STRETCH[1] * (max(job.lag.queued_s for job in jobs) + longest_s)
         held_s = STRETCH[1] * (max(job.lag.held_s for job in jobs) + longest_s)
-        return [self._late(job, rng.uniform(0, queued_s), rng.uniform(0, held_s)) for job in jobs]
+        return _in_order([self._late(job, rng.uniform(0, queued_s), rng.uniform(0, held_s)) for job in jobs])
 
     def _late(self, job: LiveJob, queued_s: float, held_s: float) -> Gang:
         row, speed = job.gang.row, self._replayed.speed
@@ -186,3 +193,12 @@ class Simulator:
         return {
             job.job_id: Start(submit_s=job.submit_s, start_s=start_s) for job, start_s in started if start_s is not None
         }
+
+
+def _in_order(gangs: Iterable[Gang]) -> list[Gang]:
+    """None is submitted before one that stands before it."""
+    last_s, ordered = 0.0, []
+    for gang in gangs:
+        last_s = max(last_s, gang.row.submit_s)
+        ordered.append(replace(gang, row=replace(gang.row, submit_s=last_s)))
+    return ordered

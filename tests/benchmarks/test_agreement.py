@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from agreeing import Agreement, Start, agreement, is_near, rounds, swapped_for_certain, waits
+from agreeing_rounds import Rounds
 from agreement import Comparison, simulated_starts
 from coda.errors import InvalidInput
 from coda_sim.auditing import AuditedJob, AuditedPiece
@@ -41,6 +42,7 @@ def job(
         "run_s": work_s / SPEED,
         "submitted_s": sent_s,
         "lag_s": 0.0,
+        "nodes": ["node-0000"],
         "attempts": 1,
         "reasons": [{"code": code} for code in codes],
         "trace": {"submit_s": sent_s * SPEED, "work_s": work_s},
@@ -138,12 +140,50 @@ def test_simulates_the_replay_s_jobs_without_any_moment_and_with_moments_like_it
 
 
 def test_moments_that_may_turn_an_order_round_make_it_a_tie() -> None:
-    quick = replayed(*TWO, job("c", sent_s=1.1, placed=19.0, codes=("InsufficientGPUs",)))
-    slow = replayed(*TWO, job("c", sent_s=1.1, placed=19.0, queued=0.5, codes=("InsufficientGPUs",)))
+    """b needs both halves of the node; c comes 0.1 s before the second one is free."""
+    halves = (job("a", gpus=4), job("d", gpus=4, work_s=1020.0), job("b", sent_s=1.0, codes=("InsufficientGPUs",)))
+    quick = replayed(*halves, job("c", gpus=4, sent_s=10.1))
+    slow = replayed(*halves, job("c", gpus=4, sent_s=10.1, queued=0.5, placed=0.51))
     orders = [rounds(one, 0.0) for one in Simulator(quick).starts_of_any(30)]
-    assert swapped_for_certain(orders[0], orders)[0] == 3
+    assert swapped_for_certain(orders[0], orders)[0] == 5  # a and d are ties
     orders = [rounds(one, 0.0) for one in Simulator(slow).starts_of_any(30)]
-    assert swapped_for_certain(orders[0], orders)[0] == 2  # b and c change places
+    assert swapped_for_certain(orders[0], orders)[0] == 4  # b and c change places
+
+
+def test_jobs_queue_in_the_order_in_which_they_are_sent_whatever_the_moments() -> None:
+    live = replayed(*TWO, job("c", sent_s=1.1, placed=19.0, queued=0.5, codes=("InsufficientGPUs",)))
+    assert all(one["B"].start_s < one["C"].start_s for one in Simulator(live).starts_of_any(30))
+
+
+def alike(live: Replayed) -> tuple[int, int]:
+    return Rounds(replayed=live, round_s=0.02).alike()
+
+
+def test_a_round_is_repeated_unless_it_decided_otherwise() -> None:
+    """c overtakes b, that waits for the same room."""
+    ends = job("a", freed=10.5)
+    assert alike(replayed(ends, job("b", sent_s=1.0, placed=9.8, codes=("InsufficientGPUs",)))) == (2, 2)
+    overtaken = job("b", sent_s=1.0, placed=19.9, codes=("InsufficientGPUs",))
+    assert alike(replayed(ends, overtaken, job("c", sent_s=1.1, placed=9.7, codes=("InsufficientGPUs",)))) == (2, 3)
+
+
+def test_a_round_that_started_a_job_on_another_node_is_not_repeated() -> None:
+    two = {"cluster": "2x8x48"}
+    assert alike(replayed(job("a"), **two)) == (1, 1)
+    assert alike(replayed(job("a", nodes=["node-0001"]), **two)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("placed", "repeated"),
+    [
+        pytest.param(9.8, 2, id="well after the room was free"),
+        pytest.param(9.51, 2, id="the planner saw the end before the replay did"),
+        pytest.param(9.3, 1, id="before the room was free"),
+    ],
+)
+def test_what_was_seen_just_around_a_decision_is_left_open(placed: float, repeated: int) -> None:
+    live = replayed(job("a", freed=10.52), job("b", sent_s=1.0, placed=placed, codes=("InsufficientGPUs",)))
+    assert alike(live) == (repeated, 2)
 
 
 def test_records_of_other_jobs_or_other_run_times_are_refused() -> None:
@@ -158,10 +198,11 @@ def test_records_of_other_jobs_or_other_run_times_are_refused() -> None:
 def test_the_table_says_how_far_waits_and_order_agree() -> None:
     live = replayed(*TWO)
     lines = list(Comparison(live, simulated_starts(audited(live), live), 5).table())
-    assert lines[0].count("|") == lines[1].count("|") == 6
+    assert {line.count("|") for line in lines} == {6}
     assert "| wait of all jobs, p90, s | 819 | 819 | +0.0% |" in "\n".join(lines)
     assert "| pairs started in another order | | 0 of 1 | | 0.0 to 0.0 % |" in lines
     assert "| pairs whose order no moment changes | 0 of 1 in another | | | |" in lines
+    assert "| rounds that `decide` repeats | 2 of 2 | | | |" in lines
 
 
 def test_slower_replays_are_simulated_with_moments_that_count_for_less() -> None:
