@@ -122,16 +122,18 @@ def _member(metadata: Item) -> GangMember | None:
 
 
 def _pin(spec: Item) -> str | None:
-    """The node that every required term names, if it is one and the same."""
+    """The node that every required term asks for, if it is one and the same."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    pins = {
-        tuple(field.get("values") or ())
-        for term in required.get("nodeSelectorTerms") or ()
-        for field in term.get("matchFields") or [{}]
-    }
+    pins = {_pins_of(term) for term in required.get("nodeSelectorTerms") or ()}
     only = pins.pop() if len(pins) == 1 else ()
     return str(only[0]) if len(only) == 1 else None
+
+
+def _pins_of(term: Item) -> tuple[str, ...]:
+    """The nodes that a term asks for by name, which is the only field there is; not those that it excludes."""
+    asked = [field for field in term.get("matchFields") or () if field["operator"] == "In"]
+    return tuple(name for field in asked for name in field.get("values") or ())
 
 
 def quota_from_json(item: Item) -> Quota | None:
