@@ -132,13 +132,13 @@ Victim = tuple[Held, StopCause]
 def cpu_jobs_room(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:
     """What CPU jobs may take without borrowing: what is free, less the reserve that GPU jobs do not use."""
     unused = reserve_cpu_m - gpu_jobs_cpu_m
-    return free - Resources(cpu_m=unused) if unused > 0 else free
+    return free.with_cpu(free.cpu_m - unused) if unused > 0 else free
 
 
 def gpu_jobs_room(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:
     """What GPU jobs may take without borrowing: what is free, and of the cores no more than their reserve."""
     beyond = free.cpu_m - max(0, reserve_cpu_m - gpu_jobs_cpu_m)
-    return free - Resources(cpu_m=beyond) if beyond > 0 else free
+    return free.with_cpu(free.cpu_m - beyond) if beyond > 0 else free
 
 
 def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_too: bool) -> list[Victim]:

@@ -46,6 +46,16 @@ class Holdings:
         self._holding_by_job: dict[JobId, Holding] = {}
         self._rankings: dict[tuple[Match, str], Ranking] = {}
 
+    def of(self, job: JobId) -> Holding | None:
+        """What the job holds."""
+        return self._holding_by_job.get(job)
+
+    def renew(self, job: Job) -> None:
+        """This is the job now; it holds what it held, and asks for what it asked for."""
+        holding = self._holding_by_job[job.id] = Holding(job, self._holding_by_job[job.id].nodes)
+        if self._parts_by_node is not None:
+            self._enter(self._parts_by_node, holding)
+
     def add(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job holds a share of each of these nodes."""
         self._holding_by_job[job.id] = holding = Holding(job, nodes)
@@ -120,6 +130,32 @@ class Holdings:
         if not amount or len(match.matching) == len(self._number_by_name):
             return amount * len(holding.nodes)
         return amount * sum(self._number_by_name.get(name) in match.matching for name in holding.nodes)
+
+
+def holds_alike(job: Job, before: Job) -> bool:
+    """True for two versions of a job that hold the same, whoever counts it, where their nodes are the same."""
+    return (
+        (job.request is before.request or job.request == before.request)
+        and job.replicas == before.replicas
+        and job.user == before.user
+        and job.virtual_cluster == before.virtual_cluster
+    )
+
+
+def stands_alike(job: Job, before: Job) -> bool:
+    """True for two versions that `holds_alike` and that nobody who asks who holds what can tell apart: such as differ
+    in a wish."""
+    return (
+        job.placement is before.placement
+        and job.phase is before.phase
+        and job.attempt == before.attempt
+        and job.generation == before.generation
+        and job.served_s == before.served_s
+        and job.remaining_s == before.remaining_s
+        and job.as_of_s == before.as_of_s
+        and (job.unbound is before.unbound or job.unbound == before.unbound)
+        and (job.quota is before.quota or job.quota == before.quota)
+    )
 
 
 def nodes_held(job: Job) -> tuple[str, ...]:

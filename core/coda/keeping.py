@@ -15,19 +15,20 @@ class Kept:
         self._known = known
         self._left = reservation.left_for_others
         self._free = {number: known.room.free(number) for number in self._left}
-        self._put(self._left, reservation.unstopped)
+        self._put(self._left)
+        if known.lending is not None:
+            known.lending.keep(reservation.unstopped)
 
     def give_back(self) -> None:
         """Put back what was kept, less what others took of the rest."""
         room = self._known.room
         left = self._left
-        self._put({number: self._free[number] - (left[number] - room.free(number)) for number in left}, frozenset())
+        self._put({number: self._free[number] - (left[number] - room.free(number)) for number in left})
+        if self._known.lending is not None:
+            self._known.lending.keep_no_more()
 
-    def _put(self, room_by_number: Takes, unstopped: frozenset[int]) -> None:
+    def _put(self, room_by_number: Takes) -> None:
         for number, room in room_by_number.items():
             self._known.room.put(number, room)
-        lending = self._known.lending
-        if lending is not None:
-            changed = {*room_by_number, *lending.unstopped, *unstopped}
-            lending.unstopped = unstopped
-            lending.follow(sorted(changed))
+        if self._known.lending is not None:
+            self._known.lending.follow(room_by_number)

@@ -5,7 +5,7 @@ Each view of the nodes is a room of its own, so that a gang is looked for in it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Set
 from enum import Enum
 from typing import NamedTuple
 
@@ -43,6 +43,8 @@ class View(Enum):
     CPU = "what CPU jobs may take without borrowing"
     RECLAIMED = "what GPU jobs could take if borrowing CPU jobs were stopped"
     CLEARED = "what large jobs could take if small ones were stopped as well"
+    RECLAIMED_BUT_KEPT = "as reclaimed, but for the nodes where nobody may be stopped"
+    CLEARED_BUT_KEPT = "as cleared, but for the nodes where nobody may be stopped"
 
 
 class Option(NamedTuple):
@@ -63,7 +65,10 @@ class Lending:
     def __init__(self, search: Search, config: PolicyConfig, sizes: ArraySizes | None, score: Score | None) -> None:
         room = self._room = search.room
         self.borrowing = Part.BORROWING not in config.without
-        self.unstopped: Collection[int] = ()  # nodes on which nobody may be stopped for now
+        self.stoppable: set[int] = set()  # nodes that stops would leave more room on
+        self.are_kept = False  # nodes are kept for somebody: on some nobody may be stopped
+        self._unstopped: Set[int] = frozenset()  # these, in the views that say so
+        self._stale: set[int] = set()  # nodes that these views have not followed
         self._migration = Part.MIGRATION not in config.without
         self.sizes = sizes or config.arrays.sizes(sum(node.allocatable.gpus for node in room.nodes))
         large = large_nodes(room.nodes, self.sizes.large_gpus)
@@ -72,15 +77,13 @@ class Lending:
         self._claims: list[Claims | None] = [NO_CLAIMS for _ in room.nodes]  # None: to be summed up again
         self._seen: list[tuple[int, Claims] | None] = [None for _ in room.nodes]  # when it was looked at last
         self._after_stops = [(NOTHING, NOTHING, NOTHING) for _ in room.nodes]  # GPU jobs' own, RECLAIMED, CLEARED
-        self._hidden = [False for _ in room.nodes]  # the latter two are hidden, since nobody may be stopped there
         self._is_large = [node.name in large for node in room.nodes]
         self._search_by_view = {View.FREE: search}
-        views = (View.GPU, View.CPU, View.RECLAIMED, View.CLEARED)
-        for view in views:
+        for view in _VIEWS:
             own = Room(room.nodes, config.levels, tells_sizes=score is not None)
             is_same = view is View.GPU and self.borrowing
             self._search_by_view[view] = search if is_same else Search(own, config, score)
-        self._rooms = tuple(self._search_by_view[view].room for view in views)
+        self._rooms = tuple(self._search_by_view[view].room for view in _VIEWS)
         numbers = range(len(room.nodes))
         sides: dict[Hashable, frozenset[int]] = {
             Array.LARGE: frozenset(number for number in numbers if self._is_large[number]),
@@ -90,44 +93,60 @@ class Lending:
             each.sides = sides
 
     def hold(self, job: Job, nodes: tuple[str, ...], sign: int) -> None:
-        """The job holds these nodes, or no more; `follow` them then."""
+        """The job, or this version of it, holds these nodes, or no more; `follow` them then."""
         number_by_name = self._room.number_by_name
         numbers = [number_by_name.get(name) for name in nodes]
         is_guest = array_of(job) is Array.SMALL and all(n is not None and self._is_large[n] for n in numbers)
         for number in set(numbers) if len(numbers) > 1 else numbers:
             if number is None:
                 continue
-            self._claims[number] = None
+            held_here = self._held[number]
+            before = held_here.get(job.id)
             if sign > 0:
-                self._held[number][job.id] = held_by(job, numbers.count(number), is_guest=is_guest)
+                ranks = 1 if len(numbers) == 1 else numbers.count(number)
+                held = held_here[job.id] = held_by(job, ranks, is_guest=is_guest)
+                if before is not None and before[1:] == held[1:]:
+                    continue
             else:
-                self._held[number].pop(job.id, None)
+                held_here.pop(job.id, None)
+            self._claims[number] = None
 
     def follow(self, numbers: Iterable[int]) -> None:
-        """What is free on these nodes, or who holds it, or where nobody may be stopped, has changed. O(1) for a node
-        where it has not."""
-        free_amounts, seen_by_node, hidden = self._room.free_amounts, self._seen, self._hidden
-        _, _, reclaimed, cleared = self._rooms
+        """What is free on these nodes, or who holds it, has changed. O(1) for a node where it has not."""
+        free_amounts, seen_by_node = self._room.free_amounts, self._seen
         for number in numbers:
             claims = self._claims[number]
             if claims is None:
                 held = self._held[number]
                 claims = self._claims[number] = claims_of(held.values()) if held else NO_CLAIMS
-            seen, hides = (free_amounts[number], claims), number in self.unstopped
+            seen = (free_amounts[number], claims)
             if seen_by_node[number] != seen:
                 seen_by_node[number] = seen
                 self._look(number, claims)
-            elif hides is hidden[number]:
-                continue
-            hidden[number] = hides
-            own, after_reclaim, after_clearing = self._after_stops[number]
-            reclaimed.put(number, own if hides else after_reclaim)
-            cleared.put(number, own if hides else after_clearing)
+
+    def keep(self, unstopped: frozenset[int]) -> None:
+        """Nodes are kept for somebody until `keep_no_more`, and on these nobody is stopped."""
+        self._stale |= unstopped ^ self._unstopped
+        self.are_kept, self._unstopped = True, unstopped
+        for number in self._stale:
+            self._show_kept(number)
+        self._stale.clear()
+
+    def keep_no_more(self) -> None:
+        """Everybody may be stopped who may be stopped at all."""
+        self.are_kept = False
+
+    def _show_kept(self, number: int) -> None:
+        own, after_reclaim, after_clearing = self._after_stops[number]
+        hides = number in self._unstopped
+        reclaimed, cleared = self._rooms[4:]
+        reclaimed.put(number, own if hides else after_reclaim)
+        cleared.put(number, own if hides else after_clearing)
 
     def _look(self, number: int, claims: Claims) -> None:
-        """Look at a node anew, but for what stops would free."""
+        """Look at a node anew."""
         free, reserve = self._room.free(number), self._reserves[number]
-        gpu, cpu, _, _ = self._rooms
+        gpu, cpu, reclaimed, cleared = self._rooms[:4]
         own = free
         if gpu is not self._room:
             own = gpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve)
@@ -135,17 +154,34 @@ class Lending:
         cpu.put(number, cpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve))
         moved = claims.movable if self._migration and self._is_large[number] else claims.borrowed
         after_reclaim = own if claims.borrowed is NOTHING else own + claims.borrowed
-        self._after_stops[number] = (own, after_reclaim, own if moved is NOTHING else own + moved)
+        after_clearing = own if moved is NOTHING else own + moved
+        reclaimed.put(number, after_reclaim)
+        cleared.put(number, after_clearing)
+        self._after_stops[number] = (own, after_reclaim, after_clearing)
+        (self.stoppable.discard if after_clearing == free else self.stoppable.add)(number)
+        if self.are_kept:
+            self._show_kept(number)
+        else:
+            self._stale.add(number)
+
+    @property
+    def minds_waiters(self) -> bool:
+        """True where it hangs on who waits in the array before whether a job may borrow."""
+        return not self._migration
 
     def ways(self, shape: Shape, *, may_borrow: bool) -> tuple[Way, ...]:
         """The ways to start a gang of this shape, the best first. `may_borrow`: nobody waits in the arrays before
         its own. Only small GPU jobs that cannot be moved must mind: what CPU jobs borrow they give back at once."""
-        ways: tuple[Way, ...] | None = shape.ways.get(may_borrow)
+        key = (may_borrow, self.are_kept)
+        ways: tuple[Way, ...] | None = shape.ways.get(key)
         if ways is None:
             options = self._options(shape.array, is_gang=shape.job.replicas > 1, may_borrow=may_borrow)
-            kinds = (self._search_by_view[option.view].kind(shape.job, option.side) for option in options)
-            ways = shape.ways[may_borrow] = tuple(zip(options, kinds, strict=True))
+            kinds = (self._search(option.view).kind(shape.job, option.side) for option in options)
+            ways = shape.ways[key] = tuple(zip(options, kinds, strict=True))
         return ways
+
+    def _search(self, view: View) -> Search:
+        return self._search_by_view[_VIEW_BUT_KEPT.get(view, view) if self.are_kept else view]
 
     def _options(self, array: Array, *, is_gang: bool, may_borrow: bool) -> tuple[Option, ...]:
         if array is Array.CPU:
@@ -172,7 +208,7 @@ class Lending:
 
     def free_after_stops(self, number: int) -> Resources:
         """What would be free on a node if everybody were stopped there who may be."""
-        return self._search_by_view[View.CLEARED].room.free(number)
+        return self._after_stops[number][2]
 
     def free_for_growth(self, number: int) -> Resources:
         """What a GPU job that runs on this node may take there."""
@@ -209,6 +245,8 @@ def _stops(by: Job, found: list[Victim]) -> tuple[Stop, ...]:
     return tuple(stop_by_job[job_id] for job_id in sorted(stop_by_job))
 
 
+_VIEWS = (View.GPU, View.CPU, View.RECLAIMED, View.CLEARED, View.RECLAIMED_BUT_KEPT, View.CLEARED_BUT_KEPT)
+_VIEW_BUT_KEPT = {View.RECLAIMED: View.RECLAIMED_BUT_KEPT, View.CLEARED: View.CLEARED_BUT_KEPT}
 _CPU = (Option(View.CPU), Option(View.FREE, borrows=True))
 _LARGE = (
     Option(View.GPU, Array.LARGE),

@@ -41,8 +41,10 @@ class Candidates:
 
     def refresh(self) -> None:
         """Follow what changed since the last call. O(nodes whose room changed), or O(amounts) where these are fewer."""
-        self._pool.refresh()
-        moves, nodes_by_amount, place = self._pool.moves, self._pool.nodes_by_amount, self._place
+        pool = self._pool
+        if pool.place != self._room.journal.end:
+            pool.refresh()
+        moves, nodes_by_amount, place = pool.moves, pool.nodes_by_amount, self._place
         if place == moves.end:
             return
         self._place = moves.end

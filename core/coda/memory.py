@@ -6,14 +6,14 @@ what changed, by the identity of the frozen values a world is made of, and does 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from functools import partial
 from typing import Final
 
 from coda.changes import changed_keys, changes
 from coda.config import Part, PolicyConfig
 from coda.fairness import Shares
-from coda.holding import Holdings, nodes_held
+from coda.holding import Holding, Holdings, holds_alike, nodes_held, stands_alike
 from coda.lacking import Shortages
 from coda.lending import Lending
 from coda.locality import Score
@@ -74,7 +74,7 @@ class Known:
         self._world = World(nodes=())
         self._sizes: ArraySizes | None = None
         self._withheld_by_node: dict[str, Resources] = {}
-        self._started: list[tuple[Job, tuple[str, ...]]] = []
+        self._started: dict[JobId, tuple[str, ...]] = {}  # in this round, with their nodes
         self._grown: set[str] = set()  # nodes that jobs took more of in this round
         self._look_at(())
 
@@ -83,10 +83,8 @@ class Known:
         before, self._world = self._world, world
         if self.shares is not None:
             self.shares.follow(world)
-        touched = self._without_starts()
         gone, come = changes(before.jobs, world.jobs)
-        if gone or come:
-            touched |= self._hold(gone, -1) | self._hold(come, +1)
+        touched = self._follow_holders(gone, come)
         if gone or come or world.quotas or before.quotas:
             self._follow_queue(gone, come)
         touched.update(changed_keys(before.used, world.used))
@@ -117,7 +115,7 @@ class Known:
         for number, ranks in shares:
             self.room.take(number, job.request * ranks)
         self._add(job, nodes)
-        self._started.append((job, nodes))
+        self._started[job.id] = nodes
         if self.lending is not None:
             self.lending.follow(number for number, _ in shares)
         return nodes
@@ -125,7 +123,8 @@ class Known:
     def grow(self, growth_m: Mapping[int, int]) -> None:
         """A job takes so many more millicores of each of these nodes in this round."""
         for number, cpu_m in growth_m.items():
-            self.room.take(number, Resources(cpu_m=cpu_m))
+            free = self.room.free(number)
+            self.room.put(number, free.with_cpu(free.cpu_m - cpu_m))
             self._grown.add(self.room.nodes[number].name)
         if self.lending is not None:
             self.lending.follow(growth_m)
@@ -143,7 +142,8 @@ class Known:
         if self.preempting is not None:
             self.preempting.hold(job, nodes, +1)
 
-    def _remove(self, job: Job, nodes: tuple[str, ...]) -> None:
+    def _remove(self, holding: Holding) -> None:
+        job, nodes = holding
         self.holdings.remove(job.id)
         if self.shares is not None:
             self.shares.hold(job, -len(nodes))
@@ -152,49 +152,68 @@ class Known:
         if self.preempting is not None:
             self.preempting.hold(job, nodes, -1)
 
-    def started(self) -> set[JobId]:
+    def started(self) -> Collection[JobId]:
         """The jobs that start in this round."""
-        return {job.id for job, _ in self._started}
+        return self._started.keys()
 
-    def _without_starts(self) -> set[str]:
-        """Undo what the last round gave away: what became of it is in the world. Returns the nodes it was on."""
+    def _follow_holders(self, gone: list[Job], come: list[Job]) -> set[str]:
+        """Count what these hold no more, and what those do. What the last round gave away counts no more where it is
+        not in the world now. Returns the nodes where anything of that may change what is free, or who holds it."""
         touched, self._grown = self._grown, set()
-        for job, nodes in self._started:
-            self._remove(job, nodes)
+        started, self._started = self._started, {}
+        new_by_id = {job.id: job for job in come}
+        for job_id in (*started, *(job.id for job in gone)):
+            if job_id not in new_by_id and (holding := self.holdings.of(job_id)) is not None:
+                self._remove(holding)
+                touched.update(holding.nodes)
+        for nodes in started.values():
             touched.update(nodes)
-        self._started.clear()
-        return touched
-
-    def _hold(self, jobs: Iterable[Job], sign: int) -> set[str]:
-        """Count, or count no more, what these jobs hold. Returns the nodes where that is withheld room."""
-        touched: set[str] = set()
-        for job in jobs:
-            if self.lending is not None:
-                touched.update(nodes_held(job))
-            if job.placement is None and not job.unbound:
-                continue
-            for node, share in withheld_shares(job).items():
-                held = self._withheld_by_node.pop(node, NOTHING)
-                held = held + share if sign > 0 else held - share
-                if held.gpus or held.cpu_m or held.memory_bytes or held.pods or any(held.other.values()):
-                    self._withheld_by_node[node] = held
-                touched.add(node)
-            self._note(job, sign)
-        return touched
-
-    def _note(self, job: Job, sign: int) -> None:
-        nodes = nodes_held(job)
-        if sign < 0:
-            self._remove(job, nodes)
+        for job in gone:
+            self._withhold(job, -1, touched)
             self.planned.pop(job.id, None)
             self.wishing.pop(job.id, None)
+        for job in come:
+            self._hold(job, touched)
+            self._withhold(job, +1, touched)
+            if job.placement is not None:
+                if ranks_without_pods(job) or growth_m(job):
+                    self.planned[job.id] = job
+                if job.wish is not None and open_wish(job) is not None:
+                    self.wishing[job.id] = job
+        return touched
+
+    def _hold(self, job: Job, touched: set[str]) -> None:
+        """Count what the job holds now, and touch the nodes where that is not what it held."""
+        nodes, holding = nodes_held(job), self.holdings.of(job.id)
+        if holding is not None and holding.nodes == nodes and holds_alike(job, holding.job):
+            if stands_alike(job, holding.job):
+                return
+            self._renew(job, holding)
+        else:
+            if holding is not None:
+                self._remove(holding)
+                touched.update(holding.nodes)
+            if nodes:
+                self._add(job, nodes)
+        touched.update(nodes)
+
+    def _renew(self, job: Job, holding: Holding) -> None:
+        self.holdings.renew(job)
+        if self.lending is not None:
+            self.lending.hold(job, holding.nodes, +1)
+        if self.preempting is not None:
+            self.preempting.hold(holding.job, holding.nodes, -1)
+            self.preempting.hold(job, holding.nodes, +1)
+
+    def _withhold(self, job: Job, sign: int, touched: set[str]) -> None:
+        if job.placement is None and not job.unbound:
             return
-        if nodes:
-            self._add(job, nodes)
-        if ranks_without_pods(job) or growth_m(job):
-            self.planned[job.id] = job
-        if open_wish(job) is not None:
-            self.wishing[job.id] = job
+        for node, share in withheld_shares(job).items():
+            held = self._withheld_by_node.pop(node, NOTHING)
+            held = held + share if sign > 0 else held - share
+            if held.gpus or held.cpu_m or held.memory_bytes or held.pods or any(held.other.values()):
+                self._withheld_by_node[node] = held
+            touched.add(node)
 
     def _follow_queue(self, gone: list[Job], come: list[Job]) -> None:
         limited = frozenset(quota.namespace for quota in self._world.quotas)

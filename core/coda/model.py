@@ -69,6 +69,10 @@ class Resources:
             other=_summed(self.other, less.other, -1) if less.other else self.other,
         )
 
+    def with_cpu(self, cpu_m: int) -> Resources:
+        """The same but for so many millicores."""
+        return Resources(cpu_m=cpu_m, memory_bytes=self.memory_bytes, gpus=self.gpus, pods=self.pods, other=self.other)
+
     def __mul__(self, count: int) -> Resources:
         """What `count` equal ranks ask for together."""
         if count == 1:

@@ -72,7 +72,7 @@ class Shape:
         self.waiters: list[Waiter] = []
         self.kind: Any = None  # the search's, found when it is asked for
         self.array = array_of(job)
-        self.ways: dict[bool, Any] = {}  # the same for every way to start in the arrays, by whether it may borrow
+        self.ways: dict[Hashable, Any] = {}  # the same for every way to start in the arrays, by what these hang on
         self.anywhere: Any = None  # the same without a required level
         self.case: Any = None  # what is known about why they wait
 

@@ -36,19 +36,21 @@ class Pool:
         self.domains: tuple[dict[str, Counts], ...] = tuple({} for _ in room.levels)  # of more than one node
         self.moves: Journal[Move] = Journal(1000)
         self._heaps: dict[int, list[int]] = {}
-        self._place = room.journal.end
+        self.place = room.journal.end  # up to where this follows the room
         for number in sorted(numbers):
             self.add(number)
 
     def refresh(self) -> None:
         """Follow what changed in the room since the last call. O(nodes whose room changed)."""
-        if self._place == self.room.journal.end:
+        journal = self.room.journal
+        if self.place == journal.end:
             return
-        numbers = self.room.journal.since(self._place)
-        self._place = self.room.journal.end
-        for number in list(self.amount_by_node) if numbers is None else numbers:
-            old = self.amount_by_node.get(number)
-            if old is not None and old != self.room.free_amounts[number]:
+        numbers = journal.since(self.place)
+        self.place = journal.end
+        amount_by_node, free_amounts = self.amount_by_node, self.room.free_amounts
+        for number in list(amount_by_node) if numbers is None else numbers:
+            old = amount_by_node.get(number)
+            if old is not None and old != free_amounts[number]:
                 self._count(number, old, -1)
                 self._enter(number, old)
 
@@ -82,6 +84,8 @@ class Pool:
 
     def _count(self, number: int, amount: int, nodes: int) -> None:
         _add(self.nodes_by_amount, amount, nodes)
+        if not self.domains:
+            return
         for level, counts_by_domain in zip(self.room.levels, self.domains, strict=True):
             domain = level.shared_by_node[number]
             if domain is not None:

@@ -101,19 +101,14 @@ def _unstopped(known: Known, kind: Kind, distances: Distances, left: Takes) -> f
     last = max((distances.to(room.free(number) - others), number) for number, others in left.items())
     return frozenset(
         number
-        for number in _stoppable(known)
+        for number in lending.stoppable
         if number in left or (distances.to(lending.free_after_stops(number)), number) < last
     )
 
 
 def _stoppable(known: Known) -> frozenset[int]:
     """The nodes that stops would leave more room on."""
-    lending, room = known.lending, known.room
-    if lending is None:
-        return frozenset()
-    return frozenset(
-        number for number in range(len(room.nodes)) if lending.free_after_stops(number) != room.free(number)
-    )
+    return frozenset() if known.lending is None else frozenset(known.lending.stoppable)
 
 
 def _least(one: Resources, other: Resources) -> Resources:

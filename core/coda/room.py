@@ -51,7 +51,7 @@ class Room:
         self.free_amounts: list[int] = list(self.whole_amounts)
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
         self.journal: Journal[int] = Journal(2 * len(self.nodes) + 1000)  # nodes that changed, or their room, in order
-        self._gained: dict[int, None] = {}  # nodes that have more of anything than at the last `take_gained`
+        self._gained: dict[int, Resources] = {}  # what was free before nodes gained, since the last `take_gained`
 
     def free(self, number: int) -> Resources:
         """What is free on a node."""
@@ -66,15 +66,15 @@ class Room:
         if amount != self.free_amounts[number]:
             self.free_amounts[number] = amount
             self.journal.add(number)
-            if _has_more(free, before):
-                self._gained[number] = None
+            if number not in self._gained and _has_more(free, before):
+                self._gained[number] = before
 
     def take_gained(self) -> Iterable[int]:
-        """The nodes whose room may have grown since the last call."""
-        gained = self._gained
-        if gained:
-            self._gained = {}
-        return gained
+        """The nodes that have more room of anything than they had at some moment since the last call."""
+        if not self._gained:
+            return ()
+        gained, self._gained = self._gained, {}
+        return [number for number, before in gained.items() if _has_more(self.free(number), before)]
 
     def take(self, number: int, amount: Resources) -> None:
         """Make `amount` of a node taken."""

@@ -25,6 +25,7 @@ class Sleepers:
         self._awake: dict[Array, dict[Shape, None]] = {array: {} for array in Array}
         self._at_home: dict[Array, dict[Hashable, Shape]] = {array: {} for array in Array}  # asleep, but for borrowing
         self._asleep: dict[Room, _Sleepers] = {}
+        self._were_kept = False  # nodes were kept for somebody when they were asked last
 
     def wake(self, shapes: Iterable[Shape]) -> None:
         """These are new, or nothing is known about them any more."""
@@ -37,11 +38,30 @@ class Sleepers:
         if not may_borrow:
             self._at_home[shape.array][shape.key] = shape
         for kind in kinds:
-            self._asleep.setdefault(kind.pool.room, {}).setdefault(kind, {})[shape.key] = shape
+            room = kind.pool.room
+            sleepers = self._asleep.get(room)
+            if sleepers is None:
+                room.take_gained()  # what it gained before, this shape did find
+                sleepers = self._asleep[room] = {}
+            sleepers.setdefault(kind, {})[shape.key] = shape
+
+    def rouse(self, *, are_kept: bool) -> None:
+        """A round begins to ask: wake those for whom there may be room. `are_kept`: nodes are kept for somebody; when
+        they were not in the round before, or the other way round, other rooms count. O(nodes that gained room x kinds
+        asleep)."""
+        if are_kept is not self._were_kept:
+            self._were_kept = are_kept
+            for sleepers in self._asleep.values():
+                for shapes in sleepers.values():
+                    self.wake(shapes.values())
+                sleepers.clear()
+        for room, sleepers in self._asleep.items():
+            for number in room.take_gained():
+                for kind in _with_room(sleepers, room, number) if sleepers else ():
+                    self.wake(sleepers.pop(kind).values())
 
     def awake(self, array: Array, *, may_borrow: bool = True) -> list[Shape]:
-        """The shapes of an array to ask about. O(nodes that gained room x kinds asleep)."""
-        self._wake_those_with_room()
+        """The shapes of an array to ask about, after `rouse`. O(shapes awake)."""
         awake, at_home = self._awake[array], self._at_home[array]
         if may_borrow and at_home:
             awake.update(dict.fromkeys(at_home.values()))
@@ -52,12 +72,6 @@ class Sleepers:
         if len(shapes) < len(awake):
             self._awake[array] = dict.fromkeys(shapes)
         return shapes
-
-    def _wake_those_with_room(self) -> None:
-        for room, sleepers in self._asleep.items():
-            for number in room.take_gained():
-                for kind in _with_room(sleepers, room, number) if sleepers else ():
-                    self.wake(sleepers.pop(kind).values())
 
 
 def _with_room(kinds: Iterable[Kind], room: Room, number: int) -> list[Kind]:

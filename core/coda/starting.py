@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from coda.arrays import Array
 from coda.keeping import Kept
@@ -16,6 +16,7 @@ from coda.outcomes import Start, Stop
 from coda.quotas import QuotaLedger
 from coda.reserving import overdue, reserve
 
+_ARRAYS: Final = tuple(Array)
 _Line = tuple[Any, Waiter, Iterator[Waiter]]
 """The equal gangs of one shape: when the first of them is tried, that one, and the others."""
 
@@ -79,13 +80,17 @@ class _Round:
         self._is_early = False
         if self.stops:
             return
-        sleepers = self._known.sleepers
-        if self._known.lending is None:
-            yield from self._starts_of([shape for array in Array for shape in sleepers.awake(array)])
+        sleepers, lending = self._known.sleepers, self._known.lending
+        sleepers.rouse(are_kept=lending is not None and lending.are_kept)
+        if lending is None:
+            yield from self._starts_of([shape for array in _ARRAYS for shape in sleepers.awake(array)])
         else:
-            for array in Array:
-                yield from self._starts_of(sleepers.awake(array, may_borrow=self._may_borrow))
-                self._may_borrow = self._may_borrow and not self._has_waiters(array)
+            for array in _ARRAYS:
+                shapes = sleepers.awake(array, may_borrow=self._may_borrow)
+                if shapes and not self.stops:
+                    yield from self._starts_of(shapes)
+                if array is Array.LARGE and lending.minds_waiters:
+                    self._may_borrow = not self._has_waiters(array)
         if self._kept is not None:
             self._kept.give_back()
 
@@ -96,11 +101,14 @@ class _Round:
             return None
         return known.preempting.wake_s((waiter.job for waiter in self._left_waiting()), self._now_s)
 
-    def _starts_of(self, shapes: Iterable[Shape]) -> Iterator[Start]:
+    def _starts_of(self, shapes: Sequence[Shape]) -> Iterator[Start]:
         """Within a round room and quotas only shrink: a shape that was refused once is done with."""
         lines = self._lines
         blocks = self._known.policy.blocks
         blocked: set[Hashable] = set()
+        if len(shapes) == 1 and blocks is None and self._known.preempting is None:
+            yield from self._starts_of_one(shapes[0])
+            return
         for shape in shapes:
             if blocks is not None or self._may_start(shape) or self._may_stop_others(shape):
                 self._line_up(self._turns(shape))
@@ -119,6 +127,21 @@ class _Round:
                 self._line_up(turns)
             elif blocks is not None:
                 blocked.add(queue)
+
+    def _starts_of_one(self, shape: Shape) -> Iterator[Start]:
+        """As `_starts_of`: alone, its jobs need no line, and the first tells whether there is room."""
+        if self._is_barred(shape.job):
+            self._sleep(shape)
+            return
+        for waiter in self._turns(shape):
+            start = None if self._quotas.shortage(waiter.job) is not None else self._start(waiter)
+            if start is None:
+                break
+            yield start
+        else:
+            return
+        if not self.stops and not self._may_start(shape):
+            self._sleep(shape)
 
     def _line_up(self, turns: Iterator[Waiter]) -> None:
         waiter = next(turns, None)
