@@ -16,6 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
+from aiohttp.http_exceptions import LineTooLong
 
 from coda.errors import CodaError, Conflict, Outage
 from coda_kube.access import find_access, new_session
@@ -48,7 +49,8 @@ class AlreadyExists(Rejected):
 
 
 class Expired(Outage):
-    """The resourceVersion of a watch or list is too old (410): list again."""
+    """A watch or list cannot go on from its resourceVersion: it is too old (410), or what follows cannot be read. List
+    again."""
 
 
 class Client:
@@ -222,9 +224,14 @@ def _abort(response: aiohttp.ClientResponse) -> None:
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
-    async for line in response.content:
-        if line.strip():
-            yield orjson.loads(line)
+    """Raises Expired for what is no event: an object whose text is larger than a line may be (1 MiB of `<` in a pod's
+    arguments are 6 MiB as the server escapes them), or half of one. A list has no such limit."""
+    try:
+        async for line in response.content:
+            if line.strip():
+                yield orjson.loads(line)
+    except (LineTooLong, ValueError) as error:
+        raise Expired(f"an event cannot be read: {str(error)[:200]}") from error
 
 
 async def _raise_for(response: aiohttp.ClientResponse) -> None:

@@ -62,6 +62,7 @@ class Cache:
         self._query = dict(query or {})
         self._listener = listener
         self._on_break = on_break
+        self._seen_until: str | None = None  # the resourceVersion from which to watch; None: list first
         self._gone: dict[str, int] = {}  # key -> version of a deletion, so that a late answer cannot bring it back
 
     def put(self, item: Json) -> None:
@@ -75,16 +76,17 @@ class Cache:
     async def run(self) -> None:
         """Keep the cache until cancelled."""
         failures = 0
-        version: str | None = None
         while True:
             try:
-                if version is None:
-                    version = await self._list()
-                version = await self._follow(version)
+                if self._seen_until is None:
+                    self._seen_until = await self._list()
+                await self._follow(self._seen_until)
                 failures = 0
-            except Expired:
+            except Expired as expired:
                 self._break()
-                version = None
+                log.info("%s: %s; listing again", self._path, expired)
+                self._seen_until = None
+                await asyncio.sleep(_DELAYS_S[0])
             except (Outage, Rejected) as error:
                 self._break()
                 delay_s = _DELAYS_S[min(failures, len(_DELAYS_S) - 1)]
@@ -113,7 +115,7 @@ class Cache:
         self.synced.set()
         return version
 
-    async def _follow(self, version: str) -> str:
+    async def _follow(self, version: str) -> None:
         query = self._query | {
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
@@ -132,7 +134,7 @@ class Cache:
                     self._drop(key_of(item), int(version))
                 elif event["type"] != "BOOKMARK":
                     self._take(item)
-        return version
+                self._seen_until = version  # a watch that breaks goes on from here
 
     def _take(self, item: Json) -> None:
         item["metadata"].pop("managedFields", None)
@@ -144,12 +146,14 @@ class Cache:
         self._tell(old, item)
 
     def _drop(self, key: str, version: int) -> None:
+        old = self.by_key.get(key)
+        if old is not None and version_of(old) > version:
+            return  # told again after a watch broke: another of that name is there since
         self._gone.pop(key, None)
         self._gone[key] = version
         if len(self._gone) > _TOMBSTONES:
             del self._gone[next(iter(self._gone))]
-        old = self.by_key.pop(key, None)
-        if old is not None:
+        if self.by_key.pop(key, None) is not None:
             self._tell(old, None)
 
     def _tell(self, old: Json | None, new: Json | None) -> None:
