@@ -132,8 +132,9 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if pods and (plan is None or any(pod.plan_id != plan.plan_id for pod in pods)):
         fault = Fault(own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods existed")
         return roll_back(now, fault, now_s, config)
-    if plan is None:
-        return Step(progress=now.progress, delete=_strays(now))
+    if plan is None:  # the planner avoids what is named, and knows no time
+        avoid = {node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s}
+        return Step(progress=replace(now.progress, avoid=avoid), delete=_strays(now))
     fault_found = attempt_fault(now, now_s, config)
     if fault_found is None and now_s > plan.bind_deadline_s:
         fault_found = bind_deadline_missed(pods, now.terms.replicas)

@@ -66,5 +66,7 @@ def _moments_of_job(progress: Progress, now: Situation) -> Iterator[float]:
         yield progress.start_s + terms.active_deadline_s
     if progress.phase in (Phase.LAUNCHED, Phase.STARTING):
         yield progress.launch_s + terms.start_deadline_s
+    if progress.phase is Phase.QUEUED:
+        yield from progress.avoid.values()
     if progress.phase in (Phase.QUEUED, Phase.LAUNCHED) and now.placement is not None:
         yield now.placement.bind_deadline_s + 0.001

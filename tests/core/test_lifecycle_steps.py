@@ -214,3 +214,12 @@ def test_only_a_start_without_trouble_may_be_kept_back() -> None:
     assert not is_passing(troubled.progress, furthest_step(troubled, NOW_S, CONFIG).progress)
     created = situation(Phase.QUEUED, pod(0), pod(1))  # from here on a missing pod fails the attempt: write it now
     assert not is_passing(created.progress, furthest_step(created, NOW_S, CONFIG).progress)
+
+
+def test_a_job_that_waits_looks_again_when_a_node_is_avoided_no_more() -> None:
+    """The planner knows no time: without this a gang that needs every node would wait for ever."""
+    waits = progress(Phase.QUEUED, avoid={"n1": NOW_S + 10, "n2": NOW_S + 20})
+    step = next_step(situation(Phase.QUEUED, progress=waits, placement=None), NOW_S, CONFIG)
+    assert (step.progress, step.wake_s) == (waits, NOW_S + 10)
+    later = next_step(situation(Phase.QUEUED, progress=waits, placement=None), NOW_S + 10, CONFIG)
+    assert (later.progress.avoid, later.wake_s) == ({"n2": NOW_S + 20}, NOW_S + 20)
