@@ -103,7 +103,8 @@ def steer(
     again. Cost: O(counts measured). Source: the allocator of CODA (ICDCS 2020); grants and deadlines are ours."""
     if tuning is None or tuning.attempt != standing.attempt:
         search = begin(standing.cores, standing.gpus, _limits(standing))
-        fresh = Tuning(attempt=standing.attempt, phase=TuningPhase.MEASURING, found=search)
+        wish = _last_answered(standing)
+        fresh = Tuning(attempt=standing.attempt, phase=TuningPhase.MEASURING, found=search, wish=wish)
         return fresh if search.trying == standing.cores else _after(fresh, search, standing, config, now_s)
     if tuning.phase is TuningPhase.MEASURING and isinstance(tuning.found, Search):
         return _measured(tuning, tuning.found, standing, measured, config, now_s)
@@ -122,6 +123,14 @@ def stopped(tuning: Tuning | None, attempt: int, reason: str, message: str) -> T
     if before is None:
         return Tuning(attempt=attempt, phase=phase, reason=reason, message=message)
     return replace(before, phase=phase, reason=reason, message=message)
+
+
+def _last_answered(standing: Standing) -> Wish | None:
+    """The last wish of the attempt as its answer tells it, where a tuning begins anew: the next number is above it."""
+    last = standing.answer
+    if last is None:
+        return None
+    return Wish(sequence=last.sequence, cores=max(1, last.cores), since_s=last.answered_s, deadline_s=last.deadline_s)
 
 
 def _limits(standing: Standing) -> Limits:

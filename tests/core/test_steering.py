@@ -243,3 +243,12 @@ def test_every_tuning_ends_and_its_wishes_are_numbered_on(optimum: int, start: i
     assert standing.cores <= tuning.found.cores
     if stingy >= 16:
         assert standing.cores == tuning.found.cores == optimum
+
+
+def test_a_tuning_that_begins_anew_is_numbered_on_from_the_last_answer() -> None:
+    """Lost or unreadable in the middle of an attempt: a number that was answered already is answered no more."""
+    first = wishing()
+    here = replace(HERE, answer=replace(granted(first), sequence=5))
+    anew = steer(steer(None, here, None, CONFIG, NOW_S), here, measured(0.5), CONFIG, NOW_S)
+    assert anew.wish is not None
+    assert anew.wish.sequence == 6
