@@ -83,7 +83,9 @@ async def _term(cluster: Cluster, client: Client, workers: Workers, listen: Call
     feeding = asyncio.create_task(feed(cluster, client, listen))
     undoing = asyncio.create_task(Undoing(client).run())
     try:
-        await asyncio.wait({feeding, undoing}, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait({feeding, undoing}, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:  # our bug: none of them ends by itself
+            task.result()
     finally:
         await workers.stop()  # first: nothing is begun any more, and nothing is under way when the Lease is given back
         for task in (feeding, undoing):

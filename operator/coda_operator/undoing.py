@@ -41,15 +41,18 @@ class Undoing:
 
     async def run(self) -> None:
         """Until cancelled. Costs no request while every node is tended."""
-        watching = asyncio.create_task(self.profiles.run())
-        try:
-            await self.profiles.synced.wait()
-            while True:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.profiles.run())
+            tasks.create_task(self._look_now_and_then())
+
+    async def _look_now_and_then(self) -> None:
+        """Not before the agents had time to speak: after an outage all of them have been silent."""
+        await self.profiles.synced.wait()
+        while True:
+            await self.profiles.in_touch.wait()
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self.profiles.in_touch.is_set():
                 await self.look()
-                await asyncio.sleep(LOOK_EVERY_S)
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
 
     async def look(self) -> None:
         """Once. What fails is said, and tried again next time."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from coda.untended import LEASE_S, Tended, untended
+from coda_kube.client import Json
 from coda_kube.quantities import time_from_seconds
-from coda_operator.undoing import AGENTS_PATH, PODS_PATH, Undoing
+from coda_operator.undoing import AGENTS_PATH, PODS_PATH, PROFILES_PATH, Undoing
 from tests.extender.fake_api import FakeApi
 
 NOW_S = 1_700_000_000.0
@@ -96,3 +99,25 @@ async def test_without_an_installed_agent_it_says_so_and_goes_on(caplog: pytest.
 def test_nodes_are_named_in_order() -> None:
     nodes = [Tended(node=name, throttles=1, renewed_s=0.0) for name in ("b", "a")]
     assert untended(nodes, LEASE_S + 1) == ("a", "b")
+
+
+async def test_after_an_outage_agents_have_time_to_speak_first(api: FakeApi) -> None:
+    """Nobody could renew anything meanwhile, and the operator that leads anew looks at all of it."""
+    api.set(PROFILES_PATH, profile("n1", throttles=1, age_s=LEASE_S + 20))
+    undoing = asyncio.create_task(Undoing(api, clock=lambda: NOW_S).run())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    undoing.cancel()
+    await asyncio.gather(undoing, return_exceptions=True)
+    assert await pods(api) == []
+
+
+class Garbled(FakeApi):
+    async def list_pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> Json:
+        raise ValueError("garbage")
+
+
+async def test_a_watch_that_ends_by_a_bug_is_told() -> None:
+    """Else its profiles grow old, and every throttled node counts as untended."""
+    with pytest.raises(ExceptionGroup):
+        await asyncio.wait_for(Undoing(Garbled(), clock=lambda: NOW_S).run(), timeout=10)
