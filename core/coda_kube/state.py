@@ -161,8 +161,10 @@ class ClusterState:
     def _count(self, pod: Pod | None, sign: int) -> None:
         if pod is None or pod.node is None or pod.ended:
             return
-        used = self._used_by_node.get(pod.node, NOTHING)
-        self._used_by_node[pod.node] = used + pod.request if sign > 0 else used - pod.request
+        used = self._used_by_node.pop(pod.node, NOTHING)
+        used = used + pod.request if sign > 0 else used - pod.request
+        if used.pods:  # every pod asks for a place
+            self._used_by_node[pod.node] = used
 
     def _file(self, pod: Pod | None, entry: Pod | None) -> None:
         """Set or, with no `entry`, remove a gang's pod among those of its job."""
