@@ -34,6 +34,10 @@ AUTO: Final = "auto"
 """Cores that Coda finds."""
 
 
+Owner = tuple[JobId, str]
+"""A TrainingJob and its uid: another one of the same name has its own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangMember:
     """What makes a pod one of Coda's: its job, attempt, rank and plan, from its labels and annotation."""
@@ -43,6 +47,11 @@ class GangMember:
     attempt: int
     rank: int
     plan_id: str
+
+    @property
+    def owner(self) -> Owner:
+        """Whose pod it is. Labels may claim any uid, but nobody writes into another's namespace."""
+        return self.job, self.job_uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

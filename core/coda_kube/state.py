@@ -16,6 +16,7 @@ from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Quota, Resour
 from coda.world import open_wish
 from coda_kube.client import Json
 from coda_kube.reading import (
+    Owner,
     Pod,
     id_of,
     job_from_json,
@@ -43,10 +44,10 @@ class ClusterState:
         self._node_by_name: dict[str, Node] = {}
         self._used_by_node: dict[str, Resources] = {}
         self._quota_by_id: dict[str, Quota] = {}
-        self._pods_by_job: dict[str, dict[str, Pod]] = {}  # job uid -> pod id -> pod
+        self._pods_by_owner: dict[Owner, dict[str, Pod]] = {}  # by id of the pod
         self._jobs: Shelf[JobId, Job] = Shelf()
         self._starting_by_id: dict[JobId, Job] = {}  # those of the above that may await a decision
-        self._stopped_by_uid: dict[str, int] = {}  # uid of a job -> the last attempt of it that was ordered to stop
+        self._stopped_by_owner: dict[Owner, int] = {}  # the last attempt of a job that was ordered to stop
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
@@ -79,7 +80,9 @@ class ClusterState:
         """A TrainingJob came, changed or went."""
         job = id_of(new or old or {})
         if new is None:
-            self.job_json_by_id.pop(job, None)
+            gone = self.job_json_by_id.pop(job, None)
+            if gone is not None and (owner := (job, gone["metadata"]["uid"])) not in self._pods_by_owner:
+                self._stopped_by_owner.pop(owner, None)
         else:
             self.job_json_by_id[job] = new
         if self._read_job(job):
@@ -121,15 +124,15 @@ class ClusterState:
         """What the bound pods of a node that have not ended ask for."""
         return self._used_by_node.get(node, NOTHING)
 
-    def live_pods(self, job_uid: str, attempt: int) -> Iterator[str]:
+    def live_pods(self, owner: Owner, attempt: int) -> Iterator[str]:
         """The ids of an attempt's pods that have not ended. O(pods of the job)."""
-        for pod in self._pods_by_job.get(job_uid, {}).values():
+        for pod in self._pods_by_owner.get(owner, {}).values():
             if pod.member is not None and pod.member.attempt == attempt and not pod.ended:
                 yield pod.id
 
-    def is_stopped(self, job_uid: str, attempt: int) -> bool:
+    def is_stopped(self, owner: Owner, attempt: int) -> bool:
         """True for an attempt that was ordered to stop, as long as pods of it are seen."""
-        return attempt <= self._stopped_by_uid.get(job_uid, 0)
+        return attempt <= self._stopped_by_owner.get(owner, 0)
 
     def snapshot(self, in_flight: Mapping[str, Resources] | None = None, *, now_s: float = 0.0) -> World:
         """The world now; `in_flight` is what else must not be given away. Without a time no pod is overdue."""
@@ -148,14 +151,14 @@ class ClusterState:
 
         Told by the pods alone: the job may have ended, gone or taken its next turn before they are seen to go."""
         leaving: dict[str, Resources] = {}
-        for uid, attempt in [*self._stopped_by_uid.items()]:
-            pods = self._pods_by_job.get(uid, {}).values()
+        for owner, attempt in [*self._stopped_by_owner.items()]:
+            pods = self._pods_by_owner.get(owner, {}).values()
             left = [pod for pod in pods if pod.member and pod.member.attempt <= attempt and not pod.ended]
             for pod in left:
                 if pod.node is not None and (pod.gone_by_s is None or now_s < pod.gone_by_s + _OVERDUE_S):
                     leaving[pod.node] = leaving.get(pod.node, NOTHING) + pod.request
             if not left:
-                del self._stopped_by_uid[uid]
+                del self._stopped_by_owner[owner]
         return leaving
 
     def _count(self, pod: Pod | None, sign: int) -> None:
@@ -170,19 +173,20 @@ class ClusterState:
         """Set or, with no `entry`, remove a gang's pod among those of its job."""
         if pod is None or pod.member is None:
             return
-        pods = self._pods_by_job.setdefault(pod.member.job_uid, {})
+        pods = self._pods_by_owner.setdefault(pod.member.owner, {})
         if entry is not None:
             pods[pod.id] = entry
         else:
             pods.pop(pod.id, None)
         if not pods:
-            del self._pods_by_job[pod.member.job_uid]
+            del self._pods_by_owner[pod.member.owner]
+            self._stopped_by_owner.pop(pod.member.owner, None)  # nothing of it is left to go
 
     def _read_job(self, job: JobId) -> bool:
         """Read a job again; True when the planner's view of it changed."""
         self._outdated.discard(job)
         item, before = self.job_json_by_id.get(job), self._jobs.get(job)
-        pods = self._pods_by_job.get(item["metadata"]["uid"], {}) if item is not None else {}
+        pods = self._pods_by_owner.get((job, item["metadata"]["uid"]), {}) if item is not None else {}
         self._keep(job, job_from_json(item, pods) if item is not None else None)
         return self._jobs.get(job) != before
 
@@ -192,7 +196,7 @@ class ClusterState:
         if known is None:
             self._read_job(job)  # a finished one counts again while a pod of it waits for a node
             return
-        pods = self._pods_by_job.get(known.uid, {})
+        pods = self._pods_by_owner.get((job, known.uid), {})
         bound, unbound = ranks_of(pods, known.attempt)
         pod_cpu_m = pod_cpu_of(pods, known.attempt, known.request) if known.wish is not None else {}
         if (bound, unbound, pod_cpu_m) != (known.bound, known.unbound, known.pod_cpu_m):
@@ -205,7 +209,7 @@ class ClusterState:
     def _keep(self, job: JobId, after: Job | None) -> None:
         self._starting_by_id.pop(job, None)
         if after is not None and after.placement is not None and after.placement.stop is not None:
-            self._stopped_by_uid[after.uid] = after.placement.attempt
+            self._stopped_by_owner[job, after.uid] = after.placement.attempt
         if after is None or (after.phase in FINISHED and not after.unbound):
             if job in self._jobs:
                 self._jobs.drop(job)

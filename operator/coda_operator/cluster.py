@@ -120,7 +120,7 @@ class Cluster:
     async def read_pods_again(self, job: Json) -> None:
         """A consistent list of the job's pods: what the watch has not told yet is taken over, also what is gone."""
         path = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
-        listing = await self._client.list_pages(path, {"labelSelector": f"{LABEL_JOB_UID}={_uid(job)}"})
+        listing = await self._client.list_pages(path, {"labelSelector": f"{LABEL_JOB_UID}={job['metadata']['uid']}"})
         present = {key_of(pod) for pod in listing["items"]}
         for pod in listing["items"]:
             self.pods.put(pod)
@@ -252,12 +252,13 @@ class Cluster:
             self._wake_soon(self._key_by_uid[uid])
 
 
-def _uid(item: Json) -> str:
-    return str(item["metadata"]["uid"])
+def _uid(job: Json) -> str:
+    """A job's uid in its namespace: labels may claim any uid, but nobody writes into another's namespace."""
+    return f"{job['metadata']['namespace']}/{job['metadata']['uid']}"
 
 
 def _job_uid(pod: Json) -> str:
-    return str(pod["metadata"]["labels"][LABEL_JOB_UID])
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['labels'][LABEL_JOB_UID]}"
 
 
 def _without_content(item: Json) -> Json:
@@ -267,7 +268,7 @@ def _without_content(item: Json) -> Json:
 
 def _pod_of_job(pod: Json) -> Json:
     kept = _without_content(pod)
-    kept["metadata"]["labels"] = {LABEL_JOB_UID: _job_uid(pod)}
+    kept["metadata"]["labels"] = {LABEL_JOB_UID: pod["metadata"]["labels"][LABEL_JOB_UID]}
     return kept
 
 

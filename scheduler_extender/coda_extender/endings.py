@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coda.model import NOTHING, Resources
-from coda_kube.reading import Pod
+from coda_kube.reading import Owner, Pod
 from coda_kube.state import ClusterState
 
 SETTLE_S: Final = 2.0
 """For so long after the first end the others are waited for. A kubelet looks at its containers once a second
 (`genericPlegRelistPeriod` in pkg/kubelet/kubelet.go, 1.36) and calls a pod ended once its sandbox is torn down."""
 
-_Attempt = tuple[str, int]  # uid of the job, attempt
+_Attempt = tuple[Owner, int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Endings:
         """A pod came, changed or went; the state knows already. O(pods of the job) for the first end, else O(1)."""
         if before is None or before.member is None or before.ended or _lives_on(before, after):
             return
-        attempt = (before.member.job_uid, before.member.attempt)
+        attempt = (before.member.owner, before.member.attempt)
         ending = self._ending_by_attempt.get(attempt) or self._begin(attempt, before)
         if ending is None:
             return

@@ -173,8 +173,13 @@ class Planner:
     async def _adopt(self) -> None:
         """Before anything is decided: take over the plans of earlier leaders, or drop them."""
         while rulings := [ruling for ruling in await self._rule() if ruling.fate in (Fate.ADOPT, Fate.DROP)]:
-            self._learn(await asyncio.gather(*(self._carry_out(ruling) for ruling in rulings)))
+            self._cluster.changed.clear()
+            results = await asyncio.gather(*(self._carry_out(ruling) for ruling in rulings))
+            self._learn(results)
             await asyncio.sleep(max(COALESCE_S, (self._again_s or 0.0) - time.monotonic()))
+            if Written.STALE in results:  # the job may be gone, and the watch has not told yet
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._cluster.changed.wait(), _RETRY_S[-1])
 
     async def _act(self, thought: Thought) -> None:
         """Write what the round came to; then release what was committed, judged by how the world is by now."""

@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from coda_kube.client import Json, NotFound
 from coda_kube.quantities import time_from_seconds
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
@@ -110,3 +111,21 @@ async def test_the_leader_takes_the_label_from_the_others(api: FakeApi) -> None:
         await api.until(lambda: "coda.scheduler/leader" in api.item(f"{pods}/ext-b")["metadata"]["labels"])
     assert api.item(f"{pods}/ext-b")["metadata"]["labels"]["coda.scheduler/leader"] == "true"
     assert "coda.scheduler/leader" not in api.item(f"{pods}/ext-a")["metadata"]["labels"]
+
+
+class Forgotten(FakeApi):
+    """A job is gone, and the watch does not tell."""
+
+    async def apply(self, path: str, body: Json, *, manager: str) -> Json:
+        await super().apply(path, body, manager=manager)
+        raise NotFound(404, "NotFound", f"{path} not found")
+
+
+async def test_a_plan_of_a_job_that_is_gone_is_adopted_again_only_after_a_change() -> None:
+    api = Forgotten()
+    api.set(NODES, node_json("n1"))
+    api.set(JOBS, job_json("gone", placement=placement("n1", epoch=0)))
+    async with replica(api):
+        await api.until(lambda: bool(api.writes()))
+        await asyncio.sleep(0.2)
+        assert len(api.writes()) == 1

@@ -134,14 +134,15 @@ async def test_a_pod_wakes_the_job_whose_uid_it_carries_whatever_its_other_label
 
 
 async def test_a_pod_of_no_job_known_wakes_nobody() -> None:
-    """Of an earlier job of that name, say."""
+    """Of an earlier job of that name; or of another namespace: who may create pods there has no say about ours."""
     api = FakeCluster()
     async with watched(api) as (cluster, woken):
         job = feed(cluster, api, api.submit("mine"))
         woken.clear()
         api.set(PODS, rank_json({"metadata": job["metadata"] | {"uid": "earlier"}}, 0))
+        api.set("/api/v1/namespaces/other/pods", rank_json(job, 0))
         await settle()
-        assert woken == []
+        assert (cluster.pods_of(job), woken) == ((), [])
 
 
 async def test_a_pod_relabelled_to_another_job_is_not_kept_as_a_ghost() -> None:

@@ -1,7 +1,18 @@
-"""What the planner keeps of the cluster does not grow with what is gone."""
+"""What the planner keeps of the cluster: nothing of what is gone, and nobody's word about another's job."""
 
+from typing import Any
+
+from coda_kube.reading import id_of
 from coda_kube.state import ClusterState
-from tests.extender.objects import pod_json
+from tests.extender.objects import job_json, node_json, placement, pod_json, rank_json
+
+STOP = {"cause": "Migrate", "by": "default/x", "time": "2026-01-01T00:00:00Z"}
+
+
+def stopped_job(name: str) -> dict[str, Any]:
+    job = job_json(name, phase="Running", placement=placement("n1") | {"stop": STOP})
+    job["metadata"] |= {"namespace": "default", "resourceVersion": "1"}
+    return job
 
 
 def test_a_node_without_pods_is_forgotten() -> None:
@@ -11,3 +22,25 @@ def test_a_node_without_pods_is_forgotten() -> None:
         state.on_pod(None, pod)
         state.on_pod(pod, None)
     assert state.snapshot().used == {}
+
+
+def test_an_order_to_stop_is_forgotten_with_its_job() -> None:
+    state = ClusterState()
+    for number in range(10):
+        job = stopped_job(f"job-{number}")
+        state.on_job(None, job)
+        state.on_job(job, None)
+        assert not state.is_stopped((id_of(job), job["metadata"]["uid"]), 1)
+
+
+def test_a_pod_of_another_namespace_is_no_rank_whatever_its_labels_say() -> None:
+    """Else anybody who may create pods could make the planner believe that room is about to be left."""
+    state = ClusterState()
+    for name in ("n1", "n2"):
+        state.on_node(None, node_json(name))
+    state.on_job(None, stopped_job("guest"))
+    claimed = rank_json("guest", 0, "n2", node="n2")
+    claimed["metadata"] |= {"namespace": "other", "name": "mine"}
+    state.on_pod(None, claimed)
+    assert state.snapshot().leaving == {}
+    assert state.snapshot().used.keys() == {"n2"}
