@@ -126,6 +126,21 @@ def claims_of(held: Iterable[Held]) -> Claims:
     return Claims(cpu_m, borrowed, borrowed if moved is NOTHING else borrowed + moved)
 
 
+def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Claims | None:
+    """The sums once a job holds `after` there instead of `before`; None where they must be found anew."""
+    if before is not None and after is not None and before[1:] == after[1:]:
+        return claims
+    cpu_m = 0
+    for held, sign in ((before, -1), (after, 1)):
+        if held is None:
+            continue
+        if held.is_borrower or held.may_move:
+            return None
+        if held.amount.gpus:
+            cpu_m += sign * held.amount.cpu_m
+    return claims._replace(gpu_jobs_cpu_m=claims.gpu_jobs_cpu_m + cpu_m) if cpu_m else claims
+
+
 Victim = tuple[Held, StopCause]
 
 

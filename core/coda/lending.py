@@ -17,6 +17,7 @@ from coda.arrays import (
     Victim,
     array_of,
     claims_of,
+    claims_with,
     cpu_jobs_room,
     gpu_jobs_room,
     held_by,
@@ -96,20 +97,23 @@ class Lending:
         """The job, or this version of it, holds these nodes, or no more; `follow` them then."""
         number_by_name = self._room.number_by_name
         numbers = [number_by_name.get(name) for name in nodes]
-        is_guest = array_of(job) is Array.SMALL and all(n is not None and self._is_large[n] for n in numbers)
+        is_guest = (
+            job.request.gpus > 0
+            and array_of(job) is Array.SMALL
+            and all(n is not None and self._is_large[n] for n in numbers)
+        )
         for number in set(numbers) if len(numbers) > 1 else numbers:
             if number is None:
                 continue
             held_here = self._held[number]
-            before = held_here.get(job.id)
             if sign > 0:
                 ranks = 1 if len(numbers) == 1 else numbers.count(number)
-                held = held_here[job.id] = held_by(job, ranks, is_guest=is_guest)
-                if before is not None and before[1:] == held[1:]:
-                    continue
+                before, after = held_here.get(job.id), held_by(job, ranks, is_guest=is_guest)
+                held_here[job.id] = after
             else:
-                held_here.pop(job.id, None)
-            self._claims[number] = None
+                before, after = held_here.pop(job.id, None), None
+            claims = self._claims[number]
+            self._claims[number] = None if claims is None else claims_with(claims, before, after)
 
     def follow(self, numbers: Iterable[int]) -> None:
         """What is free on these nodes, or who holds it, has changed. O(1) for a node where it has not."""
@@ -154,7 +158,7 @@ class Lending:
         cpu.put(number, cpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve))
         moved = claims.movable if self._migration and self._is_large[number] else claims.borrowed
         after_reclaim = own if claims.borrowed is NOTHING else own + claims.borrowed
-        after_clearing = own if moved is NOTHING else own + moved
+        after_clearing = after_reclaim if moved is claims.borrowed else own + moved
         reclaimed.put(number, after_reclaim)
         cleared.put(number, after_clearing)
         self._after_stops[number] = (own, after_reclaim, after_clearing)

@@ -26,8 +26,7 @@ class Candidates:
     """The nodes with room for at least one rank of some gang, best first, kept up to date with the changing room."""
 
     def __init__(self, pool: Pool, request: Resources, *, packs: bool, score: Score | None = None) -> None:
-        self.ranks = 0  # that all of them hold together
-        self.nodes = 0  # how many have room for at least one rank
+        self._all_ranks = self._all_nodes = 0  # as `ranks` and `nodes`
         self._room = pool.room
         self._pool = pool
         self._request = request
@@ -36,8 +35,20 @@ class Candidates:
         self._ranks: dict[int, int] = {}  # that fit into an amount
         self._keys: list[tuple[Key, int]] = []  # amounts with room, best first; some may have no node left
         self._refused_from: int | None = None  # so many ranks, or more, do not fit until a node gains room
-        self._place = -1
+        self._place = self._place_of_sums = -1
         self.refresh()
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks all of them hold together. Cost as of `refresh`, which must have been called."""
+        self._sum_up()
+        return self._all_ranks
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes have room for at least one rank. Cost as of `refresh`, which must have been called."""
+        self._sum_up()
+        return self._all_nodes
 
     def refresh(self) -> None:
         """Follow what changed since the last call. O(nodes whose room changed), or O(amounts) where these are fewer."""
@@ -48,17 +59,18 @@ class Candidates:
         if place == moves.end:
             return
         self._place = moves.end
-        news = moves.since(place) if moves.end - place <= len(nodes_by_amount) else None
-        if place < 0 or news is None:
-            self._recount()
-        else:
-            for move in news:
-                self._follow(move)
+        news = moves.since(place) if place >= 0 and moves.end - place <= len(nodes_by_amount) else None
+        known = self._ranks
+        for amount in nodes_by_amount if news is None else [new for _, new in news if new is not None]:
+            if amount not in known and amount in nodes_by_amount:
+                self._judge(amount)
         while self._keys and self._keys[0][1] not in nodes_by_amount:
-            del self._ranks[self._keys.pop(0)[1]]
+            del known[self._keys.pop(0)[1]]
 
     def may_hold(self, replicas: int) -> bool:
         """False when it is known that so many ranks do not fit. `refresh` first."""
+        if replicas == 1:
+            return bool(self._keys)
         return replicas <= self.ranks and (self._refused_from is None or replicas < self._refused_from)
 
     def place(self, replicas: int, within: int | None) -> list[tuple[int, int]] | None:
@@ -92,31 +104,43 @@ class Candidates:
         on_nodes = (self._ranks_of(amount) for amount in self._pool.nodes_by_amount)
         return max(max(on_nodes, default=0), max(in_domains, default=0))
 
-    def _recount(self) -> None:
-        held = [(self._ranks_of(amount), nodes) for amount, nodes in self._pool.nodes_by_amount.items()]
-        self.ranks = sum(ranks * nodes for ranks, nodes in held)
-        self.nodes = sum(nodes for ranks, nodes in held if ranks)
+    def _sum_up(self) -> None:
+        """Only gangs of several ranks ask for sums."""
+        moves, nodes_by_amount, place = self._pool.moves, self._pool.nodes_by_amount, self._place_of_sums
+        if place == moves.end:
+            return
+        self._place_of_sums = moves.end
+        news = moves.since(place) if place >= 0 and moves.end - place <= len(nodes_by_amount) else None
+        if news is not None:
+            for move in news:
+                self._follow(move)
+            return
+        held = [(self._ranks_of(amount), nodes) for amount, nodes in nodes_by_amount.items()]
+        self._all_ranks = sum(ranks * nodes for ranks, nodes in held)
+        self._all_nodes = sum(nodes for ranks, nodes in held if ranks)
         self._refused_from = None
 
     def _follow(self, move: Move) -> None:
         before = 0 if move.old is None else self._ranks_of(move.old)
         after = 0 if move.new is None else self._ranks_of(move.new)
-        self.ranks += after - before
-        self.nodes += (after > 0) - (before > 0)
+        self._all_ranks += after - before
+        self._all_nodes += (after > 0) - (before > 0)
         if after > before:
             self._refused_from = None
 
     def _ranks_of(self, amount: int) -> int:
         ranks = self._ranks.get(amount)
-        return self._judge(amount) if ranks is None else ranks
+        return self._times_in(amount) if ranks is None else ranks
 
-    def _judge(self, amount: int) -> int:
+    def _times_in(self, amount: int) -> int:
         free, request = self._room.amounts[amount], self._request
-        ranks = request.times_in(free) if free.gpus >= request.gpus or not request.gpus else 0
-        self._ranks[amount] = ranks
+        return request.times_in(free) if free.gpus >= request.gpus or not request.gpus else 0
+
+    def _judge(self, amount: int) -> None:
+        """How good is an amount that a node has now."""
+        ranks = self._ranks[amount] = self._times_in(amount)
         if ranks:
-            insort(self._keys, (self._key(amount, free, ranks), amount))
-        return ranks
+            insort(self._keys, (self._key(amount, self._room.amounts[amount], ranks), amount))
 
     def _key(self, amount: int, free: Resources, ranks: int) -> Key:
         rest = free if self._packs or self._score else free - self._request * ranks

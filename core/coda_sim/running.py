@@ -7,12 +7,16 @@ Work is counted in seconds of the recorded run time: a job is done when `done_s`
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
+from coda.demands import NodeDemand
 from coda.model import Job, JobId, Phase, Resources
 from coda.outcomes import StopCause
 from coda_sim.log import Piece
 from coda_sim.rows import Gang
 from coda_sim.traits import Traits
+
+_NO_DEMAND: Final = NodeDemand()  # of any node: the same for all jobs
 
 
 class Running:
@@ -164,6 +168,7 @@ def job_from_gang(gang: Gang, cores: int) -> Job:
             memory_bytes=gang.memory_bytes_per_replica,
         ),
         cpus_per_replica=cores,
+        demand=_NO_DEMAND,
         queued_s=row.submit_s,
         user=row.user,
         virtual_cluster=row.virtual_cluster,
