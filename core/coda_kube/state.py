@@ -73,6 +73,8 @@ class ClusterState:
         self._count(after, +1)
         self._file(before, None)
         self._file(after, after)
+        if before is not None and before.member is not None and before.member.owner not in self._pods_by_owner:
+            self._stopped_by_owner.pop(before.member.owner, None)  # nothing of it is left to go
         self._outdated.update([pod.member.job for pod in (before, after) if pod is not None and pod.member is not None])
         self.version += 1
 
@@ -180,7 +182,6 @@ class ClusterState:
             pods.pop(pod.id, None)
         if not pods:
             del self._pods_by_owner[pod.member.owner]
-            self._stopped_by_owner.pop(pod.member.owner, None)  # nothing of it is left to go
 
     def _read_job(self, job: JobId) -> bool:
         """Read a job again; True when the planner's view of it changed."""

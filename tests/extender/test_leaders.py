@@ -117,7 +117,7 @@ class Forgotten(FakeApi):
     """A job is gone, and the watch does not tell."""
 
     async def apply(self, path: str, body: Json, *, manager: str) -> Json:
-        await super().apply(path, body, manager=manager)
+        await self._enter("apply", path, body)
         raise NotFound(404, "NotFound", f"{path} not found")
 
 

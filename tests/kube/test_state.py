@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from coda_kube.reading import id_of
 from coda_kube.state import ClusterState
 from tests.extender.objects import job_json, node_json, placement, pod_json, rank_json
@@ -24,13 +26,21 @@ def test_a_node_without_pods_is_forgotten() -> None:
     assert state.snapshot().used == {}
 
 
-def test_an_order_to_stop_is_forgotten_with_its_job() -> None:
-    state = ClusterState()
-    for number in range(10):
-        job = stopped_job(f"job-{number}")
-        state.on_job(None, job)
-        state.on_job(job, None)
-        assert not state.is_stopped((id_of(job), job["metadata"]["uid"]), 1)
+@pytest.mark.parametrize("gone_first", ["job", "pod"])
+def test_an_order_to_stop_is_forgotten_once_job_and_pods_are_gone(gone_first: str) -> None:
+    state, job = ClusterState(), stopped_job("guest")
+    pod = rank_json("guest", 0, "n1", node="n1")
+    pod["metadata"] |= {"namespace": "default", "resourceVersion": "1"}
+    owner = (id_of(job), job["metadata"]["uid"])
+    state.on_job(None, job)
+    state.on_pod(None, pod)
+    assert state.is_stopped(owner, 1)
+    if gone_first == "pod":
+        state.on_pod(pod, None)
+    state.on_job(job, None)
+    if gone_first == "job":
+        state.on_pod(pod, None)
+    assert not state.is_stopped(owner, 1)
 
 
 def test_a_pod_of_another_namespace_is_no_rank_whatever_its_labels_say() -> None:
