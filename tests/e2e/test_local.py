@@ -241,7 +241,8 @@ async def test_identities_may_do_what_their_part_does_and_no_more() -> None:
             await refused(agent.get("/api/v1/secrets"))
         async with cluster.client("kubelets") as kubelets:
             await kubelets.get("/api/v1/nodes")
-            await refused(kubelets.get(f"{jobs}/a"))
+            await kubelets.get(f"{jobs}/a")
+            await refused(kubelets.patch(f"{jobs}/a", {"spec": {"suspend": False}}))
 
 
 async def refused(request: object) -> None:
