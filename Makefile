@@ -3,7 +3,8 @@
 # Both do all of their own set-up. Other targets:
 #   setup kube helm           the environment, the control plane and Helm, each built once
 #   node                      what a real node is made of (docs/real-node.md); as root it installs Debian's packages
-#   check unit e2e chain      the parts of make test
+#   check unit compiled e2e chain   the parts of make test
+#   native                    the compiled core, for longer simulations: prints the folder to name in PYTHONPATH
 #   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
 #   chaos                     parts killed, stopped and cut off under load: KILLS=50 SEED=7 NODES=100 OUT=chaos.json
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
@@ -26,12 +27,12 @@ SCHEDULERS ?= one
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test setup kube helm node realnode rigs check unit e2e chain chaos fuzz race bench chart lock images clean
+.PHONY: demo test setup kube helm node native realnode rigs check unit compiled e2e chain chaos fuzz race bench chart lock images clean
 
 demo: kube
 	$(BIN)/coda demo
 
-test: check unit e2e chain
+test: check unit compiled e2e chain
 	@echo "==> all checks and tests passed"
 
 setup: $(READY)
@@ -53,6 +54,9 @@ helm: $(READY)
 node: kube
 	@$(BIN)/python -m coda_lab.realnode
 
+native: $(READY)
+	@$(BIN)/python -m coda_lab.native
+
 check: $(READY)
 	@echo "==> ruff, mypy, import contracts"
 	$(BIN)/ruff format --check .
@@ -71,6 +75,13 @@ rigs: $(READY)
 unit: rigs
 	@echo "==> unit tests"
 	$(BIN)/pytest -n 2
+
+# Lightly optimised: what is asked is whether the compiled modules do the same, and compiling is most of the time.
+compiled: $(READY)
+	@echo "==> tests of the core and the simulator, compiled"
+	@folder=$$(MYPYC_OPT_LEVEL=1 MYPYC_DEBUG_LEVEL=0 $(BIN)/python -m coda_lab.native); code=$$?; \
+	if [ $$code = 3 ] && [ "$$CODA_REQUIRE_RIGS" != 1 ]; then echo "the compiled core is not tested here"; exit 0; fi; \
+	[ $$code = 0 ] && CODA_COMPILED=1 PYTHONPATH=$$folder $(BIN)/pytest -n 2 tests/core tests/sim tests/native
 
 e2e: kube helm
 	@echo "==> tests on a local control plane"
@@ -105,6 +116,7 @@ chart:
 lock: $(READY)
 	$(COMPILE) --extra cli pyproject.toml -o requirements.lock
 	$(COMPILE) --extra cli --group dev pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --no-annotate -c requirements-dev.lock --group build pyproject.toml -o requirements-build.lock
 	$(COMPILE) --no-annotate -c requirements.lock --extra operator pyproject.toml -o operator/requirements.lock
 	$(COMPILE) --no-annotate -c requirements.lock --extra extender pyproject.toml -o scheduler_extender/requirements.lock
 	$(COMPILE) --no-annotate -c requirements.lock --extra agent pyproject.toml -o node_agent/requirements.lock

@@ -28,6 +28,11 @@ def test_every_package_is_typed_and_says_what_it_is(package: Path) -> None:
     assert (package / "__init__.py").read_text().startswith('"""')
 
 
+def test_no_compiled_module_lies_beside_its_source() -> None:
+    """It would be taken instead of the source, however old it is."""
+    assert [path for package in PACKAGES for path in package.parent.rglob("*.so")] == []
+
+
 def test_lock_files_hold_hashes_and_no_addresses() -> None:
     locks = [path for path in tracked_files() if path.match("requirements*.lock")]
     assert {path.name for path in locks} >= {"requirements.lock", "requirements-dev.lock"}

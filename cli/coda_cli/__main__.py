@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 from types import FrameType
+from typing import Annotated
 
 import typer
 
+from coda.compiled import is_compiled
 from coda.errors import CodaError
 from coda_cli import check, demo, local, replay, simulate
+from coda_cli.ending import version
 
 app = typer.Typer(
     name="coda",
@@ -25,8 +28,18 @@ app.command("simulate")(simulate.simulate_command)
 app.command("check")(check.check)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"coda {version()} ({'compiled core' if is_compiled() else 'pure Python'})")
+        raise typer.Exit
+
+
 @app.callback()
-def _coda() -> None:
+def _coda(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version, and leave.")
+    ] = False,
+) -> None:
     """Coda schedules DNN training jobs on Kubernetes."""
 
 

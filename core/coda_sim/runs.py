@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from coda.compiled import is_compiled
 from coda.config import Part, PolicyConfig
 from coda.errors import InvalidInput
 from coda.policies import POLICIES, CoresRule, Policy
@@ -131,7 +132,10 @@ def perform(order: Order, tell: Tell | None = None) -> Outcome:
     if order.records is not None:
         write_records(log, order.records)
     timing = Timing(
-        wall_s=time.perf_counter() - wall_s, cpu_s=time.process_time() - cpu_s, peak_rss_bytes=_peak_rss_bytes()
+        wall_s=time.perf_counter() - wall_s,
+        cpu_s=time.process_time() - cpu_s,
+        peak_rss_bytes=_peak_rss_bytes(),
+        compiled=is_compiled(),
     )
     return Outcome(
         result=Result(policy=order.policy, without=order.without, seed=order.seed, metrics=metrics, timing=timing),

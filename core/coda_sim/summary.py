@@ -28,6 +28,7 @@ class Timing:
     wall_s: float
     cpu_s: float
     peak_rss_bytes: int
+    compiled: bool = False  # by mypyc, instead of pure Python
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,7 @@ def json_from_timings(results: Sequence[Result]) -> dict[str, Any]:
                 "wall_s": one.timing.wall_s,
                 "cpu_s": one.timing.cpu_s,
                 "peak_rss_bytes": one.timing.peak_rss_bytes,
+                "compiled": one.timing.compiled,
             }
             for one in results
         ]

@@ -67,6 +67,11 @@ def manifests() -> Path:
     return _shipped("manifests", Path("deploy/manifests"))
 
 
+def sources() -> Path:
+    """The root of the repository, where this is a checkout."""
+    return _HERE.parents[1]
+
+
 def _shipped(name: str, in_repository: Path) -> Path:
     packaged = _HERE / "assets" / name
     return packaged if packaged.is_dir() else _HERE.parents[1] / in_repository

@@ -1,0 +1,10 @@
+"""Whether this process runs the compiled modules or their pure Python source. Nothing may decide by it."""
+
+from __future__ import annotations
+
+from coda import plan
+
+
+def is_compiled() -> bool:
+    """True where the planner was compiled by mypyc, for reports: what is decided is the same."""
+    return not (plan.__file__ or "").endswith(".py")
