@@ -33,90 +33,11 @@ from enum import Enum
 from typing import NewType
 
 from coda.demands import NodeDemand, Taint
+from coda.resources import NOTHING as NOTHING
+from coda.resources import Resources as Resources
 
 JobId = NewType("JobId", str)
 """`namespace/name`: unique among live jobs, and what people type."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """An amount of everything a node can run out of. Exact integers, SI base units."""
-
-    cpu_m: int = 0  # millicores
-    memory_bytes: int = 0
-    gpus: int = 0
-    pods: int = 0  # pod slots
-    other: Mapping[str, int] = field(default_factory=dict)  # further resources by name (hugepages-2Mi, rdma/hca, ...)
-
-    def __add__(self, more: Resources) -> Resources:
-        if self is NOTHING:
-            return more
-        return Resources(
-            cpu_m=self.cpu_m + more.cpu_m,
-            memory_bytes=self.memory_bytes + more.memory_bytes,
-            gpus=self.gpus + more.gpus,
-            pods=self.pods + more.pods,
-            other=_summed(self.other, more.other, 1) if more.other else self.other,
-        )
-
-    def __sub__(self, less: Resources) -> Resources:
-        """May go below zero: an over-committed node has a negative rest."""
-        return Resources(
-            cpu_m=self.cpu_m - less.cpu_m,
-            memory_bytes=self.memory_bytes - less.memory_bytes,
-            gpus=self.gpus - less.gpus,
-            pods=self.pods - less.pods,
-            other=_summed(self.other, less.other, -1) if less.other else self.other,
-        )
-
-    def with_cpu(self, cpu_m: int) -> Resources:
-        """The same but for so many millicores."""
-        return Resources(cpu_m=cpu_m, memory_bytes=self.memory_bytes, gpus=self.gpus, pods=self.pods, other=self.other)
-
-    def __mul__(self, count: int) -> Resources:
-        """What `count` equal ranks ask for together."""
-        if count == 1:
-            return self
-        return Resources(
-            cpu_m=self.cpu_m * count,
-            memory_bytes=self.memory_bytes * count,
-            gpus=self.gpus * count,
-            pods=self.pods * count,
-            other={name: amount * count for name, amount in self.other.items()} if self.other else self.other,
-        )
-
-    def fits_in(self, free: Resources) -> bool:
-        """True when every amount asked for is free; amounts not asked for may be negative."""
-        return (
-            (self.gpus <= free.gpus or not self.gpus)
-            and (self.cpu_m <= free.cpu_m or not self.cpu_m)
-            and (self.memory_bytes <= free.memory_bytes or not self.memory_bytes)
-            and (self.pods <= free.pods or not self.pods)
-            and (not self.other or all(count <= free.other.get(name, 0) for name, count in self.other.items() if count))
-        )
-
-    def times_in(self, free: Resources) -> int:
-        """How many copies of this fit in `free` together; 0 when not even one does."""
-        counts = [free.gpus // self.gpus] if self.gpus else []
-        if self.cpu_m:
-            counts.append(free.cpu_m // self.cpu_m)
-        if self.memory_bytes:
-            counts.append(free.memory_bytes // self.memory_bytes)
-        if self.pods:
-            counts.append(free.pods // self.pods)
-        if self.other:
-            counts += [free.other.get(name, 0) // asked for name, asked in self.other.items() if asked]
-        return max(0, min(counts, default=0))
-
-
-def _summed(one: Mapping[str, int], two: Mapping[str, int], sign: int) -> Mapping[str, int]:
-    total = dict(one)
-    for name, amount in two.items():
-        total[name] = total.get(name, 0) + sign * amount
-    return total
-
-
-NOTHING = Resources()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
