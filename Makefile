@@ -38,7 +38,7 @@ test: check unit compiled e2e chain
 setup: $(READY)
 
 $(READY): requirements-dev.lock pyproject.toml
-	@echo "==> setting up $(VENV) from requirements-dev.lock (about a minute the first time)"
+	@echo "==> setting up $(VENV) from requirements-dev.lock (about a minute the first time)" >&2
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,10 +47,11 @@ def _compile(core: Path, folder: Path, patterns: list[str], pure: list[str]) -> 
     for package in _PACKAGES:
         shutil.copytree(core / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     found = {str(path.relative_to(folder)) for pattern in patterns for path in folder.glob(pattern)}
+    flags = f"{os.environ.get('CFLAGS') or sysconfig.get_config_var('CFLAGS')} -w"  # warnings take half the time
     ended = subprocess.run(  # noqa: S603 - our own arguments
         [sys.executable, "-m", "mypyc", *sorted(found - set(pure))],
         cwd=folder,
-        env={**os.environ, "CFLAGS": f"-w {os.environ.get('CFLAGS', '')}"},  # looking for warnings takes half the time
+        env={**os.environ, "CFLAGS": flags},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
