@@ -116,7 +116,6 @@ chart:
 lock: $(READY)
 	$(COMPILE) --extra cli pyproject.toml -o requirements.lock
 	$(COMPILE) --extra cli --group dev pyproject.toml -o requirements-dev.lock
-	$(COMPILE) --no-annotate -c requirements-dev.lock --group build pyproject.toml -o requirements-build.lock
 	$(COMPILE) --no-annotate -c requirements.lock --extra operator pyproject.toml -o operator/requirements.lock
 	$(COMPILE) --no-annotate -c requirements.lock --extra extender pyproject.toml -o scheduler_extender/requirements.lock
 	$(COMPILE) --no-annotate -c requirements.lock --extra agent pyproject.toml -o node_agent/requirements.lock
