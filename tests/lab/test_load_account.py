@@ -88,6 +88,17 @@ def test_attempts_after_disruptions_resumes_and_edits_are_accounted_for() -> Non
     assert account.problems() == ()
 
 
+def test_an_attempt_that_was_ordered_to_stop_is_accounted_for_once() -> None:
+    account = account_of()
+    stopping = job(phase="Running", placement={"attempt": 1, "stop": {"cause": "Migrate"}})
+    see(account, stopping, stopping, job(phase="Succeeded", attempt=2))
+    assert account.problems() == ()
+    account = account_of()
+    see(account, stopping, job(phase="Succeeded", attempt=3))
+    (said,) = account.problems()
+    assert "ordered to stop 1 times" in said
+
+
 def test_roll_backs_are_counted_once_each_by_reason() -> None:
     account = account_of()
     rolling = job(phase="Restarting", reason="NodeLost")

@@ -29,6 +29,7 @@ class JobEntry:
     is_lost: bool = False
     deletion_asked: bool = False
     asked_anew: int = 0  # resumed, or edited: each may cost an attempt that did not end by itself
+    stopped: set[int] = field(default_factory=set)  # attempts that the planner ordered to stop: they count as no end
 
     @property
     def is_open(self) -> bool:
@@ -89,6 +90,9 @@ class Account:
         before, entry.status = entry.status, new.get("status") or {}
         if entry.status.get("phase") == Phase.RESTARTING.value and before.get("phase") != Phase.RESTARTING.value:
             self.roll_backs[str(entry.status.get("reason"))] += 1
+        placement = entry.status.get("placement") or {}
+        if placement.get("stop"):
+            entry.stopped.add(int(placement["attempt"]))
         end = _ENDS.get(str(entry.status.get("phase")))
         if end is not None and entry.end is None:
             entry.end = end
@@ -187,10 +191,10 @@ def _job_problems(name: str, entry: JobEntry) -> Iterator[str]:
     if entry.end not in entry.plan.ends:
         yield f"job {name} {entry.end.value}, which nothing in it asked for: {reason}: {message}"
     counted = sum(int(status.get(key) or 0) for key in ("failures", "disruptions"))
-    if int(status.get("attempt") or 1) > 1 + counted + entry.asked_anew:
+    if int(status.get("attempt") or 1) > 1 + counted + len(entry.stopped) + entry.asked_anew:
         yield (
-            f"job {name} ran to attempt {status.get('attempt')}, but counts {counted} ended attempts "
-            f"and was resumed or edited {entry.asked_anew} times"
+            f"job {name} ran to attempt {status.get('attempt')}, but counts {counted} ended attempts, "
+            f"was ordered to stop {len(entry.stopped)} times, and resumed or edited {entry.asked_anew} times"
         )
     if entry.plan.act is not Act.SUSPEND and phase == Phase.SUSPENDED.value:
         yield f"job {name} is suspended, and nobody asked for that"
