@@ -24,8 +24,9 @@ TOKEN_S: Final = 60.0
 """Seconds for which a token from a file is believed. As in the `kubernetes` package; the kubelet renews it hourly."""
 
 MOST_CONNECTIONS: Final = 100
-LINE_BYTES: Final = 1 << 21
-"""A watch event may be as large as an object: etcd's limit is 1.5 MiB."""
+LINE_BYTES: Final = 1 << 23
+"""A watch event may be as large as an object: etcd's limit is 1.5 MiB, but the server writes `<` as six bytes. aiohttp
+reads lines of up to twice this; a longer one would end every watch that meets it, as often as somebody changes it."""
 
 _PLAIN_CLUSTER: Final = {"server", "certificate-authority", "insecure-skip-tls-verify", "proxy-url"}
 _PLAIN_USER: Final = {"token", "tokenFile", "client-certificate", "client-key"}

@@ -224,8 +224,8 @@ def _abort(response: aiohttp.ClientResponse) -> None:
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
-    """Raises Expired for what is no event: an object whose text is larger than a line may be (1 MiB of `<` in a pod's
-    arguments are 6 MiB as the server escapes them), or half of one. A list has no such limit."""
+    """Raises Expired for what is no event: half of one, or a line that is longer than any object (`LINE_BYTES`). A list
+    has no such limit."""
     try:
         async for line in response.content:
             if line.strip():

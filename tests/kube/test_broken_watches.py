@@ -16,12 +16,40 @@ from coda_kube.access import Access
 from coda_kube.client import Client, Json
 from coda_kube.watching import Cache
 
-HUGE = json.dumps(
-    {"type": "ADDED", "object": {"metadata": {"name": "p", "resourceVersion": "2"}, "x": "\\u003c" * 900_000}}
-)
+
+def added(escaped: int) -> bytes:
+    """An event of an object with so many characters that take six bytes each."""
+    item = {"metadata": {"name": "p", "resourceVersion": "2"}, "x": "<" * escaped}
+    return json.dumps({"type": "ADDED", "object": item}).replace("<", "\\u003c").encode() + b"\n"
 
 
-@pytest.mark.parametrize("said", [HUGE.encode() + b"\n", b'{"type": "ADDED", "obj'], ids=["too large", "half an event"])
+async def test_the_largest_object_there_can_be_is_read_from_a_watch() -> None:
+    """Else whoever may create a pod could end every watch of pods, as often as he changes it."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not request.query.get("watch"):
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(added(3 << 19))  # 1.5 MiB, etcd's limit
+        await asyncio.Event().wait()
+        return response
+
+    seen = asyncio.Event()
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(application, host="127.0.0.1") as server:
+        client = Client(Access(host=f"http://127.0.0.1:{server.port}"))
+        cache = Cache(client, "/api/v1/pods", listener=lambda *_: seen.set())
+        running = asyncio.create_task(cache.run())
+        await asyncio.wait_for(seen.wait(), 10)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await client.close()
+    assert list(cache.by_key) == ["p"]
+
+
+@pytest.mark.parametrize("said", [added(3 << 20), b'{"type": "ADDED", "obj'], ids=["too large", "half an event"])
 async def test_what_no_watch_should_say_leads_to_a_list(said: bytes) -> None:
     lists = 0
 
