@@ -16,7 +16,7 @@ from coda.guarding import InFlight, in_flight_by_node
 from coda.memory import Memory
 from coda.model import NOTHING, Job, JobId, World
 from coda.outcomes import Plan, Refusal, RefusalCode
-from coda.plan import decide
+from coda.plan import decide_around
 from coda.rechecking import Misfit
 from coda.releasing import Ruling, rule_on_plans
 from coda_extender.reasons import Notice, Notices, notice_for
@@ -76,7 +76,8 @@ class Thinker:
         """Rule on the plans there are, decide what starts, and find the reasons that are not written yet.
 
         `world.in_flight` is what is kept of attempts that are ending; the foreign pods `in_flight` come on top."""
-        plan = self._decide(world, in_flight, config, now_s)
+        free = _with_in_flight(replace(world, in_flight={}), in_flight)
+        plan = decide_around(world.in_flight, free, config, now_s, self._memory)
         world = _with_in_flight(world, in_flight)
         rulings = rule_on_plans(world, epoch=epoch, now_s=now_s)
         job_by_id = {job.id: job for job in world.jobs}
@@ -99,14 +100,6 @@ class Thinker:
             gpus_wanted=sum(job.replicas * job.request.gpus for job in waiting),
             wake_s=min(moments, default=None),
         )
-
-    def _decide(self, world: World, pods: tuple[InFlight, ...], config: PolicyConfig, now_s: float) -> Plan:
-        """Nobody is stopped for want of room that is only kept for a moment: who would be stopped without that too."""
-        plan = decide(_with_in_flight(world, pods), config, now_s, self._memory)
-        if not plan.stops or not world.in_flight:
-            return plan
-        later = decide(_with_in_flight(replace(world, in_flight={}), pods), config, now_s, self._memory)
-        return replace(plan, stops=tuple(stop for stop in plan.stops if stop in later.stops))
 
     def _notices(self, refusals: tuple[Refusal, ...], json_by_job: Mapping[JobId, Json]) -> Notices:
         """What is to be written; asked anew only where the refusal or the object is another one than before."""
