@@ -46,16 +46,16 @@ $(READY): requirements-dev.lock pyproject.toml
 	@touch $@
 
 kube: $(READY)
-	@$(BIN)/python -m coda_lab.binaries
+	@$(BIN)/python -m coda_lab.programs.control_plane
 
 helm: $(READY)
-	@$(BIN)/python -m coda_lab.helm
+	@$(BIN)/python -m coda_lab.programs.helm
 
 node: kube
 	@$(BIN)/python -m coda_lab.realnode
 
 native: $(READY)
-	@$(BIN)/python -m coda_lab.native
+	@$(BIN)/python -m coda_lab.programs.compiled_core
 
 check: $(READY)
 	@echo "==> ruff, mypy, import contracts"
@@ -79,7 +79,7 @@ unit: rigs
 # Lightly optimised: what is asked is whether the compiled modules do the same, and compiling is most of the time.
 compiled: $(READY)
 	@echo "==> tests of the core and the simulator, compiled"
-	@folder=$$(MYPYC_OPT_LEVEL=1 MYPYC_DEBUG_LEVEL=0 $(BIN)/python -m coda_lab.native); code=$$?; \
+	@folder=$$(MYPYC_OPT_LEVEL=1 MYPYC_DEBUG_LEVEL=0 $(BIN)/python -m coda_lab.programs.compiled_core); code=$$?; \
 	if [ $$code = 3 ] && [ "$$CODA_REQUIRE_RIGS" != 1 ]; then echo "the compiled core is not tested here"; exit 0; fi; \
 	[ $$code = 0 ] && CODA_COMPILED=1 PYTHONPATH=$$folder $(BIN)/pytest -n 2 tests/core tests/sim tests/native
 
@@ -98,13 +98,13 @@ realnode: node
 	CODA_REQUIRE_RIGS=1 $(BIN)/pytest -m e2e -v tests/realnode
 
 chaos: kube
-	$(BIN)/python -m coda_lab.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
+	$(BIN)/python -m coda_lab.experiments.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
 
 fuzz: kube
-	$(BIN)/python -m coda_lab.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)
+	$(BIN)/python -m coda_lab.experiments.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)
 
 race: kube
-	$(BIN)/python -m coda_lab.race --gangs $(GANGS) --schedulers $(SCHEDULERS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),race.json)
+	$(BIN)/python -m coda_lab.experiments.race --gangs $(GANGS) --schedulers $(SCHEDULERS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),race.json)
 
 bench: kube
 	$(BIN)/python benchmarks $(BENCH)

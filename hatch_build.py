@@ -34,7 +34,7 @@ class CompiledCore(BuildHookInterface[BuilderConfig]):
         _compile(Path(self.root) / "core", folder, self.config["modules"], self.config["pure"])
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        libraries = sorted([*folder.glob("*.so"), *folder.glob("coda*/*.so")])
+        libraries = sorted([*folder.glob("*.so"), *folder.glob("coda*/**/*.so")])
         build_data["force_include"].update({str(path): str(path.relative_to(folder)) for path in libraries})
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
@@ -46,10 +46,10 @@ class CompiledCore(BuildHookInterface[BuilderConfig]):
 def _compile(core: Path, folder: Path, patterns: list[str], pure: list[str]) -> None:
     for package in _PACKAGES:
         shutil.copytree(core / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    found = {str(path.relative_to(folder)) for pattern in patterns for path in folder.glob(pattern)}
+    found = _matching(folder, patterns) - _matching(folder, pure)
     flags = f"{os.environ.get('CFLAGS') or sysconfig.get_config_var('CFLAGS')} -w"  # warnings take half the time
     ended = subprocess.run(  # noqa: S603 - our own arguments
-        [sys.executable, "-m", "mypyc", *sorted(found - set(pure))],
+        [sys.executable, "-m", "mypyc", *sorted(found)],
         cwd=folder,
         env={**os.environ, "CFLAGS": flags},
         stdout=subprocess.PIPE,
@@ -59,3 +59,7 @@ def _compile(core: Path, folder: Path, patterns: list[str], pure: list[str]) -> 
     )
     if ended.returncode != 0:
         raise RuntimeError(f"mypyc could not compile the core:\n{ended.stdout[-20_000:]}")
+
+
+def _matching(folder: Path, patterns: list[str]) -> set[str]:
+    return {str(path.relative_to(folder)) for pattern in patterns for path in folder.glob(pattern)}

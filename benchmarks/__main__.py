@@ -18,9 +18,9 @@ from rich.console import Console
 
 from asking import positive
 from coda.errors import CodaError
-from coda_lab.binaries import ensure_shown
-from coda_lab.building import kubernetes_version
-from coda_lab.places import Settings, kube_module
+from coda_lab.host.paths import Settings, kube_module
+from coda_lab.programs.control_plane import ensure_shown
+from coda_lab.programs.go_build import kubernetes_version
 from page import Setting, markdown, setting_here, terminal_table, with_tables
 from results import Answer, answer_from_json
 

@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from asking import ask, positive, tell
 from binding import create_all, following
-from coda_kube.client import Json
-from coda_kube.naming import THROTTLING
-from coda_lab.cluster import LocalCluster
+from coda_kube.api.client import Json
+from coda_kube.objects.names import THROTTLING
 from coda_lab.emulators.nvml import Device, NvmlState, Process
 from coda_lab.emulators.nvml.library import build, environment_for
 from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServer
-from coda_lab.places import Settings
+from coda_lab.host.paths import Settings
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from loads import PODS
 from results import Answer, Row

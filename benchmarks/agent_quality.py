@@ -25,18 +25,18 @@ from zlib import crc32
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the curves are the tests'
 
 from asking import ask, positive, tell
-from coda.config import TuningConfig
+from coda.allocator.core_search import Answer as Found
 from coda.errors import InvalidInput
-from coda.tuning import Answer as Found
-from coda_lab.emulators.agent import Rig
-from coda_lab.emulators.cluster import EmulatedCluster
+from coda.policy.config import TuningConfig
+from coda_lab.emulators.agent_rig import Rig
+from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Curved
 from coda_lab.emulators.node import EmulatedNode
 from coda_lab.emulators.nvml.library import build, load_here
 from coda_lab.emulators.nvml.state import STATE_VARIABLE
-from coda_lab.places import Settings
+from coda_lab.host.paths import Settings
 from results import Answer, Row
-from tests.core.curves import (
+from tests.core.allocator.curves import (
     MODELS,
     SYNERGY,
     Curve,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from coda_sim.measures import percentile
+from coda_sim.results.statistics import percentile
 
 NEAR_SHARE = 0.05
 """Waits that differ by no more than this are alike."""

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Final
 
 from agreeing import rounds
-from coda.config import PolicyConfig
-from coda.model import NOTHING, Job, JobId, Node, Resources, World
-from coda.plan import decide
-from coda_sim.cluster import nodes_of_shape
-from coda_sim.running import job_from_gang
+from coda.cycle.decide import decide
+from coda.model.job import NOTHING, Job, JobId, Node, Resources, World
+from coda.policy.config import PolicyConfig
+from coda_sim.engine.cluster import nodes_of_shape
+from coda_sim.engine.job_run import job_from_gang
 from coda_sim.runs import config_of
 from replayed import LiveJob, Replayed
 

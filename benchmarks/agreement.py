@@ -21,9 +21,9 @@ from agreeing import Start, Starts, agreement, is_near, rounds, swapped_for_cert
 from agreeing_rounds import Rounds
 from asking import positive
 from coda.errors import CodaError, InvalidInput
-from coda.outcomes import RefusalCode
-from coda.policies import DEFAULT
-from coda_sim.auditing import AuditedJob, read_jobs
+from coda.model.decision import RefusalCode
+from coda.policy.policies import DEFAULT
+from coda_sim.results.audit import AuditedJob, read_jobs
 from replayed import LiveJob, Replayed, Simulator, replayed_from_json
 
 ROUND_S = 0.02

@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the curves are the tests'
 
-from coda.config import Stride, TuningConfig
-from tests.core.curves import (
+from coda.policy.config import Stride, TuningConfig
+from tests.core.allocator.curves import (
     MODELS,
     SYNERGY,
     Curve,

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from coda_lab import installing
-from coda_lab.cluster import LocalCluster
-from coda_lab.parts import scheduler_config
+from coda_lab import install
+from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.parts import scheduler_config
 from coda_lab.spec import EXTENDER, FORWARDER, OPERATOR, SCHEDULER, ClusterSpec, Tell
 from usage import Usage, usage_by_pid
 
@@ -59,7 +59,7 @@ class Arms:
             for part in CODA_PARTS:
                 await cluster.start(part)
             async with cluster.client() as admin:
-                await installing.wait_for_leader(admin)
+                await install.wait_for_leader(admin)
         await cluster.start(SCHEDULER)
         self._arm = arm
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import orjson
 
-from coda_kube.naming import SYSTEM_NAMESPACE
-from coda_lab.binaries import Binaries
-from coda_lab.cluster import LocalCluster
-from coda_lab.places import Settings
+from coda_kube.objects.names import SYSTEM_NAMESPACE
+from coda_lab.host.paths import Settings
+from coda_lab.local.cluster import LocalCluster
+from coda_lab.programs.control_plane import Binaries
 from coda_lab.spec import ClusterSpec
 
 API_SERVER: Final = "kube-apiserver"

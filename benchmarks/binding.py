@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 from arms import Arms, Run
-from coda_kube.client import Client, Json
-from coda_kube.watching import Cache, Listener
+from coda_kube.api.client import Client, Json
+from coda_kube.api.watch_cache import Cache, Listener
 from loads import JOBS, PODS
 from usage import cpu_s_between
 

@@ -18,7 +18,7 @@ from arms import NODES_PER_RACK, pids
 from asking import ask, positive, tell
 from auditing import AuditedCluster, Request, by_kind, is_upkeep
 from binding import Followed, create_all, following
-from coda_kube.client import Client
+from coda_kube.api.client import Client
 from coda_lab.spec import EXTENDER, OPERATOR, ClusterSpec
 from loads import JOBS, gang_json
 from results import Answer, Row

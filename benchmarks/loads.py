@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from coda.model import Placement, PlacementState
-from coda_kube.client import Json
-from coda_kube.naming import API_VERSION, GPU, KIND
+from coda.model.job import Placement, PlacementState
+from coda_kube.api.client import Json
+from coda_kube.objects.names import API_VERSION, GPU, KIND
 from coda_lab.kubelets.behaviour import PREFIX
-from coda_operator.gang_pods import rank_pod
+from coda_operator.reconcile.pod_spec import rank_pod
 
 NAMESPACE: Final = "default"
 JOBS: Final = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/trainingjobs"

@@ -16,13 +16,13 @@ from itertools import islice
 from typing import Any, Protocol
 
 from asking import ask, positive, tell
-from coda.config import PolicyConfig
-from coda.guarding import InFlight
-from coda.model import JobId, World
+from coda.model.job import JobId, World
+from coda.placements.guard import InFlight
+from coda.policy.config import PolicyConfig
 from coda_extender.__main__ import MOST_UNCOLLECTED
-from coda_extender.thinking import Thinker, Thought
-from coda_kube.state import ClusterState
-from coda_kube.writing import pending_json
+from coda_extender.planner.cycle import Thinker, Thought
+from coda_kube.cluster_state import ClusterState
+from coda_kube.objects.write import pending_json
 from results import Answer, Row, percentile
 from worlds import GPUS_PER_NODE, Json, node_json, random_job, rank_pods, released, with_status
 

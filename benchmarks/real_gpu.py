@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coda_agent.gpus.devices import Health, Reading
+from coda_agent.gpus.gpus import Gpus
 from coda_agent.gpus.links import find_links
-from coda_agent.gpus.sampling import Moment
-from coda_agent.gpus.sensing import Gpus
+from coda_agent.gpus.samples import Moment
 from coda_agent.gpus.traffic import TrafficMeter
 
 SHARES = (0.25, 0.5, 0.75, 1.0)

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from agreeing import Start, Starts
 from coda.errors import InvalidInput
-from coda_sim.engine import Simulation
-from coda_sim.profiles import RECORDED, profile_set
-from coda_sim.rows import Gang, Shape, shape_from_text
+from coda_sim.engine.simulation import Simulation
+from coda_sim.engine.simulation_config import Costs
 from coda_sim.runs import config_of, setting_of
-from coda_sim.setting import Costs
-from coda_sim.trace import Kind, Row, Status
-from coda_sim.traits import TraitDraws, TraitsConfig
+from coda_sim.traces.trace import Kind, Row, Status
+from coda_sim.workload.gangs import Gang, Shape, shape_from_text
+from coda_sim.workload.job_models import TraitDraws, TraitsConfig
+from coda_sim.workload.model_profiles import RECORDED, profile_set
 
 STRETCH: Final = (0.5, 1.5)
 """A moment of a draw is between these times what it was: how long it takes hangs on what else the machine does."""

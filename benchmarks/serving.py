@@ -16,14 +16,14 @@ import uvloop
 from fastapi import FastAPI, Request
 
 from coda_extender.__main__ import SWITCH_INTERVAL_S, keep_collections_short
-from coda_extender.app import Asgi, Dependencies, create_app
-from coda_extender.connections import Crowd, Limits, connections_of
-from coda_extender.guard import Guard
+from coda_extender.guard.guard import Guard
+from coda_extender.http.app import Asgi, Dependencies, create_app
+from coda_extender.http.connections import Crowd, Limits, connections_of
 from coda_extender.metrics import Metrics
-from coda_extender.reasons import Reasons
-from coda_kube.reading import id_of
-from coda_kube.state import ClusterState
-from coda_kube.watching import key_of
+from coda_extender.planner.pending_reasons import Reasons
+from coda_kube.api.watch_cache import key_of
+from coda_kube.cluster_state import ClusterState
+from coda_kube.objects.read import id_of
 from planning_round import MadeCluster
 from worlds import Json
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from coda.outcomes import Start
+from coda.model.decision import Start
 
 Json = dict[str, Any]
 

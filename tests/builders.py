@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from coda.demands import NodeDemand, Taint
-from coda.model import (
+from coda.model.capacity import check
+from coda.model.constraints import NodeDemand, Taint
+from coda.model.decision import Start
+from coda.model.job import (
     Job,
     JobId,
     Node,
@@ -20,8 +22,6 @@ from coda.model import (
     VirtualCluster,
     World,
 )
-from coda.outcomes import Start
-from coda.world import check
 
 GIB = 2**30
 RACK_LABEL = "topology.coda.scheduler/rack"

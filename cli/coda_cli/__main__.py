@@ -11,8 +11,11 @@ import typer
 
 from coda.compiled import is_compiled
 from coda.errors import CodaError
-from coda_cli import check, demo, local, replay, simulate
-from coda_cli.ending import version
+from coda_cli import check, local
+from coda_cli.demo.command import demo_command
+from coda_cli.exit_codes import version
+from coda_cli.replay.command import replay_command
+from coda_cli.simulate.command import simulate_command
 
 app = typer.Typer(
     name="coda",
@@ -22,9 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(local.app, name="local")
-app.command("demo")(demo.demo_command)
-app.command("replay")(replay.replay_command)
-app.command("simulate")(simulate.simulate_command)
+app.command("demo")(demo_command)
+app.command("replay")(replay_command)
+app.command("simulate")(simulate_command)
 app.command("check")(check.check)
 
 

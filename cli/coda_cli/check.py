@@ -14,8 +14,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from coda.errors import CodaError, InvalidInput, Outage
-from coda_kube.client import NotFound, Rejected, connect
-from coda_kube.quantities import time_from_seconds
+from coda_kube.api.client import NotFound, Rejected, connect
+from coda_kube.objects.quantities import time_from_seconds
 from coda_lab.checker import Breach, Checker, Report
 
 BREACHED: Final = 1

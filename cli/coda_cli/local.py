@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from coda.errors import InvalidInput
-from coda_lab import persistent
-from coda_lab.outcomes import LabFailure
-from coda_lab.persistent import PartHealth
-from coda_lab.places import Settings
+from coda_lab.host.errors import LabFailure
+from coda_lab.host.paths import Settings
+from coda_lab.local import named_clusters
+from coda_lab.local.named_clusters import PartHealth
+from coda_lab.local.supervisor import ClusterState
 from coda_lab.spec import REAL_NODE_CORES, ClusterSpec, Layout
-from coda_lab.supervisor import ClusterState
 
 app = typer.Typer(help="A real control plane on this machine, with simulated nodes and Coda.", no_args_is_help=True)
 
@@ -49,7 +49,7 @@ def up(
     spec = ClusterSpec(nodes=nodes, racks=racks, coda=coda, api_port=port, real_node_cores=cores)
     spec = replace(spec, agents=_agents(agents, spec.node_count), agent_window_s=window)
     try:
-        state = persistent.up(name, spec, Settings.from_environ(), lambda step: _console.print(step, markup=False))
+        state = named_clusters.up(name, spec, Settings.from_environ(), lambda step: _console.print(step, markup=False))
     except KeyboardInterrupt:
         _console.print("Interrupted; nothing is left behind.")
         raise
@@ -62,7 +62,7 @@ def up(
 def status(name: Name = "default") -> None:
     """Show the parts and how to reach them; exit code 1 unless all are ready."""
     state = _state(name)
-    parts = asyncio.run(persistent.health(state))
+    parts = asyncio.run(named_clusters.health(state))
     table = Table(box=None, pad_edge=False)
     for column in ("part", "pid", "port", "ready", "uptime", "restarts"):
         table.add_column(column, justify="left" if column in ("part", "ready") else "right", no_wrap=True)
@@ -77,7 +77,7 @@ def status(name: Name = "default") -> None:
 @app.command()
 def down(name: Name = "default") -> None:
     """End it and remove everything it left."""
-    if persistent.down(name, Settings.from_environ()):
+    if named_clusters.down(name, Settings.from_environ()):
         _console.print(f"The local control plane {name!r} is down; nothing of it is left.")
     else:
         _console.print(f"There is no local control plane {name!r}.")
@@ -108,7 +108,7 @@ def _agents(text: str, nodes: int) -> int:
 
 def _state(name: str) -> ClusterState:
     settings = Settings.from_environ()
-    state = persistent.read_state(persistent.folder_of(name, settings))
+    state = named_clusters.read_state(named_clusters.folder_of(name, settings))
     if state is None:
         raise LabFailure(f"There is no local control plane {name!r} that is up: start one with `coda local up`.")
     return state

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coda import plan
+from coda.cycle import decide
 
 
 def is_compiled() -> bool:
     """True where the planner was compiled by mypyc, for reports: what is decided is the same."""
-    return not (plan.__file__ or "").endswith(".py")
+    return not (decide.__file__ or "").endswith(".py")

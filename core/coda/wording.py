@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from coda.model import Resources
+from coda.model.job import Resources
 
 GPUS: Final = "gpus"
 CPU: Final = "cpu_m"

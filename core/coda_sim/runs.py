@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Final
 
 from coda.compiled import is_compiled
-from coda.config import Part, PolicyConfig
 from coda.errors import InvalidInput
-from coda.policies import POLICIES, CoresRule, Policy
-from coda_sim.engine import Simulation
-from coda_sim.measuring import Metrics, metrics_of, window_of
-from coda_sim.profiles import ProfileSet, profile_set
-from coda_sim.records import write_records
-from coda_sim.rows import Shape
-from coda_sim.series import Series, series_of
-from coda_sim.setting import Costs, Setting
-from coda_sim.shapes import shape_from_argument
-from coda_sim.summary import Result, Timing
-from coda_sim.traits import TraitDraws, TraitsConfig
-from coda_sim.workload import Load, Source, default_warmup_s, load
+from coda.policy.config import Part, PolicyConfig
+from coda.policy.policies import POLICIES, CoresRule, Policy
+from coda_sim.engine.simulation import Simulation
+from coda_sim.engine.simulation_config import Costs, Setting
+from coda_sim.results.job_records import write_records
+from coda_sim.results.metrics import Metrics, metrics_of, window_of
+from coda_sim.results.series import Series, series_of
+from coda_sim.results.summary import Result, Timing
+from coda_sim.workload.gangs import Shape
+from coda_sim.workload.job_models import TraitDraws, TraitsConfig
+from coda_sim.workload.model_profiles import ProfileSet, profile_set
+from coda_sim.workload.shapes import shape_from_argument
+from coda_sim.workload.workload import Load, Source, default_warmup_s, load
 
 PARTS: Final = tuple(part.value for part in Part)
 """What `--without` can leave out of a policy that has it."""

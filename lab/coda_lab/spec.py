@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coda.errors import InvalidInput
 from coda_lab.kubelets.nodes import node_specs
-from coda_lab.machines.places import MOST_AGENTS
+from coda_lab.machines.paths import MOST_AGENTS
 
 Tell = Callable[[str], None]
 """Takes a short sentence for the person who waits."""

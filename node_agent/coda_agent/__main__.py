@@ -15,15 +15,15 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from coda.errors import CodaError, InvalidInput
-from coda_agent.gpus.sampling import Moment
-from coda_agent.kube import Cluster
+from coda_agent.cluster.caches import Cluster
+from coda_agent.gpus.samples import Moment
 from coda_agent.loop import Loop
-from coda_agent.metrics import Metrics
 from coda_agent.node import Node
-from coda_agent.reporting import profile_object
+from coda_agent.report.metrics import Metrics
+from coda_agent.report.node_profile import profile_object
 from coda_agent.settings import Settings, read_settings
-from coda_kube.client import connect
-from coda_kube.probes import Probes
+from coda_kube.api.client import connect
+from coda_kube.api.probes import Probes
 
 log = logging.getLogger("coda_agent")
 

@@ -15,22 +15,22 @@ from functools import partial
 from itertools import count
 from typing import Final, TypeVar
 
-from coda.contention import Contention, Window, observe
-from coda.throttles import Action
-from coda_agent.eliminating import Freshness, window_from
+from coda.contention.eliminator import Contention, Window, observe
+from coda.contention.throttles import Action
+from coda_agent.cluster.background_writes import Writes
+from coda_agent.cluster.caches import Cluster
+from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.links import Link, find_links
-from coda_agent.gpus.sampling import Moment
-from coda_agent.kube import Cluster
-from coda_agent.metrics import Metrics, View
+from coda_agent.gpus.samples import Moment
 from coda_agent.node import Node
-from coda_agent.pods import LocalPod
-from coda_agent.reporting import events_json
-from coda_agent.sensing import Senses
+from coda_agent.report.metrics import Metrics, View
+from coda_agent.report.node_profile import events_json
+from coda_agent.report.profile_writer import ProfileTeller, profile_of
+from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
-from coda_agent.telling import ProfileTeller, profile_of
-from coda_agent.tuner import Tuner
-from coda_agent.writes import Writes
-from coda_kube.client import Json
+from coda_agent.throttling.window import Freshness, window_from
+from coda_agent.tuning.tuner import Tuner
+from coda_kube.api.client import Json
 
 log = logging.getLogger(__name__)
 

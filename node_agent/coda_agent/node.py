@@ -12,12 +12,10 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from coda.contention.throttles import Action, Hardware
 from coda.errors import Outage
-from coda.throttles import Action, Hardware
-from coda_agent.actuating import Actuator
-from coda_agent.bandwidth.calibrating import Pace, Plan, calibrate
-from coda_agent.bandwidth.following import PodGroups
-from coda_agent.bandwidth.memory import read_memory_bytes_per_s
+from coda_agent.bandwidth.calibrate import Pace, Plan, calibrate
+from coda_agent.bandwidth.dimm_speed import read_memory_bytes_per_s
 from coda_agent.bandwidth.peak import (
     SUSTAINED_WINDOWS,
     Peak,
@@ -30,18 +28,20 @@ from coda_agent.bandwidth.peak import (
     sustained,
 )
 from coda_agent.cgroups.layout import Layout, PodCgroup, layout_of
-from coda_agent.disk import Disk
-from coda_agent.files import Files
+from coda_agent.gpus.gpus import Gpus
 from coda_agent.gpus.pod_resources import PodResources
 from coda_agent.gpus.processes import ProcessOwners
-from coda_agent.gpus.sensing import Gpus
-from coda_agent.journal import Journal
+from coda_agent.host.files import Files
+from coda_agent.host.state_dir import Disk
+from coda_agent.host.undo_journal import Journal
 from coda_agent.resctrl.counters import Meter
 from coda_agent.resctrl.groups import Groups, Outcome
-from coda_agent.resctrl.probing import Abilities, domain_by_cpu, limits_by_domain, probe
-from coda_agent.restoring import InForce, Restoration, boot_id, in_force, restore
-from coda_agent.sensing import Sensor
+from coda_agent.resctrl.pod_groups import PodGroups
+from coda_agent.resctrl.probe import Abilities, domain_by_cpu, limits_by_domain, probe
+from coda_agent.sensor import Sensor
 from coda_agent.settings import Settings
+from coda_agent.throttling.actuator import Actuator
+from coda_agent.throttling.restore import InForce, Restoration, boot_id, in_force, restore
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from coda.config import ContentionConfig, TuningConfig
+from coda.allocator.tuning import SteeringConfig
 from coda.errors import InvalidInput
-from coda.steering import SteeringConfig
-from coda_agent.files import Files
+from coda.policy.config import ContentionConfig, TuningConfig
+from coda_agent.host.files import Files
 
 FILE_VARIABLE = "CODA_CONFIG"
 

@@ -12,20 +12,20 @@ import uvloop
 from prometheus_client import REGISTRY
 
 from coda.errors import CodaError, InvalidInput
-from coda_kube.client import Client, connect
-from coda_kube.lease import Elector, lead
-from coda_kube.naming import OPERATOR_LEASE, SYSTEM_NAMESPACE
-from coda_kube.probes import Probes
-from coda_operator.cluster import Cluster
-from coda_operator.events import Recorder
-from coda_operator.feeding import feed
+from coda_kube.api.client import Client, connect
+from coda_kube.api.lease import Elector, lead
+from coda_kube.api.probes import Probes
+from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
+from coda_operator.feed.runner import feed
+from coda_operator.memory_trim import trim_after_bursts
 from coda_operator.metrics import Metrics
-from coda_operator.reconciling import Reconciler
-from coda_operator.requesting import Requests
+from coda_operator.reconcile.events import Recorder
+from coda_operator.reconcile.reconciler import Reconciler
+from coda_operator.reconcile.request_slots import Requests
 from coda_operator.settings import Settings, read_settings
-from coda_operator.trimming import trim_after_bursts
-from coda_operator.undoing import Undoing
-from coda_operator.workers import Workers
+from coda_operator.throttle_recovery import Undoing
+from coda_operator.view.cluster import Cluster
+from coda_operator.work_queue import Workers
 
 log = logging.getLogger("coda_operator")
 

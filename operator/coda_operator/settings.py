@@ -8,8 +8,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from coda.errors import InvalidInput
-from coda.gang import LifecycleConfig
-from coda_kube.lease import LeaseTimes
+from coda.lifecycle.state import LifecycleConfig
+from coda_kube.api.lease import LeaseTimes
 
 
 class Settings(BaseSettings):

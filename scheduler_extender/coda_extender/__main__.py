@@ -16,16 +16,16 @@ import uvicorn
 import uvloop
 
 from coda.errors import CodaError, InvalidInput
-from coda_extender.app import Asgi, Dependencies, create_app
-from coda_extender.cluster import Cluster
-from coda_extender.connections import Crowd, Limits, connections_of
-from coda_extender.leadership import LeaderLabel
+from coda_extender.cluster.cluster import Cluster
+from coda_extender.http.app import Asgi, Dependencies, create_app
+from coda_extender.http.connections import Crowd, Limits, connections_of
 from coda_extender.metrics import Metrics
-from coda_extender.planner import Planner, PlannerConfig
+from coda_extender.planner.leader_label import LeaderLabel
+from coda_extender.planner.planner import Planner, PlannerConfig
 from coda_extender.settings import Settings, read_settings
-from coda_kube.client import Client, connect
-from coda_kube.lease import Elector
-from coda_kube.naming import PLANNER_LEASE, SYSTEM_NAMESPACE
+from coda_kube.api.client import Client, connect
+from coda_kube.api.lease import Elector
+from coda_kube.objects.names import PLANNER_LEASE, SYSTEM_NAMESPACE
 
 log = logging.getLogger("coda_extender")
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from coda.config import ArraysConfig, Level, PolicyConfig
 from coda.errors import InvalidInput
-from coda.policies import DEFAULT, policy_of, why_not_live
-from coda_extender.cluster import GATHER_S
-from coda_kube.lease import LeaseTimes
-from coda_kube.naming import SCHEDULER
+from coda.policy.config import ArraysConfig, Level, PolicyConfig
+from coda.policy.policies import DEFAULT, policy_of, why_not_live
+from coda_extender.cluster.cluster import GATHER_S
+from coda_kube.api.lease import LeaseTimes
+from coda_kube.objects.names import SCHEDULER
 
 
 class Settings(BaseSettings):
@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     """From a grant of more cores until every rank of the job must have them; else all of it is taken back."""
 
     scheduling_policy: str = DEFAULT
-    """Who goes first, and where to: a name of `coda.policies`. Not all: see `why_not_live` there."""
+    """Who goes first, and where to: a name of `coda.policy.policies`. Not all: see `why_not_live` there."""
 
     array_reserve_cores_per_gpu: float = Field(default=ArraysConfig().reserve_cores_per_gpu, ge=0, le=1024)
     """Under a policy with arrays: cores of each node that belong to the GPU array, per GPU of the node."""

@@ -6,7 +6,7 @@ from agreeing import Agreement, Start, agreement, is_near, rounds, swapped_for_c
 from agreeing_rounds import Rounds
 from agreement import Comparison, simulated_starts
 from coda.errors import InvalidInput
-from coda_sim.auditing import AuditedJob, AuditedPiece
+from coda_sim.results.audit import AuditedJob, AuditedPiece
 from replayed import Replayed, Simulator, replayed_from_json
 
 SPEED = 100.0

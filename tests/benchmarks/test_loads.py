@@ -1,6 +1,6 @@
 import pytest
 
-from coda_kube.naming import GPU, LABEL_JOB_UID, SCHEDULER
+from coda_kube.objects.names import GPU, LABEL_JOB_UID, SCHEDULER
 from loads import foreign_pods, gang_json, gang_sizes, plain_pods
 
 

@@ -12,13 +12,13 @@ import orjson
 from aiohttp import web
 from kubernetes.aio import client as kubernetes_client
 
-from coda.model import Phase
-from coda_cli.following import History, Moments, Reason, jobs_path
-from coda_cli.report import Followed
-from coda_cli.submitting import Manner, Sent, Submission, submissions_from_gangs
-from coda_kube.client import Client, Json
-from coda_sim.rows import Gang
-from coda_sim.trace import Status
+from coda.model.job import Phase
+from coda_cli.job_history import History, Moments, Reason, jobs_path
+from coda_cli.replay.metrics import Followed
+from coda_cli.replay.submissions import Manner, Sent, Submission, submissions_from_gangs
+from coda_kube.api.client import Client, Json
+from coda_sim.traces.trace import Status
+from coda_sim.workload.gangs import Gang
 from tests.sim.worlds import row
 
 MANNER = Manner(namespace="default", run="run-1", speed=100.0, image="busybox")

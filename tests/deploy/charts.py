@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from coda_lab.places import chart
+from coda_lab.host.paths import chart
 
 Json = dict[str, Any]
 

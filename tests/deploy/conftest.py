@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coda_lab.helm import ensure_shown
-from coda_lab.places import Settings
+from coda_lab.host.paths import Settings
+from coda_lab.programs.helm import ensure_shown
 from tests.deploy.charts import Helm
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import yaml
 
-from coda_kube.client import Client
-from coda_lab import processes
-from coda_lab.cluster import LocalCluster, answers_ok
-from coda_lab.parts import PORT_ANNOTATION
-from coda_lab.ports import LOOPBACK, free_ports
-from coda_lab.processes import Process
+from coda_kube.api.client import Client
+from coda_lab.host import processes
+from coda_lab.host.ports import LOOPBACK, free_ports
+from coda_lab.host.processes import Process
+from coda_lab.local.cluster import LocalCluster, answers_ok
+from coda_lab.local.parts import PORT_ANNOTATION
 from tests.deploy.charts import NAMESPACE, Json
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coda_lab.installing import objects_in
-from coda_lab.parts import scheduler_config
-from coda_lab.places import chart, manifests
+from coda_lab.host.paths import chart, manifests
+from coda_lab.install import objects_in
+from coda_lab.local.parts import scheduler_config
 from coda_lab.spec import ClusterSpec, Layout
 from tests.deploy.charts import (
     NAMESPACE,

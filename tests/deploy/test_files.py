@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from coda.config import PolicyConfig
+from coda.policy.config import PolicyConfig
 from coda_extender.settings import Settings as ExtenderSettings
-from coda_lab import places
+from coda_lab.host import paths
 from coda_operator.settings import Settings as OperatorSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,18 +37,18 @@ def pinned(lock: Path) -> dict[str, str]:
 
 
 def test_the_chart_has_the_definitions_of_the_repository() -> None:
-    assert texts(places.chart() / "crds") == texts(places.crds()), "run `make chart`"
+    assert texts(paths.chart() / "crds") == texts(paths.crds()), "run `make chart`"
 
 
 def test_the_chart_has_the_roles_of_the_local_control_plane() -> None:
-    shipped = texts(places.manifests())
+    shipped = texts(paths.manifests())
     del shipped["namespace.yaml"]  # Helm's --create-namespace makes it
-    assert texts(places.chart() / "rbac") == shipped, "run `make chart`"
+    assert texts(paths.chart() / "rbac") == shipped, "run `make chart`"
 
 
 def test_chart_and_images_have_the_version_of_the_project() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    chart = yaml.safe_load((places.chart() / "Chart.yaml").read_text())
+    chart = yaml.safe_load((paths.chart() / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version, version)
 
 
@@ -57,14 +57,14 @@ def test_chart_and_images_have_the_version_of_the_project() -> None:
     [("operator", OperatorSettings.model_fields), ("extender", ExtenderSettings.model_fields)],
 )
 def test_every_setting_of_a_program_can_be_given_to_the_chart(part: str, fields: dict[str, Any]) -> None:
-    schema = json.loads((places.chart() / "values.schema.json").read_text())
+    schema = json.loads((paths.chart() / "values.schema.json").read_text())
     settable = schema["properties"][part]["properties"]["settings"]["properties"]
     assert SET_BY_CHART[part] <= set(fields)
     assert set(settable) == {f"CODA_{name.upper()}" for name in set(fields) - SET_BY_CHART[part]}
 
 
 def test_the_topology_levels_of_the_chart_are_the_programs_own() -> None:
-    values = yaml.safe_load((places.chart() / "values.yaml").read_text())
+    values = yaml.safe_load((paths.chart() / "values.yaml").read_text())
     levels = tuple((level["name"], level["label"]) for level in values["topologyLevels"])
     assert levels == PolicyConfig().levels
 

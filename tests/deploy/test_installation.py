@@ -11,16 +11,16 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from coda_kube.client import Client
-from coda_kube.naming import LABEL_LEADER, OPERATOR_LEASE, PLANNER_LEASE
-from coda_kube.writing import job_path
-from coda_lab import processes
+from coda_kube.api.client import Client
+from coda_kube.objects.names import LABEL_LEADER, OPERATOR_LEASE, PLANNER_LEASE
+from coda_kube.objects.write import job_path
 from coda_lab.checker import Checker
-from coda_lab.cluster import LocalCluster
-from coda_lab.installing import objects_in, until, wait_for_leader
-from coda_lab.places import chart, crds, manifests
-from coda_lab.ports import LOOPBACK
-from coda_lab.processes import Process
+from coda_lab.host import processes
+from coda_lab.host.paths import chart, crds, manifests
+from coda_lab.host.ports import LOOPBACK
+from coda_lab.host.processes import Process
+from coda_lab.install import objects_in, until, wait_for_leader
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.pods_as_processes import PODS, RunningPod, run_pods
@@ -103,7 +103,7 @@ def forward(cluster: LocalCluster) -> Process:
     """The Service's stand-in."""
     arguments = ("--kubeconfig", str(cluster.kubeconfig("forwarder")), "--port", str(cluster.ports["forwarder"]))
     return processes.start(
-        processes.python_command("coda_lab.forwarder", *arguments),
+        processes.python_command("coda_lab.local.forwarder", *arguments),
         environ={
             processes.MARK: str(cluster.layout.folder),
             "NO_PROXY": LOOPBACK,

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from coda_kube.client import Client
-from coda_kube.writing import job_path
+from coda_kube.api.client import Client
+from coda_kube.objects.write import job_path
 from coda_lab.checker import Checker
-from coda_lab.cluster import LocalCluster
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import jobs_path, wait_gone
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from coda.errors import Outage
-from coda_kube.client import Client, Json, NotFound
-from coda_kube.writing import job_path
+from coda_kube.api.client import Client, Json, NotFound
+from coda_kube.objects.write import job_path
 
 NAMESPACE = "default"
 

@@ -6,8 +6,8 @@ import aiohttp
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from coda_kube.client import Client
-from coda_lab.cluster import LocalCluster
+from coda_kube.api.client import Client
+from coda_lab.local.cluster import LocalCluster
 
 
 async def leader_of(admin: Client) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from coda.config import ContentionConfig
-from coda_kube.client import Client, Json, NotFound
-from coda_kube.naming import THROTTLING
-from coda_kube.writing import job_path
-from coda_lab.cluster import LocalCluster
+from coda.policy.config import ContentionConfig
+from coda_kube.api.client import Client, Json, NotFound
+from coda_kube.objects.names import THROTTLING
+from coda_kube.objects.write import job_path
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import job_json, pods_of, submit, wait_for, wait_for_phase, wait_gone
 

@@ -16,15 +16,15 @@ from rich.console import Console
 from agreeing import rounds, swapped_for_certain
 from agreeing_rounds import Rounds
 from agreement import ROUND_S
-from coda.policies import DEFAULT
-from coda_cli.replaying import Limits, replay
-from coda_cli.report import Run, Workload, summary_from_run
-from coda_cli.showing import ReplayDisplay
-from coda_cli.submitting import Manner, submissions_from_gangs
-from coda_cli.summarising import json_from_summary
-from coda_kube.client import Client
+from coda.policy.policies import DEFAULT
+from coda_cli.progress import ReplayDisplay
+from coda_cli.replay.metrics import Run, Workload, summary_from_run
+from coda_cli.replay.run import Limits, replay
+from coda_cli.replay.submissions import Manner, submissions_from_gangs
+from coda_cli.replay.summary import json_from_summary
+from coda_kube.api.client import Client
 from coda_lab.spec import ClusterSpec
-from coda_sim.rows import Cores, Gang, gangs_from_rows, shape_from_text
+from coda_sim.workload.gangs import Cores, Gang, gangs_from_rows, shape_from_text
 from replayed import Replayed, Simulator, replayed_from_json
 from tests.sim.worlds import row
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from coda_kube.client import Client, Json
-from coda_kube.writing import job_path
-from coda_lab.cluster import LocalCluster
+from coda_kube.api.client import Client, Json
+from coda_kube.objects.write import job_path
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import job_json, jobs_path, pods_of, submit, wait_for, wait_for_phase
 from tests.e2e.scheduling import leader_of

@@ -10,7 +10,7 @@ import pytest_asyncio
 from api_requests import CODA_USERS, count
 from arms import ARMS, CODA, PLAIN, Arms, two_armed_cluster
 from auditing import AuditedCluster
-from coda_kube.client import Client
+from coda_kube.api.client import Client
 from first_reason import ask_often
 from throughput import LOADS, pairs
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coda_lab.cluster import LocalCluster
-from coda_lab.fuzz.report import Options
-from coda_lab.fuzz.running import SPEC as SPEC  # the cluster that the fixture brings up
-from coda_lab.fuzz.running import attack
+from coda_lab.experiments.fuzz.report import Options
+from coda_lab.experiments.fuzz.run import SPEC as SPEC  # the cluster that the fixture brings up
+from coda_lab.experiments.fuzz.run import attack
+from coda_lab.local.cluster import LocalCluster
 
 pytestmark = pytest.mark.e2e
 

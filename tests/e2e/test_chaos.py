@@ -13,8 +13,8 @@ from typing import IO
 
 import pytest
 
-from coda_lab.chaos.schedule import schedule
-from coda_lab.processes import MARK, python_path
+from coda_lab.experiments.chaos.schedule import schedule
+from coda_lab.host.processes import MARK, python_path
 
 pytestmark = pytest.mark.e2e
 
@@ -24,7 +24,7 @@ SEED, KILLS, STOPS, CUTS = 1, 4, 1, 1
 def chaos(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
     environ = os.environ | {"PYTHONPATH": python_path(), "TMPDIR": str(tmp_path)}
     return subprocess.Popen(
-        [sys.executable, "-m", "coda_lab.chaos", *words, "--nodes", "12", "--seed", str(SEED)],
+        [sys.executable, "-m", "coda_lab.experiments.chaos", *words, "--nodes", "12", "--seed", str(SEED)],
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

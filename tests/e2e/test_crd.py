@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coda_kube.client import Client, Rejected
-from coda_kube.writing import job_path
+from coda_kube.api.client import Client, Rejected
+from coda_kube.objects.write import job_path
 from tests.e2e.jobs import job_json, jobs_path, submit, wait_for_phase, wait_gone
 
 pytestmark = pytest.mark.e2e

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from coda_kube.client import Client, Json
-from coda_kube.naming import GPU
-from coda_kube.writing import job_path
-from coda_lab.cluster import LocalCluster
+from coda_kube.api.client import Client, Json
+from coda_kube.objects.names import GPU
+from coda_kube.objects.write import job_path
+from coda_lab.local.cluster import LocalCluster
 from tests.e2e.jobs import (
     NAMESPACE,
     events_of,

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from coda_kube.client import MERGE, Client, Json
-from coda_kube.quantities import seconds_from_time
-from coda_lab.cluster import LocalCluster
+from coda_kube.api.client import MERGE, Client, Json
+from coda_kube.objects.quantities import seconds_from_time
 from coda_lab.kubelets.fleet import LOST
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import KUBELETS, ClusterSpec
 from tests.e2e.jobs import wait_for, wait_gone
-from tests.lab.kubelet_objects import pod_json
+from tests.lab.kubelets.kubelet_objects import pod_json
 
 pytestmark = pytest.mark.e2e
 

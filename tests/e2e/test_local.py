@@ -18,16 +18,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from coda_kube.client import Rejected
-from coda_lab.binaries import ensure_shown
-from coda_lab.cluster import LocalCluster
-from coda_lab.outcomes import LabFailure
-from coda_lab.persistent import read_state
-from coda_lab.places import Settings
-from coda_lab.ports import LOOPBACK
-from coda_lab.processes import python_path
+from coda_kube.api.client import Rejected
+from coda_lab.host.errors import LabFailure
+from coda_lab.host.paths import Settings
+from coda_lab.host.ports import LOOPBACK
+from coda_lab.host.processes import python_path
+from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.named_clusters import read_state
+from coda_lab.local.supervisor import ClusterState
+from coda_lab.programs.control_plane import ensure_shown
 from coda_lab.spec import ClusterSpec
-from coda_lab.supervisor import ClusterState
 
 pytestmark = pytest.mark.e2e
 

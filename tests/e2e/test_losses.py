@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coda_kube.client import Client
-from coda_kube.quantities import seconds_from_time
-from coda_kube.writing import job_path
-from coda_lab.cluster import LocalCluster
+from coda_kube.api.client import Client
+from coda_kube.objects.quantities import seconds_from_time
+from coda_kube.objects.write import job_path
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import job_json, pods_of, submit, wait_for, wait_for_phase, wait_gone
 from tests.e2e.scheduling import leader_of

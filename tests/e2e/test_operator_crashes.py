@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from coda_kube.client import Client
-from coda_lab.cluster import LocalCluster
+from coda_kube.api.client import Client
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import job_json, submit, wait_for_phase
 

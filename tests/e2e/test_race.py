@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coda_lab.processes import python_path
+from coda_lab.host.processes import python_path
 from tests.e2e.test_chaos import left_in
 
 pytestmark = pytest.mark.e2e
@@ -23,7 +23,7 @@ def test_every_gang_runs_whole_and_nothing_of_the_race_is_left(tmp_path: Path, s
     out = tmp_path / "report.json"
     words = (*SHAPE, "--schedulers", schedulers, "--out", str(out))
     ended = subprocess.run(
-        [sys.executable, "-m", "coda_lab.race", *words],
+        [sys.executable, "-m", "coda_lab.experiments.race", *words],
         env=os.environ | {"PYTHONPATH": python_path(), "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from coda.allocator.core_search import Answer, Outcome
+from coda.allocator.curve import Point
+from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import Conflict
-from coda.measuring import Point
-from coda.model import Wish
-from coda.steering import Tuning, TuningPhase
-from coda.tuning import Answer, Outcome
-from coda_kube.client import STRATEGIC_MERGE, Client, Json, Rejected
-from coda_kube.naming import AGENT
-from coda_kube.tuning import tuning_json
-from coda_kube.writing import job_path, status_patch
-from coda_lab.cluster import LocalCluster
+from coda.model.job import Wish
+from coda_kube.api.client import STRATEGIC_MERGE, Client, Json, Rejected
+from coda_kube.objects.names import AGENT
+from coda_kube.objects.tuning_status import tuning_json
+from coda_kube.objects.write import job_path, status_patch
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import job_json, pods_of, submit, wait_for, wait_for_pending, wait_for_phase
 from tests.e2e.scheduling import leader_of

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from coda_kube.client import Client, Json
-from coda_kube.writing import job_path
-from coda_lab.cluster import LocalCluster
-from coda_lab.installing import apply_all, objects_in
-from coda_lab.places import crds, manifests
+from coda_kube.api.client import Client, Json
+from coda_kube.objects.write import job_path
+from coda_lab.host.paths import crds, manifests
+from coda_lab.install import apply_all, objects_in
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import job_json, jobs_path, submit, wait_for_pending, wait_for_phase
 

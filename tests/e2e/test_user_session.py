@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from coda_kube.client import Client
-from coda_kube.writing import job_path
-from coda_lab.cluster import LocalCluster
+from coda_kube.api.client import Client
+from coda_kube.objects.write import job_path
+from coda_lab.local.cluster import LocalCluster
 from tests.e2e.jobs import (
     events_of,
     job_json,

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
-from coda_extender.app import Asgi, Dependencies, create_app
-from coda_extender.guard import Guard
+from coda_extender.guard.guard import Guard
+from coda_extender.http.app import Asgi, Dependencies, create_app
 from coda_extender.metrics import Metrics
-from coda_kube.state import ClusterState
+from coda_kube.cluster_state import ClusterState
 from tests.extender.objects import job_json, node_json, placement
 
 LIMIT = 3 * 1024 * 1024

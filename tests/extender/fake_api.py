@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from coda.errors import Conflict
-from coda_kube.client import MERGE, AlreadyExists, Client, Expired, Json, NotFound
-from coda_kube.naming import EXTENDER
+from coda_kube.api.client import MERGE, AlreadyExists, Client, Expired, Json, NotFound
+from coda_kube.objects.names import EXTENDER
 
 _PATH = re.compile(
     r"^(?P<group>/api/v1|/apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[a-z]+)"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from coda_extender.guard import Guard
-from coda_extender.wire import Answer, Question
-from coda_kube.reading import id_of, pod_from_json
-from coda_kube.state import ClusterState
-from coda_kube.watching import version_of
+from coda_extender.guard.guard import Guard
+from coda_extender.protocol import Answer, Question
+from coda_kube.api.watch_cache import version_of
+from coda_kube.cluster_state import ClusterState
+from coda_kube.objects.read import id_of, pod_from_json
 from tests.extender.objects import job_json, node_json
 
 

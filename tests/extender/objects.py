@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coda_kube.naming import (
+from coda_kube.objects.names import (
     ANNOTATION_PLAN,
     API_VERSION,
     KIND,
@@ -13,7 +13,7 @@ from coda_kube.naming import (
     LABEL_JOB_UID,
     LABEL_RANK,
 )
-from coda_kube.quantities import time_from_seconds
+from coda_kube.objects.quantities import time_from_seconds
 
 JOBS = f"/apis/{API_VERSION}/namespaces/default/trainingjobs"
 PODS = "/api/v1/namespaces/default/pods"

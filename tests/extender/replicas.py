@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from coda.config import PolicyConfig
 from coda.errors import Outage
-from coda_extender.cluster import Cluster
-from coda_extender.endings import SETTLE_S
-from coda_extender.leadership import LeaderLabel
+from coda.policy.config import PolicyConfig
+from coda_extender.cluster.cluster import Cluster
+from coda_extender.cluster.ending_gangs import SETTLE_S
 from coda_extender.metrics import Metrics
-from coda_extender.planner import Planner, PlannerConfig
-from coda_extender.wire import Answer, Question
-from coda_kube.client import Client, Json
-from coda_kube.lease import Elector, LeaseTimes
-from coda_kube.reading import pod_from_json
-from coda_kube.watching import version_of
+from coda_extender.planner.leader_label import LeaderLabel
+from coda_extender.planner.planner import Planner, PlannerConfig
+from coda_extender.protocol import Answer, Question
+from coda_kube.api.client import Client, Json
+from coda_kube.api.lease import Elector, LeaseTimes
+from coda_kube.api.watch_cache import version_of
+from coda_kube.objects.read import pod_from_json
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS
 

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from coda_lab.places import Settings
-from coda_lab.realnode.pieces import missing_programs
-from tests.node.conftest import need
+from coda_lab.host.paths import Settings
+from coda_lab.realnode.artifacts import missing_programs
+from tests.rigs import need
 
 
 @pytest.fixture(scope="session")

@@ -14,14 +14,14 @@ import sys
 import time
 from pathlib import Path
 
-from coda.throttles import Action, Means, Reason
-from coda_agent.actuating import Actuator
+from coda.contention.throttles import Action, Means, Reason
 from coda_agent.cgroups.layout import layout_of, pod
 from coda_agent.cgroups.usage import CpuUse, rates_between, read_use
-from coda_agent.disk import Disk
-from coda_agent.files import Files
-from coda_agent.journal import Journal
-from coda_agent.restoring import boot_id
+from coda_agent.host.files import Files
+from coda_agent.host.state_dir import Disk
+from coda_agent.host.undo_journal import Journal
+from coda_agent.throttling.actuator import Actuator
+from coda_agent.throttling.restore import boot_id
 
 SPANS = 3  # of which the middle one counts: the machine itself may be stopped for a while
 SPAN_S = 8.0

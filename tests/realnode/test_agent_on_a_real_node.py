@@ -16,12 +16,12 @@ import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
-from coda_kube.client import Client, Json
-from coda_kube.writing import job_path
-from coda_lab.cluster import LocalCluster
+from coda_kube.api.client import Client, Json
+from coda_kube.objects.write import job_path
 from coda_lab.emulators.load import Trainer
 from coda_lab.emulators.nvml.library import build, environment_for
-from coda_lab.processes import python_path
+from coda_lab.host.processes import python_path
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.realnode.configuration import GPUS, gpu_ids
 from coda_lab.realnode.node import RealNode
 from coda_lab.realnode.vm import SHARE

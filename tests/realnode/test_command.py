@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from coda_lab.outcomes import LabFailure
-from coda_lab.persistent import read_state
-from coda_lab.places import Settings
-from coda_lab.processes import marked, python_path
-from coda_lab.realnode.pieces import QEMU, ensure_node, missing_programs, program
+from coda_lab.host.errors import LabFailure
+from coda_lab.host.paths import Settings
+from coda_lab.host.processes import marked, python_path
+from coda_lab.local.named_clusters import read_state
+from coda_lab.realnode.artifacts import QEMU, ensure_node, missing_programs, program
 
 
 def test_a_program_that_is_missing_is_named_with_its_package(tmp_path: Path) -> None:

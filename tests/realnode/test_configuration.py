@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coda_lab.identities import write_credentials
+from coda_lab.local.credentials import write_credentials
 from coda_lab.realnode.configuration import GPUS, gpu_ids, kubelet_yaml, portable_kubeconfig
-from coda_lab.realnode.hosting import is_usable
+from coda_lab.realnode.host_process import is_usable
 from coda_lab.spec import KUBELETS, REAL_NODE, ClusterSpec
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from coda_lab.outcomes import LabFailure
-from coda_lab.places import Settings
-from coda_lab.ports import LOOPBACK, free_ports
+from coda_lab.host.errors import LabFailure
+from coda_lab.host.paths import Settings
+from coda_lab.host.ports import LOOPBACK, free_ports
+from coda_lab.realnode.artifacts import ensure_guest
 from coda_lab.realnode.guest import Guest, Service
-from coda_lab.realnode.pieces import ensure_guest
 
 pytestmark = pytest.mark.e2e  # the program is built first
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda_lab.outcomes import LabFailure
+from coda_lab.host.errors import LabFailure
 from coda_lab.realnode.initramfs import cpio, modules_in_order
 
 names = st.text("abcxyz", min_size=1, max_size=6)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from coda_lab.outcomes import LabFailure
-from coda_lab.processes import MARK, marked, python_path
+from coda_lab.host.errors import LabFailure
+from coda_lab.host.processes import MARK, marked, python_path
 from coda_lab.realnode.vm import run_in_vm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.usefixtures("needs_vm")]

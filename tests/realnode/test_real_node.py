@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from coda_kube.client import Client, Json, Rejected
-from coda_lab.cluster import LocalCluster
+from coda_kube.api.client import Client, Json, Rejected
 from coda_lab.emulators.nvml.devices import GIB, Device, Process
 from coda_lab.emulators.nvml.library import build, environment_for
 from coda_lab.emulators.nvml.state import NvmlState
-from coda_lab.outcomes import LabFailure
-from coda_lab.processes import python_path
+from coda_lab.host.errors import LabFailure
+from coda_lab.host.processes import python_path
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.realnode.configuration import gpu_ids
 from coda_lab.realnode.node import GPU_PLUGIN, KUBELET, RealNode
 from coda_lab.realnode.vm import SHARE

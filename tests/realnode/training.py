@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from coda.errors import Outage
-from coda_kube.client import Client, Json
-from coda_kube.writing import job_path
-from coda_lab.processes import python_path
+from coda_kube.api.client import Client, Json
+from coda_kube.objects.write import job_path
+from coda_lab.host.processes import python_path
 from coda_lab.realnode.node import RealNode
 
 NVML_STATE = "/run/nvml-state"  # in the machine's memory: the library reads it at every call

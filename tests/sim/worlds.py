@@ -1,6 +1,6 @@
 """Trace rows in one line, for these tests."""
 
-from coda_sim.trace import Kind, Row, Status
+from coda_sim.traces.trace import Kind, Row, Status
 
 
 def row(

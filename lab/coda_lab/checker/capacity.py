@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from coda.model import Phase
-from coda_kube.quantities import quantity_from_milli
-from coda_lab.checker.observed import JobSeen, PodSeen
+from coda.model.job import Phase
+from coda_kube.objects.quantities import quantity_from_milli
+from coda_lab.checker.objects import JobSeen, PodSeen
 from coda_lab.checker.report import Invariant
 from coda_lab.checker.suspicion import Suspicion
 from coda_lab.checker.view import View

@@ -10,16 +10,16 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from coda.errors import InvalidInput, Outage
-from coda_kube.client import Json, Rejected
+from coda_kube.api.client import Json, Rejected
 from coda_lab.checker.capacity import Fitted, fitted_after, loads_on, overloads
-from coda_lab.checker.docket import LOST_AFTER_S, Docket, Key
 from coda_lab.checker.history import History
 from coda_lab.checker.invariants import suspicions_in, suspicions_of_job
-from coda_lab.checker.observed import JobSeen, PodSeen, full_name, read_job, read_node, read_pod
+from coda_lab.checker.objects import JobSeen, PodSeen, full_name, read_job, read_node, read_pod
 from coda_lab.checker.report import Breach, Counts, Report
 from coda_lab.checker.suspicion import Part, Suspicion
+from coda_lab.checker.suspicion_clock import LOST_AFTER_S, Docket, Key
 from coda_lab.checker.view import Scope, View
-from coda_lab.checker.watching import RETRY_S, Follower, Kind, Reader, Sink, Snapshot, read_snapshot
+from coda_lab.checker.watch import RETRY_S, Follower, Kind, Reader, Sink, Snapshot, read_snapshot
 
 EVALUATE_EVERY_S: Final = 0.2
 WAKE_S: Final = 0.5  # allowances end without any change of the cluster

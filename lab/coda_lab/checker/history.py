@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from coda_lab.checker.observed import JobSeen, Member, PendingSeen, PodSeen
+from coda_lab.checker.objects import JobSeen, Member, PendingSeen, PodSeen
 from coda_lab.checker.report import Breach, Invariant
 
 Rank = tuple[int, int]

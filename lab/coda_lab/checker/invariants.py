@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from coda.model import FINISHED, Phase
+from coda.model.job import FINISHED, Phase
 from coda_lab.checker.capacity import Fitted, loads_on, overloads
-from coda_lab.checker.observed import JobSeen, PlanSeen, PodSeen
+from coda_lab.checker.objects import JobSeen, PlanSeen, PodSeen
 from coda_lab.checker.report import Invariant
 from coda_lab.checker.suspicion import SETTLE_S, Part, Suspicion
 from coda_lab.checker.view import Scope, View

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from coda_kube.client import Json
-from coda_kube.quantities import milli_from_quantity
+from coda_kube.api.client import Json
+from coda_kube.objects.quantities import milli_from_quantity
 
 Amounts = Mapping[str, int]
 """Thousandths by resource name."""

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from coda_kube.quantities import time_from_seconds
+from coda_kube.objects.quantities import time_from_seconds
 
 
 class Invariant(Enum):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from coda_kube import naming
+from coda_kube.objects import names
 from coda_lab.checker.report import Invariant
 
 SETTLE_S: Final = 0.3  # watches of different kinds lag each other by less, mostly; the fresh list decides anyway
@@ -15,8 +15,8 @@ SETTLE_S: Final = 0.3  # watches of different kinds lag each other by less, most
 class Part(Enum):
     """Who must act; the value is the Lease that shows somebody is at work."""
 
-    OPERATOR = naming.OPERATOR_LEASE
-    PLANNER = naming.PLANNER_LEASE
+    OPERATOR = names.OPERATOR_LEASE
+    PLANNER = names.PLANNER_LEASE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, MutableMapping
 from typing import Literal, TypeVar
 
-from coda_lab.checker.observed import JobSeen, NodeSeen, PodSeen
+from coda_lab.checker.objects import JobSeen, NodeSeen, PodSeen
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from coda_agent.gpus.allocations import Grant
-from coda_agent.gpus.sampling import Moment
-from coda_lab.emulators.cgroups.attaching import files_over
+from coda_agent.gpus.samples import Moment
+from coda_lab.emulators.cgroups.file_access import files_over
 from coda_lab.emulators.cgroups.kernel import Kernel
 from coda_lab.emulators.cgroups.kubelet import Kubelet, Quality, Setup
 from coda_lab.emulators.cgroups.proc import ProcTree

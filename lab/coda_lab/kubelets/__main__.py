@@ -12,16 +12,16 @@ import time
 from collections.abc import Sequence
 
 from coda.errors import CodaError
-from coda_kube.client import Client, Json, connect
+from coda_kube.api.client import Client, Json, connect
 from coda_lab.kubelets.admission import Ledger, amounts_from_quantities
 from coda_lab.kubelets.fleet import Fleet
-from coda_lab.kubelets.following import follow
-from coda_lab.kubelets.machines import Machine
+from coda_lab.kubelets.list_watch import follow
+from coda_lab.kubelets.machine import Machine
+from coda_lab.kubelets.node_heartbeats import Registrar
 from coda_lab.kubelets.nodes import LABEL_SIMULATED, NodeSpec, node_specs
-from coda_lab.kubelets.placing import Placements
-from coda_lab.kubelets.registering import Registrar
-from coda_lab.kubelets.reporting import Reporter
-from coda_lab.kubelets.serving import listen, serve_logs, tls_context
+from coda_lab.kubelets.pods.gang_start_times import Placements
+from coda_lab.kubelets.pods.log_server import listen, serve_logs, tls_context
+from coda_lab.kubelets.pods.status_writer import Reporter
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from coda_kube.quantities import milli_from_quantity, whole_from_quantity
+from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
 
 Amounts = Mapping[str, int]  # by resource name; cpu in millicores, everything else in whole units
 

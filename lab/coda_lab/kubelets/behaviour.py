@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coda.errors import InvalidInput
-from coda_kube import naming
+from coda_kube.objects import names
 
-PREFIX: Final = f"sim.{naming.GROUP}/"
+PREFIX: Final = f"sim.{names.GROUP}/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ def behaviour_from_metadata(metadata: Mapping[str, Any]) -> Behaviour:
     if not asked:
         return USUAL
     labels = metadata.get("labels") or {}
-    suffixes = ("", f".attempt-{labels.get(naming.LABEL_ATTEMPT)}", f".rank-{labels.get(naming.LABEL_RANK)}")
+    suffixes = ("", f".attempt-{labels.get(names.LABEL_ATTEMPT)}", f".rank-{labels.get(names.LABEL_RANK)}")
     fields: dict[str, Any] = {}
     for key in sorted(asked):
         if key.removeprefix(PREFIX).partition(".")[0] not in _READERS:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from coda_lab.kubelets.behaviour import PREFIX
-from coda_lab.kubelets.machines import OVER, Machine, SimPod, Stage, Timer
+from coda_lab.kubelets.machine import OVER, Machine, SimPod, Stage, Timer
 from coda_lab.kubelets.nodes import is_ready
-from coda_lab.kubelets.reading import arrival_order, pod_from_json
+from coda_lab.kubelets.pods.reader import arrival_order, pod_from_json
 from coda_lab.kubelets.resizer import Resizer
 
 log = logging.getLogger(__name__)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coda.errors import InvalidInput
-from coda_kube import naming
-from coda_kube.quantities import micro_time_from_seconds, time_from_seconds, whole_from_quantity
-from coda_lab.kubelets.statuses import HOST_ADDRESS
+from coda_kube.objects import names
+from coda_kube.objects.quantities import micro_time_from_seconds, time_from_seconds, whole_from_quantity
+from coda_lab.kubelets.pods.statuses import HOST_ADDRESS
 
 Json = dict[str, Any]
 
-LABEL_SIMULATED: Final = f"{naming.GROUP}/simulated"
-LABEL_RACK: Final = f"topology.{naming.GROUP}/rack"
+LABEL_SIMULATED: Final = f"{names.GROUP}/simulated"
+LABEL_RACK: Final = f"topology.{names.GROUP}/rack"
 MOST_NODES: Final = 5000
 PODS_PER_NODE: Final = 110  # a kubelet's default
 _EPHEMERAL_STORAGE: Final = "1Ti"
@@ -41,7 +41,7 @@ class NodeSpec:
         return {
             "cpu": str(self.cpus),
             "memory": self.memory,
-            naming.GPU: str(self.gpus),
+            names.GPU: str(self.gpus),
             "pods": str(PODS_PER_NODE),
             "ephemeral-storage": _EPHEMERAL_STORAGE,
         }
@@ -101,7 +101,7 @@ def node_patch(spec: NodeSpec) -> Json:
     }
     patch: Json = {"metadata": {"name": spec.name, "labels": labels}}
     if spec.is_tainted:
-        patch["spec"] = {"taints": [{"key": naming.POOL_TAINT, "effect": "NoSchedule"}]}
+        patch["spec"] = {"taints": [{"key": names.POOL_TAINT, "effect": "NoSchedule"}]}
     return patch
 
 

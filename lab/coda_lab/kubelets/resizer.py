@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from coda.errors import InvalidInput
-from coda_lab.kubelets.machines import Machine, SimPod, Stage
-from coda_lab.kubelets.resizing import (
+from coda_lab.kubelets.machine import Machine, SimPod, Stage
+from coda_lab.kubelets.resize_rules import (
     RETRY_S,
     Manner,
     News,

@@ -20,15 +20,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from coda.errors import CodaError
-from coda_kube.client import Client, connect
-from coda_kube.naming import API_VERSION
-from coda_kube.watching import Cache
+from coda_kube.api.client import Client, connect
+from coda_kube.api.watch_cache import Cache
+from coda_kube.objects.names import API_VERSION
 from coda_lab.emulators.node import EmulatedNode
 from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServer
 from coda_lab.kubelets.nodes import NodeSpec, node_specs
-from coda_lab.machines.hosting import Host
-from coda_lab.machines.places import MachinePlaces
-from coda_lab.machines.serving import serving
+from coda_lab.machines.file_server import serving
+from coda_lab.machines.paths import MachinePlaces
+from coda_lab.machines.pod_host import Host
 
 TRAIN_S = 0.25  # between two changes of what GPUs show
 FLOW_S = 0.01  # a counter is at most this old when it is read

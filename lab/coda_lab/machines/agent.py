@@ -16,9 +16,9 @@ from coda_agent.__main__ import main as agent_main
 from coda_agent.node import Node
 from coda_agent.settings import Settings
 from coda_lab.emulators.nvml.library import build, load_here
-from coda_lab.machines.places import MachinePlaces
-from coda_lab.machines.remote import Line, remote_files
-from coda_lab.places import Settings as LabSettings
+from coda_lab.host.paths import Settings as LabSettings
+from coda_lab.machines.paths import MachinePlaces
+from coda_lab.machines.remote_files import Line, remote_files
 
 log = logging.getLogger("coda_lab.machines.agent")
 

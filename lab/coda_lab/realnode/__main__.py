@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from coda.errors import CodaError
-from coda_lab.places import Settings
+from coda_lab.host.paths import Settings
+from coda_lab.realnode.artifacts import ensure_node, missing_programs
 from coda_lab.realnode.kernel import install_packages
-from coda_lab.realnode.pieces import ensure_node, missing_programs
 
 
 def main() -> int:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coda_lab.outcomes import LabFailure
-from coda_lab.ports import LOOPBACK
+from coda_lab.host.errors import LabFailure
+from coda_lab.host.ports import LOOPBACK
 
 _POLL_S = 0.1  # nothing tells that the machine is up until it answers
 _HELLO_S = 2.0  # qemu takes a connection before the machine does, and is slow to try again: try anew instead

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from coda_lab.outcomes import LabFailure
+from coda_lab.host.errors import LabFailure
 
 _DIRECTORY, _FILE = 0o040755, 0o100755
 _DEPENDS = b"\0depends="

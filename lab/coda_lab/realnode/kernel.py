@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coda_lab.locking import locked
-from coda_lab.outcomes import LabFailure
-from coda_lab.places import Settings
+from coda_lab.host.errors import LabFailure
+from coda_lab.host.file_lock import locked
+from coda_lab.host.paths import Settings
 from coda_lab.realnode.initramfs import modules_in_order
 from coda_lab.spec import Tell
 

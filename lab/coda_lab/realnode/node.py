@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from coda_lab.host.errors import LabFailure, last_lines
 from coda_lab.kubelets.nodes import LABEL_RACK
-from coda_lab.outcomes import LabFailure, last_lines
 from coda_lab.realnode import configuration
+from coda_lab.realnode.artifacts import NodePieces
 from coda_lab.realnode.configuration import KUBELET_ROOT, NODE
 from coda_lab.realnode.guest import Ended, Guest, Service
-from coda_lab.realnode.pieces import NodePieces
 from coda_lab.realnode.vm import SHARE
 
 CONTAINERD = "containerd"

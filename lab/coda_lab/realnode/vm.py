@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coda_lab import processes
-from coda_lab.outcomes import LabFailure, last_lines
-from coda_lab.places import Settings, node_sources
-from coda_lab.ports import LOOPBACK, free_ports
-from coda_lab.processes import Process
+from coda_lab.host import processes
+from coda_lab.host.errors import LabFailure, last_lines
+from coda_lab.host.paths import Settings, node_sources
+from coda_lab.host.ports import LOOPBACK, free_ports
+from coda_lab.host.processes import Process
+from coda_lab.host.temp_folder import temporary_folder
+from coda_lab.realnode.artifacts import MachinePieces, ensure_machine
 from coda_lab.realnode.guest import Ended, Guest
 from coda_lab.realnode.initramfs import cpio
 from coda_lab.realnode.kernel import Kernel
-from coda_lab.realnode.pieces import MachinePieces, ensure_machine
-from coda_lab.temporary import temporary_folder
 
 SHARE = "/coda"
 """Where the machine sees the shared folder."""

@@ -15,8 +15,8 @@ from enum import Enum
 from typing import Any
 
 from coda.errors import InvalidInput
-from coda_agent.disk import Disk
-from coda_agent.files import Files
+from coda_agent.host.files import Files
+from coda_agent.host.state_dir import Disk
 
 NAME = "peak.json"
 SUSTAINED_SHARE = 0.8  # of the theoretical bandwidth

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from coda.errors import InvalidInput, Outage
 from coda_agent.cgroups.layout import Layout, Version
 from coda_agent.cgroups.quota import Limit, limit_from, same
-from coda_agent.files import Files
+from coda_agent.host.files import Files
 
 QUOTA = "cpu.cfs_quota_us"
 PERIOD = "cpu.cfs_period_us"

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import combinations
 
 from coda_agent.gpus import nvml
-from coda_agent.gpus.finding import Found
+from coda_agent.gpus.discovery import Found
 from coda_agent.gpus.nvml import NvmlFailure, optional
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coda_agent.cgroups.identity import owner_from, start_ticks_from
-from coda_agent.files import Files
 from coda_agent.gpus.devices import Reading
+from coda_agent.host.files import Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

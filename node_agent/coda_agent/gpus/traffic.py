@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from coda_agent.gpus import nvml
 from coda_agent.gpus.devices import Traffic
-from coda_agent.gpus.finding import Found
+from coda_agent.gpus.discovery import Found
 from coda_agent.gpus.nvml import NvmlFailure, Trouble
 
 _NARROW = 1 << 32

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coda_agent.files import Files
+from coda_agent.host.files import Files
 from coda_agent.resctrl.layout import THROTTLE, inside, is_ours
 
 Tids = Callable[[], frozenset[int]]  # lists all threads of a pod, anew with every call

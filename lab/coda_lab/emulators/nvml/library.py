@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from coda_lab.emulators.nvml.state import STATE_VARIABLE
-from coda_lab.outcomes import LabFailure
+from coda_lab.host.errors import LabFailure
 
 _SOURCE = Path(__file__).resolve().parent / "library_source"
 _NAME = "libnvidia-ml.so.1"

@@ -1,0 +1,1 @@
+"""`coda demo`: the example jobs on a local control plane."""

@@ -1,0 +1,289 @@
+"""`coda replay TRACE`: the GPU jobs of a trace as real TrainingJobs, and a report of their waits. Options, wiring."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+
+from coda.errors import InvalidInput
+from coda.policy.policies import DEFAULT
+from coda_cli.exit_codes import one_sentence, result_console, version
+from coda_cli.progress import ReplayDisplay
+from coda_cli.replay.metrics import Run, Summary, Workload, summary_from_run
+from coda_cli.replay.run import Limits, replay
+from coda_cli.replay.submissions import Manner, Submission, submissions_from_gangs
+from coda_cli.replay.summary import json_from_summary, show
+from coda_cli.target_cluster import Target, cluster_target, local_target, planner_of_replay, refereed
+from coda_cli.trace_options import (
+    CompressOption,
+    KeepOption,
+    LimitOption,
+    MaxDurationOption,
+    MaxGpusOption,
+    WindowOption,
+    positive,
+    selection_from_options,
+)
+from coda_sim.durations import seconds_from_duration
+from coda_sim.traces.reader import read_trace
+from coda_sim.traces.request_table import read_request_table
+from coda_sim.traces.selection import Selected, Selection, select
+from coda_sim.traces.trace import Format, OnError, Trace
+from coda_sim.workload.gangs import CORES_PER_GPU, Cores, Gang, RefusedRow, Shape, gangs_from_rows, shape_from_text
+
+NODES = "12x8x48"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line asks for, checked."""
+
+    trace: Path
+    on_error: OnError
+    selection: Selection
+    cores: Cores
+    cores_rule: str
+    speed: float
+    namespace: str
+    image: str
+    with_failures: bool
+    nodes: str | None  # of the fresh local cluster; None: an existing cluster
+    racks: int
+    policy: str  # of that cluster; empty: as installed
+    kubeconfig: Path | None
+    check: bool
+    timeout_s: float | None
+    out: Path | None
+
+
+def replay_command(
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TRACE",
+            help="A trace in the common schema or as Philly, Helios or openb publish it, plain or gzip.",
+        ),
+    ],
+    local: Annotated[bool, typer.Option("--local", help="Start a local control plane with simulated nodes.")] = False,
+    nodes: Annotated[
+        str | None, typer.Option(help=f"Nodes of the local cluster: NODESxGPUSxCORES, ... (default {NODES})")
+    ] = None,
+    racks: Annotated[int, typer.Option(min=1, help="Racks the local nodes are spread over.")] = 2,
+    policy: Annotated[
+        str | None,
+        typer.Option(help=f"A policy of `coda simulate` for the local planner (default {DEFAULT})."),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="The cluster to submit to; your current one if absent.")
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Where the TrainingJobs are created.")] = "default",
+    speed: Annotated[float, typer.Option(help="All times are divided by it.")] = 200.0,
+    limit: LimitOption = None,
+    max_duration: MaxDurationOption = None,
+    window: WindowOption = None,
+    compress: CompressOption = 1.0,
+    keep: KeepOption = None,
+    max_gpus_per_job: MaxGpusOption = None,
+    request_table: Annotated[
+        Path | None, typer.Option(help="Draw the cores of jobs without any from this table (gpus, cpus, jobs).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For these draws.")] = 0,
+    with_failures: Annotated[bool, typer.Option(help="Jobs recorded as failed exit 1, without retries.")] = False,
+    on_error: Annotated[OnError, typer.Option(help="Bad rows: leave them out, or refuse the file.")] = OnError.SKIP,
+    image: Annotated[str, typer.Option(help="Image of the jobs; it needs `sleep`.")] = "busybox:1.37",
+    check: Annotated[bool, typer.Option(help="Check the invariants all the time; always so with --local.")] = False,
+    timeout: Annotated[str | None, typer.Option(help="Give up after this long of real time, as 30m.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the whole result as JSON.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Print the TrainingJobs as JSON lines and stop.")] = False,
+) -> None:
+    """Replay a trace: submit its GPU jobs as TrainingJobs and report how long they waited, and why.
+
+    Every job runs for its recorded time and succeeds. Exit code 0: all finished or were refused by name, no invariant
+    was broken and every job that waited said why; 1: not so; 2: bad input, nothing was submitted."""
+    notes = Console(stderr=True)
+    with one_sentence(notes):
+        if nodes is not None and not (local or dry_run):
+            raise InvalidInput("--nodes describes the local cluster: add --local")
+        if policy is not None and not (local or dry_run):
+            raise InvalidInput("--policy is the local cluster's: add --local, or set it where Coda is installed")
+        if local and kubeconfig is not None:
+            raise InvalidInput("--local starts its own cluster: leave --kubeconfig out")
+        table = read_request_table(request_table) if request_table else ()
+        settings = Settings(
+            trace=trace,
+            on_error=on_error,
+            selection=selection_from_options(
+                window=window,
+                gpu_jobs_only=True,
+                max_gpus_per_job=max_gpus_per_job,
+                keep=keep,
+                limit=limit,
+                compress=compress,
+                max_duration=max_duration,
+            ),
+            cores=Cores(table=table, seed=seed),
+            cores_rule=f"drawn from {request_table}, seed {seed}" if table else f"{CORES_PER_GPU} per GPU",
+            speed=positive("--speed", speed),
+            namespace=namespace,
+            image=image,
+            with_failures=with_failures,
+            nodes=(nodes or NODES) if local or dry_run else None,
+            racks=racks,
+            policy=(policy or DEFAULT) if local or dry_run else "",
+            kubeconfig=kubeconfig,
+            check=check or local,
+            timeout_s=seconds_from_duration(timeout) if timeout else None,
+            out=out,
+        )
+        if dry_run:
+            _print_submissions(settings, notes)
+        else:
+            _replay_and_report(settings, notes)
+
+
+def _replay_and_report(settings: Settings, notes: Console) -> None:
+    summary = asyncio.run(_run(settings, notes))
+    show(summary, result_console())
+    if settings.out is not None:
+        result = json_from_summary(summary, version=version())
+        settings.out.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    if summary.problems:
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """The trace as read, what was selected of it, and what the rules made of that."""
+
+    trace: Trace
+    selected: Selected
+    gangs: tuple[Gang, ...]
+    refused: tuple[RefusedRow, ...]
+
+
+def _load(settings: Settings, trace: Trace, shape: Shape) -> _Load:
+    selected = select(trace.rows, settings.selection)
+    gangs, refused = gangs_from_rows(selected.rows, shape, settings.cores)
+    if not gangs:
+        why = "every one can never fit the cluster" if refused else "the selection leaves none"
+        raise InvalidInput(
+            f"{settings.trace}: no GPU job to submit: {why} ({settings.selection.rule()}; cluster {shape})"
+        )
+    return _Load(trace=trace, selected=selected, gangs=gangs, refused=refused)
+
+
+def _read(settings: Settings, notes: Console) -> Trace:
+    """The trace; says what it was read as when it is not in our own schema."""
+    trace = read_trace(settings.trace, on_error=settings.on_error)
+    if trace.format is not Format.COMMON:
+        notes.print(trace.account(), markup=False, highlight=False, soft_wrap=True)
+    return trace
+
+
+async def _run(settings: Settings, notes: Console) -> Summary:
+    trace = _read(settings, notes)
+    _check_writable(settings.out)
+    if settings.nodes is not None:
+        _load(settings, trace, shape_from_text(settings.nodes))  # so that what is wrong is said before anything starts
+        planner = planner_of_replay(settings.policy, settings.speed)
+        opened = local_target(settings.nodes, settings.racks, notes, planner=planner)
+    else:
+        opened = cluster_target(settings.kubeconfig)
+    async with opened as (target, admin):
+        load = _load(settings, trace, target.shape)
+        manner = _manner(settings, f"replay-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}")
+        submissions = submissions_from_gangs(load.gangs, manner, source=settings.trace.name)
+        _announce(settings, target, submissions, notes)
+        limits = Limits(timeout_s=settings.timeout_s, ended_parts=target.ended_parts)
+        async with refereed(admin if settings.check else None) as watched:
+            with ReplayDisplay(notes) as display:
+                replayed = await replay(target.client, submissions, manner, display, limits)
+        return summary_from_run(
+            Run(
+                workload=_workload(settings, load),
+                cluster=str(target.shape),
+                policy=settings.policy or "as installed",
+                racks=settings.racks if settings.nodes is not None else None,
+                speed=settings.speed,
+                jobs=replayed.jobs,
+                began_s=replayed.began_s,
+                ended_s=replayed.ended_s,
+                check=watched.check,
+                ended_parts=target.ended_parts(),
+                stopped=replayed.stopped,
+            )
+        )
+
+
+def _announce(settings: Settings, target: Target, submissions: tuple[Submission, ...], notes: Console) -> None:
+    last_s = submissions[-1].at_s
+    notes.print(
+        f"Submitting {len(submissions)} TrainingJobs of {settings.trace.name} to {target.where} over {last_s:.0f} s. "
+        f"Look around with: {target.kubectl} -n {settings.namespace} get tj",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _manner(settings: Settings, run: str) -> Manner:
+    return Manner(
+        namespace=settings.namespace,
+        run=run,
+        speed=settings.speed,
+        image=settings.image,
+        with_failures=settings.with_failures,
+        with_pods=settings.nodes is not None,
+    )
+
+
+def _workload(settings: Settings, load: _Load) -> Workload:
+    changes = Counter(change for gang in load.gangs for change in gang.changes)
+    return Workload(
+        trace=str(settings.trace),
+        rule=settings.selection.rule(),
+        cores=settings.cores_rule,
+        rows=len(load.trace.rows),
+        left_out=load.selected.left_out,
+        durations_cut=load.selected.durations_cut,
+        was_sorted=load.trace.was_sorted,
+        seed=settings.cores.seed,
+        skipped=load.trace.bad,
+        refused=load.refused,
+        changes=dict(sorted(changes.items(), key=lambda entry: entry[0].name)),
+        rows_changed=sum(bool(gang.changes) for gang in load.gangs),
+    )
+
+
+def _print_submissions(settings: Settings, notes: Console) -> None:
+    """JSON lines on stdout: when, and what. What is left out or refused on stderr."""
+    trace = _read(settings, notes)
+    assert settings.nodes is not None
+    load = _load(settings, trace, shape_from_text(settings.nodes))
+    for bad in trace.bad:
+        notes.print(
+            f"skipped: {settings.trace}:{bad.line}: {bad.sentence}", markup=False, highlight=False, soft_wrap=True
+        )
+    for one in load.refused:
+        where = f"{settings.trace}:{one.row.line}: {one.row.job_id}"
+        notes.print(f"refused: {where} {one.sentence}", markup=False, highlight=False, soft_wrap=True)
+    for submission in submissions_from_gangs(load.gangs, _manner(settings, "dry-run"), source=settings.trace.name):
+        sys.stdout.buffer.write(orjson.dumps({"at_s": submission.at_s, "object": submission.manifest}) + b"\n")
+
+
+def _check_writable(out: Path | None) -> None:
+    if out is None:
+        return
+    try:
+        out.open("ab").close()
+    except OSError as error:
+        raise InvalidInput(f"--out {out}: cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,267 @@
+"""What a replay showed: per job what became of it, and the measures of the whole run. Pure: histories in, summary out.
+
+Waits are taken from this machine's clock, from the moment a create was sent to the moment the change was seen, so they
+include what the control plane needs; in trace time they are that times the speed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from coda.model.job import Phase
+from coda_cli.job_history import History, Reason
+from coda_cli.replay.submissions import Sent, Submission
+from coda_lab.checker import Report as Check
+from coda_sim.results.statistics import STARTED_WITHIN_S, jain_index, mean, percentile, started_measures, wait_measures
+from coda_sim.traces.trace import BadRow
+from coda_sim.workload.gangs import Change, RefusedRow
+
+WAITED_AFTER_S = 5.0
+"""A job placed later than this after it was queued waited, and must have said why (real time, not trace time)."""
+
+
+class Outcome(Enum):
+    """What became of a job."""
+
+    FINISHED = "finished"  # as its row says it should
+    FAILED = "failed"
+    REFUSED = "refused"  # by Coda: it can never fit
+    REJECTED = "rejected"  # by the API server: our mistake or the cluster's policy
+    UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Where the jobs came from, and everything that was done to the rows."""
+
+    trace: str
+    rule: str
+    cores: str
+    rows: int
+    left_out: int
+    durations_cut: int
+    was_sorted: bool
+    seed: int
+    skipped: tuple[BadRow, ...] = ()
+    refused: tuple[RefusedRow, ...] = ()
+    changes: Mapping[Change, int] = field(default_factory=dict)  # rows by what was changed of them
+    rows_changed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """One submitted job: what was asked, what was sent, what was seen."""
+
+    submission: Submission
+    sent: Sent
+    history: History | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of it so far."""
+        history = self.history
+        if self.sent.refusal is not None:
+            return Outcome.REJECTED
+        if history is None:
+            return Outcome.UNFINISHED
+        if history.phase in (Phase.SUCCEEDED, Phase.FAILED):
+            wanted = Phase.FAILED if self.submission.expects_failure else Phase.SUCCEEDED
+            return Outcome.FINISHED if history.phase is wanted else Outcome.FAILED
+        if history.deleted:
+            return Outcome.FAILED
+        return Outcome.REFUSED if history.is_hopeless else Outcome.UNFINISHED
+
+    @property
+    def start_wait_s(self) -> float | None:
+        """Real seconds from sending to the first start; None: it never started."""
+        return self._since_sent(self.history.seen.started_s if self.history else None)
+
+    @property
+    def placement_wait_s(self) -> float | None:
+        """Real seconds from sending to the first placement; None: it never had one."""
+        return self._since_sent(self.history.seen.placed_s if self.history else None)
+
+    @property
+    def completion_s(self) -> float | None:
+        """Real seconds from sending to the end."""
+        return self._since_sent(self.history.seen.finished_s if self.history else None)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why it waited."""
+        return self.history.reasons if self.history else ()
+
+    def waited(self, ended_s: float) -> bool:
+        """A reason was seen, or it was queued for more than a second before its placement (or the end of the run)."""
+        if self.reasons:
+            return True
+        seen = self.history.seen if self.history else None
+        if seen is None or seen.queued_s is None:
+            return False
+        return (ended_s if seen.placed_s is None else seen.placed_s) - seen.queued_s > WAITED_AFTER_S
+
+    def _since_sent(self, moment_s: float | None) -> float | None:
+        return None if moment_s is None else max(0.0, moment_s - self.sent.sent_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Everything a summary is made of."""
+
+    workload: Workload
+    cluster: str
+    speed: float
+    jobs: tuple[Followed, ...]
+    began_s: float
+    ended_s: float
+    policy: str = "as installed"
+    racks: int | None = None  # of a local cluster
+    check: Check | None = None  # None: nobody checked
+    ended_parts: tuple[str, ...] = ()  # processes of the local cluster that died meanwhile
+    stopped: str | None = None  # why the run ended before its jobs did
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waited:
+    """Jobs that waited longer than `longer_than`, and how many of these said why."""
+
+    longer_than: str
+    jobs: int
+    said_why: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The result of a run. `metrics` are in trace time, `real` in real time; without `problems` it went well."""
+
+    run: Run
+    counts: Mapping[Outcome, int]
+    metrics: Mapping[str, float | None]
+    real: Mapping[str, float | None]
+    waited: tuple[Waited, ...]
+    pending: tuple[tuple[str, int, str], ...]  # code, jobs that had it, one of its sentences; most frequent first
+    problems: tuple[str, ...]
+
+
+def summary_from_run(run: Run) -> Summary:
+    """The measures of the run, and a sentence for everything that should not have happened."""
+    counts = Counter(job.outcome for job in run.jobs)
+    return Summary(
+        run=run,
+        counts={outcome: counts[outcome] for outcome in Outcome},
+        metrics=_metrics(run, counts),
+        real=_real(run),
+        waited=_waited(run),
+        pending=_pending(run.jobs),
+        problems=tuple(_problems(run)),
+    )
+
+
+def _metrics(run: Run, counts: Mapping[Outcome, int]) -> dict[str, float | None]:
+    waits_s = [job.start_wait_s * run.speed for job in run.jobs if job.start_wait_s is not None]
+    completions_s = [job.completion_s * run.speed for job in run.jobs if job.completion_s is not None]
+    ends_s = [job.history.seen.finished_s for job in run.jobs if job.history and job.history.seen.finished_s]
+    placed_s = [job.placement_wait_s * run.speed for job in run.jobs if job.placement_wait_s is not None]
+    return {
+        **wait_measures("gpu", waits_s),
+        **started_measures("gpu", waits_s, len(run.jobs)),
+        **wait_measures("gpu_placement", placed_s),
+        "gpu_jct_mean_s": mean(completions_s),
+        "gpu_jct_p99_s": percentile(completions_s, 0.99),
+        "makespan_s": (max(ends_s) - run.began_s) * run.speed if ends_s else None,
+        **_user_metrics(run),
+        "jobs_finished": counts.get(Outcome.FINISHED, 0) + counts.get(Outcome.FAILED, 0),
+        "jobs_refused": len(run.workload.refused) + counts.get(Outcome.REFUSED, 0) + counts.get(Outcome.REJECTED, 0),
+        "rows_skipped": len(run.workload.skipped),
+        "rows_changed": run.workload.rows_changed,
+    }
+
+
+def _user_metrics(run: Run) -> dict[str, float | None]:
+    """Over users the trace names: the unluckiest one's p99 wait, and Jain's index of (mean wait + run) / run."""
+    waits_by_user: dict[str, list[float]] = {}
+    runs_by_user: dict[str, list[float]] = {}
+    for job in run.jobs:
+        row = job.submission.gang.row
+        if row.user and job.start_wait_s is not None:
+            waits_by_user.setdefault(row.user, []).append(job.start_wait_s * run.speed)
+            runs_by_user.setdefault(row.user, []).append(row.duration_s)
+    worst = [percentile(waits, 0.99) or 0.0 for waits in waits_by_user.values()]
+    slowdowns = [
+        ((mean(waits) or 0.0) + ran) / ran
+        for user, waits in waits_by_user.items()
+        if (ran := mean(runs_by_user[user]) or 0.0) > 0
+    ]
+    return {"user_wait_p99_worst_s": max(worst, default=None), "jain_users": jain_index(slowdowns)}
+
+
+def _real(run: Run) -> dict[str, float | None]:
+    starts_s = [job.start_wait_s for job in run.jobs if job.start_wait_s is not None]
+    placed_s = [job.placement_wait_s for job in run.jobs if job.placement_wait_s is not None]
+    return {
+        **wait_measures("gpu", starts_s),
+        **wait_measures("gpu_placement", placed_s),
+        "submit_lag_max_s": max((job.sent.lag_s for job in run.jobs), default=None),
+        "wall_s": run.ended_s - run.began_s,
+    }
+
+
+def _waited(run: Run) -> tuple[Waited, ...]:
+    """At all; then by the wait for the placement, in trace time (those never placed waited until the end)."""
+    waiting = [job for job in run.jobs if job.waited(run.ended_s)]
+    rows = [Waited(longer_than="at all", jobs=len(waiting), said_why=sum(bool(job.reasons) for job in waiting))]
+    for name, limit_s in STARTED_WITHIN_S.items():
+        longer = [job for job in waiting if _placement_wait_s(job, run) * run.speed > limit_s]
+        rows.append(Waited(longer_than=name, jobs=len(longer), said_why=sum(bool(job.reasons) for job in longer)))
+    return tuple(rows)
+
+
+def _placement_wait_s(job: Followed, run: Run) -> float:
+    return run.ended_s - job.sent.sent_s if job.placement_wait_s is None else job.placement_wait_s
+
+
+def _pending(jobs: Sequence[Followed]) -> tuple[tuple[str, int, str], ...]:
+    jobs_by_code: Counter[str] = Counter()
+    sentence_by_code: dict[str, str] = {}
+    for job in jobs:
+        jobs_by_code.update({reason.code for reason in job.reasons})
+        for reason in job.reasons:
+            sentence_by_code.setdefault(reason.code, reason.message)
+    ordered = sorted(jobs_by_code.items(), key=lambda entry: (-entry[1], entry[0]))
+    return tuple((code, count, sentence_by_code[code]) for code, count in ordered)
+
+
+def _problems(run: Run) -> list[str]:
+    found = [run.stopped] if run.stopped else []
+    found += [f"{part} of the local control plane ended by itself" for part in run.ended_parts]
+    for breach in run.check.breaches if run.check else ():
+        found.append(f"invariant ({breach.invariant.value}), {breach.invariant.title}: {breach.sentence}")
+    for job in run.jobs:
+        found += _problem_of(job)
+        if job.waited(run.ended_s) and not job.reasons:
+            wait_s = _placement_wait_s(job, run)
+            found.append(f"{_named(job, run)} waited {wait_s:.1f} s for its placement and never said why")
+    return found
+
+
+def _problem_of(job: Followed) -> list[str]:
+    name, history = job.submission.name, job.history
+    if job.outcome is Outcome.REJECTED:
+        return [f"{name} was not taken by the API server: {job.sent.refusal}"]
+    if job.outcome is Outcome.FAILED and history is not None:
+        how = "was deleted by somebody" if history.deleted else f"ended {history.phase.value if history.phase else ''}"
+        return [f"{name} {how} after {history.attempt} attempts: {history.reason}: {history.message}"]
+    if job.outcome is Outcome.UNFINISHED:
+        if history is None:
+            return [f"{name} was created and never seen again"]
+        phase = history.phase.value if history.phase else "not accepted"
+        why = f" ({history.pending.code}: {history.pending.message})" if history.pending else ""
+        return [f"{name} had not finished: {phase}{why}"]
+    return []
+
+
+def _named(job: Followed, run: Run) -> str:
+    return f"{job.submission.name} ({run.workload.trace}:{job.submission.gang.row.line})"

@@ -1,0 +1,1 @@
+"""`coda simulate`: runs, comparison, plots and report."""

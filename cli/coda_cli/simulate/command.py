@@ -1,0 +1,212 @@
+"""`coda simulate`: a month or a trace under one policy or all, in virtual time. Options and wiring."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+
+from coda.errors import InvalidInput
+from coda.policy.policies import DEFAULT, POLICIES
+from coda_cli.exit_codes import one_sentence, result_console, version
+from coda_cli.simulate.comparison import show
+from coda_cli.simulate.html_report import write_report
+from coda_cli.simulate.plots import write_plots
+from coda_cli.simulate.runs import performed
+from coda_cli.trace_options import (
+    CompressOption,
+    KeepOption,
+    LimitOption,
+    MaxDurationOption,
+    MaxGpusOption,
+    WindowOption,
+    selection_from_options,
+)
+from coda_sim.durations import duration_from_seconds, seconds_from_duration
+from coda_sim.engine.simulation_config import Costs
+from coda_sim.results.summary import json_from_results, json_from_timings
+from coda_sim.runs import PARTS, Order, Outcome, check, shape_of
+from coda_sim.traces.trace import OnError
+from coda_sim.workload.workload import MONTH, Load, Source, default_shape, default_warmup_s, json_from_source, load
+
+ALL = "all"
+SHOWN = 20  # refused rows named one by one; the rest are counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """All runs of one command, and what is said of their workload."""
+
+    orders: tuple[Order, ...]
+    head: dict[str, Any]
+    out: Path | None
+
+
+def simulate_command(
+    workload: Annotated[str, typer.Option(help=f"A generated workload: {MONTH}.")] = MONTH,
+    trace: Annotated[Path | None, typer.Option(help="A trace instead: common schema, Philly, Helios or openb.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="NODESxGPUSxCORES[xGIB], ... or FILE[:SHAPE] with node groups; a trace needs it.")
+    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(help=f"May be given again; all: {', '.join(POLICIES)}.")] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help=f"Leave a part of the policy out: {', '.join(PARTS)}. May be given again.")
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="May be given again: mean and 95 % interval.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
+    racks: Annotated[int, typer.Option(min=1, help="Racks the nodes are spread over, as `coda replay` does.")] = 1,
+    profiles: Annotated[
+        str, typer.Option(help="What models need: paper, steep, synergy; recorded: run times as recorded.")
+    ] = "paper",
+    limit: LimitOption = None,
+    max_duration: MaxDurationOption = None,
+    window: WindowOption = None,
+    compress: CompressOption = 1.0,
+    keep: KeepOption = None,
+    max_gpus_per_job: MaxGpusOption = None,
+    gpu_jobs_only: Annotated[bool, typer.Option("--gpu-jobs-only", help="Leave CPU jobs out, as replay does.")] = False,
+    request_table: Annotated[
+        Path | None, typer.Option(help="Draw the cores of jobs without any from this table (gpus, cpus, jobs).")
+    ] = None,
+    on_error: Annotated[OnError, typer.Option(help="Bad rows: leave them out, or refuse the file.")] = OnError.SKIP,
+    restart_aborted: Annotated[
+        bool, typer.Option("--restart-aborted", help="Aborted CPU jobs begin anew; else they go on where they were.")
+    ] = False,
+    warmup: Annotated[
+        str | None, typer.Option(help="Measure only from then on (default 1d where submissions span 10 days, else 0).")
+    ] = None,
+    drain: Annotated[str | None, typer.Option(help="Measure until this long before the last submission.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for summary.json, jobs.csv.gz, plots and report.html.")
+    ] = None,
+) -> None:
+    """Simulate a workload: the planner's own decisions, in virtual time, with every measure of a month in a minute.
+
+    Exit code 0: done; 1: failed; 2: bad input, nothing was run."""
+    notes = Console(stderr=True)
+    with one_sentence(notes):
+        if workload != MONTH:
+            raise InvalidInput(f"--workload {workload}: the generated workload is {MONTH}; a file is --trace FILE")
+        source = Source(
+            trace=trace,
+            on_error=on_error,
+            selection=selection_from_options(
+                window=window,
+                gpu_jobs_only=gpu_jobs_only,
+                max_gpus_per_job=max_gpus_per_job,
+                keep=keep,
+                limit=limit,
+                compress=compress,
+                max_duration=max_duration,
+            ),
+            request_table=request_table,
+        )
+        cluster = cluster or default_shape(source)
+        if cluster is None:
+            raise InvalidInput("--trace needs --cluster: NODESxGPUSxCORES, as 12x8x48")
+        template = Order(
+            source=source,
+            cluster=cluster,
+            racks=racks,
+            profiles=profiles,
+            policy="",
+            without=tuple(sorted(set(without or ()))),
+            seed=0,
+            costs=Costs(cpu_jobs_resume=not restart_aborted),
+            warmup_s=seconds_from_duration(warmup) if warmup else None,
+            drain_s=seconds_from_duration(drain) if drain else 0.0,
+        )
+        study = _study(template, policy or [DEFAULT], seed or [1], out, notes)
+        _perform_and_report(study, jobs, notes)
+
+
+def _study(template: Order, policies: Sequence[str], seeds: Sequence[int], out: Path | None, notes: Console) -> Study:
+    """Everything checked before anything runs. Orders stand by policy, then by seed."""
+    names = list(POLICIES) if ALL in policies else list(dict.fromkeys(policies))
+    named = [(name, seed) for name in names for seed in dict.fromkeys(seeds)]
+    orders = tuple(_order(template, name, seed, out, alone=len(named) == 1) for name, seed in named)
+    for order in orders:
+        check(order)
+    shape = shape_of(template)
+    found = load(template.source, shape, seed=orders[0].seed)
+    warmup_s = default_warmup_s(found) if template.warmup_s is None else template.warmup_s
+    _tell_account(template, found, warmup_s, notes)
+    head = {
+        "version": version(),
+        "command": "simulate",
+        "workload": {**json_from_source(template.source, found), "profiles": template.profiles},
+        "cluster": str(shape),
+        "racks": shape.racks,
+        "config": _digest(template),
+        "warmup_s": warmup_s,
+        "drain_s": template.drain_s,
+    }
+    if out is not None:
+        _make_folder(out)
+    return Study(orders=orders, head=head, out=out)
+
+
+def _order(template: Order, policy: str, seed: int, out: Path | None, *, alone: bool) -> Order:
+    folder = None if out is None else out if alone else out / "-".join([policy, *template.without, f"seed{seed}"])
+    return replace(template, policy=policy, seed=seed, records=folder and folder / "jobs.csv.gz")
+
+
+def _digest(template: Order) -> str:
+    """Of everything that has an effect on the results besides policy and seed."""
+    return hashlib.blake2b(repr(template).encode(), digest_size=8).hexdigest()
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "summary.json").open("ab").close()
+    except OSError as error:
+        raise InvalidInput(f"--out {out}: cannot be written: {error.strerror or error}") from error
+
+
+def _tell_account(template: Order, found: Load, warmup_s: float, notes: Console) -> None:
+    """What was read, left out, changed and refused, on stderr."""
+    lines = [] if found.trace is None else [found.trace.account()]
+    lines += [
+        f"refused: {template.source.name}:{one.row.line}: {one.row.job_id} {one.sentence}"
+        for one in found.refused[:SHOWN]
+    ]
+    if len(found.refused) > SHOWN:
+        lines.append(f"... and {len(found.refused) - SHOWN} more rows refused, which fit no node of the cluster")
+    lines.append(
+        f"{len(found.gangs)} jobs ({template.source.selection.rule()}) on {shape_of(template)}; "
+        f"{found.rows_changed} rows changed to fit; measured from {duration_from_seconds(warmup_s)} after the first "
+        f"submission to {duration_from_seconds(template.drain_s)} before the last"
+    )
+    for line in lines:
+        notes.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _perform_and_report(study: Study, jobs: int, notes: Console) -> None:
+    outcomes = performed(study.orders, jobs, notes)
+    results = [outcome.result for outcome in outcomes]
+    show(results, study.head, result_console())
+    if study.out is None:
+        return
+    summary = json_from_results(results, study.head)
+    _write_json(study.out / "summary.json", summary)
+    _write_json(study.out / "timing.json", json_from_timings(results))
+    plots = write_plots(outcomes, study.out)
+    write_report(results, study.head, plots, study.out / "report.html")
+    notes.print(f"Written to {study.out}: {_written(study.out, outcomes)}", highlight=False, soft_wrap=True)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def _written(out: Path, outcomes: Sequence[Outcome]) -> str:
+    names = sorted(path.name for path in out.iterdir() if path.is_file())
+    folders = "" if len(outcomes) == 1 else f", and jobs.csv.gz of {len(outcomes)} runs in folders of their own"
+    return f"{', '.join(names)}{folders}"

@@ -1,0 +1,143 @@
+"""The cluster a command works on: one that is there, or a local one for as long as the command; and its referee."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from coda.errors import InvalidInput
+from coda.policy.config import PolicyConfig
+from coda.policy.policies import policy_of, why_not_live
+from coda_extender.cluster.cluster import GATHER_S
+from coda_kube.api.client import Client, Rejected, connect
+from coda_kube.objects.names import GPU
+from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
+from coda_lab.checker import Checker
+from coda_lab.checker import Report as Check
+from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.restarts import kept_alive
+from coda_lab.spec import EXTENDER, ClusterSpec, identity_of
+from coda_sim.workload.gangs import NodeGroup, Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A cluster to submit to. `where` names it for people; `kubectl` starts a command line that reaches it."""
+
+    client: Client
+    shape: Shape
+    where: str
+    kubectl: str
+    ended_parts: Callable[[], tuple[str, ...]]  # processes of a local cluster that should run and do not
+
+
+class Watched:
+    """The referee's answer; `check` is None until the block that watched has ended, and for ever if nobody watched."""
+
+    def __init__(self) -> None:
+        self.check: Check | None = None
+
+
+@asynccontextmanager
+async def refereed(client: Client | None) -> AsyncIterator[Watched]:
+    """Check the invariants of the client's cluster while the block lasts; with None nothing is checked."""
+    watched = Watched()
+    if client is None:
+        yield watched
+        return
+    checker = Checker(client)
+    async with checker.watching():
+        yield watched
+    watched.check = checker.report()
+
+
+@asynccontextmanager
+async def local_target(
+    nodes: str, racks: int, notes: Console, *, planner: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Target, Client]]:
+    """A fresh local cluster, seen as a plain user would, and an administrator's client for the referee.
+
+    `planner`: settings of its planner that differ from the defaults, as its environment."""
+
+    def tell(sentence: str) -> None:
+        notes.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+    plain = ClusterSpec(nodes=nodes, racks=racks)
+    extenders = (part for part in plain.names if identity_of(part) == EXTENDER)
+    spec = replace(plain, environ_by_part=dict.fromkeys(extenders, planner or {}))
+    async with (
+        LocalCluster.running(spec, tell=tell) as cluster,
+        kept_alive(cluster),
+        cluster.client("user") as client,
+        cluster.client("admin") as admin,
+    ):
+
+        def ended_parts() -> tuple[str, ...]:
+            return tuple(part for part in spec.names if not cluster.is_running(part))
+
+        yield (
+            Target(
+                client=client,
+                shape=await shape_from_cluster(client),
+                where="a local control plane",
+                kubectl=f"KUBECONFIG={cluster.kubeconfig('user')} {' '.join(cluster.kubectl)}",
+                ended_parts=ended_parts,
+            ),
+            admin,
+        )
+
+
+def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
+    """The settings of a local cluster's planner during a replay: what it does after a time, it does as much earlier as
+    everything else happens. Raises InvalidInput for a policy that cannot be followed live."""
+    why_not = why_not_live(policy_of(policy))
+    if why_not is not None:
+        raise InvalidInput(f"--policy {policy} {why_not}")
+    limit_s = PolicyConfig().overtaking_limit_s
+    return {
+        "CODA_SCHEDULING_POLICY": policy,
+        "CODA_GATHER_S": f"{GATHER_S / speed:.6f}",
+        "CODA_OVERTAKING_LIMIT_S": f"{limit_s / speed:.6f}" if limit_s else "0",
+    }
+
+
+@asynccontextmanager
+async def cluster_target(kubeconfig: Path | None) -> AsyncIterator[tuple[Target, Client]]:
+    """The cluster of a kubeconfig; the referee uses the same identity."""
+    async with AsyncExitStack() as stack:
+        client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
+        stack.push_async_callback(client.close)
+        yield (
+            Target(
+                client=client,
+                shape=await shape_from_cluster(client),
+                where=f"the cluster of {kubeconfig}" if kubeconfig else "your current cluster",
+                kubectl=f"kubectl --kubeconfig {kubeconfig}" if kubeconfig else "kubectl",
+                ended_parts=tuple,
+            ),
+            client,
+        )
+
+
+async def shape_from_cluster(client: Client) -> Shape:
+    """The cluster's nodes by GPUs and whole cores, most GPUs first. Raises InvalidInput when none has a GPU."""
+    try:
+        listing = await client.list_pages("/api/v1/nodes")
+    except Rejected as error:
+        raise InvalidInput(f"the cluster's nodes cannot be listed, so no row can be fitted to them: {error}") from error
+    sizes: Counter[tuple[int, int]] = Counter()
+    for node in listing["items"]:
+        allocatable = node.get("status", {}).get("allocatable") or {}
+        if node["spec"].get("unschedulable"):
+            continue
+        sizes[whole_from_quantity(allocatable.get(GPU, 0)), milli_from_quantity(allocatable.get("cpu", 0)) // 1000] += 1
+    ordered = sorted(sizes.items(), reverse=True)
+    groups = tuple(NodeGroup(nodes=count, gpus=gpus, cores=cores) for (gpus, cores), count in ordered)
+    if not any(group.gpus for group in groups):
+        raise InvalidInput("no schedulable node of this cluster has a GPU (allocatable nvidia.com/gpu)")
+    return Shape(groups=groups)

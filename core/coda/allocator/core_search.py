@@ -1,0 +1,198 @@
+"""The adaptive CPU allocator's search: from a start point to the fewest cores that keep a job's GPUs busy.
+
+A state machine: `begin` gives the first count to measure, `next_step` takes what was measured and gives the next count
+or the answer. Whoever measures changes the job's cores, waits until that is done, and samples GPU utilisation for one
+window. What must not live here: clocks, sampling, and the granting of cores. Counts are cores per rank, and all ranks
+of a job take each step together (our choice; CODA tuned jobs of one rank).
+
+The search goes down first, then up. Down, a count *holds* when it is not clearly worse, because fewer cores with the
+same utilisation is the better answer; up, it must *improve*. "Clearly" is the noise margin of the configuration;
+after a faint gain, one within the margin, one longer move tells a slow rise from none.
+Source: CODA (Zhao et al., ICDCS 2020), adaptive CPU allocator; margin, strides, repeats and faint gains
+are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from coda.allocator.curve import Point, Reading, merged, reference
+from coda.errors import InvalidInput
+from coda.policy.config import Stride, TuningConfig
+
+
+class Leg(Enum):
+    """Where the search stands."""
+
+    START = "Start"  # the start point is being measured
+    DOWN = "Down"  # fewer cores, while they hold
+    UP = "Up"  # more cores, while they improve
+    NARROW = "Narrow"  # halving between a count that failed and one that holds
+
+
+class Outcome(Enum):
+    """Why the search ended."""
+
+    FOUND = "Found"
+    LIMITED = "Limited"  # utilisation rose up to the most cores that could be had
+    REFUSED = "Refused"  # the job's cores cannot be changed
+    UNMEASURABLE = "Unmeasurable"  # no usable GPU utilisation
+    ABANDONED = "Abandoned"  # the job ended, its node was lost, a deadline passed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Cores per rank that the nodes of the job can give now, its own included."""
+
+    least: int = 1
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """All that the search remembers. Raises InvalidInput for a state that no search can be in."""
+
+    start: int  # cores it began with
+    gpus: int  # GPUs per rank; scales the strides
+    leg: Leg = Leg.START
+    trying: int  # cores to measure now
+    kept: int  # fewest cores so far that keep the GPUs as busy as any
+    failed: int = 0  # most cores below `kept` known to be too few; 0: none
+    moves: int = 0  # moves made on this leg
+    refused: int | None = None  # fewest cores that could not be had
+    capped: bool = False  # the way up ended for want of cores
+    silent: int = 0  # windows in a row without usable utilisation
+    curve: tuple[Point, ...] = ()  # what was measured, by cores
+
+    def __post_init__(self) -> None:
+        if min(self.start, self.gpus, self.trying, self.kept, self.refused or 1) < 1:
+            raise InvalidInput("a search needs at least one core and one GPU everywhere")
+        if min(self.failed, self.moves, self.silent) < 0 or self.failed >= self.kept:
+            raise InvalidInput("a search counts from 0, and what failed lies below what is kept")
+        counts = [point.cores for point in self.curve]
+        if counts != sorted(set(counts)):
+            raise InvalidInput("the curve of a search must have each core count once, in order")
+        if (self.kept in counts) is (self.leg is Leg.START):
+            raise InvalidInput(f"a search on leg {self.leg.value} cannot keep {self.kept} cores with this curve")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the job should have, and how that was found."""
+
+    cores: int  # per rank
+    outcome: Outcome
+    curve: tuple[Point, ...]
+
+    @property
+    def windows(self) -> int:
+        """Windows measured: CODA's profiling steps."""
+        return sum(point.windows for point in self.curve)
+
+
+def begin(start_cores: int, gpus: int, limits: Limits) -> Search:
+    """The search that measures `start_cores` (clipped to the limits) first. `gpus`: per rank."""
+    start = max(1, limits.least, min(start_cores, limits.most))
+    return Search(start=start, gpus=max(1, gpus), trying=start, kept=start)
+
+
+def next_step(search: Search, reading: Reading | None, limits: Limits, config: TuningConfig) -> Search | Answer:
+    """What to measure next, or the answer, after one window at `search.trying` cores.
+
+    `reading`: None when utilisation could not be measured. The same count again means: measure one more window.
+    The answer loses at most two noise margins (plus noise) against the best count measured. Ties: fewer cores. Cost:
+    O(counts measured). Source: CODA's search; a window without utilisation is repeated `silent_windows` times, or
+    `loading_windows` before the first that shows any; our choice."""
+    if reading is None or reading.share < config.idle_share:
+        if search.silent >= (config.silent_windows if search.curve else config.loading_windows):
+            return _answer(search, Outcome.UNMEASURABLE)
+        return replace(search, silent=search.silent + 1)
+    curve = merged(search.curve, search.trying, reading)
+    if search.leg is Leg.START:
+        return _down(replace(search, leg=Leg.DOWN, silent=0, curve=curve), limits, config)
+    return _judge(replace(search, silent=0, curve=curve), limits, config)
+
+
+def refuse(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer:
+    """How to go on when `search.trying` cores could not be had: refused, infeasible, or too late.
+
+    On the way up a smaller growth is tried, and then what was found so far is the answer; elsewhere the search ends
+    with what it keeps."""
+    if search.leg is not Leg.UP:
+        return _answer(search, Outcome.REFUSED)
+    return _up(replace(search, refused=search.trying), limits, config)
+
+
+def abandon(search: Search) -> Answer:
+    """The best known so far, for a search that cannot go on: the start point until something was measured."""
+    return _answer(search, Outcome.ABANDONED)
+
+
+def _answer(search: Search, outcome: Outcome) -> Answer:
+    return Answer(cores=search.kept, outcome=outcome, curve=search.curve)
+
+
+def _judge(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer:
+    """Compare `trying` with the best other counts; measure again while the difference drowns in noise."""
+    point = next(point for point in search.curve if point.cores == search.trying)
+    best = reference(search.curve, search.trying, config.noise_margin)
+    needed = best.share * (1 + config.noise_margin if search.leg is Leg.UP else 1 - config.noise_margin)
+    doubt = config.certainty * (point.variance + best.variance) ** 0.5
+    if abs(point.share - needed) < doubt and point.windows <= config.extra_windows:
+        return search
+    passed = point.share > needed if search.leg is Leg.UP else point.share >= needed
+    if search.leg is Leg.UP:
+        return _climbed(search, limits, config, improved=passed, faint=point.share > best.share)
+    if passed:
+        held = replace(search, kept=search.trying, moves=search.moves + 1)
+        return _down(held, limits, config) if search.leg is Leg.DOWN else _narrow(held, limits, config)
+    lost = replace(search, failed=search.trying)
+    if search.leg is Leg.DOWN and search.kept == search.start:
+        return _up(replace(lost, moves=0), limits, config)
+    return _narrow(lost, limits, config)
+
+
+def _climbed(search: Search, limits: Limits, config: TuningConfig, *, improved: bool, faint: bool) -> Search | Answer:
+    moved = replace(search, moves=search.moves + 1)
+    if improved:
+        return _up(replace(moved, failed=search.kept, kept=search.trying), limits, config)
+    flat = sum(point.cores > search.kept for point in search.curve)
+    allowed = config.patience + (config.faint_moves if faint else 0)
+    return _up(moved, limits, config) if flat <= allowed else _narrow(moved, limits, config)
+
+
+def _stride(search: Search, config: TuningConfig) -> int:
+    """One core shows the direction; then one per GPU, twice, and from there double. Unit: always one."""
+    if config.stride is Stride.UNIT or search.moves == 0:
+        return 1
+    growing: int = 2 ** max(0, search.moves - 2)
+    return search.gpus * growing
+
+
+def _down(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer:
+    cores = max(limits.least, search.kept - _stride(search, config))
+    if cores < search.kept:
+        return replace(search, leg=Leg.DOWN, trying=cores)
+    if search.kept == search.start:
+        return _up(replace(search, moves=0), limits, config)
+    return _narrow(search, limits, config)
+
+
+def _up(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer:
+    highest = search.curve[-1].cores
+    cores = min(highest + _stride(search, config), limits.most)
+    if search.refused is not None and cores >= search.refused:
+        cores = (highest + search.refused) // 2
+    if cores <= highest:
+        return _narrow(replace(search, capped=highest == search.kept), limits, config)
+    return replace(search, leg=Leg.UP, trying=cores)
+
+
+def _narrow(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer:
+    failed = max(search.failed, limits.least - 1)
+    if search.kept - failed <= 1:
+        return _answer(search, Outcome.LIMITED if search.capped else Outcome.FOUND)
+    cores = (search.kept + failed) // 2
+    halved = replace(search, leg=Leg.NARROW, trying=cores)
+    return _judge(halved, limits, config) if any(point.cores == cores for point in search.curve) else halved

@@ -1,0 +1,87 @@
+"""GPU utilisation over cores: what one window says, and what several say together.
+
+What must not live here: where a search goes next (`tuning`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coda.errors import InvalidInput
+from coda.policy.config import TuningConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One window's mean GPU utilisation. Raises InvalidInput for what no GPU can say."""
+
+    share: float  # busy share of the job's GPUs, 0..1
+    variance: float = 0.0  # of that mean; 0: unknown, taken as exact
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise InvalidInput(f"GPU utilisation must be 0 to 1, got {self.share}")
+        if not (self.variance >= 0 and math.isfinite(self.variance)):
+            raise InvalidInput(f"the variance of a mean must be finite and not negative, got {self.variance}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What all windows at one core count say together. Raises InvalidInput for impossible values."""
+
+    cores: int  # per rank
+    share: float  # mean busy share, 0..1
+    variance: float = 0.0  # of that mean
+    windows: int = 1
+
+    def __post_init__(self) -> None:
+        if self.cores < 1 or self.windows < 1:
+            raise InvalidInput(f"a point needs cores and windows, got {self.cores} and {self.windows}")
+        Reading(share=self.share, variance=self.variance)
+
+
+def reading_from_samples(samples: Sequence[tuple[float, float]], config: TuningConfig) -> Reading | None:
+    """The reading of one window: mean and spread of its second half; None with too few samples.
+
+    `samples`: (seconds since the window began, share of time the GPUs were busy 0..1), in any order; later than the
+    window's end does not count. Our choice: the first half
+    still shows what the change itself did."""
+    late = [share for at_s, share in samples if config.window_s / 2 <= at_s <= config.window_s]
+    if len(late) < config.least_samples:
+        return None
+    mean = sum(late) / len(late)
+    spread = sum((share - mean) ** 2 for share in late) / (len(late) - 1)
+    return Reading(share=min(1.0, max(0.0, mean)), variance=spread / len(late))
+
+
+def merged(curve: Sequence[Point], cores: int, reading: Reading) -> tuple[Point, ...]:
+    """`curve` with one more window at `cores`, in order of cores. Windows at one count weigh the same."""
+    here = next((point for point in curve if point.cores == cores), None)
+    point = Point(cores=cores, share=reading.share, variance=reading.variance)
+    if here is not None:
+        windows = here.windows + 1
+        point = Point(
+            cores=cores,
+            share=min(1.0, (here.share * here.windows + reading.share) / windows),
+            variance=(here.variance * here.windows**2 + reading.variance) / windows**2,
+            windows=windows,
+        )
+    others = [other for other in curve if other.cores != cores]
+    return tuple(sorted((*others, point), key=lambda other: other.cores))
+
+
+def reference(curve: Sequence[Point], without: int, margin: float) -> Reading:
+    """The best utilisation, but for the count `without`: the mean of all points within `margin` of the highest.
+
+    A mean, because the highest of many noisy values is too high, and on a plateau would make the next count look
+    worse than it is. `curve` must have another point. Our choice; measured in docs/results.md."""
+    others = [point for point in curve if point.cores != without]
+    least = max(point.share for point in others) * (1 - margin)
+    best = [point for point in others if point.share >= least]
+    windows = sum(point.windows for point in best)
+    return Reading(
+        share=min(1.0, sum(point.share * point.windows for point in best) / windows),
+        variance=sum(point.variance * point.windows**2 for point in best) / windows**2,
+    )

@@ -1,0 +1,146 @@
+"""How a grant of cores is carried out on the pods of a running gang, and how it ends. What must not live here: whether
+it is granted (`granting`), and any request.
+
+Level-triggered: it looks only at what the pods and their kubelets say, so whoever carries it out may die between any
+two requests. All ranks have their growth by the deadline, or none keeps it: what is not allocated is withdrawn, because
+a kubelet would apply it later, unannounced, in the middle of a measurement; what is, is given back.
+Source: KEP-1287, sections on resize status and retries; the deadline and giving back are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from coda.allocator.sizes import Obstacle, Progressing, RankSize, Resize, ResizeState
+from coda.model.job import WishAnswer
+
+LATE: Final = "DeadlineExceeded"
+"""A node said until the deadline why it does not give the growth."""
+
+NO_ANSWER: Final = "NoAnswer"
+"""The deadline passed and no node said why: its kubelet, the API server or the operator was away."""
+
+GIVING_BACK_S: Final = 60.0
+"""Seconds after which ranks that cannot be made equal again are left as they are. Our choice: 20 times a resize."""
+
+_WORDS: Final = {
+    Obstacle.BEST_EFFORT: "its main container asks for no cores, so there are none to change",
+    Obstacle.WOULD_RESTART: "its resizePolicy says that a change of cores restarts the container",
+    Obstacle.UNSUPPORTED: "its node does not support changing cores of running pods",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeStep:
+    """What to tell, which ranks to give how many cores (in millicores), and when to look again if nothing changes."""
+
+    resize: Resize
+    patches: tuple[tuple[RankSize, int], ...] = ()
+    wake_s: float | None = None
+
+
+def next_resize(
+    answer: WishAnswer | None, told: Resize | None, attempt: int, sizes: Sequence[RankSize], now_s: float
+) -> ResizeStep | None:
+    """What the last answered wish needs next; None when nothing: no grant, it has ended, or no rank is there.
+
+    `told`: as last told, whatever it is about. `sizes`: of all ranks of the attempt that run. O(ranks)."""
+    if answer is None or not answer.granted or not sizes:
+        return None
+    mine = told if told is not None and (told.attempt, told.sequence) == (attempt, answer.sequence) else None
+    newer = told is not None and told.attempt == attempt and told.sequence > answer.sequence
+    if newer or (mine is not None and mine.has_ended):
+        return None
+    now = mine or Resize(
+        attempt=attempt,
+        sequence=answer.sequence,
+        state=ResizeState.RESIZING,
+        wanted=answer.cores,
+        cores=_cores_of_all(sizes),
+        since_s=now_s,
+    )
+    if now.state is ResizeState.REVERTING:
+        return _give_back(now, sizes, now_s)
+    why = _why_never(sizes, answer) or _why_late(now, sizes, answer, now_s)
+    return _go_on(now, sizes, answer, now_s) if why is None else ResizeStep(resize=give_up(now, *why, now_s))
+
+
+def give_up(now: Resize, reason: str, message: str, now_s: float) -> Resize:
+    """The same, to be taken back from now on; told before anything is, so that nobody begins it anew."""
+    return replace(now, state=ResizeState.REVERTING, since_s=now_s, reason=reason, message=message)
+
+
+def _go_on(now: Resize, sizes: Sequence[RankSize], answer: WishAnswer, now_s: float) -> ResizeStep:
+    wanted_m = answer.cores * 1000
+    if all(_is_settled(size, wanted_m) for size in sizes):
+        done = _in_state(replace(now, cores=answer.cores, reason="", message=""), ResizeState.DONE, now_s)
+        return ResizeStep(resize=done)
+    deferred = next((size for size in sizes if size.says is Progressing.DEFERRED), None)
+    troubled = deferred or next((size for size in sizes if size.reason), None)
+    state = ResizeState.DEFERRED if deferred is not None else ResizeState.RESIZING
+    told = _in_state(now, state, now_s)
+    reason, message = (troubled.reason, f"{troubled.name}: {troubled.message}") if troubled is not None else ("", "")
+    return ResizeStep(
+        resize=replace(told, reason=reason, message=message),
+        patches=tuple((size, wanted_m) for size in sizes if size.wanted_m != wanted_m),
+        wake_s=answer.deadline_s if _grows(now, sizes) else None,
+    )
+
+
+def _why_never(sizes: Sequence[RankSize], answer: WishAnswer) -> tuple[str, str] | None:
+    for size in sizes:
+        if size.obstacle is not None and size.wanted_m != answer.cores * 1000:
+            return size.obstacle.value, f"{size.name}: {_WORDS[size.obstacle]}"
+        if size.says is Progressing.INFEASIBLE:
+            return size.reason, f"{size.name}: {size.message}"
+    return None
+
+
+def _why_late(now: Resize, sizes: Sequence[RankSize], answer: WishAnswer, now_s: float) -> tuple[str, str] | None:
+    late = [size for size in sizes if not _is_settled(size, answer.cores * 1000)]
+    if now_s < answer.deadline_s or not late or not _grows(now, sizes):
+        return None
+    said = f" ({late[0].message})" if late[0].message else ""
+    reason = LATE if any(size.reason or size.says is Progressing.DEFERRED for size in late) else NO_ANSWER
+    return reason, f"{len(late)} of {len(sizes)} ranks did not get the cores in time: {late[0].name}{said}"
+
+
+def _grows(now: Resize, sizes: Sequence[RankSize]) -> bool:
+    return now.wanted > now.cores or any(size.allocated_m < now.wanted * 1000 for size in sizes)
+
+
+def _give_back(now: Resize, sizes: Sequence[RankSize], now_s: float) -> ResizeStep:
+    """Withdraw what is not allocated; then bring all ranks back to what each has, unless some node never allows it."""
+    equalise = now_s < now.since_s + GIVING_BACK_S
+    targets = [(size, _target(now, size, equalise=equalise)) for size in sizes]
+    if all(_is_settled(size, target_m) for size, target_m in targets):
+        refused = replace(now, cores=_cores_of_all(sizes))
+        return ResizeStep(resize=_in_state(refused, ResizeState.REFUSED, now_s))
+    return ResizeStep(
+        resize=now,
+        patches=tuple((size, target_m) for size, target_m in targets if size.wanted_m != target_m),
+        wake_s=now.since_s + GIVING_BACK_S if equalise else None,
+    )
+
+
+def _target(now: Resize, size: RankSize, *, equalise: bool) -> int:
+    """After growth that failed, what all ranks had; after a shrink that failed, or where it is refused, what it has."""
+    is_refused = size.says in (Progressing.DEFERRED, Progressing.INFEASIBLE)
+    if size.obstacle is not None or is_refused or not equalise or now.cores >= now.wanted:
+        return size.allocated_m
+    return now.cores * 1000
+
+
+def _is_settled(size: RankSize, cores_m: int) -> bool:
+    """Done, by KEP-1287: nothing is pending, and wanted, allocated and actual are alike."""
+    return size.says is Progressing.NOTHING and {size.wanted_m, size.allocated_m, *size.actual_m} == {cores_m}
+
+
+def _cores_of_all(sizes: Sequence[RankSize]) -> int:
+    return max(1, min(min(size.allocated_m, *size.actual_m) for size in sizes) // 1000)
+
+
+def _in_state(resize: Resize, state: ResizeState, now_s: float) -> Resize:
+    return resize if resize.state is state else replace(resize, state=state, since_s=now_s)

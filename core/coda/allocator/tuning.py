@@ -1,0 +1,234 @@
+"""The tuning of one attempt, one step on: from what was measured, granted and done to what is wanted next.
+
+`tuning` knows the search; here it meets the world: a count is wished for, the planner grants or refuses it, the
+operator carries the grant out, and only then the next window counts. All of it stands in the job's status, so that
+whoever measures may be restarted between any two steps. What must not live here: clocks, sampling, and writing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+from coda.allocator.core_search import Answer, Limits, Outcome, Search, begin, next_step, refuse
+from coda.allocator.curve import Reading
+from coda.allocator.resize import NO_ANSWER
+from coda.allocator.sizes import STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
+from coda.model.decision import DenialCode
+from coda.model.job import Wish, WishAnswer
+from coda.policy.config import TuningConfig
+from coda.wording import counted
+
+NEVER = frozenset({"Infeasible", STATIC_CPU_MANAGER, *(obstacle.value for obstacle in Obstacle)})
+"""Reasons of a refused resize that no other count would change."""
+
+TOO_FEW_SAMPLES: Final = "TooFewSamples"
+"""The reason told while windows are repeated because the GPUs could not be looked at often enough."""
+
+IDLE: Final = "Idle"
+"""The same, because they did nothing."""
+
+SILENCES = frozenset({NO_ANSWER, DenialCode.EXPIRED.value})
+"""Reasons that say nothing about cores: whoever should have answered was away."""
+
+
+class TuningPhase(Enum):
+    """What the tuning of a job does now; the spelling is the CRD's."""
+
+    MEASURING = "Measuring"  # a window at the cores it has
+    WISHING = "Wishing"  # waits for a grant, or for the resize it led to
+    TUNED = "Tuned"  # it has an answer, and the cores it says
+    ADVISING = "Advising"  # its cores cannot be changed: the message says what would help
+    STOPPED = "Stopped"  # nothing can be measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """The tuning of one attempt, as its status says it."""
+
+    attempt: int
+    phase: TuningPhase
+    found: Search | Answer | None = None  # where the search stands, or what it found
+    wish: Wish | None = None  # the last one
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def best_cores(self) -> int | None:
+        """Per rank, the fewest found so far that keep the GPUs as busy as any; None before anything was measured."""
+        if isinstance(self.found, Answer):
+            return self.found.cores if self.found.curve else None
+        return self.found.kept if self.found is not None and self.found.curve else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A running job of automatic cores, now. `answer` and `resize`: the last ones of this attempt, of any wish."""
+
+    attempt: int
+    cores: int  # per rank, that every rank has
+    gpus: int  # per rank
+    most_cores: int  # per rank, that its smallest node has
+    answer: WishAnswer | None = None
+    resize: Resize | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteeringConfig:
+    """How a search is steered. `wish_deadline_s`: seconds after which nobody answers a wish any more. Our choice:
+    longer than a planner may be away. `wish_again_s`: seconds between wishes for what was found and cannot be had
+    (others took the cores while fewer were tried). Our choice: as often as a kubelet retries what it deferred."""
+
+    tuning: TuningConfig = field(default_factory=TuningConfig)
+    wish_deadline_s: float = 60.0
+    wish_again_s: float = 180.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A window at the job's cores is over. `reading` None: utilisation could not be measured."""
+
+    reading: Reading | None
+
+
+def steer(
+    tuning: Tuning | None, standing: Standing, measured: Measured | None, config: SteeringConfig, now_s: float
+) -> Tuning:
+    """The tuning after what is now known; the same one where nothing follows from it.
+
+    Without a tuning of this attempt a search begins at the cores the job has. Wishes are numbered on from the last. A
+    wish nobody answers until its deadline is made once more, then refused; what was found is wished for again and
+    again. Cost: O(counts measured). Source: the allocator of CODA (ICDCS 2020); grants and deadlines are ours."""
+    if tuning is None or tuning.attempt != standing.attempt:
+        search = begin(standing.cores, standing.gpus, _limits(standing))
+        wish = _last_answered(standing)
+        fresh = Tuning(attempt=standing.attempt, phase=TuningPhase.MEASURING, found=search, wish=wish)
+        return fresh if search.trying == standing.cores else _after(fresh, search, standing, config, now_s)
+    if tuning.phase is TuningPhase.MEASURING and isinstance(tuning.found, Search):
+        return _measured(tuning, tuning.found, standing, measured, config, now_s)
+    if tuning.phase is TuningPhase.WISHING and tuning.wish is not None and tuning.found is not None:
+        return _answered(tuning, tuning.wish, standing, config, now_s)
+    if tuning.phase is TuningPhase.TUNED and isinstance(tuning.found, Answer) and tuning.found.cores != standing.cores:
+        due_s = -math.inf if tuning.wish is None else tuning.wish.since_s + config.wish_again_s
+        return _wishing(tuning, tuning.found, tuning.found.cores, config, now_s) if now_s >= due_s else tuning
+    return tuning
+
+
+def stopped(tuning: Tuning | None, attempt: int, reason: str, message: str) -> Tuning:
+    """The tuning of a job that cannot be measured (any more): what was found stays."""
+    before = tuning if tuning is not None and tuning.attempt == attempt else None
+    phase = TuningPhase.STOPPED
+    if before is None:
+        return Tuning(attempt=attempt, phase=phase, reason=reason, message=message)
+    return replace(before, phase=phase, reason=reason, message=message)
+
+
+def _last_answered(standing: Standing) -> Wish | None:
+    """The last wish of the attempt as its answer tells it, where a tuning begins anew: the next number is above it."""
+    last = standing.answer
+    if last is None:
+        return None
+    return Wish(sequence=last.sequence, cores=max(1, last.cores), since_s=last.answered_s, deadline_s=last.deadline_s)
+
+
+def _limits(standing: Standing) -> Limits:
+    return Limits(most=max(standing.cores, standing.most_cores))
+
+
+def _measured(
+    tuning: Tuning, search: Search, standing: Standing, measured: Measured | None, config: SteeringConfig, now_s: float
+) -> Tuning:
+    if standing.cores != search.trying:  # somebody else changed them, or a restart lost the way
+        return _wishing(tuning, search, search.trying, config, now_s)
+    if measured is None:
+        return tuning
+    step = next_step(search, measured.reading, _limits(standing), config.tuning)
+    after = _after(tuning, step, standing, config, now_s)
+    silence = _silence(measured.reading, config.tuning)
+    if silence is None:
+        return after
+    reason, what = silence
+    if isinstance(step, Search):
+        return replace(after, reason=reason, message=f"{what} in the last window: it is measured again")
+    return replace(after, message=f"{what} in {counted(search.silent + 1, 'window')} one after the other")
+
+
+def _silence(reading: Reading | None, config: TuningConfig) -> tuple[str, str] | None:
+    """Why a window says nothing: one word, and what the GPUs did."""
+    if reading is None:
+        return TOO_FEW_SAMPLES, f"its GPUs could be looked at fewer than {config.least_samples} times"
+    if reading.share < config.idle_share:
+        return IDLE, "its GPUs were idle"
+    return None
+
+
+def _after(tuning: Tuning, step: Search | Answer, standing: Standing, config: SteeringConfig, now_s: float) -> Tuning:
+    wanted = step.trying if isinstance(step, Search) else step.cores
+    if wanted != standing.cores:
+        return _wishing(tuning, step, wanted, config, now_s)
+    return _settled(tuning, step)
+
+
+def _settled(tuning: Tuning, step: Search | Answer) -> Tuning:
+    """The job has the cores that `step` wants."""
+    if isinstance(step, Search):
+        return replace(tuning, phase=TuningPhase.MEASURING, found=step, reason="", message="")
+    if step.outcome is Outcome.UNMEASURABLE:
+        message = tuning.message or "its GPUs could not be measured"
+        return replace(tuning, phase=TuningPhase.STOPPED, found=step, reason=step.outcome.value, message=message)
+    message = f"{counted(step.cores, 'core')} per rank, found in {step.windows} windows"
+    return replace(tuning, phase=TuningPhase.TUNED, found=step, reason=step.outcome.value, message=message)
+
+
+def _wishing(tuning: Tuning, step: Search | Answer, cores: int, config: SteeringConfig, now_s: float) -> Tuning:
+    wish = Wish(
+        sequence=1 if tuning.wish is None else tuning.wish.sequence + 1,
+        cores=cores,
+        since_s=now_s,
+        deadline_s=now_s + config.wish_deadline_s,
+    )
+    return replace(tuning, phase=TuningPhase.WISHING, found=step, wish=wish, reason="", message="")
+
+
+def _answered(tuning: Tuning, wish: Wish, standing: Standing, config: SteeringConfig, now_s: float) -> Tuning:
+    found = tuning.found
+    assert found is not None
+    answer, resize = standing.answer, standing.resize
+    if answer is None or answer.sequence != wish.sequence:
+        late = now_s >= wish.deadline_s
+        return _refused(tuning, standing, NO_ANSWER, "nobody answered", config, now_s) if late else tuning
+    if not answer.granted:
+        most = replace(standing, most_cores=answer.cores)
+        return _refused(tuning, most, answer.code, answer.message, config, now_s)
+    if resize is None or resize.sequence != wish.sequence or not resize.has_ended:
+        return tuning
+    if resize.state is ResizeState.DONE:
+        return _settled(tuning, found)
+    if resize.reason in NEVER:
+        return _advising(tuning, resize)
+    return _refused(tuning, standing, resize.reason, resize.message, config, now_s)
+
+
+def _refused(tuning: Tuning, standing: Standing, reason: str, why: str, config: SteeringConfig, now_s: float) -> Tuning:
+    found = tuning.found
+    if isinstance(found, Search):
+        if reason in SILENCES and tuning.reason not in SILENCES:
+            again = _wishing(tuning, found, found.trying, config, now_s)
+            return replace(again, reason=reason, message=f"asked again: {why}")
+        step = refuse(found, _limits(standing), config.tuning)
+        return _after(tuning, step, standing, config, now_s)
+    assert found is not None
+    message = f"{counted(found.cores, 'core')} per rank would do, but it keeps {standing.cores}: {why}"
+    return replace(tuning, phase=TuningPhase.TUNED, reason=reason, message=message)
+
+
+def _advising(tuning: Tuning, resize: Resize) -> Tuning:
+    found = tuning.found
+    assert found is not None
+    best = max((point.share for point in found.curve), default=None)
+    idle = "" if best is None else f"GPUs idle {1 - best:.0%}: "
+    wanted = f"{counted(resize.wanted, 'core')} per rank should be tried"
+    message = f"{idle}{wanted}, but they cannot be changed here: {resize.message or resize.reason}"
+    return replace(tuning, phase=TuningPhase.ADVISING, reason=resize.reason, message=message)

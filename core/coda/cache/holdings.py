@@ -1,0 +1,164 @@
+"""Who has what a refused job needs. What must not live here: why it is refused."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Mapping
+from heapq import nsmallest
+from typing import Final, NamedTuple
+
+from coda.model.capacity import live_placement
+from coda.model.job import Job, JobId
+from coda.nodes.node_search import Match
+from coda.snapshots import Journal
+from coda.wording import amount_of
+
+
+class Holding(NamedTuple):
+    """What one job holds: its nodes, one entry per rank; each rank takes the job's request there."""
+
+    job: Job
+    nodes: tuple[str, ...]
+
+
+class Part(NamedTuple):
+    """What one job holds of one node."""
+
+    job: Job
+    ranks: int
+
+
+_CHANGES: Final = 10_000
+"""So many changes of who holds a node are remembered at least."""
+
+Ranking = list[tuple[int, JobId]]
+"""Jobs by how much they hold, as negative amounts: largest first, then by id."""
+
+
+class Holdings:
+    """The holdings of live plans and of starts, kept while jobs come and go. `count`: how many are named at most."""
+
+    def __init__(self, count: int) -> None:
+        self._journal: Journal[str] = Journal(_CHANGES)
+        self._count = count
+        self._parts_by_node: dict[str, dict[JobId, Part]] | None = None
+        self._number_by_name: Mapping[str, int] = {}
+        self._holding_by_job: dict[JobId, Holding] = {}
+        self._rankings: dict[tuple[Match, str], Ranking] = {}
+
+    def of(self, job: JobId) -> Holding | None:
+        """What the job holds."""
+        return self._holding_by_job.get(job)
+
+    def renew(self, job: Job) -> None:
+        """This is the job now; it holds what it held, and asks for what it asked for."""
+        holding = self._holding_by_job[job.id] = Holding(job, self._holding_by_job[job.id].nodes)
+        if self._parts_by_node is not None:
+            self._enter(self._parts_by_node, holding)
+
+    def add(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job holds a share of each of these nodes."""
+        self._holding_by_job[job.id] = holding = Holding(job, nodes)
+        if self._parts_by_node is not None:
+            self._enter(self._parts_by_node, holding)
+        for (match, resource), ranking in self._rankings.items():
+            amount = self._amount(holding, match, resource)
+            if amount > 0:
+                insort(ranking, (-amount, job.id))
+
+    def remove(self, job: JobId) -> None:
+        """The job holds nothing any more."""
+        holding = self._holding_by_job.pop(job, None)
+        if holding is None:
+            return
+        if self._parts_by_node is not None:
+            for node in dict.fromkeys(holding.nodes):
+                del self._parts_by_node[node][job]
+                self._journal.add(node)
+        for (match, resource), ranking in self._rankings.items():
+            amount = self._amount(holding, match, resource)
+            if amount > 0:
+                del ranking[bisect_left(ranking, (-amount, job))]
+
+    def all(self) -> Collection[Holding]:
+        """Every holding, in no order."""
+        return self._holding_by_job.values()
+
+    def watch(self) -> Journal[str]:
+        """The nodes whose holders change, from the first call on. O(1); O(ranks held) at that call."""
+        if self._parts_by_node is None:
+            self._parts_by_node = {}
+            for holding in self._holding_by_job.values():
+                self._enter(self._parts_by_node, holding)
+        return self._journal
+
+    def at(self, node: str) -> Collection[Part]:
+        """Who holds something on a node, in no order. Only of what is watched."""
+        parts = self._parts_by_node.get(node) if self._parts_by_node is not None else None
+        return () if parts is None else parts.values()
+
+    def _enter(self, parts_by_node: dict[str, dict[JobId, Part]], holding: Holding) -> None:
+        job, nodes = holding
+        for node in dict.fromkeys(nodes):
+            parts_by_node.setdefault(node, {})[job.id] = Part(job, nodes.count(node))
+            self._journal.add(node)
+
+    def nodes_changed(self, number_by_name: Mapping[str, int]) -> None:
+        """Which nodes match a demand may have changed, and their numbers."""
+        self._number_by_name = number_by_name
+        self._rankings.clear()
+
+    def on_nodes(self, match: Match, resource: str) -> tuple[JobId, ...]:
+        """The jobs that hold most of a resource on a demand's matching nodes, largest first, then by id."""
+        ranking = self._rankings.get((match, resource))
+        if ranking is None:
+            amounts = ((self._amount(holding, match, resource), job) for job, holding in self._holding_by_job.items())
+            ranking = self._rankings[match, resource] = sorted((-amount, job) for amount, job in amounts if amount > 0)
+        return tuple(job for _, job in ranking[: self._count])
+
+    def of_quota(self, namespace: str, key: str) -> tuple[JobId, ...]:
+        """The jobs of a namespace that use most of a quota's key, largest first, then by id. O(jobs that hold)."""
+        amounts = (
+            (-job.quota.get(key, 0) * len(nodes), job.id)
+            for job, nodes in self._holding_by_job.values()
+            if job.namespace == namespace
+        )
+        return tuple(job for _, job in nsmallest(self._count, (entry for entry in amounts if entry[0] < 0)))
+
+    def _amount(self, holding: Holding, match: Match, resource: str) -> int:
+        amount = amount_of(holding.job.request, resource)
+        if not amount or len(match.matching) == len(self._number_by_name):
+            return amount * len(holding.nodes)
+        return amount * sum(self._number_by_name.get(name) in match.matching for name in holding.nodes)
+
+
+def holds_alike(job: Job, before: Job) -> bool:
+    """True for two versions of a job that hold the same, whoever counts it, where their nodes are the same."""
+    return (
+        (job.request is before.request or job.request == before.request)
+        and job.replicas == before.replicas
+        and job.user == before.user
+        and job.virtual_cluster == before.virtual_cluster
+    )
+
+
+def stands_alike(job: Job, before: Job) -> bool:
+    """True for two versions that `holds_alike` and that nobody who asks who holds what can tell apart: such as differ
+    in a wish."""
+    return (
+        job.placement is before.placement
+        and job.phase is before.phase
+        and job.attempt == before.attempt
+        and job.generation == before.generation
+        and job.served_s == before.served_s
+        and job.remaining_s == before.remaining_s
+        and job.as_of_s == before.as_of_s
+        and (job.unbound is before.unbound or job.unbound == before.unbound)
+        and (job.quota is before.quota or job.quota == before.quota)
+    )
+
+
+def nodes_held(job: Job) -> tuple[str, ...]:
+    """Where the job holds something, once per rank: by its live plan, or by pods that are still there."""
+    placement = live_placement(job)
+    return placement.nodes if placement is not None else tuple(job.unbound.values())

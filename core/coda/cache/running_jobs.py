@@ -1,0 +1,106 @@
+"""Who is stopped for a waiting job where a policy preempts. What must not live here: the rules (`preemption`), and in
+which order jobs are tried (`turns`, `fairness`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from math import inf
+from operator import itemgetter
+
+from coda.cache.imagining import Imagined
+from coda.model.capacity import live_placement
+from coda.model.decision import Stop, StopCause
+from coda.model.job import Job
+from coda.nodes.node_search import Kind
+from coda.policy.arrays import RUNNING
+from coda.policy.fair_share import Shares
+from coda.policy.preemption import Preemption
+
+
+class Preempting:
+    """The jobs that run, by the moment they are judged by, kept while they start and end."""
+
+    def __init__(self, rule: Preemption, shares: Shares | None) -> None:
+        self._rule = rule
+        self._shares = shares
+        self._runners: list[tuple[float, str, Job, tuple[str, ...]]] = []
+
+    def hold(self, job: Job, nodes: tuple[str, ...], sign: int) -> None:
+        """The job holds these nodes, or no more. Only a running one can be stopped."""
+        if job.phase not in RUNNING or live_placement(job) is None:
+            return
+        entry = (self._rule.stands_at(job), job.id, job, nodes)
+        if sign > 0:
+            insort(self._runners, entry, key=_standing)
+        else:
+            del self._runners[bisect_left(self._runners, entry[:2], key=_standing)]
+
+    def may_stop_for(self, job: Job, now_s: float) -> bool:
+        """False when nobody may be stopped for the job."""
+        return next(self._in_reach(job, now_s), None) is not None
+
+    def stops_for(self, job: Job, kind: Kind, now_s: float) -> tuple[Stop, ...]:
+        """Who must stop so that the job fits, by id; nobody where even all in reach leave too little.
+
+        Those in reach are taken in their order until it fits; then those are spared without whom it fits all the same,
+        in the opposite order. O(jobs in reach x their nodes); O(nodes) more for a job that must stay in one domain."""
+        imagined = Imagined(kind, job.replicas)
+        chosen: list[tuple[Job, tuple[str, ...]]] = []
+        for runner, nodes in self._in_reach(job, now_s):
+            if imagined.free(runner, nodes, +1):
+                chosen.append((runner, nodes))
+                if imagined.fits():
+                    break
+        else:
+            return ()
+        for runner, nodes in reversed(chosen[:]):
+            imagined.free(runner, nodes, -1)
+            if imagined.fits():
+                chosen.remove((runner, nodes))
+            else:
+                imagined.free(runner, nodes, +1)
+        stops = (
+            Stop(job=runner.id, attempt=runner.attempt, cause=StopCause.PREEMPT, by=job.id) for runner, _ in chosen
+        )
+        return tuple(sorted(stops, key=lambda stop: stop.job))
+
+    def wake_s(self, waiting: Iterable[Job], now_s: float) -> float | None:
+        """The next moment at which time alone brings a running job into reach of one of these; None for never.
+
+        O(jobs waiting) until one is found that may stop anybody at all."""
+        if not self._rule.is_timed or all(self._rule.reach(job, now_s) is None for job in waiting):
+            return None
+        index = bisect_right(self._runners, now_s, key=_moment)
+        moment_s = self._runners[index][0] if index < len(self._runners) else inf
+        return moment_s if moment_s < inf else None
+
+    def _in_reach(self, job: Job, now_s: float) -> Iterator[tuple[Job, tuple[str, ...]]]:
+        span = self._rule.reach(job, now_s)
+        if span is None or (self._rule.of_borrowers and not self._is_within_quota(job)):
+            return
+        borrowers = self._borrowers() if self._rule.of_borrowers else None
+        first, beyond = (bisect_right(self._runners, moment, key=_moment) for moment in span)
+        for _, job_id, runner, nodes in reversed(self._runners[first:beyond]):
+            if borrowers is None or job_id in borrowers:
+                yield runner, nodes
+
+    def _is_within_quota(self, job: Job) -> bool:
+        return self._shares is not None and self._shares.is_within_quota(job)
+
+    def _borrowers(self) -> set[str]:
+        """The jobs with which their tenant, oldest job first, went beyond its quota: without them it is within."""
+        gpus_by_tenant: dict[str, int] = {}
+        borrowers: set[str] = set()
+        assert self._shares is not None
+        for _, job_id, runner, _ in self._runners:
+            tenant = runner.virtual_cluster
+            held = gpus_by_tenant[tenant] = gpus_by_tenant.get(tenant, 0) + runner.request.gpus * runner.replicas
+            if held > self._shares.quota_of(tenant):
+                borrowers.add(job_id)
+        return borrowers
+
+
+_standing = itemgetter(0, 1)
+_moment = itemgetter(0)

@@ -1,0 +1,66 @@
+"""The decision: what starts now, where, and why everything else waits. What must not live here: any single rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from coda.cache.quotas import QuotaLedger
+from coda.cache.world_index import Memory
+from coda.cycle.refusals import refusals_of
+from coda.cycle.resize_grants import answers_to_wishes
+from coda.cycle.starts import Round, round_of
+from coda.model.capacity import after_stops
+from coda.model.decision import Plan
+from coda.model.job import NOTHING, Resources, World
+from coda.policy.config import PolicyConfig
+
+
+def decide(
+    world: World, config: PolicyConfig, now_s: float, memory: Memory | None = None, *, explain: int | None = None
+) -> Plan:
+    """Answer every open wish for cores; then start every waiting gang that fits whole, in order, and refuse each of the
+    others with its reason. What ordered stops will free counts as free for starts, which are released once it is.
+
+    `world` must pass `world.check`. Pure: equal arguments, in any order of nodes, jobs and quotas, give equal plans,
+    whatever `memory` has seen before; it only saves time. Each waiting job is in `starts` or in `refusals`, once, but
+    for those beyond the first `explain` refused, where that is given. What does not fit is skipped, so nothing runnable
+    waits behind it. Reasons describe the world after all grants and starts: with these committed, deciding again gives
+    and starts nothing, and refuses alike.
+    Cost: O(nodes + jobs log jobs), and O(nodes) for each distinct demand and O(amounts) for each distinct request among
+    the waiting jobs. With a memory: O(nodes + jobs) comparisons of pointers, and the above for what changed."""
+    memory = memory or Memory()
+    leaving, world = world.leaving, after_stops(world)
+    known = memory.about(world, config)
+    quotas = QuotaLedger(world, known.planned.values())
+    answers = answers_to_wishes(known, quotas, world.in_flight, leaving, now_s)
+    this = Round(stops=answers.stops) if answers.stops else round_of(known, quotas, now_s)
+    refusals = refusals_of(known, quotas, now_s, explain, kept_for=this.kept_for)
+    memory.keep(known)
+    return Plan(
+        starts=this.starts,
+        refusals=refusals,
+        stops=this.stops,
+        grants=answers.grants,
+        denials=answers.denials,
+        postponed=answers.postponed,
+        wake_s=this.wake_s,
+    )
+
+
+def decide_around(
+    kept: Mapping[str, Resources], world: World, config: PolicyConfig, now_s: float, memory: Memory | None = None
+) -> Plan:
+    """As `decide`, where `kept` of each node's room is given to nobody yet, but will be free in a moment.
+
+    Nobody is stopped for want of it: only who would be stopped as well if it were free. Cost: a second decision, where
+    the first one would stop somebody. Source: our choice."""
+    plan = decide(replace(world, in_flight=_with(kept, world.in_flight)) if kept else world, config, now_s, memory)
+    if not kept or not plan.stops:
+        return plan
+    free = decide(world, config, now_s, memory)
+    return replace(plan, stops=tuple(stop for stop in plan.stops if stop in free.stops))
+
+
+def _with(kept: Mapping[str, Resources], in_flight: Mapping[str, Resources]) -> dict[str, Resources]:
+    return {node: in_flight.get(node, NOTHING) + kept.get(node, NOTHING) for node in (*in_flight, *kept)}

@@ -1,0 +1,203 @@
+"""Answers to the wishes of running jobs for other core counts. What must not live here: how a wish is found (`tuning`),
+and how a grant is carried out (`resizing`).
+
+A wish for fewer cores is granted always. One for more is like a commit: the nodes of all ranks must have the cores, or
+none of them grows. Where the policy has arrays, a GPU job may have cores of CPU jobs stopped for it that borrowed them.
+Wishes go before starts: a few cores for GPUs that idle are worth more than the same cores to a job that waits (our
+choice; CODA gives no order). What cannot be granted is refused at once, since the search has other counts to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from coda.cache.quotas import QuotaLedger
+from coda.cache.world_index import Known
+from coda.model.capacity import growth_by_node, open_wish
+from coda.model.decision import Denial, DenialCode, Grant, Stop
+from coda.model.job import Job, JobId, Resources, Wish, WishAnswer
+from coda.policy.config import PolicyConfig
+from coda.wording import counted, quota_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """As in `Plan`. With `stops`, nobody else may take anything in this round: the room they leave has its owner."""
+
+    grants: tuple[Grant, ...] = ()
+    denials: tuple[Denial, ...] = ()
+    postponed: tuple[JobId, ...] = ()
+    stops: tuple[Stop, ...] = ()
+
+
+_NO_ANSWERS: Final = Answers()
+
+
+def answers_to_wishes(
+    known: Known,
+    quotas: QuotaLedger,
+    in_flight: Mapping[str, Resources],
+    leaving: Mapping[str, Resources],
+    now_s: float,
+) -> Answers:
+    """Grant or refuse every open wish, the oldest first (ties: by id); what is granted is taken from `known`.
+
+    A wish that fits but for foreign pods in flight is postponed, until its deadline; so is the one that `stops` are
+    for, and all after it; and the one that fits once stopped jobs have left, whose room is kept for it. Cost: O(jobs
+    with an open wish x their ranks)."""
+    if not known.wishing:
+        return _NO_ANSWERS
+    round_ = _Answering(known, quotas, in_flight, leaving, now_s)
+    for job in sorted(known.wishing.values(), key=_turn):
+        round_.answer(job)
+    return Answers(
+        grants=tuple(round_.grants),
+        denials=tuple(round_.denials),
+        postponed=tuple(round_.postponed),
+        stops=round_.stops,
+    )
+
+
+def _turn(job: Job) -> tuple[float, str]:
+    return (job.wish.since_s if job.wish is not None else 0.0, job.id)
+
+
+def answer_from_grant(grant: Grant, now_s: float, config: PolicyConfig) -> WishAnswer:
+    """What the placement says from now on: the growth is withheld until the resize has ended."""
+    return WishAnswer(
+        sequence=grant.sequence,
+        granted=True,
+        cores=grant.cores,
+        answered_s=now_s,
+        deadline_s=now_s + config.resize_deadline_s,
+    )
+
+
+def answer_from_denial(denial: Denial, now_s: float) -> WishAnswer:
+    """What the placement says from now on: nothing changes."""
+    return WishAnswer(
+        sequence=denial.sequence,
+        granted=False,
+        cores=denial.most_cores,
+        answered_s=now_s,
+        deadline_s=now_s,
+        code=denial.code.value,
+        message=denial.message,
+    )
+
+
+class _Answering:
+    def __init__(
+        self,
+        known: Known,
+        quotas: QuotaLedger,
+        in_flight: Mapping[str, Resources],
+        leaving: Mapping[str, Resources],
+        now_s: float,
+    ) -> None:
+        self._known = known
+        self._quotas = quotas
+        self._in_flight = in_flight
+        self._leaving = leaving
+        self._now_s = now_s
+        self.grants: list[Grant] = []
+        self.denials: list[Denial] = []
+        self.postponed: list[JobId] = []
+        self.stops: tuple[Stop, ...] = ()
+
+    def answer(self, job: Job) -> None:
+        """Grant, refuse or postpone the job's wish."""
+        wish = open_wish(job)
+        assert wish is not None
+        growth = growth_by_node(job, wish.cores)
+        if self._now_s > wish.deadline_s:
+            self._deny(job, wish, DenialCode.EXPIRED, "nobody waits for it any more")
+        elif not growth:
+            self._grant(job, wish, {})
+        elif self.stops:
+            self.postponed.append(job.id)
+        else:
+            self._answer_growth(job, wish, growth)
+
+    def _answer_growth(self, job: Job, wish: Wish, growth: Mapping[str, int]) -> None:
+        number_by_name = self._known.room.number_by_name
+        gone = sorted(name for name in growth if name not in number_by_name)
+        if gone:
+            self._deny(job, wish, DenialCode.NODE_GONE, f"node {gone[0]} is not there")
+            return
+        total_m = sum(growth.values())
+        short = self._quotas.growth_shortage(job, total_m)
+        if short is not None:
+            needed, left = quota_text(short.key, total_m), quota_text(short.key, max(0, short.left_milli))
+            message = f"needs {needed} more of {short.key}, and ResourceQuota {short.quota} leaves {left}"
+            self._deny(job, wish, DenialCode.QUOTA_EXCEEDED, message)
+            return
+        full = sorted(name for name, cpu_m in growth.items() if cpu_m > self._free_m(name))
+        by_number = {number_by_name[name]: cpu_m for name, cpu_m in growth.items()}
+        if not full and any(growth[name] > self._free_m(name) - self._leaving_m(name) for name in growth):
+            self._known.grow(by_number)
+            self.postponed.append(job.id)
+        elif not full:
+            self._grant(job, wish, by_number)
+        elif all(growth[name] <= self._free_m(name) + self._landing_m(name) for name in full):
+            self.postponed.append(job.id)
+        elif not self._may_reclaim(job, by_number):
+            self._deny(job, wish, DenialCode.INSUFFICIENT_CPU, self._shortage(full[0], growth[full[0]]))
+
+    def _may_reclaim(self, job: Job, growth: Mapping[int, int]) -> bool:
+        lending = self._known.lending
+        if lending is None or not job.request.gpus:
+            return False
+        self.stops = lending.stops_for_growth(job, growth)
+        if self.stops:
+            self.postponed.append(job.id)
+        return bool(self.stops)
+
+    def _grant(self, job: Job, wish: Wish, growth: Mapping[int, int]) -> None:
+        self._known.grow(growth)
+        self._quotas.grow(job, sum(growth.values()))
+        self.grants.append(Grant(job=job.id, attempt=job.attempt, sequence=wish.sequence, cores=wish.cores))
+
+    def _deny(self, job: Job, wish: Wish, code: DenialCode, message: str) -> None:
+        denial = Denial(
+            job=job.id,
+            attempt=job.attempt,
+            sequence=wish.sequence,
+            code=code,
+            message=message,
+            most_cores=self._most_cores(job, wish),
+        )
+        self.denials.append(denial)
+
+    def _most_cores(self, job: Job, wish: Wish) -> int:
+        """The most that all ranks could have now, up to what is wished for; at least what they have."""
+        for cores in range(wish.cores, job.cpus_per_replica, -1):
+            growth = growth_by_node(job, cores)
+            if self._quotas.growth_shortage(job, sum(growth.values())) is None and all(
+                cpu_m <= self._free_m(name) for name, cpu_m in growth.items()
+            ):
+                return cores
+        return job.cpus_per_replica
+
+    def _shortage(self, name: str, needed_m: int) -> str:
+        free = counted(max(0, self._free_m(name)) // 1000, "free core")
+        return f"needs {counted(-(-needed_m // 1000), 'more core')} on node {name}, which has {free}"
+
+    def _free_m(self, name: str) -> int:
+        """Millicores the job may take on a node; none where it is gone."""
+        number = self._known.room.number_by_name.get(name)
+        if number is None:
+            return 0
+        lending = self._known.lending
+        return (self._known.room.free(number) if lending is None else lending.free_for_growth(number)).cpu_m
+
+    def _leaving_m(self, name: str) -> int:
+        """Millicores that count as free on a node though pods of stopped jobs are still there."""
+        pods = self._leaving.get(name)
+        return pods.cpu_m if pods is not None else 0
+
+    def _landing_m(self, name: str) -> int:
+        pods = self._in_flight.get(name)
+        return pods.cpu_m if pods is not None else 0

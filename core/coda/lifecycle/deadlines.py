@@ -1,0 +1,72 @@
+"""What a job waits for: pods that must be gone first, and moments at which time alone changes the answer.
+
+Pure questions, like `faults`; what follows is `lifecycle`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step, is_lost
+from coda.model.job import FINISHED, Phase
+
+WAITS_FOR = "; waits for "
+"""Joins what happened with what is waited for, so that the second half can be replaced."""
+
+
+def pods_left(now: Situation, now_s: float, config: LifecycleConfig) -> tuple[RankPod, ...]:
+    """Pods that must be gone first: all but those being deleted on a lost node, which only its kubelet can confirm."""
+    return tuple(
+        pod for pod in now.pods if not (pod.terminating and pod.node and is_lost(pod.node, now, now_s, config))
+    )
+
+
+def with_stuck(progress: Progress, left: tuple[RankPod, ...], now_s: float, config: LifecycleConfig) -> Progress:
+    """Name a pod that should have been gone long since, and what keeps it. Ties: the first by name."""
+    happened = progress.message.split(WAITS_FOR, 1)[0]
+    stuck = min((pod for pod in left if _is_stuck(pod, now_s, config)), key=lambda pod: pod.name, default=None)
+    if stuck is None:
+        return replace(progress, message=happened)
+    where = f" on {stuck.node}" if stuck.node else ""
+    keeps = f"its finalizers {', '.join(stuck.finalizers)}" if stuck.finalizers else "its kubelet has not let it go"
+    return replace(progress, message=f"{happened or 'ends'}{WAITS_FOR}pod {stuck.name}{where} to be gone: {keeps}")
+
+
+def with_wake(step: Step, now: Situation, now_s: float, config: LifecycleConfig) -> Step:
+    """Add the next moment at which the answer may change by time alone."""
+    moments = _moments_of_pods(now, config) if step.progress.phase not in FINISHED or now.deleting else iter(())
+    ahead = [moment_s for moment_s in (*moments, *_moments_of_job(step.progress, now)) if moment_s > now_s]
+    return replace(step, wake_s=min(ahead, default=None))
+
+
+def _is_stuck(pod: RankPod, now_s: float, config: LifecycleConfig) -> bool:
+    return pod.terminating and now_s >= pod.gone_by_s + config.stuck_s
+
+
+def _moments_of_pods(now: Situation, config: LifecycleConfig) -> Iterator[float]:
+    for pod in now.pods:
+        if pod.unschedulable_since_s is not None:
+            yield pod.unschedulable_since_s + config.unschedulable_s
+        if pod.node and pod.node in now.unready_since_s:
+            yield now.unready_since_s[pod.node] + config.node_loss_s
+        if pod.terminating:
+            yield pod.gone_by_s + config.stuck_s
+
+
+def _moments_of_job(progress: Progress, now: Situation) -> Iterator[float]:
+    terms = now.terms
+    if now.deleting:
+        return
+    if progress.phase in FINISHED:
+        if terms.ttl_s is not None:
+            yield progress.completion_s + terms.ttl_s
+        return
+    if terms.active_deadline_s is not None and progress.start_s:
+        yield progress.start_s + terms.active_deadline_s
+    if progress.phase in (Phase.LAUNCHED, Phase.STARTING):
+        yield progress.launch_s + terms.start_deadline_s
+    if progress.phase is Phase.QUEUED:
+        yield from progress.avoid.values()
+    if progress.phase in (Phase.QUEUED, Phase.LAUNCHED) and now.placement is not None:
+        yield now.placement.bind_deadline_s + 0.001

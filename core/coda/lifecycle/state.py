@@ -1,0 +1,133 @@
+"""The life of one gang as values: what was observed, what is remembered, what to do next. Decides nothing.
+
+`lifecycle` decides on these; `faults` says what is wrong with an attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from coda.allocator.sizes import RankSize, Resize
+from coda.model.job import Phase, Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleConfig:
+    """Times of the life cycle, in seconds; the job's own deadlines are in its spec."""
+
+    node_loss_s: float = 60.0  # a node not Ready for so long is lost (design: 60 s)
+    unschedulable_s: float = 5.0  # a pinned pod refused for so long never fits: the room is taken
+    failure_backoff_s: float = 10.0  # after the job's own first failure; doubles (Kubernetes Jobs: 10 s)
+    failure_backoff_limit_s: float = 360.0  # Kubernetes Jobs: 6 min
+    disruption_backoff_s: float = 1.0  # after an attempt ended from outside; doubles
+    disruption_backoff_limit_s: float = 60.0
+    avoid_node_s: float = 120.0  # how long a job keeps away from a node that failed it
+    passing_s: float = 1.0  # STARTING is not written when RUNNING follows so soon (our choice: half the 2 s promised)
+    stuck_s: float = 15.0  # a pod that should have been gone for so long is named in the status (our choice)
+
+
+class PodState(Enum):
+    """How far a rank came: its main container's state, or FAILED when the pod failed without it."""
+
+    WAITING = "waiting"  # not started
+    STARTED = "started"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPod:
+    """A pod of the gang as its life cycle sees it."""
+
+    name: str
+    uid: str
+    attempt: int
+    rank: int
+    plan_id: str = ""  # the plan it was created for
+    node: str | None = None
+    state: PodState = PodState.WAITING
+    ended: bool = False  # the whole pod, sidecars too
+    terminating: bool = False
+    gone_by_s: float = 0.0  # a terminating pod's grace period is over then
+    finalizers: tuple[str, ...] = ()  # what keeps a terminating pod besides its kubelet
+    unschedulable_since_s: float | None = None
+    exit_code: int | None = None  # of the main container, once it ended
+    disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
+    reason: str = ""  # why it failed or, in trouble, why it cannot start
+    message: str = ""
+    size: RankSize | None = None  # the cores of its main container, while that runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The operator's part of the status: all that must be remembered. Times are seconds since 1970, 0 for none."""
+
+    phase: Phase | None = None
+    attempt: int = 1
+    failures: int = 0
+    disruptions: int = 0
+    generation: int = 0  # of the spec that was last accepted or taken over
+    queued_s: float = 0.0
+    returned: bool = False  # it was stopped for another job, and has not started again
+    not_before_s: float = 0.0
+    launch_s: float = 0.0
+    start_s: float = 0.0
+    completion_s: float = 0.0
+    avoid: Mapping[str, float] = field(default_factory=dict)  # node name -> until
+    reason: str = ""
+    message: str = ""
+    resize: Resize | None = None  # what became of the last grant of cores in this attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the spec says about the life of the job. Durations in seconds."""
+
+    replicas: int
+    retries: int = 3
+    rank_zero_decides: bool = False  # success policy RankZero; else all ranks must succeed
+    active_deadline_s: float | None = None
+    start_deadline_s: float = 1800.0
+    ttl_s: float | None = None
+    suspend: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """Everything `next_step` looks at. `epoch` is the planner Lease's, None when it was not read."""
+
+    terms: Terms
+    generation: int
+    progress: Progress
+    deleting: bool = False
+    placement: Placement | None = None
+    epoch: int | None = None
+    pods: tuple[RankPod, ...] = ()
+    vanished: frozenset[int] = frozenset()  # ranks of this attempt whose pod was seen and is gone
+    unready_since_s: Mapping[str, float] = field(default_factory=dict)  # node -> since when it is not Ready or gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What to do, in this order: accept (a dry run), write `progress` if it changed, create, delete, finish off."""
+
+    progress: Progress
+    accept: bool = False  # ask the API server for the request per rank; `progress` holds once it agreed
+    create: tuple[int, ...] = ()  # ranks whose pod is missing
+    delete: tuple[RankPod, ...] = ()
+    finalize: bool = False  # let the API server delete the job: nothing of it is left
+    remove: bool = False  # delete the job: its time to live is over
+    wake_s: float | None = None  # look again then, if nothing changes before
+
+
+def of_attempt(now: Situation) -> tuple[RankPod, ...]:
+    """The pods of the current attempt."""
+    return tuple(pod for pod in now.pods if pod.attempt == now.progress.attempt)
+
+
+def is_lost(node: str, now: Situation, now_s: float, config: LifecycleConfig) -> bool:
+    """True when the node has not been Ready for `node_loss_s`."""
+    since_s = now.unready_since_s.get(node)
+    return since_s is not None and now_s - since_s >= config.node_loss_s

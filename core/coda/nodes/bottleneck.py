@@ -1,0 +1,59 @@
+"""Which resource is short, judged on what a round leaves free. What must not live here: words, and choices of nodes.
+
+A resource is what is lacking when the gang would fit if it asked for none of it. Both questions are sums over nodes
+that have few different amounts free, so they are kept per amount and follow the room.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coda.model.job import Resources
+from coda.nodes.node_groups import Total
+from coda.nodes.node_search import Kind
+from coda.wording import CPU, GPUS, MAIN, MEMORY, PODS, amount_of
+
+_PLENTY = 2**31
+"""Ranks on a node of gangs that ask for nothing: more than any gang has."""
+
+
+class Shortages:
+    """What each kind of gang lacks."""
+
+    def __init__(self) -> None:
+        self._ranks_without: dict[tuple[Kind, str], Total] = {}
+        self._free: dict[tuple[Kind, str], Total] = {}
+
+    def lacking(self, kind: Kind, replicas: int) -> str | None:
+        """The resource that alone stands in the way; GPUs, cores, memory, pod slots, others by name when several do."""
+        names = (name for name in (*MAIN, *sorted(kind.request.other)) if amount_of(kind.request, name))
+        return next((name for name in names if self._ranks(kind, name) >= replicas), None)
+
+    def is_enough(self, kind: Kind, name: str, replicas: int) -> bool:
+        """True when all usable nodes together have as much of a resource as the gang needs, wherever it is."""
+        total = self._free.get((kind, name))
+        if total is None:
+            total = self._free[kind, name] = Total(kind.pool, lambda free: max(0, amount_of(free, name)))
+        return total.now() >= amount_of(kind.request, name) * replicas
+
+    def _ranks(self, kind: Kind, name: str) -> int:
+        """How many ranks would fit, did they ask for nothing of one resource."""
+        total = self._ranks_without.get((kind, name))
+        if total is None:
+            rest = _without(kind.request, name)
+            asks = rest.gpus or rest.cpu_m or rest.memory_bytes or rest.pods or any(rest.other.values())
+            total = Total(kind.pool, rest.times_in if asks else lambda _free: _PLENTY)
+            self._ranks_without[kind, name] = total
+        return total.now()
+
+
+def _without(request: Resources, name: str) -> Resources:
+    if name == GPUS:
+        return replace(request, gpus=0)
+    if name == CPU:
+        return replace(request, cpu_m=0)
+    if name == MEMORY:
+        return replace(request, memory_bytes=0)
+    if name == PODS:
+        return replace(request, pods=0)
+    return replace(request, other={other: amount for other, amount in request.other.items() if other != name})

@@ -1,0 +1,120 @@
+"""Which nodes a job accepts, as kube-scheduler would judge it. What must not live here: amounts, and choices.
+
+Two questions are kept apart because users need different answers: what the job's own demand excludes for good
+(selector, affinity, taints), and what only the node's present state forbids (cordoned, not ready, under pressure).
+Source: Kubernetes 1.36 component-helpers `nodeaffinity` and `Toleration.ToleratesTaint`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final
+
+from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint, Toleration
+from coda.model.job import Node
+
+_KEEPS_OUT: Final = ("NoSchedule", "NoExecute")  # PreferNoSchedule only lowers a score
+_CONDITION_PREFIXES: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_INT64: Final = 2**63
+
+
+class Exclusion(Enum):
+    """What in a job's demand keeps it off a node."""
+
+    SELECTOR = "selector"
+    AFFINITY = "affinity"
+    TAINT = "taint"
+
+
+def exclusion(demand: NodeDemand, node: Node) -> Exclusion | None:
+    """The first thing in the demand that keeps the job off this node for good; None when it accepts it.
+
+    Taints that only mirror a passing condition of the node do not count here, see `is_blocked`."""
+    if any(node.labels.get(key) != value for key, value in demand.selector.items()):
+        return Exclusion.SELECTOR
+    if demand.terms and not any(_term_matches(term, node) for term in demand.terms):
+        return Exclusion.AFFINITY
+    if not all(_is_condition(taint) or tolerates(demand.tolerations, taint) for taint in node.taints):
+        return Exclusion.TAINT
+    return None
+
+
+def is_blocked(demand: NodeDemand, node: Node) -> bool:
+    """True while the node's present state forbids the job: cordoned, not ready, leaving, or in a condition."""
+    return not node.schedulable or not all(
+        tolerates(demand.tolerations, taint) for taint in node.taints if _is_condition(taint)
+    )
+
+
+def accepts(demand: NodeDemand, node: Node) -> bool:
+    """True when a pod with this demand may be scheduled on the node now, room aside."""
+    return exclusion(demand, node) is None and not is_blocked(demand, node)
+
+
+def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
+    """True when the taint keeps nobody out, or one of the tolerations covers it."""
+    return taint.effect not in _KEEPS_OUT or any(_covers(toleration, taint) for toleration in tolerations)
+
+
+def _covers(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"  # Lt and Gt are alpha, off by default, and then match nothing
+
+
+def _is_condition(taint: Taint) -> bool:
+    return taint.key.startswith(_CONDITION_PREFIXES)
+
+
+def _term_matches(term: NodeTerm, node: Node) -> bool:
+    if not term.labels and not term.fields:
+        return False  # an empty term selects nothing
+    return all(_label_matches(requirement, node.labels) for requirement in term.labels) and all(
+        _field_matches(requirement, node.name) for requirement in term.fields
+    )
+
+
+def _label_matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    test = _LABEL_TESTS.get(requirement.operator)
+    return test is not None and test(labels.get(requirement.key), requirement.values)
+
+
+def _field_matches(requirement: Requirement, name: str) -> bool:
+    if requirement.key != "metadata.name" or len(requirement.values) != 1:
+        return False
+    same = requirement.values[0] == name
+    return same if requirement.operator == "In" else requirement.operator == "NotIn" and not same
+
+
+def _integer(text: str | None) -> int | None:
+    if text is None or not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -_INT64 <= number < _INT64 else None
+
+
+def _above(label: str | None, values: tuple[str, ...]) -> bool:
+    one, two = _integer(label), _integer(values[0]) if len(values) == 1 else None
+    return one is not None and two is not None and one > two
+
+
+def _below(label: str | None, values: tuple[str, ...]) -> bool:
+    one, two = _integer(label), _integer(values[0]) if len(values) == 1 else None
+    return one is not None and two is not None and one < two
+
+
+_LABEL_TESTS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
+    "In": lambda label, values: label is not None and label in values,
+    "NotIn": lambda label, values: bool(values) and label not in values,
+    "Exists": lambda label, values: label is not None and not values,
+    "DoesNotExist": lambda label, values: label is None and not values,
+    "Gt": _above,
+    "Lt": _below,
+}

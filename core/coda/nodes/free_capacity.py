@@ -1,0 +1,121 @@
+"""What is free on each node, while one round of decisions takes it and from one round to the next. What must not live
+here: who may have it.
+
+Within a round room only shrinks, so whatever did not fit once need not be tried again in it; the journal tells searches
+which nodes to look at anew.
+Nodes are numbered in the order of their names, so that a node's number is also its tie-break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from coda.model.job import Node, Resources
+from coda.policy.config import Level
+from coda.snapshots import Journal
+
+
+class LevelDomains:
+    """One topology level: which nodes share a domain of it."""
+
+    def __init__(self, level: Level, nodes: Iterable[Node]) -> None:
+        self.name = level.name
+        self.domain_by_node: list[str | None] = [node.labels.get(level.label) for node in nodes]
+        self.nodes_by_domain: dict[str, list[int]] = {}
+        for number, domain in enumerate(self.domain_by_node):
+            if domain is not None:
+                self.nodes_by_domain.setdefault(domain, []).append(number)
+        # A domain of one node says no more than the node itself; searches leave it out.
+        self.shared_by_node: list[str | None] = [
+            None if domain is None or len(self.nodes_by_domain[domain]) == 1 else domain
+            for domain in self.domain_by_node
+        ]
+
+
+class Room:
+    """The free resources of every node, by node number, and the topology they stand in. At first all is free.
+
+    `tells_sizes`: equal amounts free on nodes of different sizes count as different."""
+
+    def __init__(self, nodes: Iterable[Node], levels: tuple[Level, ...], *, tells_sizes: bool = False) -> None:
+        self.nodes = sorted(nodes, key=lambda node: node.name)
+        self.number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
+        self.amounts: list[Resources] = []  # every different amount met, numbered: most nodes are alike
+        self.sizes: list[Resources] = []  # for each amount, all that a node with it has, where sizes are told
+        self._number_by_amount: dict[Hashable, int] = {}
+        self._number_by_size: dict[Hashable, int] | None = {} if tells_sizes else None
+        self._size_by_node = [self._size(node) for node in self.nodes]
+        self.whole_amounts: list[int] = [
+            self._number(node.allocatable, number) for number, node in enumerate(self.nodes)
+        ]
+        self.free_amounts: list[int] = list(self.whole_amounts)
+        self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
+        self.journal: Journal[int] = Journal(2 * len(self.nodes) + 1000)  # nodes that changed, or their room, in order
+        self._gained: dict[int, Resources] = {}  # what was free before nodes gained, since the last `take_gained`
+
+    def free(self, number: int) -> Resources:
+        """What is free on a node."""
+        return self.amounts[self.free_amounts[number]]
+
+    def put(self, number: int, free: Resources) -> None:
+        """Make `free` what is free on a node."""
+        before = self.amounts[self.free_amounts[number]]
+        if free is before or free == before:
+            return
+        amount = self._number(free, number)
+        if amount != self.free_amounts[number]:
+            self.free_amounts[number] = amount
+            self.journal.add(number)
+            if number not in self._gained and _has_more(free, before):
+                self._gained[number] = before
+
+    def take_gained(self) -> Iterable[int]:
+        """The nodes that have more room of anything than they had at some moment since the last call."""
+        if not self._gained:
+            return ()
+        gained, self._gained = self._gained, {}
+        return [number for number, before in gained.items() if _has_more(self.free(number), before)]
+
+    def take(self, number: int, amount: Resources) -> None:
+        """Make `amount` of a node taken."""
+        self.put(number, self.free(number) - amount)
+
+    def replace_node(self, number: int, node: Node) -> None:
+        """The node changed in anything but its name and labels. What is free on it is put separately."""
+        self.nodes[number] = node
+        self.journal.add(number)
+        self._size_by_node[number] = self._size(node)
+        self.whole_amounts[number] = self._number(node.allocatable, number)
+        self.free_amounts[number] = self._number(self.free(number), number)
+
+    def _size(self, node: Node) -> int:
+        sizes = self._number_by_size
+        return 0 if sizes is None else sizes.setdefault(_key(node.allocatable), len(sizes))
+
+    def _number(self, amount: Resources, node: int) -> int:
+        other = _others(amount) if amount.other else ()
+        key = (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other, self._size_by_node[node])
+        number = self._number_by_amount.get(key)
+        if number is None:
+            number = self._number_by_amount[key] = len(self.amounts)
+            self.amounts.append(amount)
+            self.sizes.append(self.nodes[node].allocatable)
+        return number
+
+
+def _has_more(free: Resources, before: Resources) -> bool:
+    return (
+        free.gpus > before.gpus
+        or free.cpu_m > before.cpu_m
+        or free.memory_bytes > before.memory_bytes
+        or free.pods > before.pods
+        or (free.other is not before.other and free.other != before.other)
+    )
+
+
+def _key(amount: Resources) -> Hashable:
+    return (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, _others(amount))
+
+
+def _others(amount: Resources) -> Hashable:
+    return tuple(sorted(item for item in amount.other.items() if item[1])) if amount.other else ()

@@ -1,0 +1,132 @@
+"""Nodes that are alike, counted together: a demand's accepting nodes, grouped by what is free on them. What must not
+live here: what any gang asks for.
+
+Thousands of nodes have few different amounts free, so gangs judge amounts, not nodes, and all gangs with one demand
+share the grouping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from coda.model.job import Resources
+from coda.nodes.free_capacity import Room
+from coda.snapshots import Journal
+
+Counts = dict[int, int]
+"""Nodes by the number of the amount that is free on them."""
+
+
+class Move(NamedTuple):
+    """A node went from one free amount to another; None where it joined or left the pool."""
+
+    old: int | None
+    new: int | None
+
+
+class Pool:
+    """Some nodes of a room by their free amounts, all together and for each domain of each level."""
+
+    def __init__(self, room: Room, numbers: Iterable[int]) -> None:
+        self.room = room
+        self.amount_by_node: dict[int, int] = {}
+        self.nodes_by_amount: Counts = {}
+        self.domains: tuple[dict[str, Counts], ...] = tuple({} for _ in room.levels)  # of more than one node
+        self.moves: Journal[Move] = Journal(1000)
+        self._heaps: dict[int, list[int]] = {}
+        self.place = room.journal.end  # up to where this follows the room
+        for number in sorted(numbers):
+            self.add(number)
+
+    def refresh(self) -> None:
+        """Follow what changed in the room since the last call. O(nodes whose room changed)."""
+        journal = self.room.journal
+        if self.place == journal.end:
+            return
+        numbers = journal.since(self.place)
+        self.place = journal.end
+        amount_by_node, free_amounts = self.amount_by_node, self.room.free_amounts
+        for number in list(amount_by_node) if numbers is None else numbers:
+            old = amount_by_node.get(number)
+            if old is not None and old != free_amounts[number]:
+                self._count(number, old, -1)
+                self._enter(number, old)
+
+    def add(self, number: int) -> None:
+        """A node that accepts the demand from now on."""
+        self._enter(number, None)
+
+    def remove(self, number: int) -> None:
+        """A node that accepts the demand no more."""
+        amount = self.amount_by_node.pop(number)
+        self._count(number, amount, -1)
+        self.moves.add(Move(amount, None))
+
+    def first_node(self, amount: int) -> int:
+        """The first by name of the nodes with this amount free; there must be one."""
+        heap = self._heaps[amount]
+        while self.amount_by_node.get(heap[0]) != amount:
+            heappop(heap)
+        return heap[0]
+
+    def _enter(self, number: int, old: int | None) -> None:
+        amount = self.room.free_amounts[number]
+        self.amount_by_node[number] = amount
+        self._count(number, amount, 1)
+        heap = self._heaps.setdefault(amount, [])
+        heappush(heap, number)
+        if len(heap) > 2 * self.nodes_by_amount[amount] + 16:  # nodes that came and went more than once
+            heap[:] = {other for other in heap if self.amount_by_node.get(other) == amount}
+            heapify(heap)
+        self.moves.add(Move(old, amount))
+
+    def _count(self, number: int, amount: int, nodes: int) -> None:
+        _add(self.nodes_by_amount, amount, nodes)
+        if not self.domains:
+            return
+        for level, counts_by_domain in zip(self.room.levels, self.domains, strict=True):
+            domain = level.shared_by_node[number]
+            if domain is not None:
+                _add(counts_by_domain.setdefault(domain, {}), amount, nodes)
+
+
+def _add(counts: Counts, amount: int, nodes: int) -> None:
+    left = counts.get(amount, 0) + nodes
+    if left:
+        counts[amount] = left
+    else:
+        del counts[amount]
+
+
+class Total:
+    """A sum over the nodes of a pool of what each is worth, which depends on what is free on it alone."""
+
+    def __init__(self, pool: Pool, worth: Callable[[Resources], int]) -> None:
+        self._pool = pool
+        self._worth = worth
+        self._worth_by_amount: dict[int, int] = {}
+        self._place = -1
+        self._sum = 0
+
+    def now(self) -> int:
+        """The sum. O(moves since the last call), or O(amounts) where these are fewer. The pool must be refreshed."""
+        moves, place = self._pool.moves, self._place
+        if place == moves.end:
+            return self._sum
+        self._place = moves.end
+        news = moves.since(place) if moves.end - place <= len(self._pool.nodes_by_amount) else None
+        if place < 0 or news is None:
+            self._sum = sum(self._of(amount) * nodes for amount, nodes in self._pool.nodes_by_amount.items())
+        else:
+            self._sum += sum(self._of(move.new) - self._of(move.old) for move in news)
+        return self._sum
+
+    def _of(self, amount: int | None) -> int:
+        if amount is None:
+            return 0
+        worth = self._worth_by_amount.get(amount)
+        if worth is None:
+            worth = self._worth_by_amount[amount] = self._worth(self._pool.room.amounts[amount])
+        return worth

@@ -1,0 +1,150 @@
+"""What the guard lets pass: pure verdicts on one pod and the nodes offered to it. Remembers nothing.
+
+Two kinds of pods ask. A rank of a gang may go only where its released plan says. A foreign pod may go anywhere but into
+room that plans withhold, and into room that a bound pod took without kube-scheduler knowing; elsewhere its own
+arithmetic is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice, repeat
+
+from coda.model.capacity import live_placement
+from coda.model.job import NOTHING, Job, Phase, PlacementState, Resources
+
+MAX_SCORE = 10
+"""The top of the extender protocol's range of scores."""
+
+ENOUGH_NODES = 100
+"""Nodes from which a pod without wishes of its own may choose. kube-scheduler's own least: `minFeasibleNodesToFind`
+in pkg/scheduler/schedule_one.go (1.36)."""
+
+TooSmall = Callable[[Resources], set[str]]
+"""Which nodes have no room for so much."""
+
+_MAY_BIND = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """What a gang's pod says of itself: the job's uid, its attempt, rank and plan."""
+
+    job_uid: str
+    attempt: int
+    rank: int
+    plan_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """A foreign pod that passed the filter and may land on any of `nodes`; None: on any node of the cluster."""
+
+    uid: str
+    request: Resources
+    nodes: tuple[str, ...] | None
+
+
+def planned_node(job: Job | None, rank: Rank) -> str | None:
+    """Where this rank may go: its node in the job's live released plan; None when no such plan names it."""
+    if job is None or job.uid != rank.job_uid or job.phase not in _MAY_BIND:
+        return None
+    plan = live_placement(job)
+    if plan is None or plan.state is not PlacementState.RELEASED:
+        return None
+    if (plan.attempt, plan.plan_id) != (rank.attempt, rank.plan_id) or not 0 <= rank.rank < len(plan.nodes):
+        return None
+    return plan.nodes[rank.rank]
+
+
+def kept_for_gangs(
+    request: Resources,
+    room_by_node: Mapping[str, Resources],
+    total: Resources,
+    others: Sequence[InFlight],
+    *,
+    too_small_for: TooSmall | None = None,
+) -> set[str]:
+    """The nodes of `room_by_node` that a foreign pod asking for `request` may not take.
+
+    `room_by_node`: nodes with withheld room only; allocatable - used - withheld. `others`: the other foreign pods in
+    flight, each counted on every node it may land on; `total` is the sum of their requests. `too_small_for`: what
+    `full_for` would say of all of these nodes, where that is known sooner. Cost: O(nodes), and the nodes offered to the
+    others only if one of these nodes would be full should all of them land on it."""
+    too_small_for = too_small_for or partial(full_for, names=room_by_node, room_by_node=room_by_node)
+    refused = too_small_for(request)
+    doubtful = too_small_for(request + total) - refused if others else set()
+    taken = in_flight_by_node(others, doubtful) if doubtful else {}
+    refused.update(name for name in doubtful if not request.fits_in(room_by_node[name] - taken.get(name, NOTHING)))
+    return refused
+
+
+def full_for(request: Resources, names: Iterable[str], room_by_node: Mapping[str, Resources]) -> set[str]:
+    """Those of `names` whose room is known and too small for `request` alone. O(names)."""
+    return {name for name in names if (room := room_by_node.get(name)) is not None and not request.fits_in(room)}
+
+
+def in_flight_by_node(pods: Sequence[InFlight], names: Iterable[str]) -> dict[str, Resources]:
+    """Per node of `names`, what pods in flight may take there; nodes without any are absent.
+
+    Cost: O(nodes offered), one addition for each distinct set of pods that may land on a node."""
+    if not pods:
+        return {}
+    mask_by_node = dict.fromkeys(names, sum(1 << bit for bit, pod in enumerate(pods) if pod.nodes is None))
+    for bit, pod in enumerate(pods):
+        for name in mask_by_node.keys() & (pod.nodes or ()):
+            mask_by_node[name] |= 1 << bit
+    sum_by_mask: dict[int, Resources] = {0: NOTHING}
+    taken: dict[str, Resources] = {}
+    for name, mask in mask_by_node.items():
+        if not mask:
+            continue
+        if mask not in sum_by_mask:
+            _sum_up(sum_by_mask, mask, pods)
+        taken[name] = sum_by_mask[mask]
+    return taken
+
+
+def _sum_up(sum_by_mask: dict[int, Resources], mask: int, pods: Sequence[InFlight]) -> None:
+    """Add the sum of one set of pods, and those of the smaller sets it is made from: most sets are much alike."""
+    missing: list[int] = []
+    while mask not in sum_by_mask:
+        missing.append(mask)
+        mask &= mask - 1  # without the lowest bit: names are offered in turns, so the later pods are shared
+    for larger in reversed(missing):
+        lowest = (larger & -larger).bit_length() - 1
+        sum_by_mask[larger] = sum_by_mask[larger & (larger - 1)] + pods[lowest].request
+
+
+def best_candidates(
+    names: Sequence[str], score_by_node: Mapping[str, int], best_nodes: Collection[str] = frozenset()
+) -> Sequence[str]:
+    """At most ENOUGH_NODES of `names`, those with the highest scores (unknown: 0), in the order of `names`.
+
+    `best_nodes`: a set of all nodes that score MAX_SCORE, or nothing; where enough of them are among the first of
+    `names`, the others are not looked at. Ties: the first. kube-scheduler offers nodes in turns, so over many pods
+    every node has its turn. Scoring the rest would cost it more than everything Coda does for such a pod
+    (docs/decisions/0014). Cost: O(names)."""
+    if len(names) <= ENOUGH_NODES:
+        return names
+    if len(best_nodes) >= ENOUGH_NODES:
+        found = list(islice(filter(best_nodes.__contains__, names), ENOUGH_NODES))
+        if len(found) == ENOUGH_NODES:
+            return found
+    scores = bytes(map(score_by_node.get, names, repeat(0)))  # no bytecode per name: planning cannot come in between
+    best: list[int] = []
+    for score in range(MAX_SCORE, -1, -1):
+        at = scores.find(score)
+        while at >= 0 and len(best) < ENOUGH_NODES:
+            best.append(at)
+            at = scores.find(score, at + 1)
+    return [names[at] for at in sorted(best)]
+
+
+def foreign_score(free_gpus: int) -> int:
+    """How well a node with so many free GPUs suits a foreign pod, 0..10: the fewer it would spoil, the better.
+
+    Our choice: one point per free GPU, so that a full node (or one without GPUs) beats any with room for a gang."""
+    return MAX_SCORE - max(0, min(MAX_SCORE, free_gpus))

@@ -1,0 +1,164 @@
+"""The policies: each a row of decisions that are made elsewhere. What must not live here: any decision.
+
+A new policy is a row here, and a function where it needs one that no other has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from coda.errors import InvalidInput
+from coda.model.job import Job
+from coda.policy.arrays import rank_of_array
+from coda.policy.fair_share import (
+    Fairness,
+    array_share,
+    dominant_share,
+    gpu_share,
+    one_account,
+    quota_share,
+    user_of,
+    virtual_cluster_of,
+)
+from coda.policy.node_score import Scorer, best_fit, dot_product, fewest_gpus, least_allocated, least_fragmenting
+from coda.policy.order import Order, by_arrival, by_attained_service, by_least_left, by_remaining
+from coda.policy.preemption import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FIRST, Preemption
+
+
+class CoresRule(Enum):
+    """How many cores a training job starts with; see `cores`."""
+
+    ASKED = "as asked"
+    PROPORTIONAL = "the GPUs' share of the node's cores"
+    AT_BEST = "the GPUs' share at most, and no more than it can use"
+    TUNED = "the allocator's start point, then its search"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A composition of decisions.
+
+    order: who goes first, as far as a job alone says
+    fairness: the shares that go before that, if any
+    blocks: None where what does not fit is skipped; else the queue of a job, in which nobody overtakes
+    score: which node a gang of one rank goes to; None: the fullest for one GPU, the one that holds most for more.
+        Gangs of several ranks go to the fewest nodes, in the tightest domain, whatever the policy.
+    cores: what training jobs start with
+    lends_spare_cores: what is nobody's own is lent to training jobs that gain by it (`spare_cores`)
+    preempts: running jobs are stopped for jobs that go before them, by this rule; None: nobody is
+    limits_overtaking: a job that waited too long is overtaken no more (`reserving`)
+    has_arrays: the cluster is divided between CPU jobs, large and small GPU jobs
+    throttles: CPU jobs get less memory bandwidth while a training job beside them suffers; see `contention`"""
+
+    summary: str
+    order: Order = by_arrival
+    fairness: Fairness | None = None
+    blocks: Callable[[Job], Hashable] | None = None
+    score: Scorer | None = fewest_gpus
+    cores: CoresRule = CoresRule.ASKED
+    lends_spare_cores: bool = False
+    preempts: Preemption | None = None
+    limits_overtaking: bool = False
+    has_arrays: bool = False
+    throttles: bool = False
+
+    @property
+    def may_stop(self) -> bool:
+        """True when its plans may have stops."""
+        return self.has_arrays or self.preempts is not None
+
+    @property
+    def withholds(self) -> bool:
+        """True when a job may be left waiting though there is room for it."""
+        return self.blocks is not None or self.has_arrays
+
+
+def _one_queue(job: Job) -> Hashable:
+    return None
+
+
+def _queue_by_class(job: Job) -> Hashable:
+    return job.request.gpus > 0
+
+
+DEFAULT: Final = "arrival"
+
+POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
+    {
+        DEFAULT: Policy(
+            summary="priority, then arrival; skips what does not fit; packs single GPUs, keeps gangs close together",
+            score=None,
+            limits_overtaking=True,
+        ),
+        "fifo-skip": Policy(summary="arrival order over all jobs; skips what does not fit"),
+        "fifo-class": Policy(summary="arrival order, one blocking queue per class", blocks=_queue_by_class),
+        "fifo-strict": Policy(summary="arrival order, one blocking queue", blocks=_one_queue),
+        "drf": Policy(
+            summary="users share GPUs equally, whatever else they hold (CODA's DRF)",
+            fairness=Fairness(party=user_of, account=one_account, measure=gpu_share),
+        ),
+        "drf-multi": Policy(
+            summary="users share their dominant resources equally (DRF)",
+            fairness=Fairness(party=user_of, account=one_account, measure=dominant_share),
+        ),
+        "coda": Policy(
+            summary="arrays with borrowing and migration, fair shares inside each; tuned cores",
+            fairness=Fairness(party=user_of, account=rank_of_array, measure=array_share),
+            cores=CoresRule.TUNED,
+            limits_overtaking=True,
+            has_arrays=True,
+            throttles=True,
+        ),
+        "yarn-cs": Policy(
+            summary="the virtual cluster that uses least of its GPU quota, then arrival; unused quota is lent",
+            fairness=Fairness(party=virtual_cluster_of, account=one_account, measure=quota_share),
+        ),
+        "yarn-cs-preempt": Policy(
+            summary="as yarn-cs, and jobs of lent quota are stopped for jobs within their own",
+            fairness=Fairness(party=virtual_cluster_of, account=one_account, measure=quota_share, guarantees=True),
+            preempts=QUOTAS_FIRST,
+        ),
+        "tiresias-las": Policy(
+            summary="GPU jobs below 3600 GPU-seconds of service first, stopping others; arrival within (2D-LAS)",
+            order=by_attained_service,
+            preempts=LEAST_SERVED_FIRST,
+        ),
+        "sjf": Policy(summary="shortest remaining run time first, as far as known; stops nobody", order=by_remaining),
+        "srtf": Policy(
+            summary="shortest remaining run time first, stopping whoever has more left",
+            order=by_least_left,
+            preempts=SHORTEST_FIRST,
+        ),
+        "best-fit": Policy(summary="arrival order; the node with least left over", score=best_fit),
+        "dot-product": Policy(summary="arrival order; the node whose free room looks most alike", score=dot_product),
+        "fgd": Policy(summary="arrival order; the node that fragments least", score=least_fragmenting),
+        "proportional": Policy(summary="arrival order; cores in proportion to GPUs", cores=CoresRule.PROPORTIONAL),
+        "synergy-tune": Policy(
+            summary="arrival order; the cores a job can use, at most in proportion to GPUs; spare ones where they help",
+            cores=CoresRule.AT_BEST,
+            lends_spare_cores=True,
+        ),
+        "k8s-default": Policy(summary="priority, then arrival; spreads over nodes", score=least_allocated),
+    }
+)
+
+
+def why_not_live(policy: Policy) -> str | None:
+    """What of a policy no live planner can do, to follow its name in a sentence; None: it can do all of it."""
+    if policy.preempts is not None:
+        return "stops jobs by how long they ran or by tenant, which the planner does not know: simulate it"
+    if policy.cores in (CoresRule.PROPORTIONAL, CoresRule.AT_BEST):
+        return "sets the cores of jobs by a rule of its own, which nobody does on a cluster: simulate it"
+    return None
+
+
+def policy_of(name: str) -> Policy:
+    """The policy of that name. Raises InvalidInput."""
+    policy = POLICIES.get(name)
+    if policy is None:
+        raise InvalidInput(f"{name!r} is no policy: choose one of {', '.join(POLICIES)}")
+    return policy

@@ -1,0 +1,255 @@
+"""A thin client for the API server: raw JSON in and out, one method per verb.
+
+Where the server is and who asks is found in `access`. The model classes of the `kubernetes` package are left out,
+because turning a list of 5000 pods into them costs seconds.
+Errors become Coda's: `Conflict`, `Outage`, or `Rejected` for a request that will never succeed as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import orjson
+from aiohttp.http_exceptions import LineTooLong
+
+from coda.errors import CodaError, Conflict, Outage
+from coda_kube.api.credentials import find_access, new_session
+
+Json = dict[str, Any]
+
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+
+ITEMS_AT_ONCE = 200  # our choice: parsed, a pod is 40 KiB, and memory for a thousand of them is not given back soon
+
+
+class Rejected(CodaError):
+    """The API server refused the request itself; `status` is HTTP's, `reason` Kubernetes' (Invalid, Forbidden, ...)."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class NotFound(Rejected):
+    """The object does not exist (404)."""
+
+
+class AlreadyExists(Rejected):
+    """An object of that name exists (409 on create)."""
+
+
+class Expired(Outage):
+    """A watch or list cannot go on from its resourceVersion: it is too old (410), or what follows cannot be read. List
+    again."""
+
+
+class Client:
+    """One API server, one identity. Made by `connect`; safe to share between tasks of one loop."""
+
+    def __init__(self, configuration: Any, *, timeout_s: float = 5.0) -> None:
+        self._open: aiohttp.ClientSession | None = None
+        self._configuration = configuration
+        self._timeout_s = timeout_s
+        self._server = configuration.host.rstrip("/")
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+        """The object or list at `path`."""
+        return await self._call("GET", path, query)
+
+    async def create(self, path: str, body: Json, query: Mapping[str, str] | None = None) -> Json:
+        """POST `body` to the collection `path`. Raises AlreadyExists."""
+        return await self._call("POST", path, query, body)
+
+    async def replace(self, path: str, body: Json) -> Json:
+        """PUT `body`; with a resourceVersion in it, raises Conflict when it is not the newest."""
+        return await self._call("PUT", path, None, body)
+
+    async def patch(self, path: str, body: Any, content_type: str = MERGE) -> Json:
+        """PATCH with a merge patch, or another one by its content type."""
+        return await self._call("PATCH", path, None, body, content_type)
+
+    async def apply(self, path: str, body: Json, *, manager: str) -> Json:
+        """Server-side apply as `manager`, taking its fields by force. A resourceVersion in `body` is a precondition.
+
+        The schema prunes and judges `body` all the same; not asked to warn of unknown fields, which nobody would read,
+        the API server parses it once instead of twice, a twentieth of a status write's cost."""
+        query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
+        return await self._call("PATCH", path, query, body, APPLY)
+
+    async def delete(self, path: str, *, uid: str | None = None, grace_s: int | None = None) -> None:
+        """DELETE, in the background way; gone already is fine. With `uid`, never another object of that name."""
+        options: Json = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        try:
+            await self._call("DELETE", path, None, options)
+        except NotFound:
+            return
+        except Conflict:
+            if uid is None:  # with a uid: another object has the name now, ours is gone
+                raise
+
+    async def pages(
+        self, path: str, query: Mapping[str, str] | None = None, page: int = ITEMS_AT_ONCE
+    ) -> AsyncIterator[Json]:
+        """The collection as lists of at most `page` items, all of one resourceVersion. Raises Expired when that is too
+        old for the next one."""
+        wanted = dict(query or {}) | {"limit": str(page)}
+        while True:
+            answer = await self._call("GET", path, wanted)
+            wanted["continue"] = answer["metadata"].get("continue") or ""
+            yield answer
+            if not wanted["continue"]:
+                return
+
+    async def list_pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> Json:
+        """The whole collection as one list, read in pages; its metadata is the last page's."""
+        items: list[Json] = []
+        metadata: Json = {}
+        async for answer in self.pages(path, query, page):
+            items += answer.get("items") or []
+            metadata = answer["metadata"]
+        return {"metadata": metadata, "items": items}
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
+        """The events of a watch, until the server ends it. Raises Outage after `idle_s` without a byte."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=idle_s)
+        try:
+            session, headers = await self._session()
+            async with session.get(
+                self._server + path, params={**query, "watch": "true"}, headers=headers, timeout=timeout
+            ) as response:
+                await _raise_for(response)
+                try:
+                    yield _events(response)
+                finally:
+                    _abort(response)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Outage(f"watch of {path}: {str(error) or type(error).__name__}") from error
+        except RuntimeError as error:
+            if not _is_descriptor_clash(error):
+                raise
+            raise Outage(f"watch of {path}: {error}") from error
+
+    async def connection(self) -> dict[str, Any]:
+        """What another library needs to talk to the same server as the same identity, in kopf's words."""
+        configuration = self._configuration
+        token = await configuration.get_api_key_with_prefix("BearerToken")
+        return {
+            "server": self._server,
+            "ca_path": configuration.ssl_ca_cert,
+            "insecure": not configuration.verify_ssl,
+            "certificate_path": configuration.cert_file,
+            "private_key_path": configuration.key_file,
+            "scheme": token.split(" ", 1)[0] if token else None,
+            "token": token.split(" ", 1)[1] if token else None,
+            "proxy_url": configuration.proxy,
+        }
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._open is not None:
+            await self._open.close()
+        await asyncio.sleep(0)  # aborted transports close their sockets in the loop's next round
+
+    async def _session(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
+        if self._open is None:
+            self._open = new_session(self._configuration)
+        token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        return self._open, {"Authorization": token} if token else {}
+
+    async def _call(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any = None, content_type: str | None = None
+    ) -> Json:
+        try:
+            session, headers = await self._session()
+            headers |= {"Content-Type": content_type or "application/json", "Accept": "application/json"}
+            async with session.request(
+                method,
+                self._server + path,
+                params=query,
+                data=None if body is None else orjson.dumps(body),
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+            ) as response:
+                await _raise_for(response)
+                answer: Json = orjson.loads(await response.read())
+                return answer
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Outage(f"{method} {path}: {str(error) or type(error).__name__}") from error
+        except RuntimeError as error:
+            if not _is_descriptor_clash(error):
+                raise
+            raise Outage(f"{method} {path}: {error}") from error
+
+
+def _is_descriptor_clash(error: RuntimeError) -> bool:
+    """True where uvloop still counts a descriptor to a connection that was reset, and the next connection got it."""
+    return "is used by transport" in str(error)
+
+
+async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0) -> Client:
+    """A client from `kubeconfig`, else the pod's service account, else the user's kubeconfig. Raises InvalidInput.
+
+    Through the kubeconfig's `proxy-url`, else the proxy that the environment names for the server, now and for good."""
+    configuration = await find_access(kubeconfig)
+    configuration.proxy = configuration.proxy or _proxy_for(configuration.host)
+    return Client(configuration, timeout_s=timeout_s)
+
+
+def _proxy_for(server: str) -> str | None:
+    """The proxy that the environment names for this server (https_proxy and no_proxy, as curl reads them), if any."""
+    url = urlsplit(server)
+    return None if proxy_bypass(url.netloc) else getproxies().get(url.scheme)
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Drop the connection of a watch that is left: a polite TLS goodbye would outlive the client."""
+    transport = response.connection.transport if response.connection is not None else None
+    if transport is not None:
+        transport.abort()
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
+    """Raises Expired for what is no event: half of one, or a line that is longer than any object (`LINE_BYTES`). A list
+    has no such limit."""
+    try:
+        async for line in response.content:
+            if line.strip():
+                yield orjson.loads(line)
+    except (LineTooLong, ValueError) as error:
+        raise Expired(f"an event cannot be read: {str(error)[:200]}") from error
+
+
+async def _raise_for(response: aiohttp.ClientResponse) -> None:
+    if response.status < 300:
+        return
+    text = await response.text()
+    try:
+        status = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        status = {}
+    reason = str(status.get("reason") or response.reason or "")
+    message = str(status.get("message") or text[:300] or f"HTTP {response.status}")
+    if response.status == 404:
+        raise NotFound(404, reason, message)
+    if response.status == 409:
+        raise AlreadyExists(409, reason, message) if reason == "AlreadyExists" else Conflict(message)
+    if response.status == 410:
+        raise Expired(message)
+    if response.status == 429 or response.status >= 500:
+        raise Outage(f"HTTP {response.status}: {message}")
+    raise Rejected(response.status, reason, message)

@@ -1,0 +1,185 @@
+"""Leader election on a coordination.k8s.io Lease. Knows nothing of what the leader does.
+
+The rules are client-go's: a holder renews every `retry_s`; another takes over once the record has not changed for
+`duration_s` by its own monotonic clock, so clocks of two machines are never compared. `held()` turns false
+`renew_deadline_s` after the last renewal, before anybody else may take over, also in a process that was stopped and
+continued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coda.errors import CodaError
+from coda_kube.api.client import Client, Json, NotFound
+from coda_kube.objects.quantities import micro_time_from_seconds
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTimes:
+    """Seconds. `renew_deadline_s` < `duration_s`: their difference is the safety margin."""
+
+    duration_s: float = 10.0
+    renew_deadline_s: float = 6.0
+    retry_s: float = 2.0
+
+
+class Elector:
+    """One candidate. `identity` names the replica: no two processes may have it at the same time.
+
+    Each process is a holder of its own, so a restart is a new epoch. But a Lease that an earlier process of this
+    replica left behind is taken at once: it is restarted only after it died, so there is nobody to wait for. Only the
+    first time: two processes with one identity by mistake then take it once from each other, not in turns."""
+
+    def __init__(
+        self, client: Client, namespace: str, name: str, identity: str, times: LeaseTimes | None = None
+    ) -> None:
+        self._client = client
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._identity = identity
+        self._holder = f"{identity}_{uuid.uuid4().hex[:8]}"
+        self._has_held = False
+        self._times = times or LeaseTimes()
+        self._renewed_s = float("-inf")  # monotonic, taken before the request that renewed
+        self._seen: tuple[object, ...] | None = None  # the last record seen, and since when
+        self._seen_s = 0.0
+        self._runs_out_s = float("inf")  # when that record is too old, unless it changes before
+        self._said = ""  # why there was no answer, so that an outage is one line of the log
+        self.epoch = -1
+
+    def held(self) -> bool:
+        """True while nobody else can have taken over; check before every write and every answer."""
+        return time.monotonic() - self._renewed_s < self._times.renew_deadline_s
+
+    async def acquire(self) -> int:
+        """Wait until the Lease is ours; its epoch."""
+        while not (won := await self._try()):
+            await asyncio.sleep(self._pause_s(won))
+        return self.epoch
+
+    async def keep(self) -> None:
+        """Renew until it is lost: returns once `held()` is false or another holds the Lease."""
+        renewed: bool | None = True
+        while renewed is not False:
+            await asyncio.sleep(self._pause_s(renewed))
+            if not self.held():
+                break
+            renewed = await self._try()
+        self._renewed_s = float("-inf")
+        log.warning("lost the Lease %s", self._name)
+
+    async def release(self) -> None:
+        """Give the Lease up so that the next holder need not wait."""
+        if not self.held():
+            return
+        self._renewed_s = float("-inf")
+        try:
+            lease = await self._client.get(f"{self._collection}/{self._name}")
+            if lease["spec"].get("holderIdentity") == self._holder:
+                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+                await self._client.replace(f"{self._collection}/{self._name}", lease)
+        except CodaError as error:
+            log.warning("could not release the Lease %s: %s", self._name, error)
+
+    def _pause_s(self, answer: bool | None) -> float:
+        """Until the next try. Without an answer it is soon: after an outage the deadline may be near.
+
+        Another's Lease is looked at twice as often as it is renewed, since a renewal seen late runs out late, and when
+        it runs out, not up to `retry_s` later."""
+        usual_s = self._times.retry_s
+        if answer is None:
+            return usual_s / 4
+        if answer:
+            return usual_s
+        left_s = self._runs_out_s - time.monotonic()
+        return min(usual_s / 2, max(left_s, usual_s / 40))
+
+    async def _try(self) -> bool | None:
+        """One round: True when ours, False when another's, None when the API server did not say."""
+        started_s = time.monotonic()
+        try:
+            async with asyncio.timeout(self._times.renew_deadline_s / 2):  # wait_for may swallow a cancellation
+                return await self._round(started_s)
+        except (CodaError, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            if why != self._said:
+                log.info("Lease %s: %s", self._name, why)
+            self._said = why
+            return None
+
+    async def _round(self, started_s: float) -> bool:
+        try:
+            lease = await self._client.get(f"{self._collection}/{self._name}")
+        except NotFound:
+            lease = await self._client.create(self._collection, self._first())
+            return self._won(lease, started_s)
+        spec = lease["spec"]
+        holder = spec.get("holderIdentity") or ""
+        mine = holder == self._holder
+        if not mine and holder and not self._is_left_behind(holder) and not self._expired(spec):
+            return False
+        if not mine:
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
+            spec["acquireTime"] = micro_time_from_seconds(time.time())
+        spec["holderIdentity"] = self._holder
+        spec["leaseDurationSeconds"] = int(self._times.duration_s)
+        spec["renewTime"] = micro_time_from_seconds(time.time())
+        return self._won(await self._client.replace(f"{self._collection}/{self._name}", lease), started_s)
+
+    def _won(self, lease: Json, started_s: float) -> bool:
+        self.epoch = int(lease["spec"].get("leaseTransitions") or 0)
+        self._renewed_s = started_s
+        self._has_held = True
+        self._said = ""
+        return True
+
+    def _is_left_behind(self, holder: str) -> bool:
+        """True for the Lease of an earlier process of this replica."""
+        return not self._has_held and holder.rpartition("_")[0] == self._identity
+
+    def _expired(self, spec: Json) -> bool:
+        record = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
+        now_s = time.monotonic()
+        if record != self._seen:
+            self._seen, self._seen_s = record, now_s
+        self._runs_out_s = self._seen_s + float(spec.get("leaseDurationSeconds") or self._times.duration_s)
+        return now_s >= self._runs_out_s
+
+    def _first(self) -> Json:
+        now = micro_time_from_seconds(time.time())
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name},
+            "spec": {
+                "holderIdentity": self._holder,
+                "leaseDurationSeconds": int(self._times.duration_s),
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": 1,
+            },
+        }
+
+
+async def lead(elector: Elector, work: Callable[[], asyncio.Task[None]]) -> None:
+    """Wait for the Lease and run `work` while it is held. Returns once it is lost, or when `work` ends."""
+    await elector.acquire()
+    working, keeping = work(), asyncio.ensure_future(elector.keep())
+    try:
+        await asyncio.wait({working, keeping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (working, keeping):
+            task.cancel()
+        results = await asyncio.gather(working, keeping, return_exceptions=True)
+        await elector.release()
+    for result in results:
+        if isinstance(result, Exception):
+            raise result

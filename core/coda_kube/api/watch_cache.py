@@ -1,0 +1,165 @@
+"""Caches kept by list and watch, and nothing about what the objects mean.
+
+A `Cache` holds every object of one collection, tells one listener of each change, and survives everything an API
+server does: it lists again when its place in the stream is gone, and reconnects with a growing delay. What we wrote
+ourselves is `put` at once, so a decision never works on a state older than its own last write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coda.errors import Outage
+from coda_kube.api.client import Client, Expired, Json, Rejected
+
+log = logging.getLogger(__name__)
+
+SERVER_TIMEOUT_S = 30  # the server ends a watch after this; the next one resumes where it ended
+IDLE_TIMEOUT_S = 35.0  # no byte for so long: the connection is dead though nobody said so
+_DELAYS_S = (0.1, 0.3, 1.0)
+_TOMBSTONES = 10_000
+
+Listener = Callable[[Json | None, Json | None], None]
+"""Called with (old, new): old is None for a new object, new is None for one that is gone."""
+
+
+def key_of(item: Mapping[str, Any]) -> str:
+    """`namespace/name`, or the name alone for what has no namespace."""
+    metadata = item["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def version_of(item: Mapping[str, Any]) -> int:
+    """The resourceVersion as a number: comparable within one kind (KEP-5504)."""
+    return int(item["metadata"].get("resourceVersion") or 0)
+
+
+class Cache:
+    """Every object at `path`, by `key_of`. `run` keeps it; `synced` is set once the first list is in.
+
+    `in_touch` is cleared while a watch that broke is not back: what happens meanwhile is not seen. `on_break` is called
+    each time one breaks, and each time it does not come back yet."""
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        *,
+        listener: Listener | None = None,
+        on_break: Callable[[], None] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> None:
+        self.by_key: dict[str, Json] = {}
+        self.synced = asyncio.Event()
+        self.in_touch = asyncio.Event()
+        self.in_touch.set()
+        self._client = client
+        self._path = path
+        self._query = dict(query or {})
+        self._listener = listener
+        self._on_break = on_break
+        self._seen_until: str | None = None  # the resourceVersion from which to watch; None: list first
+        self._gone: dict[str, int] = {}  # key -> version of a deletion, so that a late answer cannot bring it back
+
+    def put(self, item: Json) -> None:
+        """Take an object that a write of our own answered; older than what is known, it is ignored."""
+        self._take(item)
+
+    def drop(self, item: Json) -> None:
+        """Take a deletion that was seen elsewhere."""
+        self._drop(key_of(item), version_of(item))
+
+    async def run(self) -> None:
+        """Keep the cache until cancelled."""
+        failures = 0
+        while True:
+            try:
+                if self._seen_until is None:
+                    self._seen_until = await self._list()
+                await self._follow(self._seen_until)
+                failures = 0
+            except Expired as expired:
+                self._break()
+                log.info("%s: %s; listing again", self._path, expired)
+                self._seen_until = None
+                await asyncio.sleep(_DELAYS_S[0])
+            except (Outage, Rejected) as error:
+                self._break()
+                delay_s = _DELAYS_S[min(failures, len(_DELAYS_S) - 1)]
+                if failures == 0 or isinstance(error, Rejected):
+                    log.warning("%s: %s; trying again in %.1f s", self._path, error, delay_s)
+                failures += 1
+                await asyncio.sleep(delay_s)
+
+    def _break(self) -> None:
+        self.in_touch.clear()
+        if self._on_break is not None:
+            self._on_break()
+
+    async def _list(self) -> str:
+        version = ""
+        present = set()
+        async for page in self._client.pages(self._path, self._query):
+            version = str(page["metadata"]["resourceVersion"])
+            for item in page.get("items") or ():
+                present.add(key_of(item))
+                self._take(item)
+        for key in [key for key in self.by_key if key not in present]:
+            # What our own writes added after this list was made is newer than the list: the watch will tell.
+            if version_of(self.by_key[key]) <= int(version):
+                self._drop(key, int(version))
+        self.synced.set()
+        return version
+
+    async def _follow(self, version: str) -> None:
+        query = self._query | {
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(SERVER_TIMEOUT_S),
+        }
+        async with self._client.watch(self._path, query, idle_s=IDLE_TIMEOUT_S) as events:
+            self.in_touch.set()
+            async for event in events:
+                item = event["object"]
+                if event["type"] == "ERROR":
+                    if item.get("code") == 410:
+                        raise Expired(str(item.get("message")))
+                    raise Outage(str(item.get("message")))
+                version = item["metadata"]["resourceVersion"]
+                if event["type"] == "DELETED":
+                    self._drop(key_of(item), int(version))
+                elif event["type"] != "BOOKMARK":
+                    self._take(item)
+                self._seen_until = version  # a watch that breaks goes on from here
+
+    def _take(self, item: Json) -> None:
+        item["metadata"].pop("managedFields", None)
+        key, version = key_of(item), version_of(item)
+        old = self.by_key.get(key)
+        if version <= self._gone.get(key, -1) or (old is not None and version <= version_of(old)):
+            return
+        self.by_key[key] = item
+        self._tell(old, item)
+
+    def _drop(self, key: str, version: int) -> None:
+        old = self.by_key.get(key)
+        if old is not None and version_of(old) > version:
+            return  # told again after a watch broke: another of that name is there since
+        self._gone.pop(key, None)
+        self._gone[key] = version
+        if len(self._gone) > _TOMBSTONES:
+            del self._gone[next(iter(self._gone))]
+        if self.by_key.pop(key, None) is not None:
+            self._tell(old, None)
+
+    def _tell(self, old: Json | None, new: Json | None) -> None:
+        if self._listener is None:
+            return
+        try:
+            self._listener(old, new)
+        except Exception:  # one object that cannot be read must not stop the watch of all others
+            log.exception("%s: %s could not be taken over", self._path, key_of(new or old or {}))

@@ -1,0 +1,129 @@
+"""What a pod asks of its node: the scheduler's arithmetic on a pod's JSON.
+
+Source: `k8s.io/component-helpers/resource` PodRequests: the larger of all running containers together (sidecars
+included) and of each init container on top of the sidecars started before it; pod-level requests win where set; plus
+overhead. A container in a resize counts with the largest of wanted, allocated and actual, but for what is wanted and
+infeasible (KEP-1287).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coda.model.job import Resources
+from coda_kube.objects.names import GPU
+from coda_kube.objects.quantities import milli_from_quantity, quantity_from_milli, whole_from_quantity
+
+Amounts = dict[str, int]  # milli-cores for cpu, whole units for everything else
+
+
+def _amounts(quantities: Mapping[str, Any] | None) -> Amounts:
+    return {
+        name: milli_from_quantity(text) if name == "cpu" else whole_from_quantity(text)
+        for name, text in (quantities or {}).items()
+    }
+
+
+def _add(into: Amounts, more: Amounts) -> None:
+    for name, amount in more.items():
+        into[name] = into.get(name, 0) + amount
+
+
+def _raise_to(into: Amounts, floor: Amounts) -> None:
+    for name, amount in floor.items():
+        into[name] = max(into.get(name, 0), amount)
+
+
+def _container_amounts(
+    container: Mapping[str, Any], status: Mapping[str, Any] | None, kind: str, *, in_vain: bool = False
+) -> Amounts:
+    """`in_vain`: what it wants will never be allocated."""
+    resources = container.get("resources") or {}
+    amounts = _amounts(resources.get(kind))
+    if kind == "requests":
+        for name, amount in _amounts(resources.get("limits")).items():
+            amounts.setdefault(name, amount)  # as the API server's defaulting does
+        if status:
+            allocated = _amounts(status.get("allocatedResources"))
+            _raise_to(allocated, _amounts((status.get("resources") or {}).get("requests")))
+            if in_vain and allocated:
+                return amounts | allocated
+            _raise_to(amounts, allocated)
+    return amounts
+
+
+def is_infeasible(status: Mapping[str, Any]) -> bool:
+    """True when the kubelet says in the pod's `status` that the last resize will never be."""
+    return any(
+        condition["type"] == "PodResizePending" and condition.get("reason") == "Infeasible"
+        for condition in status.get("conditions") or ()
+    )
+
+
+def pod_amounts(pod: Mapping[str, Any], kind: str = "requests") -> Amounts:
+    """The effective `requests` or `limits` of a pod by resource name (cpu in millicores)."""
+    spec, status = pod["spec"], pod.get("status") or {}
+    statuses = {
+        entry["name"]: entry
+        for entry in (status.get("containerStatuses") or []) + (status.get("initContainerStatuses") or [])
+    }
+    total: Amounts = {}
+    in_vain = is_infeasible(status)
+    for container in spec.get("containers") or ():
+        _add(total, _container_amounts(container, statuses.get(container["name"]), kind, in_vain=in_vain))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        amounts = _container_amounts(container, statuses.get(container["name"]), kind, in_vain=in_vain)
+        if container.get("restartPolicy") == "Always":
+            _add(sidecars, amounts)
+            _raise_to(peak, sidecars)
+        else:
+            _add(amounts, sidecars)
+            _raise_to(peak, amounts)
+    _add(total, sidecars)
+    _raise_to(total, peak)
+    total |= _amounts((spec.get("resources") or {}).get(kind))
+    _add(total, _amounts(spec.get("overhead")))
+    return total
+
+
+def resources_from_amounts(amounts: Mapping[str, int], *, pods: int) -> Resources:
+    """The model's resources; `pods` is the number of pod slots they come with."""
+    other = {name: amount for name, amount in amounts.items() if name not in ("cpu", "memory", GPU, "pods") and amount}
+    return Resources(
+        cpu_m=amounts.get("cpu", 0),
+        memory_bytes=amounts.get("memory", 0),
+        gpus=amounts.get(GPU, 0),
+        pods=pods,
+        other=other,
+    )
+
+
+def resources_from_quantities(quantities: Mapping[str, Any], *, pods: int) -> Resources:
+    """The model's resources from a map of quantities, as in `status.request.resources` or a node's allocatable."""
+    return resources_from_amounts(_amounts(quantities), pods=pods)
+
+
+def quantities_from_amounts(amounts: Mapping[str, int]) -> dict[str, str]:
+    """The same amounts as quantities, sorted by name."""
+    return {
+        name: quantity_from_milli(amount) if name == "cpu" else str(amount) for name, amount in sorted(amounts.items())
+    }
+
+
+def quota_use(pod: Mapping[str, Any]) -> dict[str, str]:
+    """What one pod takes of each ResourceQuota key, as quantities.
+
+    Source: `pkg/quota/v1/evaluator/core/pods.go` podComputeUsageHelper."""
+    requests, limits = pod_amounts(pod, "requests"), pod_amounts(pod, "limits")
+    use: dict[str, str] = {"pods": "1", "count/pods": "1"}
+    for name, quantity in quantities_from_amounts(requests).items():
+        use[f"requests.{name}"] = quantity
+        if name in ("cpu", "memory", "ephemeral-storage"):
+            use[name] = quantity
+    for name, quantity in quantities_from_amounts(limits).items():
+        if name in ("cpu", "memory", "ephemeral-storage"):
+            use[f"limits.{name}"] = quantity
+    return use

@@ -1,0 +1,287 @@
+"""Kubernetes objects -> model. The only place that knows the JSON of what the planner reads.
+
+Reading never decides. What cannot be read raises InvalidInput with the object's name; the caches log it and go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint, Toleration
+from coda.model.job import (
+    FINISHED,
+    Job,
+    JobId,
+    Node,
+    Phase,
+    Placement,
+    PlacementState,
+    Quota,
+    Resources,
+    StopCause,
+    StopOrder,
+)
+from coda_kube.objects.names import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
+from coda_kube.objects.pod_requests import pod_amounts, resources_from_amounts, resources_from_quantities
+from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time
+from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, wish_from_json
+
+Item = Mapping[str, Any]
+
+AUTO: Final = "auto"
+"""Cores that Coda finds."""
+
+
+Owner = tuple[JobId, str]
+"""A TrainingJob and its uid: another one of the same name has its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangMember:
+    """What makes a pod one of Coda's: its job, attempt, rank and plan, from its labels and annotation."""
+
+    job: JobId
+    job_uid: str
+    attempt: int
+    rank: int
+    plan_id: str
+
+    @property
+    def owner(self) -> Owner:
+        """Whose pod it is. Labels may claim any uid, but nobody writes into another's namespace."""
+        return self.job, self.job_uid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod as the planner and the guard see it."""
+
+    id: str  # namespace/name
+    uid: str
+    node: str | None  # where it is bound
+    pinned_to: str | None  # the one node its required affinity allows
+    request: Resources
+    ended: bool  # Succeeded or Failed: takes no room any more
+    terminating: bool
+    gated: bool
+    given_up: bool  # kube-scheduler's last word: it placed it nowhere, for want of a node or by an error
+    scheduler: str
+    member: GangMember | None
+    has_wishes: bool = False  # says itself where it would rather be: affinity, spreading
+    gone_by_s: float | None = None  # a terminating pod's grace period is over then
+
+
+def id_of(item: Item) -> JobId:
+    """`namespace/name` of a namespaced object."""
+    return JobId(f"{item['metadata']['namespace']}/{item['metadata']['name']}")
+
+
+def node_from_json(item: Item) -> Node:
+    """A Node object. Schedulable: Ready, not cordoned, not being deleted."""
+    spec, status, metadata = item.get("spec") or {}, item.get("status") or {}, item["metadata"]
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+    allocatable = dict(status.get("allocatable") or {})
+    pods = int(allocatable.pop("pods", 0))
+    return Node(
+        name=metadata["name"],
+        allocatable=resources_from_quantities(allocatable, pods=pods),
+        labels=metadata.get("labels") or {},
+        taints=tuple(
+            Taint(key=t["key"], value=t.get("value") or "", effect=t["effect"]) for t in spec.get("taints") or ()
+        ),
+        schedulable=ready and not spec.get("unschedulable") and not metadata.get("deletionTimestamp"),
+    )
+
+
+def pod_from_json(item: Item) -> Pod:
+    """A Pod object."""
+    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    scheduled: Item = next((c for c in status.get("conditions") or () if c["type"] == "PodScheduled"), {})
+    return Pod(
+        id=f"{metadata['namespace']}/{metadata['name']}",
+        uid=metadata["uid"],
+        node=spec.get("nodeName") or None,
+        pinned_to=_pin(spec),
+        request=resources_from_amounts(pod_amounts(item), pods=1),
+        ended=status.get("phase") in ("Succeeded", "Failed"),
+        terminating="deletionTimestamp" in metadata,
+        gated=bool(spec.get("schedulingGates")),
+        given_up=scheduled.get("status") == "False",
+        scheduler=spec.get("schedulerName") or "default-scheduler",
+        member=_member(metadata),
+        has_wishes=bool(spec.get("affinity") or spec.get("topologySpreadConstraints")),
+        gone_by_s=seconds_from_time(metadata.get("deletionTimestamp")) or None,
+    )
+
+
+def _member(metadata: Item) -> GangMember | None:
+    labels = metadata.get("labels") or {}
+    if LABEL_JOB_UID not in labels:
+        return None
+    attempt, rank = labels.get(LABEL_ATTEMPT, ""), labels.get(LABEL_RANK, "")
+    return GangMember(
+        job=JobId(f"{metadata['namespace']}/{labels.get(LABEL_JOB, '')}"),
+        job_uid=labels[LABEL_JOB_UID],
+        attempt=int(attempt) if attempt.isdigit() else -1,
+        rank=int(rank) if rank.isdigit() else -1,
+        plan_id=(metadata.get("annotations") or {}).get(ANNOTATION_PLAN, ""),
+    )
+
+
+def _pin(spec: Item) -> str | None:
+    """The node that every required term asks for, if it is one and the same."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    pins = {_pins_of(term) for term in required.get("nodeSelectorTerms") or ()}
+    only = pins.pop() if len(pins) == 1 else ()
+    return str(only[0]) if len(only) == 1 else None
+
+
+def _pins_of(term: Item) -> tuple[str, ...]:
+    """The nodes that a term asks for by name, which is the only field there is; not those that it excludes."""
+    asked = [field for field in term.get("matchFields") or () if field["operator"] == "In"]
+    return tuple(name for field in asked for name in field.get("values") or ())
+
+
+def quota_from_json(item: Item) -> Quota | None:
+    """A ResourceQuota; None for a scoped one, whose pods only the API server can tell (its 403 then rolls back)."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    if spec.get("scopes") or spec.get("scopeSelector"):
+        return None
+    return Quota(
+        namespace=item["metadata"]["namespace"],
+        name=item["metadata"]["name"],
+        hard={key: milli_from_quantity(text) for key, text in (spec.get("hard") or {}).items()},
+        used={key: milli_from_quantity(text) for key, text in (status.get("used") or {}).items()},
+    )
+
+
+def placement_from_json(status: Item) -> Placement | None:
+    """`status.placement` of a TrainingJob."""
+    placement = status.get("placement")
+    if not placement:
+        return None
+    return Placement(
+        attempt=placement["attempt"],
+        plan_id=placement["planId"],
+        epoch=placement["epoch"],
+        generation=placement["generation"],
+        state=PlacementState(placement["state"]),
+        nodes=tuple(placement["nodes"]),
+        cpus_per_replica=placement["cpusPerReplica"],
+        committed_s=seconds_from_time(placement["committedTime"]),
+        bind_deadline_s=seconds_from_time(placement["bindDeadline"]),
+        borrows=bool(placement.get("borrows")),
+        answer=answer_from_json(placement),
+        stop=_stop_from_json(placement.get("stop")),
+    )
+
+
+def _stop_from_json(stop: Item | None) -> StopOrder | None:
+    if not stop:
+        return None
+    return StopOrder(cause=StopCause(stop["cause"]), by=stop["by"], since_s=seconds_from_time(stop["time"]))
+
+
+def demand_from_json(spec: Item, terms: tuple[Item, ...]) -> NodeDemand:
+    """Which nodes are accepted: `nodeSelector` and `tolerations` of `spec`, and the node selector terms beside them."""
+    return NodeDemand(
+        selector=spec.get("nodeSelector") or {},
+        terms=tuple(
+            NodeTerm(
+                labels=tuple(_requirement(r) for r in term.get("matchExpressions") or ()),
+                fields=tuple(_requirement(r) for r in term.get("matchFields") or ()),
+            )
+            for term in terms
+        ),
+        tolerations=tuple(
+            Toleration(
+                key=t.get("key") or "",
+                operator=t.get("operator") or "Equal",
+                value=t.get("value") or "",
+                effect=t.get("effect") or "",
+            )
+            for t in spec.get("tolerations") or ()
+        ),
+    )
+
+
+def _requirement(expression: Item) -> Requirement:
+    return Requirement(
+        key=expression["key"], operator=expression["operator"], values=tuple(expression.get("values") or ())
+    )
+
+
+def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
+    """A TrainingJob as the planner sees it, with those of its `pods` that still take room or wait for it.
+
+    None until the operator has accepted it. A job that is suspended or being deleted reads as SUSPENDED: not in the
+    queue; only its live pods count. One edited in the queue reads with its new generation, which voids its plan."""
+    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    request = status.get("request")
+    if not request or not status.get("phase"):
+        return None
+    phase = Phase(status["phase"])
+    if phase not in FINISHED and (spec.get("suspend") or metadata.get("deletionTimestamp")):
+        phase = Phase.SUSPENDED
+    accepted = int(status.get("observedGeneration") or 0)
+    edited = phase is Phase.QUEUED and accepted != metadata["generation"]
+    attempt = int(status.get("attempt") or 1)
+    asked, cores, resized = _sizes(status, request, attempt)
+    wish = wish_from_json(status, attempt=attempt) if spec.get("cpusPerReplica") == AUTO else None
+    bound, unbound = ranks_of(pods, attempt)
+    return Job(
+        id=id_of(item),
+        uid=metadata["uid"],
+        phase=phase,
+        attempt=attempt,
+        generation=metadata["generation"] if edited else accepted,
+        edited=edited,
+        replicas=int(spec["replicas"]),
+        request=asked,
+        cpus_per_replica=cores,
+        demand=demand_from_json(request, tuple(request.get("nodeSelectorTerms") or ())),
+        priority=int(request.get("priority") or 0),
+        queued_s=seconds_from_time(status.get("queuedTime")),
+        not_before_s=seconds_from_time(status.get("notBefore")),
+        avoid=frozenset(entry["name"] for entry in status.get("avoidNodes") or ()),
+        within=(spec.get("locality") or {}).get("required"),
+        quota={key: milli_from_quantity(text) for key, text in (request.get("quota") or {}).items()},
+        placement=placement_from_json(status),
+        bound=bound,
+        unbound=unbound,
+        wish=wish,
+        resized=resized,
+        pod_cpu_m=pod_cpu_of(pods, attempt, asked) if wish is not None else {},
+        user=id_of(item).partition("/")[0],  # shares are fair between namespaces
+        returned=bool(status.get("returned")),
+    )
+
+
+def _sizes(status: Item, request: Item, attempt: int) -> tuple[Resources, int, int]:
+    """What one rank asks for now, the cores of its main container, and the last wish whose resize has ended."""
+    asked, cores = resources_from_quantities(request["resources"], pods=1), int(request["cpusPerReplica"])
+    resize = resize_from_json(status)
+    if resize is None or resize.attempt != attempt:
+        return asked, cores, 0
+    asked = replace(asked, cpu_m=asked.cpu_m + (resize.cores - cores) * 1000)
+    return asked, resize.cores, resize.sequence if resize.has_ended else resize.sequence - 1
+
+
+def pod_cpu_of(pods: Mapping[str, Pod], attempt: int, asked: Resources) -> dict[int, int]:
+    """What the bound ranks of an attempt count with, in millicores, where that is not what is `asked`."""
+    members = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
+    return {rank: pod.request.cpu_m for rank, pod in members if pod.node and pod.request.cpu_m != asked.cpu_m}
+
+
+def ranks_of(pods: Mapping[str, Pod], attempt: int) -> tuple[frozenset[int], dict[int, str]]:
+    """The ranks of an attempt whose pod has a node, and those whose live pod waits for the one it is pinned to."""
+    ranks = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
+    unbound = {
+        rank: pod.pinned_to
+        for rank, pod in ranks
+        if not pod.node and not pod.ended and not pod.terminating and pod.pinned_to
+    }
+    return frozenset([rank for rank, pod in ranks if pod.node]), unbound

@@ -1,0 +1,188 @@
+"""`status.tuning`, `status.placement.grant` and `status.resize` of a TrainingJob, to the core's values and back.
+
+A search is written whole, so that whoever measures may be restarted between any two windows. The curve stands once,
+as `steps`, where people read it. Reading is strict: what no search can be in raises InvalidInput with the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coda.allocator.core_search import Answer, Outcome, Search
+from coda.allocator.curve import Point
+from coda.allocator.sizes import Resize, ResizeState
+from coda.allocator.tuning import Tuning, TuningPhase
+from coda.errors import InvalidInput
+from coda.model.job import Wish, WishAnswer
+from coda_kube.api.client import Json
+from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain
+from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
+
+Item = Mapping[str, Any]
+
+_GRANTED, _REFUSED = "Granted", "Refused"
+
+
+def tuning_json(tuning: Tuning) -> Json:
+    """`status.tuning`."""
+    status: Json = {"attempt": tuning.attempt, "phase": tuning.phase.value}
+    status |= {name: text for name, text in (("reason", tuning.reason), ("message", tuning.message)) if text}
+    if tuning.wish is not None:
+        status["wish"] = _wish_json(tuning.wish)
+    if isinstance(tuning.found, Answer):
+        status["answer"] = {"coresPerReplica": tuning.found.cores, "outcome": tuning.found.outcome.value}
+    elif tuning.found is not None:
+        search = plain_from_value(tuning.found)
+        del search["curve"]
+        status["search"] = {name: field for name, field in search.items() if field is not None}
+    if tuning.found is not None:
+        status["steps"] = [_step_json(point) for point in tuning.found.curve]
+    return status
+
+
+def tuning_from_json(status: Item) -> Tuning | None:
+    """What `status.tuning` of a whole status says; None where there is none. Raises InvalidInput."""
+    tuning = status.get("tuning")
+    if not tuning:
+        return None
+    try:
+        return Tuning(
+            attempt=_count(tuning, "attempt"),
+            phase=TuningPhase(tuning.get("phase")),
+            found=_found(tuning),
+            wish=_wish(tuning),
+            reason=tuning.get("reason") or "",
+            message=tuning.get("message") or "",
+        )
+    except (InvalidInput, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"status.tuning: {error}") from error
+
+
+def wish_from_json(status: Item, *, attempt: int) -> Wish | None:
+    """The last wish of that attempt alone: all that others than the tuning look at. Raises InvalidInput."""
+    tuning = status.get("tuning")
+    if not tuning or tuning.get("attempt") != attempt:
+        return None
+    return _wish(tuning)
+
+
+def answer_json(answer: WishAnswer) -> Json:
+    """`status.placement.grant`."""
+    cores = {"coresPerReplica" if answer.granted else "mostCores": answer.cores}
+    words = {name: text for name, text in (("code", answer.code), ("message", answer.message)) if text}
+    return {
+        "sequence": answer.sequence,
+        "state": _GRANTED if answer.granted else _REFUSED,
+        **cores,
+        "time": time_from_seconds(answer.answered_s),
+        "deadline": time_from_seconds(answer.deadline_s),
+        **words,
+    }
+
+
+def answer_from_json(placement: Item) -> WishAnswer | None:
+    """What `grant` of a placement says; None where no wish was answered yet."""
+    grant = placement.get("grant")
+    if not grant:
+        return None
+    granted = grant["state"] == _GRANTED
+    return WishAnswer(
+        sequence=grant["sequence"],
+        granted=granted,
+        cores=grant["coresPerReplica" if granted else "mostCores"],
+        answered_s=seconds_from_time(grant["time"]),
+        deadline_s=seconds_from_time(grant["deadline"]),
+        code=grant.get("code") or "",
+        message=grant.get("message") or "",
+    )
+
+
+def resize_json(resize: Resize) -> Json:
+    """`status.resize`."""
+    words = {name: text for name, text in (("reason", resize.reason), ("message", resize.message)) if text}
+    return {
+        "attempt": resize.attempt,
+        "sequence": resize.sequence,
+        "state": resize.state.value,
+        "wanted": resize.wanted,
+        "coresPerReplica": resize.cores,
+        "since": time_from_seconds(resize.since_s),
+        **words,
+    }
+
+
+def resize_from_json(status: Item) -> Resize | None:
+    """What `status.resize` of a whole status says; None where nothing was granted yet."""
+    resize = status.get("resize")
+    if not resize:
+        return None
+    return Resize(
+        attempt=resize["attempt"],
+        sequence=resize["sequence"],
+        state=ResizeState(resize["state"]),
+        wanted=resize["wanted"],
+        cores=resize["coresPerReplica"],
+        since_s=seconds_from_time(resize["since"]),
+        reason=resize.get("reason") or "",
+        message=resize.get("message") or "",
+    )
+
+
+def _wish_json(wish: Wish) -> Json:
+    return {
+        "sequence": wish.sequence,
+        "coresPerReplica": wish.cores,
+        "time": time_from_seconds(wish.since_s),
+        "deadline": time_from_seconds(wish.deadline_s),
+    }
+
+
+def _wish(tuning: Item) -> Wish | None:
+    wish = tuning.get("wish")
+    if wish is None:
+        return None
+    return Wish(
+        sequence=_count(wish, "sequence"),
+        cores=_count(wish, "coresPerReplica"),
+        since_s=seconds_from_time(wish["time"]),
+        deadline_s=seconds_from_time(wish["deadline"]),
+    )
+
+
+def _step_json(point: Point) -> Json:
+    step = plain_from_value(point)
+    return {"coresPerReplica": step.pop("cores"), "gpuUtilization": step.pop("share"), **step}
+
+
+def _found(tuning: Item) -> Search | Answer | None:
+    search, answer = tuning.get("search"), tuning.get("answer")
+    if search is not None and answer is not None:
+        raise InvalidInput("a search that has its answer goes on no more")
+    curve = tuple(_point(step, f"steps[{index}]") for index, step in enumerate(tuning.get("steps") or ()))
+    if answer is not None:
+        counts = [point.cores for point in curve]
+        if counts != sorted(set(counts)):
+            raise InvalidInput("steps must have each core count once, in order")
+        return Answer(cores=_count(answer, "coresPerReplica"), outcome=Outcome(answer["outcome"]), curve=curve)
+    if search is not None:
+        return value_from_plain(Search, {**search, "curve": [plain_from_value(point) for point in curve]})
+    if curve:
+        raise InvalidInput("there are steps, but neither a search nor an answer")
+    return None
+
+
+def _point(step: Item, place: str) -> Point:
+    plain = dict(step)
+    try:
+        plain["cores"], plain["share"] = plain.pop("coresPerReplica"), plain.pop("gpuUtilization")
+    except KeyError as missing:
+        raise InvalidInput(f"{place} has no {missing.args[0]}") from None
+    return value_from_plain(Point, plain)
+
+
+def _count(item: Item, name: str) -> int:
+    number = item.get(name)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise InvalidInput(f"{name} must be a whole number from 1 on, got {number!r:.60}")
+    return number

@@ -1,0 +1,66 @@
+"""Model -> patches of TrainingJob status: bodies for server-side apply, safe to send twice. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coda.model.decision import Refusal
+from coda.model.job import JobId, Placement, StopOrder
+from coda_kube.api.client import Json
+from coda_kube.objects.names import API_VERSION, KIND
+from coda_kube.objects.quantities import time_from_seconds
+from coda_kube.objects.tuning_status import answer_json
+
+
+def job_path(job: JobId | str, *, status: bool = False) -> str:
+    """The API path of a TrainingJob, or of its status."""
+    namespace, name = job.split("/", 1)
+    return f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs/{name}" + ("/status" if status else "")
+
+
+def status_patch(job: JobId | str, status: Mapping[str, Any], *, uid: str, version: str | None = None) -> Json:
+    """An apply body that owns exactly the fields in `status`; never another object of that name (`uid`), and with
+    `version` only if nobody wrote since it was read."""
+    namespace, name = job.split("/", 1)
+    metadata: Json = {"name": name, "namespace": namespace, "uid": uid}
+    if version is not None:
+        metadata["resourceVersion"] = version
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": dict(status)}
+
+
+def placement_json(placement: Placement) -> Json:
+    """`status.placement`, as `reading.placement_from_json` reads it."""
+    more: Json = {} if placement.answer is None else {"grant": answer_json(placement.answer)}
+    if placement.borrows:
+        more["borrows"] = True
+    if placement.stop is not None:
+        more["stop"] = _stop_json(placement.stop)
+    return more | {
+        "attempt": placement.attempt,
+        "planId": placement.plan_id,
+        "epoch": placement.epoch,
+        "generation": placement.generation,
+        "state": placement.state.value,
+        "nodes": list(placement.nodes),
+        "cpusPerReplica": placement.cpus_per_replica,
+        "committedTime": time_from_seconds(placement.committed_s),
+        "bindDeadline": time_from_seconds(placement.bind_deadline_s),
+    }
+
+
+def _stop_json(stop: StopOrder) -> Json:
+    return {"cause": stop.cause.value, "by": stop.by, "time": time_from_seconds(stop.since_s)}
+
+
+def pending_json(refusal: Refusal, *, since_s: float) -> Json:
+    """`status.pending`."""
+    reason = refusal.reason
+    return {
+        "code": reason.code.value,
+        "message": reason.message,
+        "generation": refusal.generation,
+        "since": time_from_seconds(since_s),
+        "numbers": dict(reason.numbers),
+        "holders": list(reason.holders),
+    }

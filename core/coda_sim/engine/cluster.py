@@ -1,0 +1,204 @@
+"""The simulated cluster: who holds what on which node, and the same as the world that decisions are made about.
+
+The world is kept, not built: jobs and nodes that did not change stay the same objects in the same blocks, so that a
+decision with a memory looks at what changed alone. What must not live here: time, speeds, and choices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coda.blocks import Shelf
+from coda.model.decision import Start
+from coda.model.job import (
+    NOTHING,
+    Job,
+    JobId,
+    Node,
+    Phase,
+    Placement,
+    PlacementState,
+    Resources,
+    VirtualCluster,
+    Wish,
+    World,
+)
+from coda.policy.config import PolicyConfig
+from coda_sim.engine.job_run import Running
+from coda_sim.workload.gangs import GIB, Shape
+
+_RACK_LABEL, _HOST_LABEL = (level.label for level in PolicyConfig().levels)
+
+
+def nodes_of_shape(shape: Shape) -> tuple[Node, ...]:
+    """`node-0001` and on, group after group, as large as the shape says and without limit in all else."""
+    sizes = [group for group in shape.groups for _ in range(group.nodes)]
+    return tuple(
+        Node(
+            name=f"node-{number:04}",
+            allocatable=Resources(gpus=size.gpus, cpu_m=size.cores * 1000, memory_bytes=size.memory_gib * GIB),
+            labels={
+                _HOST_LABEL: f"node-{number:04}",
+                _RACK_LABEL: f"rack-{(number - 1) * shape.racks // len(sizes)}",
+            },
+        )
+        for number, size in enumerate(sizes, 1)
+    )
+
+
+class Cluster:
+    """The nodes and the live jobs: those that wait and those that run."""
+
+    def __init__(self, shape: Shape, virtual_clusters: tuple[VirtualCluster, ...] = ()) -> None:
+        self._virtual_clusters = virtual_clusters
+        self.nodes = nodes_of_shape(shape)
+        self.free_gpus = [node.allocatable.gpus for node in self.nodes]
+        self.free_cores = [node.allocatable.cpu_m // 1000 for node in self.nodes]
+        self.free_memory_bytes = [node.allocatable.memory_bytes for node in self.nodes]
+        self._touched: set[int] = set()
+        self.gpus = sum(self.free_gpus)
+        self.cores = sum(self.free_cores)
+        self.running: dict[JobId, Running] = {}
+        self.waiting: dict[JobId, Running] = {}
+        self.wishing: dict[JobId, Running] = {}
+        self.on_node: tuple[dict[JobId, Running], ...] = tuple({} for _ in self.nodes)
+        self._jobs: Shelf[JobId, Job] = Shelf()
+        self._used: Shelf[str, Resources] = Shelf()
+        for node in self.nodes:
+            self._used.put(node.name, NOTHING)
+        self._number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
+
+    def world(self) -> World:
+        """A snapshot of now, which shares with the one before all that did not change."""
+        return World(
+            nodes=self.nodes,
+            used=self._used.table(),
+            jobs=self._jobs.roster(),
+            virtual_clusters=self._virtual_clusters,
+        )
+
+    def take_touched(self) -> set[int]:
+        """The nodes on which anything changed since the last call."""
+        touched, self._touched = self._touched, set()
+        return touched
+
+    def enqueue(self, run: Running) -> None:
+        """The job waits from now on."""
+        self.waiting[run.job.id] = run
+        self._show(run)
+
+    def start(self, run: Running, start: Start, now_s: float, cost_s: float = 0.0) -> None:
+        """The job runs where the plan says, after the time that a restart costs."""
+        run.attempt += 1
+        run.cores = start.cpus_per_replica
+        run.nodes = _ranks_by_node(start, self._number_by_name)
+        run.job = replace(
+            run.job,
+            phase=Phase.RUNNING,
+            placement=_placement(run, start, now_s),
+            bound=_ranks(run),
+            returned=False,
+            remaining_s=run.work_s - run.done_s + cost_s,
+            as_of_s=now_s,
+        )
+        del self.waiting[run.job.id]
+        self.running[run.job.id] = run
+        self._hold(run, 1)
+        self._show(run)
+
+    def most_cores(self, run: Running) -> int:
+        """Cores that each rank of a running job could have if its nodes had nothing else, all ranks alike."""
+        return min(self.nodes[number].allocatable.cpu_m // 1000 // ranks for number, ranks in run.nodes)
+
+    def wish(self, run: Running, cores: int, now_s: float) -> None:
+        """A running job wants so many cores per rank: the planner has to answer, at once."""
+        run.wishes += 1
+        wish = Wish(sequence=run.wishes, cores=cores, since_s=now_s, deadline_s=now_s)
+        run.job = replace(run.job, wish=wish)
+        self.wishing[run.job.id] = run
+        self._show(run)
+
+    def deny(self, run: Running) -> None:
+        """The job has no wish any more."""
+        run.job = replace(run.job, wish=None)
+        del self.wishing[run.job.id]
+        self._show(run)
+
+    def resize(self, run: Running, cores: int, *, own: bool = True) -> None:
+        """A running job has so many cores per rank from now on; of those that are not its own, the planner knows
+        nothing. Its own are what it wished for: a grant is carried out at once, so no answer needs to be remembered."""
+        self._hold(run, -1)
+        run.cores = cores
+        if own:
+            run.ask(cores)
+            self.wishing.pop(run.job.id, None)
+        self._hold(run, 1)
+        if own:
+            self._show(run)
+
+    def spare_cores(self, number: int) -> int:
+        """Whole cores of a node that are no running job's own."""
+        node = self.nodes[number]
+        return (node.allocatable.cpu_m - (self._used.get(node.name) or NOTHING).cpu_m) // 1000
+
+    def stop(self, run: Running) -> None:
+        """The job runs no more, and is no part of the world."""
+        self._hold(run, -1)
+        self.wishing.pop(run.job.id, None)
+        del self.running[run.job.id]
+        self._jobs.drop(run.job.id)
+        run.nodes = ()
+
+    def forget(self, run: Running) -> None:
+        """The job never runs."""
+        del self.waiting[run.job.id]
+        self._jobs.drop(run.job.id)
+
+    def _show(self, run: Running) -> None:
+        """The job as it is now."""
+        self._jobs.put(run.job.id, run.job)
+
+    def _hold(self, run: Running, sign: int) -> None:
+        request = run.job.request
+        for number, ranks in run.nodes:
+            share, name = request if ranks == 1 else request * ranks, self.nodes[number].name
+            used = self._used.get(name) or NOTHING
+            self._used.put(name, used + share if sign > 0 else used - share)
+            self.free_gpus[number] -= sign * share.gpus
+            self.free_cores[number] -= sign * ranks * run.cores
+            self.free_memory_bytes[number] -= sign * share.memory_bytes
+            self._touched.add(number)
+            if sign > 0:
+                self.on_node[number][run.job.id] = run
+            else:
+                del self.on_node[number][run.job.id]
+
+
+def _ranks_by_node(start: Start, number_by_name: dict[str, int]) -> tuple[tuple[int, int], ...]:
+    ranks: dict[int, int] = {}
+    for name in start.nodes:
+        number = number_by_name[name]
+        ranks[number] = ranks.get(number, 0) + 1
+    return tuple(ranks.items())
+
+
+def _placement(run: Running, start: Start, now_s: float) -> Placement:
+    return Placement(
+        attempt=start.attempt,
+        plan_id=f"{run.job.uid}-{run.attempt}",
+        epoch=0,
+        generation=start.generation,
+        state=PlacementState.RELEASED,
+        nodes=start.nodes,
+        cpus_per_replica=start.cpus_per_replica,
+        committed_s=now_s,
+        bind_deadline_s=now_s,
+        borrows=start.borrows,
+    )
+
+
+_ONE_RANK = frozenset({0})
+
+
+def _ranks(run: Running) -> frozenset[int]:
+    return _ONE_RANK if run.gang.replicas == 1 else frozenset(range(run.gang.replicas))

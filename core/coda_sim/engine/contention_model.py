@@ -1,0 +1,154 @@
+"""The contention eliminator inside a simulation: one per node, fed with windows while bandwidth could hurt anybody.
+
+What to do is the core's (`coda.contention.eliminator`); here nodes meet it. Bandwidth is limited as hardware does it
+(MBA), in steps of a tenth; a job so limited wants that part of its bandwidth and goes at that part of its pace (our
+assumption: it is bound by its memory). A node is one socket. What must not live here: time, and the pace of jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from coda.contention.eliminator import Contention, Window, observe
+from coda.contention.reference import Baseline, Training
+from coda.contention.throttles import Hardware, Pod, Reason, percent_limits
+from coda.model.job import JobId
+from coda.policy.config import ContentionConfig
+from coda_sim.engine.cluster import Cluster
+from coda_sim.engine.event_queue import Agenda
+from coda_sim.engine.job_run import Running
+from coda_sim.engine.pace import Pacing
+
+_SOCKET: Final = 0
+_LIMITS: Final = percent_limits(10, 10)
+
+
+class Eliminator:
+    """What is remembered of every node, and which limit stands where."""
+
+    def __init__(self, config: ContentionConfig, peak_bytes_per_s: float) -> None:
+        self.config = config
+        self.throttles = 0  # actions that took bandwidth away
+        self._hardware = Hardware(peak_bytes_per_s={_SOCKET: peak_bytes_per_s}, limits={_SOCKET: _LIMITS})
+        self._state_by_node: dict[int, Contention] = {}
+        self._watched: dict[int, float] = {}  # node -> since when
+
+    def watches(self, number: int) -> bool:
+        """Whether windows of this node are being observed."""
+        return number in self._watched
+
+    def watch(self, number: int, now_s: float) -> None:
+        """Observe its windows from now on."""
+        self._watched[number] = now_s
+
+    def is_over(self, number: int, share: float) -> bool:
+        """True, and the node is watched no more, when nothing is throttled there and nothing would be."""
+        if share >= self.config.trigger_share or self._state_by_node[number].throttles:
+            return False
+        del self._watched[number]
+        return True
+
+    def limits(
+        self, number: int, now_s: float, share: float, runs: Iterable[Running], undisturbed: Mapping[JobId, float]
+    ) -> dict[JobId, float]:
+        """One window: the share of its bandwidth that each CPU job of the node may have from now on, by job id.
+
+        `undisturbed`: the utilisation of each GPU job of the node without contention, by job id."""
+        runs = list(runs)
+        jobs = [run for run in runs if run.gpus]
+        pods = [
+            Pod(uid=run.job.id, bytes_per_s={_SOCKET: float(run.bandwidth_bytes_per_s)}, cores=float(run.cores))
+            for run in runs
+            if not run.gpus
+        ]
+        window = Window(
+            at_s=now_s,
+            share_by_socket={_SOCKET: share},
+            pods=pods,
+            jobs=[
+                Training(
+                    job=run.job.id,
+                    sockets=frozenset({_SOCKET}),
+                    cores=run.cores,
+                    share=min(1.0, run.busy_gpus / run.gpus),
+                )
+                for run in jobs
+            ],
+        )
+        before = self._state_by_node.get(number, Contention())
+        state = Contention(
+            at_s=before.at_s,
+            baselines=self._baselines(number, before, jobs, undisturbed),
+            watches=before.watches,
+            throttles=before.throttles,
+        )
+        state, actions = observe(state, window, self._hardware, self.config)
+        self._state_by_node[number] = state
+        self.throttles += sum(action.reason is Reason.CONTENDED for action in actions)
+        held = {uid: throttle.value / _LIMITS[0] for throttle in state.throttles for uid in throttle.pods}
+        return {run.job.id: held.get(run.job.id, 1.0) for run in runs if not run.gpus}
+
+    def _baselines(
+        self, number: int, state: Contention, jobs: list[Running], undisturbed: Mapping[JobId, float]
+    ) -> tuple[Baseline, ...]:
+        """With the references of jobs that ran long enough before the node was watched: that utilisation was constant,
+        so windows then would have taught exactly it."""
+        calm_s = self.config.learn_windows * self.config.window_s
+        known = {baseline.job: baseline for baseline in state.baselines}
+        for run in jobs:
+            baseline = known.get(run.job.id)
+            is_known = baseline is not None and baseline.cores == run.cores
+            if not is_known and self._watched[number] - run.piece_from_s >= calm_s:
+                known[run.job.id] = Baseline(
+                    job=run.job.id,
+                    cores=run.cores,
+                    reference=undisturbed[run.job.id],
+                    learned=self.config.learn_windows,
+                )
+        return tuple(known[name] for name in sorted(known))
+
+
+class Watching:
+    """The eliminator at work on a cluster; without a configuration it does nothing."""
+
+    def __init__(self, config: ContentionConfig | None, cluster: Cluster, pacing: Pacing, agenda: Agenda) -> None:
+        self._eliminator = Eliminator(config, pacing.peak_bytes_per_s) if config else None
+        self._cluster = cluster
+        self._pacing = pacing
+        self._agenda = agenda
+
+    @property
+    def throttles(self) -> int:
+        """Actions so far that took bandwidth away."""
+        return self._eliminator.throttles if self._eliminator else 0
+
+    def watch(self, numbers: Iterable[int], now_s: float) -> None:
+        """Look at the windows of these nodes while what is wanted of their bandwidth reaches the trigger."""
+        eliminator = self._eliminator
+        if eliminator is None:
+            return
+        for number in sorted(numbers):
+            is_contended = self._pacing.share(number) >= eliminator.config.trigger_share
+            if is_contended and not eliminator.watches(number):
+                eliminator.watch(number, now_s)
+                self._agenda.plan_look(now_s + eliminator.config.window_s, number)
+
+    def look(self, number: int, now_s: float) -> list[Running]:
+        """A window is over: the CPU jobs of the node get the bandwidth that the eliminator leaves them. Returns the
+        jobs whose pace may be another now."""
+        eliminator = self._eliminator
+        assert eliminator is not None
+        runs = list(self._cluster.on_node[number].values())
+        undisturbed = {run.job.id: self._pacing.undisturbed_utilisation(run) for run in runs if run.gpus}
+        limits = eliminator.limits(number, now_s, self._pacing.share(number), runs, undisturbed)
+        found: dict[int, Running] = {}
+        for run in runs:
+            if not run.gpus and limits[run.job.id] != run.limit:
+                touched = self._pacing.left(run)
+                run.limit = limits[run.job.id]
+                touched |= self._pacing.joined(run)
+                found.update((id(one), one) for one in (run, *self._pacing.neighbours(touched)))
+        if not eliminator.is_over(number, self._pacing.share(number)):
+            self._agenda.plan_look(now_s + eliminator.config.window_s, number)
+        return list(found.values())

@@ -1,0 +1,111 @@
+"""What happened in a run, as values: one entry per job, one piece per stretch of time with the same nodes and cores.
+
+What must not live here: measures. Everything a run is measured by can be found from this and the trail.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from coda.model.decision import StopCause
+from coda_sim.workload.gangs import Gang
+
+
+class Piece(NamedTuple):
+    """A job held these cores and GPUs on these nodes from `start_s` to `end_s`."""
+
+    start_s: float
+    end_s: float
+    attempt: int
+    nodes: tuple[tuple[int, int], ...]  # node number and ranks there
+    cores: int  # per rank
+    work_s: float  # done in it, seconds of the recorded run time
+    busy_gpu_s: float
+    kept: bool  # False: the work was thrown away later
+
+
+@dataclass(slots=True)
+class Entry:
+    """What became of one job. `end_s` None: it was refused, and `refusal` says why."""
+
+    gang: Gang
+    pieces: list[Piece] = field(default_factory=list)
+    end_s: float | None = None
+    refusal: str = ""
+    aborts: int = 0
+    migrations: int = 0
+    preemptions: int = 0
+    tuning_steps: int = 0
+    victim_s: float = 0.0  # below 95 % of its undisturbed utilisation
+
+    @property
+    def start_s(self) -> float | None:
+        """The first start."""
+        return self.pieces[0].start_s if self.pieces else None
+
+    def count(self, cause: StopCause) -> None:
+        """It was stopped."""
+        self.aborts += cause is StopCause.RECLAIM
+        self.migrations += cause is StopCause.MIGRATE
+        self.preemptions += cause is StopCause.PREEMPT
+
+    def throw_away(self) -> None:
+        """What was done so far does not count."""
+        self.pieces = [piece._replace(kept=False) for piece in self.pieces]
+
+
+class Trail:
+    """The state of the whole cluster from each moment to the next, in columns."""
+
+    def __init__(self) -> None:
+        self.at_s = array("d")
+        self.held_gpus = array("l")
+        self.held_cores = array("l")
+        self.busy_gpus = array("d")
+        self.useful_gpus = array("d")  # GPU-seconds of recorded work done per second
+        self.waiting_gpu_jobs = array("l")
+        self.idle_by_cause = (array("l"), array("l"), array("l"))  # GPUs idle for want of cores, of memory, by policy
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+    def note(
+        self,
+        now_s: float,
+        held: tuple[int, int],
+        busy_gpus: float,
+        useful_gpus: float,
+        waiting: int,
+        idle: tuple[int, int, int],
+    ) -> None:
+        """From now on it is so. `held`: GPUs and cores. `idle`: GPUs, in the order of `idle_by_cause`."""
+        self.at_s.append(now_s)
+        self.held_gpus.append(held[0])
+        self.held_cores.append(held[1])
+        self.busy_gpus.append(busy_gpus)
+        self.useful_gpus.append(useful_gpus)
+        self.waiting_gpu_jobs.append(waiting)
+        cores, memory, policy = self.idle_by_cause
+        cores.append(idle[0])
+        memory.append(idle[1])
+        policy.append(idle[2])
+
+
+CAUSES = ("cores", "scatter", "memory", "quota")
+"""Why GPUs are idle while a GPU job waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One run. `entries` in order of submission."""
+
+    entries: tuple[Entry, ...]
+    trail: Trail
+    end_s: float
+    gpus: int
+    cores: int
+    node_names: tuple[str, ...]
+    rounds: int
+    throttles: int = 0

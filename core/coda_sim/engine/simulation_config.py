@@ -1,0 +1,68 @@
+"""What one simulation runs under, besides its workload and its policy. Nothing here decides anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from coda.errors import InvalidInput
+from coda.policy.config import ContentionConfig, Part, PolicyConfig
+from coda.policy.policies import CoresRule, policy_of
+from coda_sim.workload.gangs import Shape
+from coda_sim.workload.model_profiles import ProfileSet
+from coda_sim.workload.provenance import Origin, Tag
+
+A, M = Tag.ASSUMED, Tag.MEASURED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a restart costs and loses. Raises InvalidInput for a negative time."""
+
+    restart_s: Annotated[float, Origin(M, "of a GPU job with up to `many_gpus`; Lucid, Tiresias")] = 40.0
+    restart_many_s: Annotated[float, Origin(M, "of a larger one; Lucid, Tiresias")] = 60.0
+    many_gpus: Annotated[int, Origin(M, "above it the larger cost counts")] = 8
+    cpu_restart_s: Annotated[float, Origin(A, "of a CPU job; CODA: containers are cheap to move")] = 0.0
+    cpu_jobs_resume: Annotated[bool, Origin(A, "an aborted CPU job goes on where it was")] = True
+
+    def __post_init__(self) -> None:
+        if min(self.restart_s, self.restart_many_s, self.cpu_restart_s) < 0:
+            raise InvalidInput("costs of a restart must not be negative")
+
+    def of(self, gpus: int) -> float:
+        """Seconds for which a restarted job with so many GPUs holds them and does nothing."""
+        if not gpus:
+            return self.cpu_restart_s
+        return self.restart_s if gpus <= self.many_gpus else self.restart_many_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """`config` is the planner's own. `allocator`: GPU jobs get the cores it finds instead of those asked for.
+    `contention`: of the eliminator, with windows as coarse as the simulation may be; None: nobody is throttled."""
+
+    shape: Shape
+    profiles: ProfileSet
+    config: PolicyConfig
+    costs: Costs = Costs()
+    allocator: bool = False
+    contention: ContentionConfig | None = None
+
+    @property
+    def cores_rule(self) -> CoresRule:
+        """What GPU jobs start with: the policy's rule; where that is the allocator and it is off, what they ask for."""
+        rule = policy_of(self.config.policy).cores
+        if self.allocator:
+            return CoresRule.TUNED
+        return CoresRule.ASKED if rule is CoresRule.TUNED else rule
+
+    @property
+    def lends_spare_cores(self) -> bool:
+        """Whether cores that are nobody's own are lent to jobs that gain by them."""
+        return policy_of(self.config.policy).lends_spare_cores
+
+    @property
+    def reserved_per_gpu(self) -> float | None:
+        """Cores per GPU that belong to the GPU array; None where there are no arrays."""
+        has_arrays = policy_of(self.config.policy).has_arrays and Part.ARRAYS not in self.config.without
+        return self.config.arrays.reserve_cores_per_gpu if has_arrays else None

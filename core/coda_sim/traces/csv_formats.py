@@ -1,0 +1,180 @@
+"""The three CSV formats of traces: which columns each needs, and what they say about a job.
+
+Sources: `trace.COLUMNS` is ours; README of S-Lab-System-Group/HeliosData for Helios;
+README of cluster-trace-gpu-v2023 in alibaba/clusterdata for openb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from coda_sim.durations import MAX_S
+from coda_sim.traces.fields import (
+    MAX_CPUS,
+    MAX_GPUS,
+    MAX_MEMORY_GIB,
+    MAX_NODES,
+    Bad,
+    Fields,
+    amount,
+    moment_s,
+    name,
+    one_of,
+    text,
+    whole,
+)
+from coda_sim.traces.trace import COLUMNS, Format, Kind, Row, Status
+
+MIB_PER_GIB = 1024
+MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A row, and what had to be changed to make it one (empty: nothing)."""
+
+    row: Row
+    amendment: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvFormat:
+    """`reading_from_fields` raises Bad; `has_dates`: its `submit_s` count from 1970, to be moved to the first day."""
+
+    format: Format
+    columns: tuple[str, ...]
+    reading_from_fields: Callable[[int, Fields], Reading]
+    has_dates: bool = False
+
+
+def _common(line: int, fields: Fields) -> Reading:
+    gpus = whole(fields, "gpus", 0, MAX_GPUS)
+    kind = one_of(fields, "kind", Kind)
+    if (gpus > 0) is not (kind is Kind.GPU):
+        raise Bad(f"kind is {kind.value!r} but gpus is {gpus}")
+    row = Row(
+        line=line,
+        job_id=name(fields),
+        user=text(fields, "user"),
+        virtual_cluster=text(fields, "virtual_cluster"),
+        submit_s=amount(fields, "submit_s", 0, MAX_S),
+        duration_s=amount(fields, "duration_s", 1, MAX_S),
+        gpus=gpus,
+        cpus=amount(fields, "cpus", 0, MAX_CPUS) if text(fields, "cpus") else None,
+        memory_gib=amount(fields, "memory_gib", 0, MAX_MEMORY_GIB) if text(fields, "memory_gib") else None,
+        nodes_requested=whole(fields, "nodes_requested", 1, MAX_NODES) if text(fields, "nodes_requested") else None,
+        status=one_of(fields, "status", Status) if text(fields, "status") else Status.OTHER,
+        kind=kind,
+    )
+    return Reading(row=row)
+
+
+_STATUS_BY_HELIOS_STATE: Final[Mapping[str, Status]] = {
+    "COMPLETED": Status.PASSED,
+    "CANCELLED": Status.KILLED,
+    "FAILED": Status.FAILED,
+    "NODE_FAIL": Status.FAILED,  # as the source's own analysis counts it
+    "TIMEOUT": Status.TIMEOUT,
+}
+_UNFINISHED = ("RUNNING", "SUSPENDED", "PENDING")  # the log ends before the job does
+
+
+def _helios(line: int, fields: Fields) -> Reading:
+    state = text(fields, "state")
+    if state in _UNFINISHED:
+        raise Bad(f"state is {state!r}: the log ends before the job does", is_benign=True)
+    if state not in _STATUS_BY_HELIOS_STATE:
+        raise Bad(f"state is {state[:40]!r}, must be one of {', '.join(_STATUS_BY_HELIOS_STATE)}")
+    gpus = whole(fields, "gpu_num", 0, MAX_GPUS)
+    duration_s, amendment = at_least_a_second(amount(fields, "duration", 0, MAX_S))
+    row = Row(
+        line=line,
+        job_id=name(fields),
+        user=text(fields, "user"),
+        virtual_cluster=text(fields, "vc"),
+        submit_s=moment_s(text(fields, "submit_time"), "submit_time"),
+        duration_s=duration_s,
+        gpus=gpus,
+        cpus=amount(fields, "cpu_num", 0, MAX_CPUS),
+        memory_gib=None,
+        nodes_requested=whole(fields, "node_num", 1, MAX_NODES),
+        status=_STATUS_BY_HELIOS_STATE[state],
+        kind=Kind.GPU if gpus else Kind.CPU,
+    )
+    return Reading(row=row, amendment=amendment)
+
+
+_STATUS_BY_POD_PHASE: Final[Mapping[str, Status]] = {
+    "Succeeded": Status.PASSED,
+    "Failed": Status.FAILED,
+    "Running": Status.OTHER,  # deleted by its owner while it ran
+}
+
+
+def _openb(line: int, fields: Fields) -> Reading:
+    phase = text(fields, "pod_phase")
+    if phase == "Pending":
+        raise Bad("pod_phase is 'Pending': the pod was never scheduled and has no run time", is_benign=True)
+    if phase not in _STATUS_BY_POD_PHASE:
+        raise Bad(f"pod_phase is {phase[:40]!r}, must be one of Pending, {', '.join(_STATUS_BY_POD_PHASE)}")
+    scheduled_s = amount(fields, "scheduled_time", 0, MAX_S)
+    deleted_s = amount(fields, "deletion_time", 0, MAX_S)
+    if deleted_s < scheduled_s:
+        raise Bad(f"deletion_time {deleted_s:g} is before scheduled_time {scheduled_s:g}")
+    gpus = whole(fields, "num_gpu", 0, MAX_GPUS)
+    duration_s, raised = at_least_a_second(deleted_s - scheduled_s)
+    row = Row(
+        line=line,
+        job_id=name(fields, "name"),
+        user="",
+        virtual_cluster=text(fields, "qos"),
+        submit_s=amount(fields, "creation_time", 0, MAX_S),
+        duration_s=duration_s,
+        gpus=gpus,
+        cpus=amount(fields, "cpu_milli", 0, MAX_CPUS * MILLI) / MILLI,
+        memory_gib=round(amount(fields, "memory_mib", 0, MAX_MEMORY_GIB * MIB_PER_GIB) / MIB_PER_GIB, 2),
+        nodes_requested=1,  # a pod is on one node
+        status=_STATUS_BY_POD_PHASE[phase],
+        kind=Kind.GPU if gpus else Kind.CPU,
+    )
+    return Reading(row=row, amendment="; ".join(part for part in (_share_of_a_gpu(fields, gpus), raised) if part))
+
+
+def _share_of_a_gpu(fields: Fields, gpus: int) -> str:
+    milli = whole(fields, "gpu_milli", 0, MILLI)
+    return f"gpu_milli is {milli}: a share of one GPU, counted as a whole one" if gpus and milli < MILLI else ""
+
+
+def at_least_a_second(duration_s: float) -> tuple[float, str]:
+    """A run time of at least 1 s, and what was changed: sources round down to whole seconds."""
+    return (duration_s, "") if duration_s >= 1 else (1.0, f"a run time of {duration_s:g} s is counted as 1 s")
+
+
+CSV_FORMATS: Final = (
+    CsvFormat(format=Format.COMMON, columns=COLUMNS, reading_from_fields=_common),
+    CsvFormat(
+        format=Format.HELIOS,
+        columns=("job_id", "user", "vc", "gpu_num", "cpu_num", "node_num", "state", "submit_time", "duration"),
+        reading_from_fields=_helios,
+        has_dates=True,
+    ),
+    CsvFormat(
+        format=Format.OPENB,
+        columns=(
+            "name",
+            "cpu_milli",
+            "memory_mib",
+            "num_gpu",
+            "gpu_milli",
+            "qos",
+            "pod_phase",
+            "creation_time",
+            "deletion_time",
+            "scheduled_time",
+        ),
+        reading_from_fields=_openb,
+    ),
+)
+"""In the order in which a header that fits two equally well is taken."""

@@ -1,0 +1,102 @@
+"""Trace files -> traces: the format is told by the content, gzip or plain.
+
+Each job stands alone: a bad one is named as FILE:LINE with one sentence and spoils no other. No row is left out or
+changed in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from coda.errors import InvalidInput
+from coda_sim.traces.csv_formats import CSV_FORMATS, CsvFormat, Reading
+from coda_sim.traces.fields import Bad, Fields
+from coda_sim.traces.philly import philly_readings
+from coda_sim.traces.text_lines import check_length, csv_columns, csv_records, first_line, numbered_lines, opened, split
+from coda_sim.traces.trace import Amendment, BadRow, BadRows, Format, OnError, Row, Trace
+
+DAY_S = 86_400
+MAX_BAD = 200_000  # lines left out and named; a file with more is no trace, and naming them all could fill the memory
+
+_Readings = Iterator[tuple[int, Reading | Bad]]
+
+
+def read_trace(path: Path, *, on_error: OnError) -> Trace:
+    """Every row of the file at `path`, in order of submission (ties: line).
+
+    Second 0 is the source's own where it counts seconds, else midnight before the first submission.
+    Raises InvalidInput for a file that is no trace at all, BadRows when `on_error` refuses and a row is bad (a job
+    that never ran or had not ended is left out and counted, but no reason to refuse)."""
+    with opened(path) as text:
+        number, first = first_line(text)
+        if first.lstrip()[:1] in ("[", "{"):
+            format_, has_dates, readings = Format.PHILLY, True, philly_readings(path, text, first, number)
+        else:
+            check_length(path, number, first)
+            csv_format = _recognised(first)
+            format_, has_dates = csv_format.format, csv_format.has_dates
+            columns = csv_columns(path, first, csv_format.columns, number=number)
+            lines = csv_records(columns, numbered_lines(path, text, first=number + 1))
+            readings = _csv_readings(csv_format, lines)
+        rows, bad, amended = _sorted_out(path, readings)
+    wrong = tuple(row for row in bad if not row.is_benign)
+    if wrong and on_error is OnError.REFUSE:
+        raise BadRows(str(path), wrong)
+    if not rows:
+        raise InvalidInput(f"{path}: no usable row ({len(bad)} bad ones): there is nothing to run")
+    ordered = sorted(rows, key=lambda row: (row.submit_s, row.line))
+    was_sorted = ordered == rows
+    began_s = ordered[0].submit_s // DAY_S * DAY_S if has_dates else 0.0
+    return Trace(
+        path=str(path),
+        rows=tuple(replace(row, submit_s=row.submit_s - began_s) for row in ordered) if began_s else tuple(ordered),
+        bad=bad,
+        was_sorted=was_sorted,
+        format=format_,
+        amended=amended,
+        began=datetime.fromtimestamp(began_s, UTC).date().isoformat() if has_dates else "",
+    )
+
+
+def _recognised(header: str) -> CsvFormat:
+    """The CSV format that the largest share of its columns speaks for; the common schema when nothing does."""
+    fields = split(header)
+    columns = set() if isinstance(fields, Bad) else {column.strip() for column in fields}
+    return max(CSV_FORMATS, key=lambda known: len(columns.intersection(known.columns)) / len(known.columns))
+
+
+def _csv_readings(csv_format: CsvFormat, lines: Iterator[tuple[int, Fields | Bad]]) -> _Readings:
+    for line, fields in lines:
+        if isinstance(fields, Bad):
+            yield line, fields
+            continue
+        try:
+            yield line, csv_format.reading_from_fields(line, fields)
+        except Bad as problem:
+            yield line, problem
+
+
+def _sorted_out(path: Path, readings: _Readings) -> tuple[list[Row], tuple[BadRow, ...], tuple[Amendment, ...]]:
+    """Rows, lines left out, lines amended. The first use of a job id counts, later ones are bad."""
+    rows: list[Row] = []
+    bad: list[BadRow] = []
+    amended: list[Amendment] = []
+    line_by_id: dict[str, int] = {}
+    for line, reading in readings:
+        if isinstance(reading, Reading) and reading.row.job_id in line_by_id:
+            job_id = reading.row.job_id
+            reading = Bad(f"job_id {job_id!r} was used before, in line {line_by_id[job_id]}")
+        if isinstance(reading, Bad):
+            bad.append(BadRow(line=line, sentence=str(reading), is_benign=reading.is_benign))
+            if len(bad) > MAX_BAD:
+                one = f"{path}:{bad[0].line}: {bad[0].sentence}"
+                raise InvalidInput(f"{path}: more than {MAX_BAD} bad rows, this is no trace; the first is {one}")
+            continue
+        line_by_id[reading.row.job_id] = line
+        rows.append(reading.row)
+        if reading.amendment:
+            amended.append(Amendment(line=line, sentence=reading.amendment))
+    return rows, tuple(bad), tuple(amended)

@@ -1,0 +1,219 @@
+"""From a trace row to a gang: how many replicas, what each asks for, and what no cluster of this shape can hold.
+
+The same rules in the simulator and in `coda replay`. A row that does not fit is a value with its reason, no exception.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from coda.errors import InvalidInput
+from coda_sim.traces.request_table import Requests
+from coda_sim.traces.trace import Row
+
+CORES_PER_GPU = 4
+"""Cores of a row that names none, where no request table is given. Our choice: within the 3.5 to 6 a GPU has on the
+clusters of the public traces, so that such a job neither starves nor strands GPUs by itself."""
+
+MAX_REPLICAS = 4096  # of a TrainingJob, by its schema
+
+GIB = 1 << 30
+
+_GROUP = re.compile(r"(\d{1,6})x(\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGroup:
+    """`nodes` equal nodes."""
+
+    nodes: int
+    gpus: int  # per node
+    cores: int  # per node
+    memory_gib: int = 0  # per node; 0: without limit
+
+    def ranks(self, gpus: int, cores: int, memory_bytes: int) -> int:
+        """How many ranks of this size one empty node holds; one without GPUs still needs a core."""
+        counts = [self.cores // cores]
+        if gpus:
+            counts.append(self.gpus // gpus)
+        if memory_bytes and self.memory_gib:
+            counts.append(self.memory_gib * GIB // memory_bytes)
+        return min(counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A cluster as far as the rules must know it: its groups of equal nodes, and the racks they are spread over, as
+    equal as can be in the order of the nodes."""
+
+    groups: tuple[NodeGroup, ...]
+    racks: int = 1
+
+    def __str__(self) -> str:
+        return ",".join(
+            f"{group.nodes}x{group.gpus}x{group.cores}" + (f"x{group.memory_gib}" if group.memory_gib else "")
+            for group in self.groups
+        )
+
+    @property
+    def gpus(self) -> int:
+        """Of the whole cluster."""
+        return sum(group.nodes * group.gpus for group in self.groups)
+
+    @property
+    def limits_memory(self) -> bool:
+        """Whether its nodes have a memory that jobs may run out of."""
+        return any(group.memory_gib for group in self.groups)
+
+    def holds(self, gpus: int, cores: int, memory_bytes: int = 0) -> int:
+        """How many ranks of this size the empty cluster holds together."""
+        return sum(group.nodes * group.ranks(gpus, cores, memory_bytes) for group in self.groups)
+
+    @property
+    def largest(self) -> NodeGroup:
+        """The group of the largest node: most GPUs, then most cores."""
+        return max(self.groups, key=lambda group: (group.gpus, group.cores))
+
+
+class Change(Enum):
+    """What a rule changed of a row."""
+
+    REPLICAS = "replicas changed to fit the nodes"
+    CORES_ROUNDED = "cores rounded up to whole ones per replica"
+    CORES_ASSUMED = "cores assumed, the row names none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """A row as a job: `replicas` equal ranks."""
+
+    row: Row
+    replicas: int
+    gpus_per_replica: int
+    cpus_per_replica: int
+    memory_bytes_per_replica: int = 0  # 0: unknown, or the nodes have no limit
+    changes: tuple[Change, ...]
+
+    @property
+    def gpus(self) -> int:
+        """Of the whole gang."""
+        return self.replicas * self.gpus_per_replica
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRow:
+    """A row that never fits this cluster, and why."""
+
+    row: Row
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cores:
+    """Where the cores of rows without any come from: draws from `table`, each row by `seed` and its own id.
+
+    A GPU count the table lacks takes the ratio of the nearest count (ties: the smaller). No table: 4 per GPU."""
+
+    table: tuple[Requests, ...] = ()
+    seed: int = 0
+
+    def of(self, row: Row) -> float:
+        """Cores of the whole job. The same for a row whatever other rows are in use."""
+        if row.cpus is not None:
+            return row.cpus
+        if not self.table or not row.gpus:
+            return float(CORES_PER_GPU * row.gpus) or 1.0
+        nearest = min({entry.gpus for entry in self.table}, key=lambda gpus: (abs(gpus - row.gpus), gpus))
+        entries = [entry for entry in self.table if entry.gpus == nearest]
+        draw = random.Random(f"{self.seed}:{row.job_id}")
+        drawn = draw.choices(entries, weights=[entry.jobs for entry in entries])[0]
+        return drawn.cpus * row.gpus / nearest
+
+
+def shape_from_text(text: str) -> Shape:
+    """`20x8x28,60x4x28` (nodes x GPUs x cores, and x GiB of memory where that is limited) -> Shape.
+
+    Raises InvalidInput."""
+    groups = []
+    for part in text.split(","):
+        match = _GROUP.fullmatch(part.strip())
+        nodes, gpus, cores, memory_gib = (int(number or 0) for number in match.groups()) if match else (0, 0, 0, 0)
+        if not nodes or not cores:
+            raise InvalidInput(f"{part.strip()!r} is no group of nodes: write NODESxGPUSxCORES, as 12x8x48")
+        groups.append(NodeGroup(nodes=nodes, gpus=gpus, cores=cores, memory_gib=memory_gib))
+    return shape_from_groups(groups)
+
+
+def shape_from_groups(groups: Sequence[NodeGroup]) -> Shape:
+    """The shape of these groups. Raises InvalidInput where some have a memory and others none."""
+    shape = Shape(groups=tuple(groups))
+    if shape.limits_memory and not all(group.memory_gib for group in groups):
+        raise InvalidInput(f"{shape}: either all groups of nodes have a memory (NODESxGPUSxCORESxGIB), or none has")
+    return shape
+
+
+def gang_from_row(row: Row, shape: Shape, cores: Cores) -> Gang | RefusedRow:
+    """The row as a gang that the empty cluster holds, with the fewest replicas the rules allow; else why not.
+
+    Replicas start at `nodes_requested` (1 if unknown; at most one per GPU) and are raised to the next count that
+    divides the GPUs until each rank fits a node and all of them the empty cluster."""
+    asked = cores.of(row)
+    memory_gib = row.memory_gib or 0.0 if shape.limits_memory else 0.0
+    wanted = row.nodes_requested or 1
+    for replicas in _counts(row.gpus, wanted, asked):
+        gpus = row.gpus // replicas
+        cpus = max(1, math.ceil(asked / replicas))
+        memory_bytes = math.ceil(memory_gib * GIB / replicas)
+        if shape.holds(gpus, cpus, memory_bytes) >= replicas:
+            return Gang(
+                row=row,
+                replicas=replicas,
+                gpus_per_replica=gpus,
+                cpus_per_replica=cpus,
+                memory_bytes_per_replica=memory_bytes,
+                changes=_changes(row, replicas != wanted, replicas * cpus),
+            )
+    return RefusedRow(row=row, sentence=_why_never(row, asked, shape))
+
+
+def gangs_from_rows(rows: Sequence[Row], shape: Shape, cores: Cores) -> tuple[tuple[Gang, ...], tuple[RefusedRow, ...]]:
+    """Every row as a gang or refused, in the order of `rows`."""
+    results = [gang_from_row(row, shape, cores) for row in rows]
+    gangs = tuple(result for result in results if isinstance(result, Gang))
+    return gangs, tuple(result for result in results if isinstance(result, RefusedRow))
+
+
+def _counts(gpus: int, wanted: int, cores: float) -> Iterator[int]:
+    """The replica counts to try, rising: divisors of the GPUs; any count up to one per core for a CPU-only job."""
+    most = gpus or max(wanted, math.ceil(cores), 1)
+    for replicas in range(min(wanted, most), min(most, MAX_REPLICAS) + 1):
+        if gpus % replicas == 0:
+            yield replicas
+
+
+def _changes(row: Row, replicas_changed: bool, cores: int) -> tuple[Change, ...]:
+    found = [Change.REPLICAS] if replicas_changed else []
+    if row.cpus is None:
+        found.append(Change.CORES_ASSUMED)
+    elif row.cpus != cores:
+        found.append(Change.CORES_ROUNDED)
+    return tuple(found)
+
+
+def _why_never(row: Row, cores: float, shape: Shape) -> str:
+    largest = shape.largest
+    gpus = "1 GPU" if row.gpus == 1 else f"{row.gpus} GPUs"
+    asks = f"asks {gpus} and {cores:g} cores"
+    if shape.limits_memory and row.memory_gib:
+        asks += f" with {row.memory_gib:g} GiB"
+    asks += f" (nodes_requested {row.nodes_requested or 'empty'})"
+    split = f"in {row.nodes_requested or 1} or more equal replicas of whole GPUs"
+    memory = f" with {largest.memory_gib} GiB" if shape.limits_memory else ""
+    on_largest = f"{largest.gpus} GPUs and {largest.cores} cores{memory} on its largest node"
+    has = f"{shape} has {on_largest}, {shape.gpus} GPUs in all"
+    return f"{asks}: {split} it never fits the cluster; {has}"

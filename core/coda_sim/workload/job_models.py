@@ -1,0 +1,89 @@
+"""What a simulation must know of a job and no trace records: its model, and the memory bandwidth of a CPU job.
+
+Drawn from the seed and the job's own id, so a job keeps its traits whatever other jobs are in use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Annotated
+
+from coda.errors import InvalidInput
+from coda_sim.traces.trace import Kind, Row
+from coda_sim.workload.model_profiles import GB, Profile, ProfileSet
+from coda_sim.workload.provenance import Origin, Tag
+
+_DRAWS = 1 << 64
+
+A, T = Tag.ASSUMED, Tag.TEXT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraitsConfig:
+    """Shares are 0..1. Raises InvalidInput when the models' do not sum to 1."""
+
+    models: Annotated[
+        tuple[tuple[str, float], ...], Origin(A, "of GPU jobs; CODA: most train NLP and speech models (T)")
+    ] = (
+        ("BAT", 0.20),
+        ("Transformer", 0.20),
+        ("Wavenet", 0.20),
+        ("DeepSpeech", 0.20),
+        ("Resnet-50", 0.07),
+        ("InceptionV3", 0.05),
+        ("Alexnet", 0.04),
+        ("VGG16", 0.04),
+    )
+    heavy_share: Annotated[float, Origin(T, "CODA: CPU jobs heavy on memory bandwidth")] = 0.005
+    heavy_gb_per_s: Annotated[tuple[float, float], Origin(A, "of a heavy one, equally likely")] = (
+        60.0,
+        100.0,
+    )
+    light_gb_per_s: Annotated[float, Origin(A, "of every other CPU job: too little to matter")] = 0.0
+
+    def __post_init__(self) -> None:
+        if not math.isclose(sum(share for _, share in self.models), 1.0, abs_tol=1e-9):
+            raise InvalidInput("traits: the shares of the models must sum to 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """`profile`: the model of a GPU job; None: CPU-only. `bandwidth_bytes_per_s`: of a CPU-only job, at its requested
+    cores and linear in them; 0 for a GPU job, whose profile says it."""
+
+    profile: Profile | None
+    bandwidth_bytes_per_s: float = 0.0
+
+
+class TraitDraws:
+    """The traits of every job under one seed. Raises InvalidInput for a model that the profile set lacks."""
+
+    def __init__(self, profiles: ProfileSet, config: TraitsConfig, *, seed: int) -> None:
+        unknown = sorted({model for model, _ in config.models} - profiles.profile_by_model.keys())
+        if unknown:
+            raise InvalidInput(f"profile set {profiles.name} has no model {', '.join(unknown)}")
+        self._config = config
+        self._seed = seed
+        self._sums = list(accumulate(share for _, share in config.models))
+        self._by_model = [Traits(profile=profiles.profile_by_model[model]) for model, _ in config.models]
+        self._light = Traits(profile=None, bandwidth_bytes_per_s=config.light_gb_per_s * GB)
+
+    def of(self, row: Row) -> Traits:
+        """The same for a row every time; values are shared between rows."""
+        uniform = self._uniform(row)
+        if row.kind is Kind.GPU:
+            return self._by_model[min(bisect(self._sums, uniform * self._sums[-1]), len(self._sums) - 1)]
+        if uniform >= self._config.heavy_share:
+            return self._light
+        low, high = self._config.heavy_gb_per_s
+        return Traits(
+            profile=None, bandwidth_bytes_per_s=(low + (high - low) * uniform / self._config.heavy_share) * GB
+        )
+
+    def _uniform(self, row: Row) -> float:
+        digest = hashlib.blake2b(f"{self._seed}:{row.job_id}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") / _DRAWS

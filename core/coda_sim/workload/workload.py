@@ -1,0 +1,102 @@
+"""What is simulated: the generated month or a trace file, selected, scaled and made into gangs for one cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coda.errors import InvalidInput
+from coda_sim.traces.reader import read_trace
+from coda_sim.traces.request_table import read_request_table
+from coda_sim.traces.selection import Selection, select
+from coda_sim.traces.trace import OnError, Trace
+from coda_sim.workload.gangs import CORES_PER_GPU, Cores, Gang, RefusedRow, Shape, gangs_from_rows
+from coda_sim.workload.month import coda_month
+from coda_sim.workload.month_config import MonthConfig
+
+MONTH = "coda-month"
+DAY_S = 86_400.0
+_LONG_S = 10 * DAY_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where the rows come from. `trace` None: the generated month, drawn from the run's seed."""
+
+    trace: Path | None = None
+    on_error: OnError = OnError.SKIP
+    selection: Selection = field(default_factory=Selection)
+    request_table: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """As people refer to it."""
+        return MONTH if self.trace is None else str(self.trace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The jobs of one run, and the account of every row that became none or was changed."""
+
+    gangs: tuple[Gang, ...]
+    refused: tuple[RefusedRow, ...]
+    rows: int
+    left_out: int
+    durations_cut: int
+    trace: Trace | None
+
+    @property
+    def rows_skipped(self) -> int:
+        """Lines of the file that were no usable row."""
+        return len(self.trace.bad) if self.trace else 0
+
+    @property
+    def rows_changed(self) -> int:
+        """Rows that fit no node as they are, or name no cores."""
+        return sum(bool(gang.changes) for gang in self.gangs)
+
+
+def load(source: Source, shape: Shape, *, seed: int) -> Load:
+    """The workload of one seed. Raises InvalidInput when nothing is left to run."""
+    trace = None if source.trace is None else read_trace(source.trace, on_error=source.on_error)
+    rows = coda_month(seed=seed) if trace is None else trace.rows
+    table = read_request_table(source.request_table) if source.request_table else ()
+    selected = select(rows, source.selection)
+    gangs, refused = gangs_from_rows(selected.rows, shape, Cores(table=table, seed=seed))
+    if not gangs:
+        why = "every one can never fit the cluster" if refused else "the selection leaves none"
+        raise InvalidInput(f"{source.name}: no job to simulate: {why} ({source.selection.rule()}; cluster {shape})")
+    return Load(
+        gangs=gangs,
+        refused=refused,
+        rows=len(rows),
+        left_out=selected.left_out,
+        durations_cut=selected.durations_cut,
+        trace=trace,
+    )
+
+
+def default_shape(source: Source) -> str | None:
+    """The cluster a workload is for; None: a trace must be told."""
+    return MonthConfig().cluster if source.trace is None else None
+
+
+def default_warmup_s(found: Load) -> float:
+    """A day where jobs are submitted over ten days or more, else nothing: a short slice begins as empty as a replay."""
+    submits_s = [gang.row.submit_s for gang in found.gangs]
+    return DAY_S if max(submits_s) - min(submits_s) >= _LONG_S else 0.0
+
+
+def json_from_source(source: Source, found: Load) -> dict[str, Any]:
+    """How the rows were chosen and scaled, to stand in every result."""
+    table = source.request_table
+    return {
+        "name": source.name,
+        "rule": source.selection.rule(),
+        "cores": f"drawn from {table}" if table else f"{CORES_PER_GPU} per GPU",
+        "rows": found.rows,
+        "rows_left_out": found.left_out,
+        "durations_cut": found.durations_cut,
+        "was_sorted": found.trace.was_sorted if found.trace else True,
+    }

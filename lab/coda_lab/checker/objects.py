@@ -1,0 +1,269 @@
+"""The objects of a cluster as the referee sees them: small records read from JSON, nothing judged.
+
+What must not be used here: Coda's own reading and decisions. A mistake shared with the planner would stay unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from coda.errors import InvalidInput
+from coda.model.job import Phase
+from coda_kube.api.client import Json
+from coda_kube.objects import names
+from coda_kube.objects.quantities import seconds_from_time
+from coda_lab.checker.pod_request import POD_SLOT, Amounts, amounts_from_quantities, pod_request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeen:
+    """A node; `ready_since_s` is when its Ready condition last changed."""
+
+    name: str
+    allocatable: Amounts
+    ready: bool = True
+    ready_since_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What a pod's labels say: it is rank `rank` of attempt `attempt` of the job `job_uid`; None where unreadable."""
+
+    job_uid: str
+    attempt: int | None
+    rank: int | None
+    plan_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSeen:
+    """A pod. `pinned_to` is the one node name that every required affinity term demands, else None."""
+
+    uid: str
+    name: str  # namespace/name
+    node: str | None = None
+    request: Amounts = field(default_factory=dict)
+    terminal: bool = False
+    deleted_s: float | None = None  # when its deletion was asked for
+    member: Member | None = None
+    pinned_to: str | None = None
+    started: bool = False  # one of its containers has started at some time
+    outsider_since_s: float | None = None  # bound then, and not by Coda's scheduler
+
+    @property
+    def live(self) -> bool:
+        """Neither ended nor being deleted."""
+        return not self.terminal and self.deleted_s is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSeen:
+    """A job's `status.placement`; `nodes[rank]` is a node name."""
+
+    attempt: int
+    plan_id: str
+    generation: int  # of the spec it was made for
+    released: bool
+    nodes: tuple[str, ...]
+    committed_s: float
+    bind_deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingSeen:
+    """A job's `status.pending`; two of equal `answer` say the same."""
+
+    code: str
+    answer: tuple[str, str, tuple[tuple[str, int], ...], tuple[str, ...]]  # code, message, numbers, holders
+    since: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSeen:
+    """A TrainingJob; `phase` is None until the operator accepted it."""
+
+    uid: str
+    name: str  # namespace/name
+    version: str = ""
+    generation: int = 1
+    deleting: bool = False
+    suspended: bool = False
+    phase: Phase | None = None
+    attempt: int = 0
+    plan: PlanSeen | None = None
+    pending: PendingSeen | None = None
+    rank_request: Amounts = field(default_factory=dict)
+
+    @property
+    def current_plan(self) -> PlanSeen | None:
+        """The plan of the current attempt."""
+        return self.plan if self.plan is not None and self.plan.attempt == self.attempt else None
+
+    @property
+    def waiting(self) -> bool:
+        """Queued, without a plan that holds, and wanted: somebody owes it a reason."""
+        return self.phase is Phase.QUEUED and not self._has_plan_that_holds and not self.deleting and not self.suspended
+
+    @property
+    def withholding(self) -> bool:
+        """True while a released plan holds capacity for ranks that have no node yet."""
+        return (
+            self.plan is not None
+            and self._has_plan_that_holds
+            and self.plan.released
+            and self.phase in (Phase.QUEUED, Phase.LAUNCHED)
+            and not self.deleting
+            and not self.suspended
+        )
+
+    @property
+    def _has_plan_that_holds(self) -> bool:
+        """An edit in the queue voids the plan at once, before anybody accepted it; later ones never touch the shape."""
+        plan = self.current_plan
+        return plan is not None and (self.phase is not Phase.QUEUED or plan.generation == self.generation)
+
+
+def full_name(thing: Json) -> str:
+    """`namespace/name`, or the name alone where there is no namespace."""
+    metadata = thing["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else str(metadata["name"])
+
+
+def read_node(node: Json) -> NodeSeen:
+    """A node. Raises InvalidInput."""
+    status = node.get("status") or {}
+    ready: Json = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), {})
+    return NodeSeen(
+        name=node["metadata"]["name"],
+        allocatable=amounts_from_quantities(status.get("allocatable")),
+        ready=ready.get("status") == "True",
+        ready_since_s=seconds_from_time(ready.get("lastTransitionTime")),
+    )
+
+
+def read_pod(pod: Json) -> PodSeen:
+    """A pod. Raises InvalidInput."""
+    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+    member = _member(metadata)
+    deleted_s = None
+    if metadata.get("deletionTimestamp"):
+        grace_s = metadata.get("deletionGracePeriodSeconds") or 0
+        deleted_s = seconds_from_time(metadata["deletionTimestamp"]) - grace_s
+    foreign = member is None and spec.get("schedulerName") != names.SCHEDULER
+    return PodSeen(
+        uid=metadata["uid"],
+        name=full_name(pod),
+        node=spec.get("nodeName"),
+        request=pod_request(pod),
+        terminal=status.get("phase") in ("Succeeded", "Failed"),
+        deleted_s=deleted_s,
+        member=member,
+        pinned_to=_pin(spec),
+        started=_has_started(status),
+        outsider_since_s=_bound_s(metadata, status) if foreign and spec.get("nodeName") else None,
+    )
+
+
+def read_job(job: Json) -> JobSeen:
+    """A TrainingJob. Raises InvalidInput."""
+    metadata, status = job["metadata"], job.get("status") or {}
+    request = status.get("request") or {}
+    return JobSeen(
+        uid=metadata["uid"],
+        name=full_name(job),
+        version=metadata.get("resourceVersion", ""),
+        generation=metadata.get("generation", 1),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        suspended=bool(job["spec"].get("suspend")),
+        phase=_phase(status.get("phase")),
+        attempt=status.get("attempt") or 0,
+        plan=_plan(status.get("placement")),
+        pending=_pending(status.get("pending")),
+        rank_request=amounts_from_quantities(request.get("resources")) | POD_SLOT,
+    )
+
+
+def _phase(word: str | None) -> Phase | None:
+    try:
+        return Phase(word) if word else None
+    except ValueError:
+        raise InvalidInput(f"{word!r} is not a phase this checker knows") from None
+
+
+def _plan(placement: Json | None) -> PlanSeen | None:
+    if not placement:
+        return None
+    return PlanSeen(
+        attempt=placement["attempt"],
+        plan_id=placement["planId"],
+        generation=placement["generation"],
+        released=placement["state"] == "Released",
+        nodes=tuple(placement["nodes"]),
+        committed_s=seconds_from_time(placement["committedTime"]),
+        bind_deadline_s=seconds_from_time(placement["bindDeadline"]),
+    )
+
+
+def _pending(pending: Json | None) -> PendingSeen | None:
+    if not pending:
+        return None
+    numbers = tuple(sorted((pending.get("numbers") or {}).items()))
+    holders = tuple(pending.get("holders") or ())
+    answer = (pending["code"], pending["message"], numbers, holders)
+    return PendingSeen(code=pending["code"], answer=answer, since=pending["since"])
+
+
+def _member(metadata: Json) -> Member | None:
+    labels: Mapping[str, str] = metadata.get("labels") or {}
+    job_uid = labels.get(names.LABEL_JOB_UID)
+    if job_uid is None:
+        return None
+    return Member(
+        job_uid=job_uid,
+        attempt=_number(labels.get(names.LABEL_ATTEMPT)),
+        rank=_number(labels.get(names.LABEL_RANK)),
+        plan_id=(metadata.get("annotations") or {}).get(names.ANNOTATION_PLAN),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _pin(spec: Json) -> str | None:
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    names = {_pin_of_term(term) for term in required.get("nodeSelectorTerms") or ()}
+    return names.pop() if len(names) == 1 else None
+
+
+def _pin_of_term(term: Json) -> str | None:
+    for each in term.get("matchFields") or ():
+        values: list[Any] = each.get("values") or []
+        if each.get("key") == "metadata.name" and each.get("operator") == "In" and len(values) == 1:
+            return str(values[0])
+    return None
+
+
+def _has_started(status: Json) -> bool:
+    statuses = (status.get("containerStatuses") or []) + (status.get("initContainerStatuses") or [])
+    return any(_container_has_started(each) for each in statuses)
+
+
+def _container_has_started(status: Json) -> bool:
+    state, before = status.get("state") or {}, status.get("lastState") or {}
+    ends = [each["terminated"] for each in (state, before) if each.get("terminated")]
+    return bool(status.get("started")) or "running" in state or any(end.get("startedAt") for end in ends)
+
+
+def _bound_s(metadata: Json, status: Json) -> float:
+    for condition in status.get("conditions") or ():
+        if (
+            condition["type"] == "PodScheduled"
+            and condition["status"] == "True"
+            and condition.get("lastTransitionTime")
+        ):
+            return seconds_from_time(condition["lastTransitionTime"])
+    return seconds_from_time(metadata.get("creationTimestamp"))

@@ -1,0 +1,142 @@
+"""The whole agent on an emulated node, on fake time. Only the API server is played: pods as they are, jobs as dicts.
+
+What must not live here: who answers the agent's wishes (`cluster`), and any rule of the machine (`node`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from coda.allocator.tuning import Tuning
+from coda.errors import Conflict, Outage
+from coda_agent.cluster.caches import Cluster
+from coda_agent.cluster.jobs import TunedJob
+from coda_agent.cluster.pods import LocalPod, local_pod_from_json
+from coda_agent.gpus.pod_resources import PodResources
+from coda_agent.loop import Loop
+from coda_agent.node import Node
+from coda_agent.report.metrics import Metrics
+from coda_agent.settings import Settings
+from coda_kube.api.client import Json
+from coda_kube.objects.tuning_status import tuning_json
+from coda_lab.emulators.node import EmulatedNode
+
+
+@dataclass
+class Api:
+    """The API server as the agent sees it, without one: what is there is an emulated node's pods, and `jobs`."""
+
+    node: EmulatedNode
+    namespaces: frozenset[str] = frozenset({"default"})
+    jobs: dict[str, Json] = field(default_factory=dict)
+    events: list[Json] = field(default_factory=list)
+    profiles: list[Json] = field(default_factory=list)
+    away_since_s: float | None = None
+    _read: dict[str, tuple[Json, LocalPod]] = field(default_factory=dict)
+
+    def pods(self) -> tuple[LocalPod, ...]:
+        """As the agent's own cluster: read anew where they changed."""
+        before, self._read = self._read, {}
+        for item in self.node.pods_json():
+            uid = item["metadata"]["uid"]
+            told = {**item, "metadata": {**item["metadata"], "resourceVersion": ""}, "allowed": self.namespaces}
+            known = before.get(uid)
+            same = known is not None and known[0] == told
+            self._read[uid] = known if known and same else (told, local_pod_from_json(item, self.namespaces))
+        return tuple(pod for _told, pod in self._read.values())
+
+    def stale_s(self) -> float:
+        """As the agent's own cluster."""
+        return 0.0 if self.away_since_s is None else self.node.now.monotonic_s - self.away_since_s
+
+    def container_of(self, pod: LocalPod) -> str:
+        """As the agent's own cluster."""
+        return self.node.kubelet.pods[pod.uid].containers["main"].id
+
+    def follow_jobs(self, ids: Iterable[str]) -> None:
+        """As the agent's own cluster."""
+        self.followed = set(ids)
+
+    def job(self, job: str) -> Json | None:
+        """As the agent's own cluster."""
+        return self.jobs.get(job)
+
+    def write_status(self, job: str, fields: Json) -> None:
+        """Whoever owns these fields of the job's status writes them."""
+        item = self.jobs[job]
+        item["status"] |= fields
+        item["metadata"]["resourceVersion"] = str(int(item["metadata"]["resourceVersion"]) + 1)
+
+    async def write_tuning(self, job: TunedJob, tuning: Tuning) -> None:
+        """As the agent's own cluster."""
+        self._answers()
+        if job.version != self.jobs[job.id]["metadata"]["resourceVersion"]:
+            raise Conflict(f"{job.id} is not as it was read")
+        self.write_status(job.id, {"tuning": tuning_json(tuning)})
+
+    async def write_profile(self, profile: Json) -> None:
+        """As the agent's own cluster."""
+        self._answers()
+        self.profiles.append(profile)
+
+    async def post_event(self, event: Json) -> None:
+        """As the agent's own cluster."""
+        self._answers()
+        self.events.append(event)
+
+    def _answers(self) -> None:
+        if self.away_since_s is not None:
+            raise Outage("the API server is away")
+
+
+class Rig:
+    """The agent, and the node it works on. One at a time in a process: so is NVML."""
+
+    def __init__(self, node: EmulatedNode, folder: Path, **settings: Any) -> None:
+        """`settings`: the agent's, beyond those of the node."""
+        self.node = node
+        self.folder = folder
+        self.api = Api(node)
+        self._settings = settings
+        self.start()
+
+    def start(self) -> None:
+        """A new process of the agent."""
+        profile = self.node.machine.profile
+        peaks = dict.fromkeys(profile.domains, profile.peak_bytes_per_s / 1e9)
+        settings = Settings(
+            **{"node_name": "n1", "state_dir": self.folder / "state", "peak_gb_per_s": peaks, **self._settings}
+        )
+        resources = PodResources(ask=lambda _socket, _timeout_s: self.node.grants())
+        self.agent = Node(settings, files=self.node.files, pod_resources=resources)
+        self.registry = CollectorRegistry()
+        metrics = Metrics(self.registry, "n1")
+        self.loop = Loop(settings, self.agent, cast(Cluster, self.api), metrics, clock=lambda: self.node.now)
+
+    def kill(self) -> None:
+        """As SIGKILL: nothing is put back."""
+        self.loop._thread.shutdown()
+        self.agent.close()
+
+    async def stop(self) -> None:
+        """As SIGTERM."""
+        await self.loop.end()
+        self.agent.close()
+
+    async def run(self, seconds: int) -> None:
+        """That many rounds, one a second."""
+        for _ in range(seconds):
+            self.node.advance()
+            await self.loop.round()
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """A sample of the agent's metrics."""
+        return self.registry.get_sample_value(name, labels)
+
+    def told(self, reason: str) -> list[str]:
+        """The pods with an event of that reason."""
+        return [event["involvedObject"]["name"] for event in self.api.events if event["reason"] == reason]

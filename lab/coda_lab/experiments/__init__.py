@@ -1,0 +1,1 @@
+"""Experiments on a local control plane: chaos, race and fuzz, and the load they share."""

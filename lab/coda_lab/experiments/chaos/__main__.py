@@ -1,0 +1,111 @@
+"""`python -m coda_lab.experiments.chaos`: options in, report out. Exit codes: see
+`coda_lab.experiments.load.command_line`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from coda.errors import InvalidInput
+from coda_lab.experiments.chaos.report import Outcome, schedule_json
+from coda_lab.experiments.chaos.run import Audience, Options, run
+from coda_lab.experiments.chaos.schedule import Fault
+from coda_lab.experiments.load.command_line import Parser, check_writable, equal_nodes, exit_code_of, shown
+from coda_lab.experiments.load.display import Display
+
+MOST_FAULTS = 10_000
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = Parser(prog="python -m coda_lab.experiments.chaos", description="Kill parts of a local cluster under load.")
+    found.add_argument("--kills", type=int, default=50, help="SIGKILLs, over all parts (default 50)")
+    found.add_argument("--stops", type=int, help="SIGSTOPs for longer than a Lease (default: a fifth of the kills)")
+    found.add_argument("--cuts", type=int, help="connections dropped, delayed, reset (default: a fifth of the kills)")
+    found.add_argument("--seed", type=int, default=1, help="same seed, same schedule and same jobs (default 1)")
+    found.add_argument("--nodes", default="100x8x48", help="nodes x GPUs x cores, or nodes alone (default 100x8x48)")
+    found.add_argument("--out", type=Path, help="file for the report, JSON")
+    found.add_argument("--logs", type=Path, help="folder for the logs of all parts")
+    found.add_argument("--drain", type=float, default=300.0, help="seconds for what is open at the end (default 300)")
+    found.add_argument("--plan", action="store_true", help="print the schedule of faults as JSON, run nothing")
+    return found
+
+
+def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespace]:
+    """The options, judged before anything is started. Raises InvalidInput."""
+    given = parser().parse_args(words)
+    fifth = -(-max(0, given.kills) // 5)
+    options = Options(
+        seed=given.seed,
+        kills=given.kills,
+        stops=fifth if given.stops is None else given.stops,
+        cuts=fifth if given.cuts is None else given.cuts,
+        nodes=equal_nodes(given.nodes)[0],
+        drain_s=given.drain,
+        logs=given.logs,
+    )
+    for name in ("kills", "stops", "cuts"):
+        if not 0 <= getattr(options, name) <= MOST_FAULTS:
+            raise InvalidInput(f"--{name} {getattr(options, name)}: give 0 to {MOST_FAULTS}")
+    if not 1 <= options.drain_s <= 86_400:
+        raise InvalidInput(f"--drain {options.drain_s:g}: give 1 to 86400 seconds")
+    check_writable(given.out, given.logs)
+    return options, given
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run it."""
+    return exit_code_of("chaos", partial(_passes, words))
+
+
+def _passes(words: Sequence[str] | None) -> bool:
+    options, given = options_from(words)
+    if given.plan:
+        print(json.dumps(schedule_json(options.faults), indent=1))  # noqa: T201 - what was asked for
+        return True
+
+    async def work(display: Display) -> Outcome:
+        def told(fault: Fault, what: str) -> None:
+            joined = "+" if fault.joins else " "
+            display.say(f"{joined}#{fault.number:<3} {fault.target.value:16} {what}")
+
+        return await run(
+            options, Audience(step=display.say, fault=told, scene=lambda scene: display.show(scene.standing))
+        )
+
+    outcome = shown(work, "faults")
+    report = outcome.as_json()
+    if given.out is not None:
+        given.out.write_text(json.dumps(report, indent=1) + "\n")
+    _summarise(outcome, Console(soft_wrap=True))
+    return bool(report["passed"])
+
+
+def _summarise(outcome: Outcome, console: Console) -> None:
+    report = outcome.as_json()
+    for problem in report["problems"]:
+        console.print(f"problem: {problem}", style="red", markup=False, highlight=False)
+    for part, times in report["recovery_by_part"].items():
+        kinds = ", ".join(f"{count} {kind}" for kind, count in report["faults_by_part"][part].items())
+        line = f"{part:15} {kinds:45} recovery median {times['median_s']} s, slowest {times['slowest_s']} s"
+        console.print(line, markup=False, highlight=False)
+    account = report["jobs"]
+    console.print(
+        f"Jobs: {account['submitted']} submitted, {account['succeeded']} succeeded, {account['failed']} failed, "
+        f"{account['deleted_by_the_test']} deleted by the test, {account['lost']} lost, {account['stuck']} stuck; "
+        f"{account['attempts']} attempts, {account['disruptions']} disrupted.",
+        markup=False,
+        highlight=False,
+    )
+    verdict = "passed" if report["passed"] else f"{len(report['problems'])} problems"
+    console.print(f"Seed {outcome.seed}: {verdict}. {outcome.check.summary()}.", markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""The run's result as one JSON object, and the sentences for what went wrong. Reads records, measures nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from coda_kube.objects.quantities import time_from_seconds
+from coda_lab.checker import Breach, Invariant
+from coda_lab.checker import Report as Check
+from coda_lab.checker.invariants import REASON_S, UNSAID
+from coda_lab.experiments.chaos.faults import BUDGET_S, BUDGETED, Struck
+from coda_lab.experiments.chaos.schedule import LONGER_THAN_A_LEASE_S, STORAGE, Fault, Kind, Target
+from coda_lab.experiments.load.account import Account
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """All that a run leaves. `drained_s` None: work was open when the drain's limit was over."""
+
+    seed: int
+    nodes: str
+    began_s: float
+    ended_s: float
+    drained_s: float | None
+    versions: Mapping[str, str]
+    machine: Mapping[str, float]
+    struck: tuple[Struck, ...]
+    check: Check
+    account: Account
+    restarts_by_part: Mapping[str, int]
+
+    def breaches(self) -> tuple[Breach, ...]:
+        """The breaches that are Coda's."""
+        excused = self.late_by_link()
+        return tuple(each for each in self.check.breaches if each not in excused)
+
+    def late_by_link(self) -> tuple[Breach, ...]:
+        """Reasons that came late while the planner's link was: with 3 s for a question and its answer no planner can
+        see a job, write why it waits and see it written within the 5 s that a working network leaves it."""
+        slow = [each for each in self.struck if (each.fault.target, each.fault.kind) == (Target.PLANNER, Kind.DELAY)]
+        return tuple(
+            breach
+            for breach in self.check.breaches
+            if breach.invariant is Invariant.WAITING_UNEXPLAINED
+            and breach.sentence.endswith(UNSAID)
+            and any(each.began_s <= breach.time_s <= each.ended_s + REASON_S for each in slow)
+        )
+
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each thing that must not be; none for a run that passed."""
+        found = [f"invariant ({each.invariant.value}): {each.sentence}" for each in self.breaches()]
+        found += self.account.problems()
+        found += [_sentence(each) for each in self.struck if each.over_budget]
+        return tuple(found)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report."""
+        problems = self.problems()
+        slowest = max((each.recovery_s for each in self.struck if each.recovery_s is not None), default=None)
+        return {
+            "passed": not problems,
+            "problems": list(problems),
+            "seed": self.seed,
+            "nodes": self.nodes,
+            "began": time_from_seconds(self.began_s),
+            "ended": time_from_seconds(self.ended_s),
+            "duration_s": round(self.ended_s - self.began_s, 1),
+            "drained_s": None if self.drained_s is None else round(self.drained_s, 1),
+            "versions": dict(self.versions),
+            "machine": dict(self.machine),
+            "kills_by_part": {
+                part: kinds[Kind.KILL.value]
+                for part, kinds in faults_by_part(self.struck).items()
+                if Kind.KILL.value in kinds
+            },
+            "faults_by_part": faults_by_part(self.struck),
+            "slowest_recovery_s": _rounded(slowest),
+            "recovery_by_part": recovery_by_part(self.struck),
+            "planner_failover": planner_failover(self.struck),
+            "breaches": [each.as_json() for each in self.breaches()],
+            "late_by_link": [each.as_json() for each in self.late_by_link()],
+            "checked": asdict(self.check.counts) | {"notes": list(self.check.notes)},
+            "jobs": self.account.as_json(),
+            "foreign_pods": self.account.pods_as_json(),
+            "restarts_after_ending_by_themselves": {
+                part: count for part, count in self.restarts_by_part.items() if count
+            },
+            "faults": [_fault_json(each, self.began_s) for each in self.struck],
+        }
+
+
+def schedule_json(faults: tuple[Fault, ...]) -> list[dict[str, Any]]:
+    """The plan of a run: the same for the same seed."""
+    return [asdict(fault) | {"target": fault.target.value, "kind": fault.kind.value} for fault in faults]
+
+
+def faults_by_part(struck: tuple[Struck, ...]) -> dict[str, dict[str, int]]:
+    """How often each part met each kind of fault: `{"etcd": {"kill": 9, "stop": 2}}`."""
+    counts = Counter((each.fault.target.value, each.fault.kind.value) for each in struck)
+    found: dict[str, dict[str, int]] = {}
+    for (target, kind), count in sorted(counts.items()):
+        found.setdefault(target, {})[kind] = count
+    return found
+
+
+def recovery_by_part(struck: tuple[Struck, ...]) -> dict[str, dict[str, Any]]:
+    """Count, median and slowest recovery of each part, over all kinds of fault, and how many never came."""
+    targets = sorted({each.fault.target.value for each in struck})
+    return {target: _times([each for each in struck if each.fault.target.value == target]) for target in targets}
+
+
+def planner_failover(struck: tuple[Struck, ...]) -> dict[str, Any]:
+    """Of the planner, against its budget: to the first gang pod bound under the new leader.
+
+    `taken_over`: the SIGKILLs after which the replica stayed away for longer than the Lease, and the standby took over.
+    `after_sigkill` and `after_api_outage` are what the budget is about; `after_other_faults` of the planner (it was
+    stopped or cut off) are held to it, too."""
+    its_own = [each for each in struck if each.fault.target is Target.PLANNER]
+    kills = [each for each in its_own if each.fault.kind is Kind.KILL]
+    return {
+        "budget_s": BUDGET_S,
+        "after_sigkill": _times(kills),
+        "taken_over": _times([each for each in kills if each.fault.lasts_s >= LONGER_THAN_A_LEASE_S[0]]),
+        "after_api_outage": _times([each for each in struck if each.fault.target in STORAGE]),
+        "after_other_faults": _times([each for each in its_own if each.fault.kind is not Kind.KILL]),
+        "over": sum(each.over_budget for each in struck if each.fault.target in BUDGETED),
+    }
+
+
+def _times(struck: Sequence[Struck]) -> dict[str, Any]:
+    known = [took_s for each in struck if (took_s := each.recovery_s) is not None]
+    return {
+        "count": len(struck),
+        "median_s": _rounded(median(known)) if known else None,
+        "slowest_s": _rounded(max(known, default=None)),
+        "never": len(struck) - len(known),
+    }
+
+
+def _fault_json(struck: Struck, began_s: float) -> dict[str, Any]:
+    fault = struck.fault
+    return {
+        "number": fault.number,
+        "target": fault.target.value,
+        "part": struck.part,
+        "kind": fault.kind.value,
+        "joins": fault.joins,
+        "pause_s": fault.pause_s,
+        "lasts_s": fault.lasts_s,
+        "delay_s": fault.delay_s,
+        "began_s": round(struck.began_s - began_s, 2),
+        "ended_s": round(struck.ended_s - began_s, 2),
+        "recovery_s": _rounded(struck.recovery_s),
+        "over_budget": struck.over_budget,
+    }
+
+
+def _sentence(struck: Struck) -> str:
+    fault = struck.fault
+    what = f"fault {fault.number}, {fault.kind.value} of the {fault.target.value} ({struck.part})"
+    if struck.recovery_s is None:
+        return f"{what}: no progress afterwards"
+    return f"{what}: progress after {struck.recovery_s:.1f} s, the budget is {BUDGET_S:g} s"
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 2)

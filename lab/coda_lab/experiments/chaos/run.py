@@ -1,0 +1,155 @@
+"""One run: a cluster behind gates, the load, the faults one salvo after the other, the drain, the account."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from coda_kube.api.client import Client
+from coda_lab.checker import Checker
+from coda_lab.experiments.chaos.faults import Striker, Struck
+from coda_lab.experiments.chaos.progress_signs import LEASES, Signs
+from coda_lab.experiments.chaos.proxy import Gate
+from coda_lab.experiments.chaos.report import Outcome
+from coda_lab.experiments.chaos.schedule import Fault, salvos, schedule
+from coda_lab.experiments.load.account import Account
+from coda_lab.experiments.load.display import Standing
+from coda_lab.experiments.load.driver import Demand, Driver
+from coda_lab.experiments.load.plans import foreign_pods, jobs
+from coda_lab.experiments.load.watches import JOBS, PODS, Watches, beside
+from coda_lab.host.ports import LOOPBACK, free_ports
+from coda_lab.host.versions import machine, versions
+from coda_lab.kubelets.nodes import NodeSpec, node_specs
+from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.restarts import Restarter
+from coda_lab.spec import EXTENDER, OPERATOR, SCHEDULER, ClusterSpec
+
+REPLICAS: Final = 2  # of the operator and of the extender: one that leads, one that stands by
+GATED: Final = (*(f"{kind}-{number}" for kind in (OPERATOR, EXTENDER) for number in range(REPLICAS)), SCHEDULER)
+NODES_PER_RACK: Final = 25
+REQUEST_TIMEOUT_S: Final = 10.0
+LOAD_PATIENCE_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to run. `logs`: where the parts' logs are copied at the end; None keeps none."""
+
+    seed: int
+    kills: int
+    stops: int
+    cuts: int
+    nodes: str
+    drain_s: float = 300.0
+    logs: Path | None = None
+
+    @property
+    def specs(self) -> tuple[NodeSpec, ...]:
+        """The nodes. Raises InvalidInput."""
+        return node_specs(self.nodes, racks=1)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The schedule."""
+        return schedule(self.seed, kills=self.kills, stops=self.stops, cuts=self.cuts)
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """A run as far as it has come, for whoever shows it."""
+
+    options: Options
+    began_s: float
+    account: Account
+    checker: Checker
+    struck: list[Struck]
+
+    def standing(self) -> Standing:
+        """For the display."""
+        total = len(self.options.faults)
+        return Standing(done=len(self.struck), total=total, account=self.account, checker=self.checker)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """Who is told: a step of the start, a fault and its recovery, and that there is a scene to look at."""
+
+    step: Callable[[str], None]
+    fault: Callable[[Fault, str], None]
+    scene: Callable[[Scene], None]
+
+
+async def run(options: Options, audience: Audience) -> Outcome:
+    """Run it all and give the account. Raises CodaError when the cluster cannot be had."""
+    load_before = os.getloadavg()[0]
+    async with AsyncExitStack() as stack:
+        cluster, gates = await _started(stack, options, audience)
+        admin = await stack.enter_async_context(cluster.client("admin"))
+        user = await stack.enter_async_context(cluster.client("user", timeout_s=REQUEST_TIMEOUT_S))
+        began_s = time.time()
+        signs, account, checker = Signs(), Account(), Checker(admin)
+        listeners = ((JOBS, (account.on_job, signs.on_job)), (PODS, (account.on_pod, signs.on_pod)))
+        watches = Watches(admin, (*listeners, (LEASES, (signs.on_lease,))))
+        restarter = Restarter(cluster)
+        driver = _driver(user, account, options)
+        account.changed = driver.wake.set
+        scene = Scene(options=options, began_s=began_s, account=account, checker=checker, struck=[])
+        async with checker.watching(), watches.kept(), beside(restarter.keep_all()), beside(driver.run()):
+            audience.scene(scene)
+            striker = Striker(cluster, restarter, gates, signs, watches.renew, audience.fault)
+            for salvo in salvos(options.faults):
+                with suppress(TimeoutError):  # a slow machine never gets there: then the load is what it can bear
+                    async with asyncio.timeout(LOAD_PATIENCE_S):
+                        await driver.is_full.wait()
+                scene.struck += await striker.strike(salvo)
+            driver.submitting = False
+            audience.step("no more faults, no new jobs: waiting for everything to end")
+            drained_s = await driver.drained(options.drain_s)
+        return Outcome(
+            seed=options.seed,
+            nodes=options.nodes,
+            began_s=began_s,
+            ended_s=time.time(),
+            drained_s=drained_s,
+            versions=await versions(admin),
+            machine=machine(load_before),
+            struck=tuple(scene.struck),
+            check=checker.report(),
+            account=account,
+            restarts_by_part=restarter.restarts_by_part,
+        )
+
+
+async def _started(stack: AsyncExitStack, options: Options, audience: Audience) -> tuple[LocalCluster, dict[str, Gate]]:
+    api_port, *gate_ports = free_ports(1 + len(GATED), random.Random())
+    gates = {
+        part: await stack.enter_async_context(Gate.opened(port, api_port))
+        for part, port in zip(GATED, gate_ports, strict=True)
+    }
+    nodes = len(options.specs)
+    spec = ClusterSpec(
+        nodes=options.nodes,
+        racks=max(1, nodes // NODES_PER_RACK),
+        operators=REPLICAS,
+        extenders=REPLICAS,
+        api_port=api_port,
+        server_by_part={part: f"https://{LOOPBACK}:{port}" for part, port in zip(GATED, gate_ports, strict=True)},
+    )
+    cluster = await stack.enter_async_context(LocalCluster.running(spec, tell=audience.step))
+    if options.logs is not None:
+        stack.callback(shutil.copytree, cluster.log_path("etcd").parent, options.logs, dirs_exist_ok=True)
+    return cluster, gates
+
+
+def _driver(user: Client, account: Account, options: Options) -> Driver:
+    specs = options.specs
+    gangs = jobs(options.seed, nodes=len(specs), gpus_per_node=specs[0].gpus)
+    return Driver(user, account, Demand.overloading(specs), gangs, foreign_pods(options.seed))

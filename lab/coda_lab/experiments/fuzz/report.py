@@ -1,0 +1,87 @@
+"""What a run asks for and what came of it: values, the verdict, the JSON. Measures nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from coda_lab.experiments.fuzz.sender import Sender
+
+GROWTH_LIMIT_BYTES = 16 * 1024 * 1024
+"""What counts as growth: over 80 000 requests, 200 bytes for each. An allocator's own swing is below it."""
+
+_OUR_FAULTS = ("500", "502", "504", "nothing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`count` requests from `seed`, and so many connections held open meanwhile."""
+
+    count: int
+    seed: int
+    connections: int = 500
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What happened. Memory is the resident set of the extender's process, in bytes."""
+
+    options: Options
+    sender: Sender
+    honest_by_part: dict[str, dict[str, Any]] = field(default_factory=dict)
+    memory_by_part_bytes: dict[str, int] = field(default_factory=dict)  # after each
+    memory_peak_bytes: int = 0
+    connections_held: list[int] = field(default_factory=list)
+    tracebacks: int = 0
+    restarted: bool = False
+    took_s: float = 0.0
+
+    def problems(self) -> list[str]:
+        """Each as a sentence; none: passed."""
+        found = [
+            f"{count} of kind {kind} ended as {status}"
+            for (kind, status), count in sorted(self.sender.outcomes.items())
+            if status in _OUR_FAULTS
+        ]
+        if self.restarted:
+            found.append("the extender's process ended")
+        if self.tracebacks:
+            found.append(f"{self.tracebacks} tracebacks in the extender's log")
+        for part, seen in self.honest_by_part.items():
+            if seen["wrong"]:
+                found.append(f"{part}: {seen['wrong']} real requests not answered rightly: {seen['wrong_first'][0]}")
+        if (grown := self.grown_bytes) > GROWTH_LIMIT_BYTES:
+            found.append(f"the extender's memory grew by {grown / 2**20:.0f} MiB")
+        return found
+
+    @property
+    def grown_bytes(self) -> int:
+        """How much more memory there is at the end than after the warm-up; less is negative."""
+        memory = self.memory_by_part_bytes
+        return memory["rest"] - memory["warm-up"] if "rest" in memory else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """The report."""
+        by_kind: dict[str, dict[str, int]] = {kind: {} for kind in sorted(self.sender.sent)}
+        for (kind, status), count in sorted(self.sender.outcomes.items()):
+            by_kind[kind][status] = count
+        return {
+            "passed": not self.problems(),
+            "problems": self.problems(),
+            "seed": self.options.seed,
+            "requests": sum(self.sender.sent.values()),
+            "requests_by_kind": dict(sorted(self.sender.sent.items())),
+            "answers_by_kind": by_kind,
+            "took_s": round(self.took_s, 1),
+            "real_requests": self.honest_by_part,
+            "memory": {
+                "measure": "VmRSS of the extender 12 s after the last hostile connection closed; peak: VmHWM",
+                **{f"after_{part}_mib": round(size / 2**20, 1) for part, size in self.memory_by_part_bytes.items()},
+                "peak_mib": round(self.memory_peak_bytes / 2**20, 1),
+            },
+            "connections": {
+                "held_least": min(self.connections_held, default=0),
+                "held_most": max(self.connections_held, default=0),
+                "closed_by_the_extender": dict(sorted(self.sender.held_ends.items())),
+            },
+        }

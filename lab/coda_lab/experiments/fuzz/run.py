@@ -1,0 +1,112 @@
+"""One run: a small cluster whose extender leads, everything hostile at once, an honest asker beside it, a report."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from coda_lab.experiments.fuzz.hostile_requests import hostile_requests
+from coda_lab.experiments.fuzz.report import Options, Outcome
+from coda_lab.experiments.fuzz.sender import PATIENCE_S, Sender
+from coda_lab.host.processes import dies_with, python_command, python_path
+from coda_lab.local.cluster import LocalCluster
+from coda_lab.spec import ClusterSpec, Tell
+
+EXTENDER = "extender-0"
+SPEC = ClusterSpec(nodes="16x8x48", racks=2, extenders=1, operators=0)
+
+_WORKERS = 12
+_WARM_UP_SHARE = 0.2
+_LEAST_WARM_UP = 1000
+_SETTLED_S = 12.0  # the extender looks its memory through every 10 s
+_QUIET_S = 2.0
+
+
+async def run(options: Options, tell: Tell) -> Outcome:
+    """Attack a fresh cluster's extender; its cluster is gone afterwards. Raises LabFailure."""
+    async with LocalCluster.running(SPEC, tell=tell) as cluster:
+        return await attack(cluster, options, tell)
+
+
+async def attack(cluster: LocalCluster, options: Options, tell: Tell) -> Outcome:
+    """Attack the extender of a running cluster, straight at its port."""
+    sender = Sender(cluster.ports[EXTENDER])
+    outcome = Outcome(options=options, sender=sender)
+    process = cluster.process(EXTENDER)
+    assert process is not None
+    requests = hostile_requests(options.seed, options.count)
+    warm_up = min(options.count, max(_LEAST_WARM_UP, int(options.count * _WARM_UP_SHARE)))
+    async with _honest(cluster, outcome, "quiet"):
+        await asyncio.sleep(_QUIET_S)
+    for part, many in (("warm-up", warm_up), ("rest", options.count - warm_up)):
+        tell(f"{part}: {many} requests, {options.connections} connections held")
+        async with _honest(cluster, outcome, part), _held(outcome):
+            began_s = time.monotonic()
+            portion = itertools.islice(requests, many)
+            await asyncio.gather(*(sender.work(portion) for _ in range(_WORKERS)))
+            outcome.took_s += time.monotonic() - began_s
+        if not process.id.is_alive():
+            outcome.restarted = True
+            break
+        await asyncio.sleep(_SETTLED_S)
+        outcome.memory_by_part_bytes[part] = memory_bytes(process.id.pid, "VmRSS")
+        outcome.memory_peak_bytes = memory_bytes(process.id.pid, "VmHWM")
+    outcome.tracebacks = cluster.log_path(EXTENDER).read_text(errors="replace").count("Traceback")
+    return outcome
+
+
+@asynccontextmanager
+async def _held(outcome: Outcome) -> AsyncIterator[None]:
+    """While the block lasts, the connections are held, and counted twice a second."""
+    options, sender = outcome.options, outcome.sender
+    holders = [asyncio.create_task(sender.hold(number, options.seed)) for number in range(options.connections)]
+    counting = asyncio.create_task(_count_held(outcome))
+    try:
+        yield
+    finally:
+        for task in (counting, *holders):
+            task.cancel()
+        await asyncio.gather(counting, *holders, return_exceptions=True)
+
+
+async def _count_held(outcome: Outcome) -> None:
+    while True:
+        await asyncio.sleep(0.5)
+        outcome.connections_held.append(sum(outcome.sender.held.values()))
+
+
+@asynccontextmanager
+async def _honest(cluster: LocalCluster, outcome: Outcome, part: str) -> AsyncIterator[None]:
+    """While the block lasts, a scheduler of a process of its own asks the same port and checks the answers."""
+    async with cluster.client() as api:
+        names = sorted(str(node["metadata"]["name"]) for node in (await api.list_pages("/api/v1/nodes"))["items"])
+    argv = python_command("coda_lab.experiments.fuzz.honest_client", str(cluster.ports[EXTENDER]), *names)
+    asker = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": python_path()},
+        preexec_fn=dies_with(os.getpid()),
+    )
+    try:
+        yield
+        said, _ = await asyncio.wait_for(asker.communicate(b""), PATIENCE_S)
+    except BaseException:
+        if asker.returncode is None:
+            asker.kill()
+        await asker.wait()
+        raise
+    outcome.honest_by_part[part] = json.loads(said)
+
+
+def memory_bytes(pid: int, field_name: str) -> int:
+    """A field of the process's status: VmRSS, VmHWM."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field_name}:"))

@@ -1,0 +1,183 @@
+"""What is submitted: jobs and foreign pods as pure functions of a seed, and how they read as objects.
+
+The sequences have no end and no times of submission: `driving` takes the next one whenever less is open than the load
+asks for. So every run has work waiting at all times, and the same seed gives the same jobs on every machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from coda_kube.objects.names import API_VERSION, GPU, KIND
+from coda_lab.kubelets.behaviour import PREFIX
+
+NAMESPACE: Final = "default"
+LARGEST_GANG: Final = 64
+LARGEST_SHARE: Final = 0.5  # of all nodes, that one gang may fill
+GPUS_PER_RANK: Final = ((1, 3), (2, 2), (4, 2), (8, 3))  # (GPUs, weight)
+RUN_S: Final = (1.0, 20.0)
+ACT_AFTER_S: Final = (0.3, 25.0)  # at full load a job waits and runs about so long: the act meets every phase
+FAILING_SHARE: Final = 0.12
+ACTING_SHARE: Final = 0.25
+EXIT_CODE: Final = 3
+
+
+class End(Enum):
+    """How a job may end."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DELETED = "deleted"  # by the test
+
+
+class Act(Enum):
+    """What its user does to a job midway."""
+
+    SUSPEND = "suspend"  # and resume `pause_s` later
+    DELETE = "delete"
+    ALLOW_RETRIES = "allow retries"
+    MORE_CORES = "more cores"  # taken while the job is queued, else refused by the API server
+    FEWER_RANKS = "fewer ranks"  # the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """A job: its shape, how long its ranks run, and what happens to it. `failing_rank` None: none fails by itself."""
+
+    name: str
+    replicas: int
+    gpus_per_replica: int
+    cpus_per_replica: int
+    run_s: float
+    retries: int = 3
+    failing_rank: int | None = None
+    fails_always: bool = False  # else in the first attempt only
+    act: Act | None = None
+    act_after_s: float = 0.0
+    pause_s: float = 0.0
+
+    @property
+    def gpus(self) -> int:
+        """Of the whole gang."""
+        return self.replicas * self.gpus_per_replica
+
+    @property
+    def ends(self) -> frozenset[End]:
+        """How it may end. A rank that always fails ends its job, unless an edit allows more retries meanwhile: then
+        the same end comes later."""
+        end = End.FAILED if self.failing_rank is not None and self.fails_always else End.SUCCEEDED
+        return frozenset({end, End.DELETED} if self.act is Act.DELETE else {end})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPlan:
+    """A pod that is not Coda's, for the default profile of the same kube-scheduler."""
+
+    name: str
+    gpus: int
+    cpus: int
+    run_s: float
+
+
+def jobs(seed: int, *, nodes: int, gpus_per_node: int) -> Iterator[JobPlan]:
+    """The jobs of a run on a cluster of equal nodes, for ever. None is larger than the cluster can hold."""
+    rng = random.Random(f"jobs {seed}")
+    number = 0
+    while True:
+        number += 1
+        yield _job(rng, f"gang-{number}", nodes, gpus_per_node)
+
+
+def foreign_pods(seed: int) -> Iterator[PodPlan]:
+    """The foreign pods of a run, half of them with GPUs, for ever."""
+    rng = random.Random(f"pods {seed}")
+    number = 0
+    while True:
+        number += 1
+        gpus = rng.choice((1, 1, 2, 4)) if rng.random() < 0.5 else 0
+        cpus = rng.randint(1, 4) if gpus else rng.randint(1, 12)
+        yield PodPlan(name=f"other-{number}", gpus=gpus, cpus=cpus, run_s=_between(rng, RUN_S))
+
+
+def _job(rng: random.Random, name: str, nodes: int, gpus_per_node: int) -> JobPlan:
+    sizes, weights = zip(*GPUS_PER_RANK, strict=True)
+    per_rank = min(rng.choices(sizes, weights)[0], gpus_per_node)
+    most = max(1, min(LARGEST_GANG, int(nodes * LARGEST_SHARE * (gpus_per_node // per_rank))))
+    replicas = round(most ** rng.random())  # many small, some large
+    draws = [rng.random() for _ in range(4)]
+    run_s, act_after_s, pause_s = _between(rng, RUN_S), _between(rng, ACT_AFTER_S), _between(rng, (1.0, 6.0))
+    act = rng.choice(tuple(Act)) if draws[0] < ACTING_SHARE else None
+    failing_rank = rng.randrange(replicas) if draws[1] < FAILING_SHARE else None
+    if act is Act.FEWER_RANKS:
+        failing_rank = None  # it might be cut away
+    return JobPlan(
+        name=name,
+        replicas=replicas,
+        gpus_per_replica=per_rank,
+        cpus_per_replica=1 if draws[2] < 0.7 else 3,
+        run_s=run_s,
+        retries=0 if failing_rank is not None and draws[3] < 0.5 else 1 if failing_rank is not None else 3,
+        failing_rank=failing_rank,
+        fails_always=failing_rank is not None and draws[3] < 0.7,
+        act=act,
+        act_after_s=act_after_s,
+        pause_s=pause_s,
+    )
+
+
+def job_json(plan: JobPlan) -> dict[str, Any]:
+    """The TrainingJob. A failing rank fails after half of its run."""
+    notes = {f"{PREFIX}run-seconds": f"{plan.run_s:g}"}
+    if plan.failing_rank is not None:
+        scope = f"rank-{plan.failing_rank}" if plan.fails_always else "attempt-1"
+        notes[f"{PREFIX}exit-code.{scope}"] = str(EXIT_CODE)
+        notes[f"{PREFIX}run-seconds.{scope}"] = f"{plan.run_s / 2:g}"
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": plan.name, "namespace": NAMESPACE},
+        "spec": {
+            "replicas": plan.replicas,
+            "gpusPerReplica": plan.gpus_per_replica,
+            "cpusPerReplica": plan.cpus_per_replica,
+            "retries": plan.retries,
+            "template": {
+                "metadata": {"annotations": notes},
+                "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "train:1"}]},
+            },
+        },
+    }
+
+
+def edit_json(plan: JobPlan) -> dict[str, Any]:
+    """The merge patch of an edit."""
+    if plan.act is Act.ALLOW_RETRIES:
+        return {"spec": {"retries": plan.retries + 1}}
+    if plan.act is Act.MORE_CORES:
+        return {"spec": {"cpusPerReplica": plan.cpus_per_replica + 1}}
+    return {"spec": {"replicas": max(1, plan.replicas // 2)}}
+
+
+def pod_json(plan: PodPlan) -> dict[str, Any]:
+    """The foreign pod."""
+    amounts = {"cpu": str(plan.cpus)} | ({GPU: str(plan.gpus)} if plan.gpus else {})
+    container = {"name": "main", "image": "other:1", "resources": {"limits": amounts, "requests": amounts}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": plan.name,
+            "namespace": NAMESPACE,
+            "labels": {"app": "other"},
+            "annotations": {f"{PREFIX}run-seconds": f"{plan.run_s:g}"},
+        },
+        "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+
+
+def _between(rng: random.Random, bounds_s: tuple[float, float]) -> float:
+    return round(rng.uniform(*bounds_s), 2)

@@ -1,0 +1,67 @@
+"""Follows the jobs and foreign pods of a load, and whatever else a run wants to see, by watches of the API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from coda_kube.api.client import Client, Json
+from coda_kube.api.watch_cache import Cache, Listener
+from coda_kube.objects.names import API_VERSION
+from coda_lab.experiments.load.plans import NAMESPACE
+
+JOBS: Final = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/trainingjobs"
+PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+class Watches:
+    """A cache for each path, and who is told of its changes. `renew` makes them look again at once after an outage."""
+
+    def __init__(self, client: Client, listeners_by_path: Iterable[tuple[str, tuple[Listener, ...]]]) -> None:
+        self._caches = [Cache(client, path, listener=_all(listeners)) for path, listeners in listeners_by_path]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Follow until the block is left; entered once the first lists are in."""
+        self._start()
+        try:
+            for cache in self._caches:
+                await cache.synced.wait()
+            yield
+        finally:
+            await self._end()
+
+    async def renew(self) -> None:
+        """List anew now: a watch that waits before it tries again would see late what goes on already."""
+        await self._end()
+        self._start()
+
+    def _start(self) -> None:
+        self._tasks = [asyncio.create_task(cache.run()) for cache in self._caches]
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _all(listeners: tuple[Listener, ...]) -> Listener:
+    def tell(old: Json | None, new: Json | None) -> None:
+        for listener in listeners:
+            listener(old, new)
+
+    return tell
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` while the block lasts; should it fail, the block is left by its error."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(work)
+        try:
+            yield
+        finally:
+            task.cancel()

@@ -1,0 +1,1 @@
+"""This machine: processes, ports, paths, locks and temporary folders."""

@@ -1,0 +1,77 @@
+"""Where things live on this machine: the user's cache and the files we ship. The only reader of the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the lab takes from the environment.
+
+    `cache`: CODA_CACHE_DIR, else XDG_CACHE_HOME/coda, else ~/.cache/coda.
+    `ready_made`: KUBEBUILDER_ASSETS, where controller tests keep etcd, kube-apiserver and kubectl; None without it.
+    `environ`: all of it, for the programs the lab starts.
+    """
+
+    cache: Path
+    ready_made: Path | None
+    environ: Mapping[str, str]
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read once; `environ` defaults to this process's."""
+        values = dict(os.environ if environ is None else environ)
+        if values.get("CODA_CACHE_DIR"):
+            cache = Path(values["CODA_CACHE_DIR"])
+        elif values.get("XDG_CACHE_HOME"):
+            cache = Path(values["XDG_CACHE_HOME"]) / "coda"
+        else:
+            cache = Path.home() / ".cache" / "coda"
+        ready_made = values.get("KUBEBUILDER_ASSETS")
+        return cls(cache=cache.absolute(), ready_made=Path(ready_made) if ready_made else None, environ=values)
+
+
+def kube_module() -> Path:
+    """The Go module of the control plane."""
+    return _shipped("kube", Path("lab/kube"))
+
+
+def helm_module() -> Path:
+    """The Go module that pins Helm."""
+    return _shipped("helm", Path("lab/helm"))
+
+
+def node_sources() -> Path:
+    """The Go modules, the C program and the script of which the real node is made."""
+    return _shipped("node", Path("lab/node"))
+
+
+def chart() -> Path:
+    """The Helm chart."""
+    return _shipped("chart", Path("deploy/helm/coda"))
+
+
+def crds() -> Path:
+    """The folder of CustomResourceDefinitions."""
+    return _shipped("crds", Path("crds"))
+
+
+def manifests() -> Path:
+    """The folder of what every installation needs besides: namespace, accounts, roles."""
+    return _shipped("manifests", Path("deploy/manifests"))
+
+
+def sources() -> Path:
+    """The root of the repository, where this is a checkout."""
+    return _HERE.parents[2]
+
+
+def _shipped(name: str, in_repository: Path) -> Path:
+    packaged = _HERE.parent / "assets" / name
+    return packaged if packaged.is_dir() else _HERE.parents[2] / in_repository

@@ -1,0 +1,157 @@
+"""Puts Coda's definitions, roles and pod objects into a fresh API server, and waits until they are in force."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coda.errors import InvalidInput
+from coda_kube.api.client import AlreadyExists, Client, Json, NotFound, Rejected
+from coda_kube.api.watch_cache import Cache
+from coda_kube.objects.names import GROUP, LABEL_LEADER, SYSTEM_NAMESPACE, VERSION
+
+MANAGER = "coda-local"
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_COLLECTIONS: Mapping[str, str] = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "CustomResourceDefinition": _CRDS,
+    "ClusterRole": f"{_RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
+    "Role": f"{_RBAC}/namespaces/{{namespace}}/roles",
+    "RoleBinding": f"{_RBAC}/namespaces/{{namespace}}/rolebindings",
+    "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+}
+_PROPAGATION_S = (
+    0.05  # how often is asked whether an authorizer or admission plug-in has heard of a change: no event tells
+)
+_PODS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
+
+
+def objects_in(folder: Path) -> tuple[Json, ...]:
+    """Every object of the YAML files in `folder`, files by name. Raises InvalidInput."""
+    files = sorted(folder.glob("*.yaml"))
+    if not files:
+        raise InvalidInput(f"{folder} has no YAML files: restore it from the repository.")
+    documents: list[Json] = []
+    for file in files:
+        try:
+            documents += [document for document in yaml.safe_load_all(file.read_text()) if document]
+        except yaml.YAMLError as error:
+            raise InvalidInput(f"{file} is no YAML: {error}") from error
+    return tuple(documents)
+
+
+async def apply_all(api: Client, objects: Iterable[Json]) -> None:
+    """Apply each object, namespaces first."""
+    for item in sorted(objects, key=lambda item: item["kind"] != "Namespace"):
+        metadata = item["metadata"]
+        pattern = _COLLECTIONS.get(item["kind"])
+        if pattern is None:
+            raise InvalidInput(
+                f"{item['kind']} {metadata['name']}: coda_lab.install does not know where this kind goes."
+            )
+        collection = pattern.format(namespace=metadata.get("namespace"))
+        await api.apply(f"{collection}/{metadata['name']}", item, manager=MANAGER)
+
+
+async def wait_until_served(api: Client, definitions: Iterable[Json]) -> None:
+    """Wait until the API server serves the kinds of these CustomResourceDefinitions."""
+    names = {item["metadata"]["name"] for item in definitions}
+
+    def all_established(by_name: Mapping[str, Json]) -> bool:
+        return all(name in by_name and _holds(by_name[name], "Established") for name in names)
+
+    await until(api, _CRDS, all_established)
+    while True:  # Established is written a moment before the handler is there
+        try:
+            await api.get(f"/apis/{GROUP}/{VERSION}/trainingjobs", {"limit": "1"})
+        except NotFound:
+            await asyncio.sleep(_PROPAGATION_S)
+        else:
+            return
+
+
+async def wait_until_allowed(api: Client, *, verb: str, resource: str) -> None:
+    """Wait until the API server lets `api`'s identity do that in the namespace default."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"namespace": "default", "verb": verb, "group": GROUP, "resource": resource}},
+    }
+    while True:
+        answer = await api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        if answer["status"]["allowed"]:
+            return
+        await asyncio.sleep(_PROPAGATION_S)
+
+
+async def create_pod(api: Client, pod: Json) -> None:
+    """Create a pod as soon as its service account is known to admission."""
+    while True:
+        try:
+            await api.create(_PODS, pod)
+        except AlreadyExists:
+            return
+        except Rejected as error:
+            if error.status != 403 or "service account" not in str(error):
+                raise
+            await asyncio.sleep(_PROPAGATION_S)
+        else:
+            return
+
+
+async def wait_for_account(api: Client, namespace: str) -> None:
+    """Wait until the namespace has its default service account: without it admission refuses every pod there."""
+    name = f"{namespace}/default"
+    await until(api, f"/api/v1/namespaces/{namespace}/serviceaccounts", lambda by_name: name in by_name)
+
+
+async def wait_for_nodes(api: Client, count: int) -> None:
+    """Wait until `count` nodes are Ready and carry no taint that keeps pods away."""
+
+    def all_usable(by_name: Mapping[str, Json]) -> bool:
+        return sum(_holds(node, "Ready") and not node["spec"].get("taints") for node in by_name.values()) >= count
+
+    await until(api, "/api/v1/nodes", all_usable)
+
+
+async def wait_for_leader(api: Client) -> None:
+    """Wait until an extender replica has labelled its pod as the leader's."""
+    await until(api, _PODS, bool, query={"labelSelector": f"{LABEL_LEADER}=true"})
+
+
+async def until(
+    api: Client,
+    path: str,
+    satisfied: Callable[[Mapping[str, Json]], bool],
+    *,
+    query: Mapping[str, str] | None = None,
+) -> None:
+    """Watch the collection until `satisfied` says so of its objects, by `namespace/name`."""
+    changed = asyncio.Event()
+
+    def listener(_old: Json | None, _new: Json | None) -> None:
+        changed.set()
+
+    cache = Cache(api, path, listener=listener, query=query)
+    watching = asyncio.create_task(cache.run())
+    try:
+        await cache.synced.wait()
+        while not satisfied(cache.by_key):
+            await changed.wait()
+            changed.clear()
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
+def _holds(item: Mapping[str, Any], condition: str) -> bool:
+    conditions = item.get("status", {}).get("conditions") or ()
+    return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions)

@@ -1,0 +1,170 @@
+"""One simulated machine, the pods on it, and the legal steps of a pod's life. No clock, no JSON, no network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol
+
+from coda_lab.kubelets.admission import Amounts, Ledger
+from coda_lab.kubelets.behaviour import Behaviour
+from coda_lab.kubelets.resize_rules import NO_NEWS, USUAL, Manners, News, Sizes
+
+PULL_RETRY_S: Final = 1.0  # from ErrImagePull to ImagePullBackOff; our choice (a kubelet's depends on the registry)
+_ADDRESSES_PER_MACHINE: Final = 1024  # a /22 each: 8192 machines in 10.128.0.0/9
+
+
+class Stage(Enum):
+    """Where a pod is on its machine."""
+
+    ARRIVED = "bound to the node, not looked at yet"
+    CREATING = "admitted, containers are being created"
+    PULL_FAILED = "the image pull has just failed"
+    PULL_BACKING_OFF = "the kubelet waits before it pulls again"
+    RUNNING = "all containers run"
+    ENDED = "all containers have ended"
+    REFUSED = "the kubelet refused it; nothing was started"
+
+
+NEXT: Final[Mapping[Stage, frozenset[Stage]]] = {
+    Stage.ARRIVED: frozenset({Stage.CREATING, Stage.REFUSED}),
+    Stage.CREATING: frozenset({Stage.RUNNING, Stage.PULL_FAILED}),
+    Stage.PULL_FAILED: frozenset({Stage.PULL_BACKING_OFF}),
+    Stage.PULL_BACKING_OFF: frozenset(),
+    Stage.RUNNING: frozenset({Stage.ENDED}),
+    Stage.ENDED: frozenset(),
+    Stage.REFUSED: frozenset(),
+}
+
+OVER: Final = frozenset({Stage.ENDED, Stage.REFUSED})
+
+
+class Timer(Protocol):
+    """What `later` returns (asyncio's TimerHandle, or a test's)."""
+
+    def cancel(self) -> None:
+        """Never call back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One container of a pod as its status needs it."""
+
+    name: str
+    image: str
+    is_sidecar: bool = False  # an init container that keeps running
+
+
+@dataclass(slots=True, eq=False)
+class Machine:
+    """A node's kubelet: what it has admitted, and whether it is silent (lost: it neither hears nor says anything)."""
+
+    name: str
+    index: int
+    ledger: Ledger
+    silent: bool = False
+    manners: Manners = USUAL  # with resizes
+    pods: dict[str, SimPod] = field(default_factory=dict)  # by uid, in order of arrival
+    waiting: dict[str, SimPod] = field(default_factory=dict)  # those whose resize is not done, by uid, longest first
+    _addresses: int = 0
+
+    def next_address(self) -> str:
+        """A pod address nobody else on this machine has."""
+        taken = {pod.address for pod in self.pods.values()}
+        while True:
+            self._addresses = self._addresses % (_ADDRESSES_PER_MACHINE - 1) + 1
+            number = self.index * _ADDRESSES_PER_MACHINE + self._addresses
+            address = f"10.{128 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
+            if address not in taken:
+                return address
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SimPod:
+    """A pod bound to one of our machines: what never changes of it, how far it is, and what was told of it."""
+
+    uid: str
+    namespace: str
+    name: str
+    machine: Machine
+    containers: tuple[Container, ...]  # the first is the main one
+    init_containers: tuple[Container, ...]
+    request: Amounts
+    behaviour: Behaviour
+    generation: int  # of the spec, that its kubelet acted on
+    asked_generation: int = 0  # that it has seen
+    job: str | None = None  # the TrainingJob whose gang it belongs to
+    rank: str | None = None
+    world_size: str | None = None
+
+    wanted: Sizes = field(default_factory=dict)  # of its containers, by the spec
+    allocated: Sizes = field(default_factory=dict)  # promised to it
+    actual: Sizes = field(default_factory=dict)  # what they run with
+    is_guaranteed: bool = False
+    was_resized: bool = False
+    news: News = NO_NEWS  # of its last resize
+    resize_due_s: float | None = None  # when what is allocated is applied
+    restarts: dict[str, int] = field(default_factory=dict)  # by container, for a resize
+
+    stage: Stage = Stage.ARRIVED
+    reason: str | None = None  # of a refusal
+    message: str | None = None
+    address: str | None = None
+    admitted_s: float = 0.0  # seconds since 1970, as all times here
+    placed_s: float | None = None  # when its gang was placed, where its run counts from then
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    exit_code: int = 0
+
+    grace_s: float | None = None  # someone deletes it and grants this grace period
+    stop_s: float | None = None  # when its containers will have stopped for that
+    removal_due: bool = False  # nothing of it is left here: the API object may go
+    removed: bool = False  # the API server was told so
+    gone: bool = False  # the API object is gone
+
+    revision: int = 0  # grows with each change worth telling
+    told: int = 0  # the revision last written to the API server
+    timer: Timer | None = None
+    over: asyncio.Event | None = None  # made by the first who waits for its end
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, as people read it."""
+        return f"{self.namespace}/{self.name}"
+
+    def enter(self, stage: Stage) -> None:
+        """Go on to `stage`: one change worth telling."""
+        if stage not in NEXT[self.stage]:
+            raise AssertionError(f"{self.key}: no step from {self.stage.name} to {stage.name}")
+        self.stage = stage
+        self.revision += 1
+
+    def next_due_s(self) -> float | None:
+        """When something happens to it without anybody's doing; None for never."""
+        moments = [moment_s for moment_s in (self.stop_s, self.resize_due_s) if moment_s is not None]
+        if self.stage is Stage.CREATING and not self.behaviour.never_starts:
+            moments.append(self.admitted_s + self.behaviour.start_delay_s)
+        elif self.stage is Stage.PULL_FAILED:
+            moments.append(self.admitted_s + self.behaviour.start_delay_s + PULL_RETRY_S)
+        elif self.stage is Stage.RUNNING and self.behaviour.run_s is not None:
+            moments.append(self.run_out_s(self.behaviour.run_s))
+        return min(moments, default=None)
+
+    def run_out_s(self, run_s: float) -> float:
+        """When its containers, which have started, end after such a run."""
+        return max(self.started_s, (self.started_s if self.placed_s is None else self.placed_s) + run_s)
+
+    async def wait_until_over(self) -> None:
+        """Return once it has ended, was refused or is gone."""
+        if self.gone or self.stage in OVER:
+            return
+        if self.over is None:
+            self.over = asyncio.Event()
+        await self.over.wait()
+
+    def announce_end(self) -> None:
+        """Wake those who wait for its end."""
+        if self.over is not None:
+            self.over.set()

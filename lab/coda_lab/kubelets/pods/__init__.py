@@ -1,0 +1,1 @@
+"""The pods of a simulated kubelet: read, run and reported."""

@@ -1,0 +1,1 @@
+"""The local control plane: its parts, how they start, restart and end."""

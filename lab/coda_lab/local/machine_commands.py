@@ -1,0 +1,53 @@
+"""Command lines and environments of the machines' process and of the agents, as parts of a local cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from coda_lab.emulators.nvml.state import STATE_VARIABLE
+from coda_lab.emulators.resctrl.profiles import PROFILES
+from coda_lab.kubelets.nodes import node_specs
+from coda_lab.machines.paths import MachinePlaces
+
+if TYPE_CHECKING:
+    from coda_lab.spec import ClusterSpec, Layout
+
+HARDWARE: Final = "intel"
+SAMPLES_PER_WINDOW: Final = 30  # half of them count and 10 are needed: rounds may be late on a busy machine
+MOST_ROUND_S: Final = 1.0
+SETTLE_SHARE: Final = 0.2
+
+
+def machines_command(spec: ClusterSpec, layout: Layout) -> tuple[str, ...]:
+    """Arguments of `coda_lab.machines`."""
+    arguments = {
+        "--kubeconfig": layout.kubeconfig("machines"),
+        "--nodes": spec.nodes,
+        "--count": spec.agents,
+        "--profile": HARDWARE,
+        "--folder": layout.machines,
+    }
+    return tuple(str(word) for pair in arguments.items() for word in pair)
+
+
+def agent_command(number: int, spec: ClusterSpec, layout: Layout) -> tuple[str, ...]:
+    """Arguments of `coda_lab.machines.agent`."""
+    return ("--folder", str(layout.machines), "--node", node_specs(spec.nodes, racks=spec.racks)[number].name)
+
+
+def agent_environ(number: int, spec: ClusterSpec, layout: Layout) -> dict[str, str]:
+    """The agent's settings: a short window, and as many looks in it as a decision needs."""
+    node = node_specs(spec.nodes, racks=spec.racks)[number].name
+    places = MachinePlaces(folder=layout.machines, node=node)
+    hardware = PROFILES[HARDWARE]
+    return {
+        "CODA_NODE_NAME": node,
+        "CODA_STATE_DIR": str(places.disk),
+        "CODA_POD_RESOURCES": str(places.kubelet_socket),
+        "CODA_PEAK_GB_PER_S": json.dumps(dict.fromkeys(hardware.domains, hardware.peak_bytes_per_s / 1e9)),
+        "CODA_WINDOW_S": f"{spec.agent_window_s:g}",
+        "CODA_SETTLE_S": f"{SETTLE_SHARE * spec.agent_window_s:g}",
+        "CODA_CONTENTION_WINDOW_S": f"{min(MOST_ROUND_S, spec.agent_window_s / SAMPLES_PER_WINDOW):g}",
+        STATE_VARIABLE: str(places.nvml_state),
+    }

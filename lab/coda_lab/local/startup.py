@@ -1,0 +1,151 @@
+"""From nothing to a cluster that is ready: the steps, in an order that lets what can run beside each other do so."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from coda.errors import CodaError
+from coda_lab import install
+from coda_lab.host.paths import crds, manifests
+from coda_lab.local.credentials import local_objects, write_credentials
+from coda_lab.local.parts import account_key, extender_pod, foreign_scheduler_config, scheduler_config
+from coda_lab.spec import (
+    AGENT,
+    EXTENDER,
+    FOREIGN_SCHEDULER,
+    FORWARDER,
+    KUBELETS,
+    MACHINES,
+    OPERATOR,
+    REAL_NODE,
+    SCHEDULER,
+    Tell,
+    identity_of,
+)
+
+if TYPE_CHECKING:
+    from coda_lab.local.cluster import LocalCluster
+
+
+async def bring_up(cluster: LocalCluster, tell: Tell) -> None:
+    """Start everything of the cluster's spec but `stopped`, and wait until it works. Raises CodaError."""
+    began_s = time.monotonic()
+    steps = _Steps(cluster, tell, began_s)
+    write_files(cluster)
+    await steps.start("etcd")
+    await steps.start("kube-apiserver")
+    tell(f"{time.monotonic() - began_s:5.1f} s  the API server answers at {cluster.server}")
+    await together(
+        steps.start("kube-controller-manager"),
+        steps.start(SCHEDULER),
+        steps.start(FOREIGN_SCHEDULER),
+        steps.guarded(_install(cluster), "installing Coda's definitions and roles"),
+    )
+    tell(f"{time.monotonic() - began_s:5.1f} s  scheduler and controllers run, definitions and roles are installed")
+    await together(steps.simulate_nodes(), steps.start_coda(), steps.start_real_node())
+    await steps.start_agents()
+
+
+class _Steps:
+    """The steps of one start; each is a no-op for parts that are absent or to be left stopped."""
+
+    def __init__(self, cluster: LocalCluster, tell: Tell, began_s: float) -> None:
+        self._cluster = cluster
+        self._tell = tell
+        self._began_s = began_s
+
+    async def start(self, part: str) -> None:
+        if part in self._cluster.part_by_name and part not in self._cluster.spec.stopped:
+            await self._cluster.start(part)
+
+    async def guarded(self, wanted: Coroutine[Any, Any, None], doing: str) -> None:
+        running = [name for name in self._cluster.part_by_name if self._cluster.is_running(name)]
+        await self._cluster.guarded(wanted, watch=running, doing=doing)
+
+    async def simulate_nodes(self) -> None:
+        if KUBELETS not in self._cluster.part_by_name or KUBELETS in self._cluster.spec.stopped:
+            return
+        await self.start(KUBELETS)
+        async with self._cluster.client() as api:
+            count = self._cluster.spec.node_count
+            await self.guarded(install.wait_for_nodes(api, count), "waiting for the nodes")
+        self._say(f"{count} simulated nodes are ready")
+
+    async def start_real_node(self) -> None:
+        await self.start(REAL_NODE)
+        if REAL_NODE in self._cluster.part_by_name and self._cluster.is_running(REAL_NODE):
+            self._say("the real node is ready")
+
+    async def start_coda(self) -> None:
+        names = self._cluster.part_by_name
+        extenders = [name for name in names if name.startswith(EXTENDER)]
+        await together(self.start(FORWARDER), *(self.start(name) for name in extenders))
+        if any(self._cluster.is_running(name) for name in extenders):
+            async with self._cluster.client() as api:
+                await self.guarded(install.wait_for_leader(api), "waiting for a leader among the extender's replicas")
+            self._say(f"{len(extenders)} extender replicas run, one of them leads")
+        operators = [name for name in names if name.startswith(OPERATOR)]
+        await together(*(self.start(name) for name in operators))
+        if any(self._cluster.is_running(name) for name in operators):
+            self._say("the operator runs")
+
+    async def start_agents(self) -> None:
+        agents = [name for name in self._cluster.part_by_name if identity_of(name) == AGENT]
+        await self.start(MACHINES)
+        await together(*(self.start(name) for name in agents))
+        if any(self._cluster.is_running(name) for name in agents):
+            self._say(f"{len(agents)} agents run, on emulated machines")
+
+    def _say(self, what: str) -> None:
+        self._tell(f"{time.monotonic() - self._began_s:5.1f} s  {what}")
+
+
+async def together(*steps: Coroutine[Any, Any, None]) -> None:
+    """Run steps beside each other; the first failure cancels the rest and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                group.create_task(step)
+    except BaseExceptionGroup as failures:
+        expected, _ = failures.split(CodaError)
+        raise (expected or failures).exceptions[0] from None
+
+
+def write_files(cluster: LocalCluster) -> None:
+    """Everything the parts read: credentials, keys, configurations; and the kubectl for people."""
+    layout = cluster.layout
+    write_credentials(
+        layout.credentials,
+        server=cluster.server,
+        authority=layout.certificate,
+        server_by_part=cluster.spec.server_by_part,
+    )
+    layout.certificate.parent.mkdir(mode=0o700, exist_ok=True)
+    if cluster.spec.agents:
+        layout.machines.mkdir(mode=0o700, exist_ok=True)
+    layout.account_key.touch(mode=0o600)
+    layout.account_key.write_text(account_key())
+    layout.scheduler_config.write_text(scheduler_config(cluster.spec, layout, cluster.ports["forwarder"]))
+    if cluster.spec.foreign_scheduler:
+        layout.foreign_scheduler_config.write_text(foreign_scheduler_config(layout))
+    words = shlex.join(cluster.binaries.argv_by_part["kubectl"])
+    admin = shlex.quote(str(layout.kubeconfig("admin")))
+    layout.kubectl.write_text(f'#!/bin/sh\nKUBECONFIG="${{KUBECONFIG:-{admin}}}" exec {words} "$@"\n')
+    layout.kubectl.chmod(0o755)
+
+
+async def _install(cluster: LocalCluster) -> None:
+    definitions = install.objects_in(crds())
+    async with cluster.client() as api:
+        await install.apply_all(api, (*definitions, *install.objects_in(manifests()), *local_objects()))
+        await install.wait_until_served(api, definitions)
+        for number in range(cluster.spec.extenders if cluster.spec.coda else 0):
+            port = cluster.ports[f"{EXTENDER}-{number}"]
+            await install.create_pod(api, extender_pod(number, port))
+        await install.wait_for_account(api, "default")
+    async with cluster.client("user") as user:
+        await install.wait_until_allowed(user, verb="create", resource="trainingjobs")

@@ -1,0 +1,131 @@
+"""Measuring the peak: every core copies memory for some seconds, and the hardware's own meter counts.
+
+The load has a monitoring group of its own, because the share of the peak is later taken with that same meter. What
+must not live here: reading counters (`resctrl.counters`), keeping the result (`peak`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from coda.errors import InvalidInput, Outage
+from coda_agent.bandwidth.idle_check import buffer_bytes_by_cpu, read_cpu_times, reason_not_idle
+from coda_agent.bandwidth.peak import Peak, Source
+from coda_agent.host.files import Files
+from coda_agent.resctrl.counters import Meter
+from coda_agent.resctrl.groups import Groups, Outcome
+
+GROUP = "calibration"  # in place of a pod's uid
+PERCENTILE = 0.9  # the fastest seconds are bursts, the others the load's own hiccups
+LEAST_SAMPLES = 5
+LEAD_S = 2.0  # until every buffer is written for the first time
+SPARE_S = 60.0  # after which a load that was forgotten ends by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How to measure: seconds of load that count, and between two samples."""
+
+    span_s: float = 10.0
+    sample_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.sample_s > 0 and self.span_s >= LEAST_SAMPLES * self.sample_s):
+            raise InvalidInput(f"measuring needs at least {LEAST_SAMPLES} samples, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """A clock that does not jump, and waiting by it."""
+
+    now_s: Callable[[], float]
+    wait: Callable[[float], None]
+
+
+def calibrate(
+    files: Files, groups: Groups, domains: tuple[int, ...], plan: Plan, pace: Pace, tenants: Collection[str] = ()
+) -> Peak:
+    """The peak of every domain, measured now. Takes the plan's span and some seconds, and all cores of the node.
+
+    `tenants`: pods with GPUs on the node. Outage: the node is not idle, or it cannot be measured; the sentence says
+    why. Nothing is left of the load or its group."""
+    buffers = buffer_bytes_by_cpu(files, os.sched_getaffinity(0))
+    before = read_cpu_times(files)
+    pace.wait(plan.sample_s)
+    reason = reason_not_idle(before, read_cpu_times(files), tenants)
+    if reason is not None:
+        raise Outage(f"the peak bandwidth is not measured: {reason}")
+    try:
+        with _group(groups), _load(buffers, plan) as processes:
+            outcome = groups.settle(GROUP, lambda: processes)
+            if outcome is not Outcome.DONE:
+                raise Outage(f"the peak bandwidth is not measured: the load has no group ({outcome.value})")
+            rates = _rates(files, domains, plan, pace)
+    except OSError as error:
+        raise Outage(f"the peak bandwidth cannot be measured: {error}") from error
+    return peak_from(rates, domains)
+
+
+def peak_from(rates: Mapping[int, list[float]], domains: Collection[int]) -> Peak:
+    """The 90th percentile of each domain's rates, bytes/s. Outage: a domain without load or with too few samples."""
+    for domain in sorted(domains):
+        samples = rates.get(domain, [])
+        if len(samples) < LEAST_SAMPLES or not high(samples):
+            raise Outage(f"the peak bandwidth of domain {domain} cannot be told from {len(samples)} samples")
+    return Peak(bytes_per_s={domain: high(rates[domain]) for domain in sorted(domains)}, source=Source.MEASURED)
+
+
+def high(samples: list[float]) -> float:
+    """The 90th percentile: the smallest sample that nine of ten do not exceed."""
+    return sorted(samples)[math.ceil(PERCENTILE * len(samples)) - 1]
+
+
+def _rates(files: Files, domains: tuple[int, ...], plan: Plan, pace: Pace) -> Mapping[int, list[float]]:
+    meter = Meter(files, domains)
+    pace.wait(LEAD_S)
+    meter.sample(pace.now_s())
+    rates: dict[int, list[float]] = {domain: [] for domain in domains}
+    end_s = pace.now_s() + plan.span_s
+    while pace.now_s() < end_s:
+        pace.wait(plan.sample_s)
+        for domain, rate in meter.sample(pace.now_s()).by_pod.get(GROUP, {}).items():
+            if rate is not None:
+                rates[domain].append(rate)
+    return rates
+
+
+@contextmanager
+def _group(groups: Groups) -> Iterator[None]:
+    outcome = groups.add_pod(GROUP)
+    try:
+        if outcome is not Outcome.DONE:
+            raise Outage(f"the peak bandwidth is not measured: no monitoring group is to be had ({outcome.value})")
+        yield
+    finally:
+        groups.remove_pod(GROUP)
+
+
+@contextmanager
+def _load(buffers: Mapping[int, int], plan: Plan) -> Iterator[frozenset[int]]:
+    """One generator per core; they end with the block, with this process, and by themselves a while later."""
+    seconds = LEAD_S + plan.span_s + SPARE_S
+    command = [sys.executable, "-m", "coda_agent.bandwidth.load_generator"]
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for cpu, size in sorted(buffers.items()):
+            arguments = [str(cpu), str(size), str(seconds)]
+            started.append(subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL))  # noqa: S603  # our own
+        yield frozenset(process.pid for process in started)
+        ended = [process.pid for process in started if process.poll() is not None]
+        if ended:
+            raise Outage(f"the peak bandwidth is not measured: {len(ended)} of the load's processes ended early")
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()

@@ -1,0 +1,86 @@
+"""Writes to the API server in the background, so that its silence delays nothing on the node.
+
+What must not live here: what is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from coda.errors import CodaError, Conflict
+from coda_agent.report.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 5.0
+"""Seconds before what failed is tried again. Our choice: an API server that comes back is not stormed by its nodes."""
+
+
+class Writes:
+    """At most one write at a time about the same thing. `now_s`: a clock that never jumps; `muted`: write nothing."""
+
+    def __init__(self, metrics: Metrics, now_s: Callable[[], float], *, muted: bool) -> None:
+        self.muted = muted
+        self._metrics = metrics
+        self._now_s = now_s
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._again_s: dict[str, float] = {}  # by what failed lately
+        self._failing: set[str] = set()  # kinds whose last write failed, so that an outage is logged once
+
+    def may_begin(self, about: str) -> bool:
+        """Whether nothing about it is under way, nor failed a moment ago."""
+        return about not in self._under_way and self._now_s() >= self._again_s.get(about, 0.0)
+
+    def begin(
+        self,
+        about: str,
+        write: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        on_success: Callable[[], None] | None = None,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None:
+        """Start it, unless `may_begin` says no. `about`: a kind and, after a space, which one.
+
+        What fails is counted and logged; trying again is up to the caller, who finds it missing. What somebody else
+        changed meanwhile may be tried again at once: it is decided anew."""
+        if self.muted or not self.may_begin(about):
+            return
+        kind = about.partition(" ")[0]
+
+        async def attempt() -> None:
+            try:
+                await write()
+            except CodaError as error:
+                self._failed(about, kind, error)
+                if on_failure is not None:
+                    on_failure()
+            else:
+                self._failing.discard(kind)
+                if on_success is not None:
+                    on_success()
+            finally:
+                self._under_way.pop(about, None)
+
+        self._under_way[about] = asyncio.create_task(attempt())
+
+    async def cancel(self) -> None:
+        """End what is under way."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _failed(self, about: str, kind: str, error: CodaError) -> None:
+        self._metrics.write_failed()
+        if isinstance(error, Conflict):
+            log.info("%s not written: %s", about, error)
+            return
+        now_s = self._now_s()
+        self._again_s = {one: until_s for one, until_s in self._again_s.items() if until_s > now_s}
+        self._again_s[about] = now_s + AGAIN_S
+        if kind not in self._failing:
+            log.warning("%s not written: %s", about, error)
+        self._failing.add(kind)

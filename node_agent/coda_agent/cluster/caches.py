@@ -1,0 +1,155 @@
+"""The agent's view of the cluster, and what it writes there. Only its own node's pods, and the jobs that it tunes.
+
+What must not live here: what any of it means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from coda.allocator.tuning import Tuning
+from coda.errors import CodaError
+from coda_agent.cluster.jobs import TunedJob
+from coda_agent.cluster.pods import LocalPod, local_pod_from_json
+from coda_kube.api.client import Client, Json, NotFound
+from coda_kube.api.watch_cache import Cache, version_of
+from coda_kube.objects.names import AGENT, API_VERSION, GROUP, KIND, THROTTLING, VERSION
+from coda_kube.objects.tuning_status import tuning_json
+
+log = logging.getLogger(__name__)
+
+BROKEN: Final = (CodaError, LookupError, TypeError, ValueError)
+"""What reading an object raises that is not as its schema says."""
+
+
+class Cluster:
+    """Caches of this node's pods, of namespaces that allow throttling, and of the jobs followed."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        self._client = client
+        self._node = node
+        self._pods = Cache(client, "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node}"})
+        self._namespaces = Cache(client, "/api/v1/namespaces", query={"labelSelector": f"{THROTTLING}=true"})
+        self._read: dict[str, tuple[int, frozenset[str], LocalPod | None]] = {}  # by key: version, namespaces, pod
+        self._fresh_at_s = float("-inf")
+        self._jobs: dict[str, tuple[Cache, asyncio.Task[None]]] = {}
+        self._has_profile = False
+
+    async def run(self) -> None:
+        """Keep the caches until cancelled."""
+        tasks = [asyncio.create_task(cache.run()) for cache in (self._pods, self._namespaces)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            jobs = [task for _cache, task in self._jobs.values()]
+            for task in (*tasks, *jobs):
+                task.cancel()
+            await asyncio.gather(*tasks, *jobs, return_exceptions=True)
+
+    def is_synced(self) -> bool:
+        """Whether every list was read once."""
+        return self._pods.synced.is_set() and self._namespaces.synced.is_set()
+
+    async def synced(self) -> None:
+        """Return once every list was read."""
+        await asyncio.gather(self._pods.synced.wait(), self._namespaces.synced.wait())
+
+    def stale_s(self) -> float:
+        """Seconds since the pods were surely as the API server has them; endless before that."""
+        now_s = time.monotonic()
+        if self.is_synced() and self._pods.in_touch.is_set():
+            self._fresh_at_s = now_s
+        return now_s - self._fresh_at_s
+
+    def pods(self) -> tuple[LocalPod, ...]:
+        """The pods of this node, by key. A pod that cannot be read is left out, with one line in the log."""
+        namespaces = frozenset(self._namespaces.by_key)
+        before = self._read
+        self._read = {}
+        for key, item in self._pods.by_key.items():
+            known = before.get(key)
+            version = version_of(item)
+            if known is None or known[:2] != (version, namespaces):
+                known = (version, namespaces, _read_pod(key, item, namespaces))
+            self._read[key] = known
+        return tuple(pod for _key, (_version, _names, pod) in sorted(self._read.items()) if pod is not None)
+
+    def container_of(self, pod: LocalPod) -> str:
+        """The id of the pod's main container as it runs now; empty while it does not."""
+        item: Json = self._pods.by_key.get(pod.id, {})
+        main = next((one["name"] for one in (item.get("spec") or {}).get("containers") or ()), None)
+        statuses = (item.get("status") or {}).get("containerStatuses") or ()
+        return next((one.get("containerID") or "" for one in statuses if one.get("name") == main), "")
+
+    def follow_jobs(self, ids: Iterable[str]) -> None:
+        """Watch exactly these jobs (namespace/name)."""
+        wanted = set(ids)
+        for job in self._jobs.keys() - wanted:
+            self._jobs.pop(job)[1].cancel()
+        for job in [job for job, (_cache, task) in self._jobs.items() if task.done()]:
+            error = self._jobs.pop(job)[1].exception()
+            log.error("the watch of job %s ended and begins anew: %r", job, error)
+        for job in wanted - self._jobs.keys():
+            namespace, _, name = job.partition("/")
+            cache = Cache(self._client, _jobs_path(namespace), query={"fieldSelector": f"metadata.name={name}"})
+            self._jobs[job] = (cache, asyncio.create_task(cache.run()))
+
+    def job(self, job: str) -> Json | None:
+        """A followed job; None while it is not known."""
+        followed = self._jobs.get(job)
+        return None if followed is None else followed[0].by_key.get(job)
+
+    async def write_tuning(self, job: TunedJob, tuning: Tuning) -> None:
+        """Apply `status.tuning`, if the job still is as it was read: where a node was cut off the attempt may be
+        over, and the next one tuned elsewhere. Raises Conflict when it is not, and Outage."""
+        metadata = {"name": job.name, "namespace": job.namespace, "uid": job.uid, "resourceVersion": job.version}
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+        body |= {"status": {"tuning": tuning_json(tuning)}}
+        path = f"{_jobs_path(job.namespace)}/{job.name}/status"
+        with suppress(NotFound):  # deleted meanwhile
+            written = await self._client.apply(path, body, manager=AGENT)
+            followed = self._jobs.get(job.id)
+            if followed is not None:
+                followed[0].put(written)
+
+    async def write_profile(self, profile: Json) -> None:
+        """Apply the NodeProfile; made if it is not there, as its Node's, with which it goes."""
+        path = f"/apis/{GROUP}/{VERSION}/nodeprofiles/{self._node}"
+        if self._has_profile:
+            with suppress(NotFound):  # it went with an earlier Node of that name, or somebody deleted it
+                await self._client.apply(f"{path}/status", profile, manager=AGENT)
+                return
+        bare = {name: field for name, field in profile.items() if name != "status"}
+        bare["metadata"] = {**profile["metadata"], "ownerReferences": await self._owners()}
+        await self._client.apply(path, bare, manager=AGENT)
+        await self._client.apply(f"{path}/status", profile, manager=AGENT)
+        self._has_profile = True
+
+    async def post_event(self, event: Json) -> None:
+        """Create the event."""
+        await self._client.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
+
+    async def _owners(self) -> list[Json]:
+        """This node, as an owner reference; nothing where it is no Node of the cluster."""
+        try:
+            node = await self._client.get(f"/api/v1/nodes/{self._node}")
+        except NotFound:
+            return []
+        return [{"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}]
+
+
+def _jobs_path(namespace: str) -> str:
+    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/trainingjobs"
+
+
+def _read_pod(key: str, item: Json, namespaces: frozenset[str]) -> LocalPod | None:
+    try:
+        return local_pod_from_json(item, namespaces)
+    except BROKEN as error:
+        log.warning("pod %s cannot be read and is left alone: %s: %s", key, type(error).__name__, error)
+        return None

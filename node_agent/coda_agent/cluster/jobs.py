@@ -1,0 +1,73 @@
+"""A TrainingJob as the tuning needs it: what its ranks have, what was wished, granted and done. Reading only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coda.allocator.tuning import Standing, Tuning
+from coda.errors import InvalidInput
+from coda.model.job import Phase
+from coda_kube.objects.read import AUTO
+from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, tuning_from_json
+
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedJob:
+    """A running attempt whose cores Coda finds. `tuning` None: not begun, or not of this attempt."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str  # the resourceVersion that it was read at
+    standing: Standing
+    tuning: Tuning | None
+    fault: str = ""  # why the tuning in its status cannot be read; a new one begins
+
+    @property
+    def id(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
+    """The job, if it runs with automatic cores; `most_cores`: of this node, that pods can have.
+
+    Raises what a broken object does: InvalidInput, LookupError, TypeError, ValueError."""
+    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    placement = status.get("placement") or {}
+    runs = status.get("phase") == Phase.RUNNING.value and not metadata.get("deletionTimestamp")
+    if not runs or not placement or spec.get("cpusPerReplica") != AUTO or not spec.get("gpusPerReplica"):
+        return None
+    attempt = int(placement["attempt"])
+    resize = resize_from_json(status)
+    if resize is not None and resize.attempt != attempt:
+        resize = None
+    standing = Standing(
+        attempt=attempt,
+        cores=int(status["request"]["cpusPerReplica"]) if resize is None else resize.cores,
+        gpus=int(spec["gpusPerReplica"]),
+        most_cores=most_cores,
+        answer=answer_from_json(placement),
+        resize=resize,
+    )
+    tuning, fault = _tuning(status)
+    return TunedJob(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        version=metadata["resourceVersion"],
+        standing=standing,
+        tuning=tuning if tuning is not None and tuning.attempt == attempt else None,
+        fault=fault,
+    )
+
+
+def _tuning(status: Item) -> tuple[Tuning | None, str]:
+    try:
+        return tuning_from_json(status), ""
+    except InvalidInput as error:
+        return None, str(error)

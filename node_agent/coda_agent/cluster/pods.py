@@ -1,0 +1,92 @@
+"""The pods of this node as the agent needs them: whose they are, what they may use, why nobody may throttle them.
+
+Reads objects of the API server, and decides nothing about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coda.contention.throttles import Protection
+from coda_kube.objects.names import THROTTLING
+from coda_kube.objects.pod_requests import pod_amounts
+from coda_kube.objects.read import GangMember, pod_from_json
+
+Item = Mapping[str, Any]
+
+SYSTEM_NAMESPACE = "kube-system"
+SYSTEM_PRIORITY = 2_000_000_000  # of system-cluster-critical; users' classes end below
+MIRROR = "kubernetes.io/config.mirror"
+BURSTABLE = "Burstable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPod:
+    """One pod of this node."""
+
+    uid: str
+    namespace: str
+    name: str
+    runs: bool  # has started and not ended
+    ended: bool
+    gpus: int
+    request_cores: float
+    limit_cores: float | None  # None: some container has no limit
+    quality: str
+    member: GangMember | None  # of which gang it is a rank
+    protections: frozenset[Protection] = frozenset()
+
+    @property
+    def id(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is one of those to protect."""
+        return self.gpus > 0 or self.member is not None
+
+    @property
+    def least_cores(self) -> float:
+        """The fewest cores a throttle may leave it: 1; a Burstable pod keeps what it was promised."""
+        return max(1.0, self.request_cores) if self.quality == BURSTABLE else 1.0
+
+
+def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> LocalPod:
+    """A Pod object. `throttled_namespaces`: those that let Coda throttle their pods. Raises what a broken object does:
+    InvalidInput, LookupError, TypeError, ValueError."""
+    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    pod = pod_from_json(item)
+    limits = pod_amounts(item, "limits")
+    limited = all("cpu" in ((one.get("resources") or {}).get("limits") or {}) for one in spec.get("containers") or ())
+    gpus = pod.request.gpus
+    return LocalPod(
+        uid=pod.uid,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        runs=status.get("phase") == "Running" and not pod.ended,
+        ended=pod.ended,
+        gpus=gpus,
+        request_cores=pod.request.cpu_m / 1000,
+        limit_cores=limits["cpu"] / 1000 if limited and limits.get("cpu") else None,
+        quality=status.get("qosClass") or "",
+        member=pod.member,
+        protections=_protections(metadata, spec, trains=gpus > 0 or pod.member is not None)
+        | (frozenset() if metadata["namespace"] in throttled_namespaces else {Protection.NOT_OPTED_IN}),
+    )
+
+
+def _protections(metadata: Item, spec: Item, *, trains: bool) -> frozenset[Protection]:
+    annotations = metadata.get("annotations") or {}
+    owners = {owner.get("kind") for owner in metadata.get("ownerReferences") or ()}
+    critical = (spec.get("priority") or 0) >= SYSTEM_PRIORITY or metadata["namespace"] == SYSTEM_NAMESPACE
+    found = {
+        Protection.TRAINING: trains,
+        Protection.OPTED_OUT: (metadata.get("labels") or {}).get(THROTTLING) == "false",
+        Protection.STATIC: MIRROR in annotations,
+        Protection.DAEMON_SET: "DaemonSet" in owners,
+        Protection.SYSTEM_CRITICAL: critical,
+    }
+    return frozenset(protection for protection, holds in found.items() if holds)

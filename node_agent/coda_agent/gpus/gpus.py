@@ -1,0 +1,128 @@
+"""All GPUs of the node, round by round: opens NVML, keeps what must be kept between rounds, and never raises.
+
+What a round finds is a Snapshot; a device that fails is LOST in it and the others go on. What is lost is looked for
+again by opening NVML anew, with growing pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coda_agent.gpus.devices import Gpu, Health, LibraryState, Reading, Snapshot
+from coda_agent.gpus.discovery import Found, find_devices
+from coda_agent.gpus.measure import Tracked, lost, measure
+from coda_agent.gpus.nvml import NvmlFailure, Trouble
+from coda_agent.gpus.samples import Moment
+from coda_agent.gpus.session import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensingConfig:
+    """How GPUs are sensed."""
+
+    settle_s: float = 3.0
+    """Seconds after a device is opened, or came back, whose utilisation is withheld. Our choice: scrubbing of memory
+    at driver start shows as use."""
+
+    first_pause_s: float = 1.0
+    """Seconds from a loss to the first new session; doubled while it does not help. Our choice."""
+
+    longest_pause_s: float = 60.0
+    """Seconds between new sessions at most. Our choice: a session costs up to seconds where GPUs are not kept open."""
+
+    cpu_words: int = 16
+    """Words of 64 CPUs to ask a device's neighbourhood for. Default: 1024 CPUs."""
+
+
+class Gpus:
+    """The node's GPUs. One thread at a time; `sense` may wait on the driver, milliseconds as a rule."""
+
+    def __init__(self, config: SensingConfig | None = None) -> None:
+        self._config = config or SensingConfig()
+        self._session = Session(first_pause_s=self._config.first_pause_s, longest_pause_s=self._config.longest_pause_s)
+        self._tracked: dict[str, Tracked] = {}  # by UUID; open in this session
+        self._missing: dict[str, tuple[Gpu, str]] = {}  # by UUID; once seen, not open now, and why
+        self._refused: tuple[str, ...] = ()
+
+    def sense(self, now: Moment) -> Snapshot:
+        """Measure every device once. Devices that were ever seen stay in the answer, as LOST while they are gone."""
+        if self._session.open_if_due(now.monotonic_s):
+            self._find(now)
+        measured = self._measure(now) if self._session.is_open else []
+        if not self._session.is_open:  # also where it ended while devices were asked
+            measured = self._all_lost(self._session.why or "NVML is closed")
+        readings = measured + [lost(gpu, why) for gpu, why in self._missing.values()]
+        self._plan_mending(readings, now)
+        return Snapshot(
+            at_s=now.monotonic_s,
+            library=self._session.state,
+            why=self._session.why,
+            driver=self._session.driver if self._session.is_open else None,
+            readings=tuple(sorted(readings, key=lambda reading: reading.gpu.uuid)),
+            unreadable=self._refused,
+        )
+
+    def open_devices(self) -> Mapping[str, Found]:
+        """The devices that can be asked now, by UUID; valid until the next `sense`."""
+        if not self._session.is_open:
+            return {}
+        return {uuid: tracked.found for uuid, tracked in sorted(self._tracked.items())}
+
+    def close(self) -> None:
+        """End the session; the next `sense` begins another."""
+        self._session.close()
+
+    def _find(self, now: Moment) -> None:
+        try:
+            found, self._refused = find_devices(self._config.cpu_words)
+        except NvmlFailure as failure:
+            self._session.broke(now.monotonic_s, str(failure))
+            return
+        before, was_missing = self._tracked, self._missing
+        self._tracked = {device.gpu.uuid: self._track(device, before, now) for device in found}
+        gone = {uuid: tracked.found.gpu for uuid, tracked in before.items()}
+        gone |= {uuid: gpu for uuid, (gpu, _) in was_missing.items()}
+        self._missing = {
+            uuid: (gpu, f"{uuid} is not among the devices that the driver opens")
+            for uuid, gpu in gone.items()
+            if uuid not in self._tracked
+        }
+
+    def _track(self, device: Found, before: Mapping[str, Tracked], now: Moment) -> Tracked:
+        """A device that was well all the time goes on where it was; any other settles first."""
+        known = before.get(device.gpu.uuid)
+        if known is None or known.is_lost:
+            now_us = int(now.wall_s * 1e6)
+            ready_from_s = now.monotonic_s + self._config.settle_s
+            return Tracked(found=device, ready_from_s=ready_from_s, sample_us=now_us, process_us=now_us)
+        known.found = device
+        return known
+
+    def _measure(self, now: Moment) -> list[Reading]:
+        return [self._measure_one(tracked, now) for tracked in self._tracked.values()]
+
+    def _all_lost(self, why: str) -> list[Reading]:
+        for tracked in self._tracked.values():
+            tracked.is_lost = True
+        return [lost(tracked.found.gpu, why) for tracked in self._tracked.values()]
+
+    def _measure_one(self, tracked: Tracked, now: Moment) -> Reading:
+        if tracked.is_lost:  # if it answers again, it settles first
+            tracked.ready_from_s = now.monotonic_s + self._config.settle_s
+        try:
+            reading = measure(tracked, now)
+        except NvmlFailure as failure:
+            tracked.is_lost = True
+            if failure.trouble is not Trouble.LOST:
+                self._session.broke(now.monotonic_s, str(failure))
+            return lost(tracked.found.gpu, str(failure))
+        tracked.is_lost = False
+        return reading
+
+    def _plan_mending(self, readings: list[Reading], now: Moment) -> None:
+        if self._session.state is not LibraryState.READY:
+            return
+        if self._refused or any(reading.health is Health.LOST for reading in readings):
+            self._session.mend(now.monotonic_s)
+        else:
+            self._session.is_healthy()

@@ -1,0 +1,127 @@
+"""One device, one round: what NVML measures of it. Which devices there are, and when to give up, is `sensing`'s.
+
+A metric that the device does not offer is asked for once; one that fails this time is left out this time; a device
+that is lost ends the round for it by NvmlFailure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+from coda_agent.gpus import nvml
+from coda_agent.gpus.devices import Gpu, Health, Memory, Metric, Reading, Sample
+from coda_agent.gpus.discovery import Found, find_instances
+from coda_agent.gpus.nvml import NvmlFailure, Trouble
+from coda_agent.gpus.samples import Moment, fresh_samples, fresh_shares, mean_share, seen_until
+
+_T = TypeVar("_T")
+_FATAL = (Trouble.LOST, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED)
+
+
+@dataclass(slots=True, kw_only=True)
+class Tracked:
+    """What is remembered of an open device between rounds."""
+
+    found: Found
+    ready_from_s: float  # monotonic; what was sampled before is withheld
+    sample_us: int  # stamp up to which samples were seen
+    process_us: int  # the same for samples per process
+    unmeasured: set[Metric] = field(default_factory=set)
+    is_lost: bool = False  # in the round before; set by who asks
+    polls: bool = False  # no sample buffer: the last period is asked for instead
+    failures: list[str] = field(default_factory=list)  # of this round
+
+
+def measure(tracked: Tracked, now: Moment) -> Reading:
+    """One round. Raises NvmlFailure (LOST, CLOSED, ABSENT or OUTDATED) when nothing more can be asked."""
+    tracked.failures = []
+    memory_by_instance = _follow_mig(tracked)
+    is_settling = now.monotonic_s < tracked.ready_from_s
+    samples = tuple(sample for sample in _samples(tracked, now) if sample.at_s >= tracked.ready_from_s)
+    processes = _try(tracked, Metric.PROCESSES, partial(nvml.processes_on, tracked.found.handle))
+    memory = _try(tracked, Metric.MEMORY, partial(nvml.memory_of, tracked.found.handle))
+    share_by_pid = _shares(tracked, now)
+    return Reading(
+        gpu=tracked.found.gpu,
+        health=Health.SETTLING if is_settling else Health.READY,
+        why="it was opened just now" if is_settling else "; ".join(tracked.failures) or None,
+        samples=samples,
+        share=mean_share(samples),
+        memory=memory,
+        memory_by_instance=memory_by_instance,
+        processes=processes,
+        share_by_pid=None if is_settling else share_by_pid,
+        unmeasured=frozenset(tracked.unmeasured),
+    )
+
+
+def lost(gpu: Gpu, why: str) -> Reading:
+    """The reading of a device that cannot be asked."""
+    return Reading(gpu=gpu, health=Health.LOST, why=why)
+
+
+def _try(tracked: Tracked, metric: Metric, question: Callable[[], _T]) -> _T | None:
+    if metric in tracked.unmeasured:
+        return None
+    try:
+        return question()
+    except NvmlFailure as failure:
+        if failure.trouble in _FATAL:
+            raise
+        if failure.trouble is Trouble.UNSUPPORTED:
+            tracked.unmeasured.add(metric)
+        elif failure.trouble is not Trouble.NOTHING_NEW:
+            tracked.failures.append(str(failure))
+        return None
+
+
+def _samples(tracked: Tracked, now: Moment) -> tuple[Sample, ...]:
+    """From the driver's buffer; polled where a device has none."""
+    handle = tracked.found.handle
+    if not tracked.polls:
+        tracked.sample_us = seen_until(tracked.sample_us, now)
+        question = partial(nvml.utilisation_samples, handle, tracked.sample_us)
+        entries = _try(tracked, Metric.UTILISATION, question) or []
+        samples, tracked.sample_us = fresh_samples(entries, tracked.sample_us, now)
+        if Metric.UTILISATION not in tracked.unmeasured or tracked.found.gpu.mig:
+            return samples
+        tracked.unmeasured.discard(Metric.UTILISATION)
+        tracked.polls = True
+    percent = _try(tracked, Metric.UTILISATION, partial(nvml.utilisation_percent, handle))
+    return (Sample(at_s=now.monotonic_s, share=percent / 100),) if percent is not None and percent <= 100 else ()
+
+
+def _shares(tracked: Tracked, now: Moment) -> dict[int, float] | None:
+    tracked.process_us = seen_until(tracked.process_us, now)
+    question = partial(nvml.process_samples, tracked.found.handle, tracked.process_us)
+    entries = _try(tracked, Metric.PROCESS_UTILISATION, question)
+    if Metric.PROCESS_UTILISATION in tracked.unmeasured:
+        return None
+    shares, tracked.process_us = fresh_shares(entries or [], tracked.process_us, now)
+    return dict(shares)
+
+
+def _follow_mig(tracked: Tracked) -> dict[str, Memory]:
+    """Notice that the device was cut, or its cut changed; the memory of each slice."""
+    found = tracked.found
+    if not found.can_mig:
+        return {}
+    mig = bool(_mode(tracked))
+    pairs = find_instances(found) if mig else ()
+    instances = tuple(instance for instance, _ in pairs)
+    if mig is not found.gpu.mig:  # what it offers changes with the mode
+        tracked.unmeasured, tracked.polls = set(), False
+    if (mig, instances) != (found.gpu.mig, found.gpu.instances):
+        tracked.found = replace(found, gpu=replace(found.gpu, mig=mig, instances=instances))
+    return {instance.uuid: memory for instance, memory in pairs}
+
+
+def _mode(tracked: Tracked) -> bool:
+    try:
+        return nvml.is_mig(tracked.found.handle)
+    except NvmlFailure as failure:
+        if failure.trouble in _FATAL:
+            raise
+        return tracked.found.gpu.mig

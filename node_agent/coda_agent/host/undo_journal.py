@@ -1,0 +1,177 @@
+"""The undo journal: what the agent is about to change on its node, written to disk before it is changed.
+
+One line per record, with a checksum: an entry begins before the change and ends after the value was put back. An agent
+that was killed leaves the open entries to the next one (`restoring`). A damaged line costs only itself. What must not
+live here: making or undoing a change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from coda.errors import Outage
+from coda_agent.host.state_dir import Disk
+
+NAME = "journal"
+LOCK = "lock"
+MOST_BYTES = 16 << 20  # read at start; one record has some 500 bytes
+MOST_RECORDS = 2000  # before closed entries are cleared out
+
+
+class Kind(Enum):
+    """What was changed."""
+
+    CPU_LIMIT = "cpu.max"  # a cgroup's CPU limit; target: its path
+    BANDWIDTH = "mba"  # the throttle group's limit; target: the domain
+    GROUP = "group"  # the throttle group has a pod; target: its uid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One change that is to be undone. `replaced`: in place just before `value`, the original or an own value."""
+
+    kind: Kind
+    target: str
+    original: str
+    replaced: str
+    value: str
+    at_s: float  # seconds since 1970
+    boot_id: str
+    pod_uid: str = ""  # empty: concerns no single pod
+    container_id: str = ""  # empty: the pod as a whole
+    started_ticks: int | None = None  # when the container's first process began; None: not known
+
+    @property
+    def key(self) -> tuple[Kind, str]:
+        """What it is about; at most one entry per key is open."""
+        return self.kind, self.target
+
+
+class Journal:
+    """The journal of one state directory; only one process can have it open. Entries are in the order they began."""
+
+    def __init__(self, disk: Disk) -> None:
+        """Lock the directory, read what the agent before left open, and clear out the rest.
+
+        Outage: another agent is at work, or the directory cannot be used."""
+        try:
+            self._lock = _locked(disk.directory / LOCK)
+        except OSError as error:
+            raise Outage(f"the state directory {disk.directory} cannot be used: {error}") from error
+        self._disk = disk
+        self._entries: dict[tuple[Kind, str], Entry] = {}
+        self._records = 0
+        try:
+            self.damage = self._read()
+            self._compact()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise Outage(f"the journal in {disk.directory} cannot be used: {error}") from error
+            raise
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What is to be undone, in the order it began."""
+        return tuple(self._entries.values())
+
+    def entry(self, kind: Kind, target: str) -> Entry | None:
+        """The open entry of `target`; None when nothing of it is to be undone."""
+        return self._entries.get((kind, target))
+
+    def begin(self, entry: Entry) -> None:
+        """`entry` is on the disk, in place of one about the same; only now may the change be made.
+
+        Outage: it could not be written, and the change must not be made."""
+        self._append({"begin": _plain(entry)})
+        self._entries[entry.key] = entry
+
+    def end(self, kind: Kind, target: str) -> None:
+        """Nothing of `target` is to be undone any more. Outage: could not be written; the entry stays open."""
+        if (kind, target) in self._entries:
+            self._append({"end": [kind.value, target]})
+            del self._entries[kind, target]
+
+    def close(self) -> None:
+        """Let another process open it."""
+        os.close(self._lock)
+
+    def _append(self, record: object) -> None:
+        try:
+            if self._records >= MOST_RECORDS:
+                self._compact()
+            self._disk.append(NAME, _line(record))
+        except OSError as error:
+            self._records = MOST_RECORDS  # a part may be there: the next record starts a clean file
+            raise Outage(f"the journal in {self._disk.directory} cannot be written: {error}") from error
+        self._records += 1
+
+    def _compact(self) -> None:
+        lines = [_line({"begin": _plain(entry)}) for entry in self._entries.values()]
+        self._disk.replace(NAME, b"".join(lines))
+        self._records = 0
+
+    def _read(self) -> str | None:
+        """Take over the open entries; gives one sentence when lines were damaged."""
+        damaged = 0
+        for line in filter(None, self._disk.read(NAME, most_bytes=MOST_BYTES).split(b"\n")):
+            try:
+                self._take(_record_from(line))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                damaged += 1
+        if not damaged:
+            return None
+        lines = "line was" if damaged == 1 else "lines were"
+        return f"{damaged} {lines} damaged in the journal in {self._disk.directory}; all others were read"
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        if "begin" in record:
+            entry = _entry_from(record["begin"])
+            self._entries[entry.key] = entry
+        else:
+            kind, target = record["end"]
+            self._entries.pop((Kind(kind), target), None)
+
+
+def _locked(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        raise Outage(
+            f"another node agent (process {holder}) is at work on this node with {path.parent}; stop it first"
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def _plain(entry: Entry) -> dict[str, object]:
+    return {**asdict(entry), "kind": entry.kind.value}
+
+
+def _line(record: object) -> bytes:
+    text = json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
+    return b"\n%08x %s\n" % (zlib.crc32(text), text)  # ends on both sides: damage next to it is not its own
+
+
+def _record_from(line: bytes) -> Mapping[str, Any]:
+    checksum, _, text = line.partition(b" ")
+    if int(checksum, 16) != zlib.crc32(text):
+        raise ValueError("the checksum is wrong")
+    record: Mapping[str, Any] = json.loads(text)
+    return record
+
+
+def _entry_from(plain: Mapping[str, Any]) -> Entry:
+    return Entry(**{**plain, "kind": Kind(plain["kind"])})

@@ -1,0 +1,1 @@
+"""What the agent tells: its NodeProfile, events and metrics."""

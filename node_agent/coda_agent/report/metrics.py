@@ -1,0 +1,177 @@
+"""The agent's Prometheus metrics, from the last window at the moment of the scrape. Dashboards rely on the names.
+
+GPUs and pods are labelled as NVIDIA's dcgm-exporter does. What was not measured has no sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from coda.contention.throttles import Action
+from coda_agent.cluster.pods import LocalPod
+from coda_agent.gpus.devices import Health, LibraryState
+from coda_agent.gpus.ownership import Ownership
+from coda_agent.sensor import Senses
+from coda_agent.throttling.restore import InForce
+
+_WINDOW_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+_GPU = ["gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname"]
+_POD = ["namespace", "pod", "pod_uid"]
+_OWNER = ["namespace", "pod", "container", "pod_uid"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a scrape shows: the last window."""
+
+    senses: Senses
+    pods: Mapping[str, LocalPod] = field(default_factory=dict)  # by uid
+    peaks_bytes_per_s: Mapping[int, float] = field(default_factory=dict)  # by socket
+    throttles: tuple[InForce, ...] = ()
+    stale_s: float = 0.0
+
+
+class Metrics:
+    """Everything this agent counts, in `registry`."""
+
+    def __init__(self, registry: CollectorRegistry, node: str) -> None:
+        self.view: View | None = None
+        self._actions = Counter(
+            "coda_agent_actions_total", "Throttles made and released", ["means", "reason"], registry=registry
+        )
+        self._problems = Counter(
+            "coda_agent_problems_total", "Things that did not go as wanted in a window", registry=registry
+        )
+        self._steps = Counter(
+            "coda_agent_tuning_steps_total",
+            "Changes of a job's tuning, by its phase then",
+            ["phase"],
+            registry=registry,
+        )
+        self._window_s = Histogram(
+            "coda_agent_window_duration_seconds",
+            "One round: measure, decide, act",
+            buckets=_WINDOW_S,
+            registry=registry,
+        )
+        self._failed_writes = Counter(
+            "coda_agent_failed_writes_total", "Statuses and events the API server did not take", registry=registry
+        )
+        self._restores = Gauge(
+            "coda_agent_restored_at_start", "Changes of an earlier agent that this one put back", registry=registry
+        )
+        registry.register(_LastWindow(self, node))
+
+    def acted(self, action: Action) -> None:
+        """Count one action."""
+        self._actions.labels(action.means.value, action.reason.value).inc()
+
+    def had_problems(self, count: int) -> None:
+        """Count what did not go as wanted."""
+        self._problems.inc(count)
+
+    def tuned(self, phase: str) -> None:
+        """Count one step of a job's tuning."""
+        self._steps.labels(phase).inc()
+
+    def took(self, seconds: float) -> None:
+        """Observe one window's own cost."""
+        self._window_s.observe(seconds)
+
+    def write_failed(self) -> None:
+        """Count a write that was not taken."""
+        self._failed_writes.inc()
+
+    def restored(self, count: int) -> None:
+        """Say how much an earlier agent had left."""
+        self._restores.set(count)
+
+
+class _LastWindow(Collector):
+    def __init__(self, metrics: Metrics, node: str) -> None:
+        self._metrics = metrics
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        view = self._metrics.view
+        if view is None:
+            return
+        yield from self._gpus(view)
+        yield from _bandwidth(view)
+        yield from _cpu(view)
+        yield from _health(view)
+
+    def _gpus(self, view: View) -> Iterator[Metric]:
+        busy = GaugeMetricFamily("coda_gpu_utilization_ratio", "Busy share of a GPU's time", labels=_GPU + _OWNER)
+        used = GaugeMetricFamily("coda_gpu_memory_used_bytes", "Memory in use on a GPU", labels=_GPU + _OWNER)
+        healthy = GaugeMetricFamily("coda_gpu_healthy", "1 while a GPU can be measured", labels=_GPU)
+        owner_by_uuid = {one.place.gpu_uuid: one for one in view.senses.ownerships}
+        for reading in view.senses.gpus.readings:
+            gpu = reading.gpu
+            labels = [str(gpu.index), gpu.uuid, gpu.pci_bus_id, f"nvidia{gpu.minor}", gpu.name, self._node]
+            owner = _owner_labels(owner_by_uuid.get(gpu.uuid))
+            healthy.add_metric(labels, float(reading.health is Health.READY))
+            if reading.share is not None:
+                busy.add_metric([*labels, *owner], reading.share)
+            if reading.memory is not None:
+                used.add_metric([*labels, *owner], reading.memory.used_bytes)
+        yield from (busy, used, healthy)
+
+
+def _owner_labels(ownership: Ownership | None) -> list[str]:
+    if ownership is None or not ownership.owners:
+        return [""] * len(_OWNER)
+    owner = ownership.owners[0]
+    return [owner.namespace, owner.pod, owner.container, owner.pod_uid or ""]
+
+
+def _pod_labels(view: View, uid: str) -> list[str]:
+    pod = view.pods.get(uid)
+    return ["", "", uid] if pod is None else [pod.namespace, pod.name, uid]
+
+
+def _bandwidth(view: View) -> Iterator[Metric]:
+    node = GaugeMetricFamily("coda_memory_bandwidth_bytes_per_second", "Memory traffic of a socket", labels=["socket"])
+    peak = GaugeMetricFamily("coda_memory_bandwidth_peak_bytes_per_second", "Peak of a socket", labels=["socket"])
+    pods = GaugeMetricFamily(
+        "coda_pod_memory_bandwidth_bytes_per_second", "Memory traffic of a pod", labels=[*_POD, "socket"]
+    )
+    for socket, rate in sorted(view.senses.traffic.totals.items()):
+        if rate is not None:
+            node.add_metric([str(socket)], rate)
+    for socket, bytes_per_s in sorted(view.peaks_bytes_per_s.items()):
+        peak.add_metric([str(socket)], bytes_per_s)
+    for uid, rates in sorted(view.senses.traffic.by_pod.items()):
+        for socket, rate in sorted(rates.items()):
+            if rate is not None:
+                pods.add_metric([*_pod_labels(view, uid), str(socket)], rate)
+    yield from (node, peak, pods)
+
+
+def _cpu(view: View) -> Iterator[Metric]:
+    used = GaugeMetricFamily("coda_pod_cpu_cores", "Cores a pod uses", labels=_POD)
+    throttled = GaugeMetricFamily("coda_pod_cpu_throttled_ratio", "Periods in which its limit held it", labels=_POD)
+    for uid, rates in sorted(view.senses.cpu_by_pod.items()):
+        used.add_metric(_pod_labels(view, uid), rates.cores)
+        throttled.add_metric(_pod_labels(view, uid), rates.throttled_share)
+    yield from (used, throttled)
+
+
+def _health(view: View) -> Iterator[Metric]:
+    up = GaugeMetricFamily("coda_agent_sensor_up", "1 while a sensor gives samples", labels=["sensor"])
+    totals = view.senses.traffic.totals.values()
+    gpus = view.senses.gpus
+    measured = all(reading.health is Health.READY for reading in gpus.readings)
+    up.add_metric(["nvml"], float(gpus.library is LibraryState.READY and measured))
+    up.add_metric(["bandwidth"], float(bool(totals) and all(rate is not None for rate in totals)))
+    up.add_metric(["cgroups"], float(bool(view.senses.cgroup_by_pod)))
+    yield up
+    yield GaugeMetricFamily(
+        "coda_agent_pods_age_seconds", "Since the list of pods was surely right", value=min(view.stale_s, 1e9)
+    )
+    yield GaugeMetricFamily("coda_agent_throttles", "Changes of this node in force", value=len(view.throttles))

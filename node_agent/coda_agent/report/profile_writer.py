@@ -1,0 +1,110 @@
+"""The NodeProfile: what it says of the node, and when it is written. Its JSON is made in `reporting`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import Final
+
+from coda.errors import CodaError
+from coda_agent.cluster.background_writes import Writes
+from coda_agent.cluster.caches import Cluster
+from coda_agent.gpus.devices import Health
+from coda_agent.gpus.links import Link
+from coda_agent.node import Node
+from coda_agent.report.node_profile import Profile, Socket, profile_json, profile_object, with_throttles
+from coda_agent.sensor import Senses
+from coda_kube.api.client import Json
+
+log = logging.getLogger(__name__)
+
+PROFILE_S: Final = 60.0
+"""Seconds between two writes of the NodeProfile, at least."""
+
+LONGEST_S: Final = 3600.0
+"""Seconds after which it is written though nothing changed: somebody may have deleted it."""
+
+FIRST_THROTTLE_S: Final = 5.0
+"""The same where the last one told of no throttle and there is one."""
+
+END_S: Final = 5.0
+"""Seconds in which the last word has to be written; the pod's grace period is 30."""
+
+
+class ProfileTeller:
+    """Writes the NodeProfile of one node."""
+
+    def __init__(self, name: str, node: Node, cluster: Cluster, writes: Writes) -> None:
+        self._name = name
+        self._node = node
+        self._cluster = cluster
+        self._writes = writes
+        self._told: Json | None = None
+        self._told_at_s = float("-inf")
+        self._last_with_throttles: Json | None = None  # until one without any was surely written
+
+    def tell(self, senses: Senses, links: tuple[Link, ...]) -> None:
+        """On change or once an hour, and at most once a minute but for the first throttle: it is told at once, since
+        whoever undoes what a dead agent left knows it from here. Not while GPUs settle: that would stand for long."""
+        now_s = senses.at.monotonic_s
+        is_first = bool(self._node.throttles) and not (self._told or {}).get("throttles")
+        settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
+        pause_s = FIRST_THROTTLE_S if is_first else PROFILE_S
+        if now_s - self._told_at_s < pause_s or (settling and not is_first) or not self._writes.may_begin("profile"):
+            return
+        status = profile_of(self._node, senses, links)
+        if status == self._told and not status["throttles"] and now_s - self._told_at_s < LONGEST_S:
+            return
+        self._told, self._told_at_s = status, now_s
+        if status["throttles"]:
+            self._last_with_throttles = status
+        profile = profile_object(self._name, status, senses.at.wall_s)
+        self._writes.begin(
+            "profile",
+            lambda: self._cluster.write_profile(profile),
+            on_success=partial(self._written, status),
+            on_failure=self._forget,
+        )
+
+    async def tell_the_end(self, wall_s: float) -> None:
+        """If the NodeProfile may speak of throttles, say what is left of them: an agent that is gone renews nothing."""
+        status = self._last_with_throttles
+        if status is None:
+            return
+        profile = profile_object(self._name, with_throttles(status, self._node.throttles), wall_s)
+        try:
+            await asyncio.wait_for(self._cluster.write_profile(profile), timeout=END_S)
+        except (CodaError, TimeoutError) as error:
+            log.warning("the NodeProfile still tells of throttles that are undone: %s", error)
+
+    def _written(self, status: Json) -> None:
+        if not status["throttles"]:
+            self._last_with_throttles = None
+
+    def _forget(self) -> None:
+        self._told, self._told_at_s = None, float("-inf")
+
+
+def profile_of(node: Node, senses: Senses, links: tuple[Link, ...]) -> Json:
+    """`status` of the NodeProfile, but for its time."""
+    return profile_json(
+        Profile(
+            cores=node.topology.cores,
+            sockets=[
+                Socket(
+                    id=socket,
+                    cpus=cpus,
+                    peak_bytes_per_s=None if node.peak is None else node.peak.bytes_per_s.get(socket),
+                    peak_source=None if node.peak is None else node.peak.source,
+                )
+                for socket, cpus in node.topology.cpus_by_socket.items()
+            ],
+            abilities=node.abilities,
+            limits_cores=node.limits_cores,
+            gpus=senses.gpus.readings,
+            links=links,
+            throttles=node.throttles,
+            lacks=(*node.abilities.lacks, *([senses.gpus.why] if senses.gpus.why else [])),
+        )
+    )

@@ -1,0 +1,71 @@
+"""A monitoring group for every pod, with all its threads in it, so that traffic can be told by pod.
+
+New threads of a throttled pod are looked for in every window, those of others in turns: children of a moved thread are
+born into its group, so only what an exec or a restart brings is missing meanwhile. What must not live here: measuring
+(`resctrl.counters`), and who is throttled (`limiting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from coda_agent.cgroups.layout import Layout, PodCgroup
+from coda_agent.cgroups.threads import threads_of
+from coda_agent.host.files import Files
+from coda_agent.resctrl.groups import Groups, Outcome
+
+TURNS = 10  # windows in which every pod is looked at once
+RETRY = 60  # windows until a group that could not be had is asked for again
+
+WHY: Mapping[Outcome, str] = {
+    Outcome.EXHAUSTED: "the hardware has no free monitoring id",
+    Outcome.RETRY: "the hardware still clears the monitoring ids that are free",
+}
+
+
+class PodGroups:
+    """Keeps the groups of this node's pods. Never raises: what fails is a sentence, and is tried again."""
+
+    def __init__(self, files: Files, layout: Layout, groups: Groups) -> None:
+        self._files = files
+        self._layout = layout
+        self._groups = groups
+        self._window = 0
+        self._not_before: dict[str, int] = {}  # by pod, the window in which to ask again for its group
+
+    def follow(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str] = ()) -> tuple[str, ...]:
+        """Every pod of `cgroups` has its group, and pods that are gone have none. Call once a window.
+
+        `uncounted`: pods whose group lost its counter; it gets one again, or goes."""
+        self._window += 1
+        try:
+            placed = self._groups.placed()
+        except OSError as error:
+            return (f"the bandwidth groups of pods cannot be listed: {error}",)
+        problems: list[str] = []
+        for uid in sorted((placed.free | placed.throttled) - cgroups.keys()):
+            problems += self._tried(uid, partial(self._groups.remove_pod, uid))
+        self._not_before = {uid: window for uid, window in self._not_before.items() if uid in cgroups}
+        for number, (uid, at) in enumerate(sorted(cgroups.items())):
+            has_group = uid not in uncounted and (uid in placed.free or uid in placed.throttled)
+            if not has_group and self._not_before.get(uid, 0) <= self._window:
+                problems += self._tried(uid, partial(self._groups.add_pod, uid))
+            elif not has_group or (uid not in placed.throttled and (number + self._window) % TURNS):
+                continue
+            problems += self._tried(uid, partial(self._settled, uid, at))
+        return tuple(problems)
+
+    def _settled(self, uid: str, at: PodCgroup) -> Outcome:
+        outcome = self._groups.settle(uid, lambda: threads_of(self._files, self._layout, at.path))
+        return Outcome.DONE if outcome is Outcome.GONE else outcome
+
+    def _tried(self, uid: str, step: Callable[[], Outcome]) -> tuple[str, ...]:
+        try:
+            outcome = step()
+        except OSError as error:
+            return (f"the bandwidth of pod {uid} cannot be followed: {error}",)
+        if outcome in WHY:
+            self._not_before[uid] = self._window + RETRY
+            return (f"the bandwidth of pod {uid} is not measured: {WHY[outcome]}",)
+        return ()

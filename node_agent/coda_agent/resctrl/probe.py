@@ -1,0 +1,159 @@
+"""What the node's hardware and kernel can do about memory bandwidth; found out by reading, never by version.
+
+Monitoring and limiting exist apart from each other. What must not live here: any write, and what follows from a lack
+(the caller degrades, with the sentence in `lacks`). Source: `resctrl.rst`; support is the existence of a directory,
+as a least value of 0 is real on AMD."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from coda.contention.throttles import absolute_limits, percent_limits
+from coda_agent.host.files import Files, Tree
+from coda_agent.resctrl.schemata import bandwidth_limits
+
+ENDLESS_MIB = 4_294_967_295  # the kernel's unlimited value with mba_MBps
+_DOMAIN = re.compile(r"mon_L3_([0-9]{1,6})\Z")
+
+
+class Unit(Enum):
+    """What a limit's number means; the value is in bytes/s, or 0 where it depends on the cores that run."""
+
+    PERCENT = 0
+    MIB_PER_S = 1 << 20
+    EIGHTHS = 125_000_000  # of a GB/s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What resctrl offers here. `lacks`: a sentence for each thing that is missing or not understood.
+
+    `domains` are those that can be measured or limited. `closids` and `rmids` count the root's own."""
+
+    monitoring: bool = False
+    limiting: bool = False
+    domains: tuple[int, ...] = ()
+    unit: Unit = Unit.PERCENT
+    unlimited: int = 0
+    least: int = 0
+    granularity: int = 1
+    thread_throttle_mode: str | None = None
+    closids: int | None = None
+    rmids: int | None = None
+    assigns_counters: bool = False
+    lacks: tuple[str, ...] = ()
+
+
+def probe(files: Files) -> Abilities:
+    """The abilities of this node. Never raises: what cannot be read is lacking, and said so."""
+    tree = files.resctrl
+    try:
+        names = tree.listdir("info")
+    except OSError as failure:
+        return Abilities(lacks=(f"resctrl is not there ({failure.strerror}): mount it on the host",))
+    monitored, lacks = _monitored_domains(tree)
+    options = _mount_options(files)
+    limits = _root_limits(tree) if "MB" in names else {}
+    if "MB" not in names:
+        lacks = (*lacks, "the hardware has no bandwidth allocation")
+    elif not limits:
+        lacks = (*lacks, "the root's schemata has no line of bandwidth limits")
+    unit = _unit(tree, options, limits)
+    return Abilities(
+        monitoring=bool(monitored),
+        limiting=bool(limits),
+        domains=tuple(sorted({*monitored, *limits})),
+        unit=unit,
+        unlimited=ENDLESS_MIB if unit is Unit.MIB_PER_S else max(limits.values(), default=0),
+        least=_number(tree, "info/MB/min_bandwidth") or 0,
+        granularity=max(1, _number(tree, "info/MB/bandwidth_gran") or 1),
+        thread_throttle_mode=_word(tree, "info/MB/thread_throttle_mode"),
+        closids=_closids(tree, names),
+        rmids=_number(tree, "info/L3_MON/num_rmids"),
+        assigns_counters="[mbm_event]" in (_word(tree, "info/L3_MON/mbm_assign_mode") or ""),
+        lacks=lacks,
+    )
+
+
+def limits_by_domain(abilities: Abilities, peak_bytes_per_s: Mapping[int, float]) -> Mapping[int, tuple[int, ...]]:
+    """The ladders for `coda.contention.throttles.Hardware.limits`; only for domains with a peak, none where
+    nothing limits."""
+    if not abilities.limiting:
+        return {}
+    if abilities.unit is Unit.PERCENT:
+        return dict.fromkeys(peak_bytes_per_s, percent_limits(abilities.least, abilities.granularity))
+    return {
+        domain: absolute_limits(abilities.unlimited, peak, abilities.unit.value)
+        for domain, peak in peak_bytes_per_s.items()
+    }
+
+
+def domain_by_cpu(files: Files) -> Mapping[int, int]:
+    """The domain of every CPU that has one: the id of its last-level cache. Unreadable CPUs are left out."""
+    tree = files.sys
+    try:
+        names = tree.listdir("devices/system/cpu")
+    except OSError:
+        return {}
+    cpus = sorted(int(name[3:]) for name in names if re.fullmatch(r"cpu[0-9]{1,6}", name))
+    found = ((cpu, _number(tree, f"devices/system/cpu/cpu{cpu}/cache/index3/id")) for cpu in cpus)
+    return {cpu: domain for cpu, domain in found if domain is not None}
+
+
+def domain_of(directory: str) -> int | None:
+    """The domain of a directory in `mon_data`; None for kinds that are not a last-level cache."""
+    match = _DOMAIN.match(directory)
+    return None if match is None else int(match[1])
+
+
+def _monitored_domains(tree: Tree) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    features = (_word(tree, "info/L3_MON/mon_features") or "").split()
+    if "mbm_total_bytes" not in features:
+        return (), ("the hardware has no bandwidth monitoring",)
+    try:
+        domains = [domain for name in tree.listdir("mon_data") if (domain := domain_of(name)) is not None]
+    except OSError as failure:
+        return (), (f"mon_data cannot be read ({failure.strerror})",)
+    return tuple(sorted(domains)), () if domains else ("mon_data has no last-level cache",)
+
+
+def _root_limits(tree: Tree) -> Mapping[int, int]:
+    return bandwidth_limits(_word(tree, "schemata") or "")
+
+
+def _unit(tree: Tree, options: str, limits: Mapping[int, int]) -> Unit:
+    """Percentages need a linear scale, and never pass 100: the mount options are not always to be seen."""
+    if _number(tree, "info/MB/delay_linear") == 0:
+        return Unit.EIGHTHS
+    if "mba_MBps" in options.split(",") or max(limits.values(), default=0) > 100:
+        return Unit.MIB_PER_S
+    return Unit.PERCENT
+
+
+def _mount_options(files: Files) -> str:
+    lines = (line.split() for line in (_word(files.proc, "mounts") or "").splitlines())
+    return next((words[3] for words in lines if len(words) > 3 and words[2] == "resctrl"), "")
+
+
+def _closids(tree: Tree, names: tuple[str, ...]) -> int | None:
+    """The least over all resources that say how many they have."""
+    counts = [_number(tree, f"info/{name}/num_closids") for name in names if not name.endswith("_MON")]
+    return min((count for count in counts if count is not None), default=None)
+
+
+def _number(tree: Tree, path: str) -> int | None:
+    try:
+        number = tree.read_int(path)
+    except OSError:
+        return None
+    return number if 0 <= number <= ENDLESS_MIB else None
+
+
+def _word(tree: Tree, path: str) -> str | None:
+    try:
+        return tree.read_text(path).strip("\n")
+    except OSError:
+        return None

@@ -1,0 +1,86 @@
+"""Taking everything of the agent's out of a resctrl tree, from whatever state it was left in.
+
+The throttle group goes first: with it every limit. No record is needed, as only threads of the root were ever moved,
+and removing groups brings them back there. What must not live here: steps that build something up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from coda_agent.host.files import Tree
+from coda_agent.resctrl.layout import MON_GROUPS, NO_GROUPS, inside, is_ours
+from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What was done: directories removed, and one sentence for each that would not go."""
+
+    removed: tuple[str, ...]
+    failures: tuple[str, ...]
+
+
+def remove_all(tree: Tree) -> Restored:
+    """No group with the agent's prefix is left. Goes on after failures; without resctrl there is nothing to do."""
+    removed: list[str] = []
+    failures: list[str] = []
+    with ExitStack() as stack:
+        with suppress(OSError):  # politeness towards other programs; each single step is safe without
+            stack.enter_context(tree.locked())
+        for directory, failure in _removals(tree):
+            if failure is None:
+                removed.append(directory)
+            else:
+                failures.append(f"{directory} cannot be removed: {failure.strerror}")
+    return Restored(removed=tuple(removed), failures=tuple(failures))
+
+
+def rescue_foreign(tree: Tree, control: str) -> None:
+    """Monitoring groups of others below a control group of ours go below the root, where they survive it."""
+    for name in _names(tree, inside(control, MON_GROUPS)):
+        if not is_ours(name):
+            with suppress(OSError):
+                tree.rename(f"{control}/{MON_GROUPS}/{name}", f"{MON_GROUPS}/{name}")
+
+
+def _removals(tree: Tree) -> Iterator[tuple[str, OSError | None]]:
+    if not tree.exists("info"):
+        return
+    controls = [name for name in _names(tree, ".") if name not in NO_GROUPS]
+    for control in (name for name in controls if is_ours(name)):
+        rescue_foreign(tree, control)
+        failure = _removed(tree, control)
+        if failure is not None:
+            _unlimit(tree, control)
+        yield control, failure
+    for control in ("", *controls):
+        place = inside(control, MON_GROUPS)
+        for name in _names(tree, place):
+            if is_ours(name):
+                yield f"{place}/{name}", _removed(tree, f"{place}/{name}")
+
+
+def _removed(tree: Tree, directory: str) -> OSError | None:
+    try:
+        tree.rmdir(directory)
+    except FileNotFoundError:
+        return None
+    except OSError as failure:
+        return failure
+    return None
+
+
+def _unlimit(tree: Tree, control: str) -> None:
+    """A group that will not go at least limits nothing."""
+    with suppress(OSError):
+        for domain, value in bandwidth_limits(tree.read_text("schemata")).items():
+            tree.write(f"{control}/schemata", limit_command(domain, value))
+
+
+def _names(tree: Tree, directory: str) -> tuple[str, ...]:
+    try:
+        return tree.listdir(directory)
+    except OSError:
+        return ()

@@ -1,0 +1,111 @@
+"""One look at the node: GPUs and whose they are, memory bandwidth, CPU time. Everything here may wait, so it runs in a
+thread of its own. What must not live here: what any of it means (`eliminating`, `tuning`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from coda_agent.cgroups.layout import Layout, PodCgroup, pods
+from coda_agent.cgroups.usage import CpuUse, Rates, rates_between, read_use
+from coda_agent.cluster.pods import LocalPod
+from coda_agent.gpus.allocations import Grant
+from coda_agent.gpus.devices import Snapshot
+from coda_agent.gpus.gpus import Gpus
+from coda_agent.gpus.ownership import Evidence, NodePod, Ownership, find_owners
+from coda_agent.gpus.pod_resources import Listing, PodResources
+from coda_agent.gpus.processes import ProcessOwners, users_of
+from coda_agent.gpus.samples import Moment
+from coda_agent.host.files import Files
+from coda_agent.resctrl.counters import Meter, Traffic
+
+NO_TRAFFIC = Traffic(by_pod={}, totals={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Senses:
+    """What was measured in one window. What is missing was not measured, and is never 0."""
+
+    at: Moment
+    gpus: Snapshot
+    ownerships: tuple[Ownership, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    grants_at_s: float | None = None  # when the kubelet last said who has which device; None: never
+    traffic: Traffic = NO_TRAFFIC
+    cpu_by_pod: Mapping[str, Rates] = field(default_factory=dict)
+    cgroup_by_pod: Mapping[str, PodCgroup] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def exclusive_pods(self) -> frozenset[str]:
+        """Pods (namespace/name) with a container whose cores belong to it alone."""
+        return frozenset(f"{grant.namespace}/{grant.pod}" for grant in self.grants if grant.exclusive_cpus)
+
+
+@dataclass(slots=True, kw_only=True)
+class Sensor:
+    """The node's sensors. One thread at a time. `meter` None: bandwidth is not measured here."""
+
+    files: Files
+    layout: Layout | None
+    gpus: Gpus
+    pod_resources: PodResources
+    owners: ProcessOwners
+    meter: Meter | None
+    _uses: dict[str, CpuUse] = field(default_factory=dict)  # by pod, of the window before
+    _used_at_s: float = 0.0
+
+    def sense(self, local: Sequence[LocalPod], now: Moment) -> Senses:
+        """Measure everything once. Never raises for what a sensor does: it says so in `problems`.
+
+        Cost: NVML's calls, and a few file reads per pod."""
+        problems: list[str] = []
+        traffic = NO_TRAFFIC if self.meter is None else self.meter.sample(now.monotonic_s)  # first: rates rest on `now`
+        snapshot = self.gpus.sense(now)
+        problems += [snapshot.why] if snapshot.why else []
+        listing = self.pod_resources.listing(now.monotonic_s) if snapshot.readings else Listing()
+        problems += [listing.why] if listing.why else []
+        cgroups = self._cgroups(problems)
+        return Senses(
+            at=now,
+            gpus=snapshot,
+            ownerships=self._ownerships(snapshot, listing, local),
+            grants=listing.grants,
+            grants_at_s=listing.at_s,
+            traffic=traffic,
+            cpu_by_pod=self._cpu(cgroups, now.monotonic_s),
+            cgroup_by_pod=cgroups,
+            problems=tuple(problems),
+        )
+
+    def _ownerships(self, snapshot: Snapshot, listing: Listing, local: Sequence[LocalPod]) -> tuple[Ownership, ...]:
+        if not snapshot.readings:
+            return ()
+        evidence = Evidence(
+            gpus=[reading.gpu for reading in snapshot.readings],
+            grants=listing.grants,
+            pods=[NodePod(uid=pod.uid, namespace=pod.namespace, name=pod.name, is_finished=pod.ended) for pod in local],
+            users=users_of(snapshot.readings, self.owners),
+            uuid_by_claim={},
+        )
+        return find_owners(evidence)
+
+    def _cgroups(self, problems: list[str]) -> Mapping[str, PodCgroup]:
+        if self.layout is None:
+            return {}
+        try:
+            return pods(self.files, self.layout)
+        except OSError as error:
+            problems.append(f"the pods' cgroups cannot be read: {error}")
+            return {}
+
+    def _cpu(self, cgroups: Mapping[str, PodCgroup], now_s: float) -> Mapping[str, Rates]:
+        if self.layout is None:
+            return {}
+        span_s, before = now_s - self._used_at_s, self._uses
+        now = {uid: read_use(self.files, self.layout, at.path) for uid, at in cgroups.items()}
+        self._uses = {uid: use for uid, use in now.items() if use is not None}
+        self._used_at_s = now_s
+        rates = {uid: rates_between(before[uid], use, span_s) for uid, use in self._uses.items() if uid in before}
+        return {uid: rate for uid, rate in rates.items() if rate is not None}

@@ -1,0 +1,96 @@
+"""Carrying out what the core's eliminator decided, and keeping it so: bandwidth limits and pods' cores.
+
+What is wanted is remembered here and compared with the node at every call, so each step may be repeated, fail, or be
+lost. The journal has every step before it is made. What must not live here: when to act
+(`coda.contention.eliminator`), and undoing what an earlier agent left (`restoring`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from coda.contention.throttles import Action, Means
+from coda_agent.cgroups.layout import Layout, pod
+from coda_agent.cgroups.threads import threads_of
+from coda_agent.host.files import Files
+from coda_agent.host.undo_journal import Entry, Journal
+from coda_agent.resctrl.groups import Groups
+from coda_agent.throttling.bandwidth_limits import BandwidthLimits, Standing
+from coda_agent.throttling.core_limits import CoreLimits
+
+NO_MEANS: Mapping[Means, str] = {
+    Means.BANDWIDTH: "this node cannot limit memory bandwidth",
+    Means.CORES: "no cgroups of pods were found on this node",
+}
+
+
+class Actuator:
+    """The throttles that this agent holds. Methods never raise for what the node refuses: they give one sentence per
+    thing that is not as wanted, and the next call tries again."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        layout: Layout | None,
+        groups: Groups | None,
+        journal: Journal,
+        now_s: Callable[[], float],
+        boot_id: str,
+    ) -> None:
+        """`groups`: None where bandwidth cannot be limited; `layout`: None where no kubelet has made cgroups."""
+
+        def stamp(entry: Entry) -> Entry:
+            return replace(entry, at_s=now_s(), boot_id=boot_id)
+
+        def tids_of(uid: str) -> frozenset[int]:
+            at = None if layout is None else pod(files, layout, uid)
+            return frozenset() if layout is None or at is None else threads_of(files, layout, at.path)
+
+        self._cores = None if layout is None else CoreLimits(files, layout, journal, stamp)
+        self._bandwidth = None if groups is None else BandwidthLimits(groups, journal, stamp, tids_of)
+        self._standing: dict[int, Standing] = {}  # by domain
+        self._held: dict[str, float] = {}  # cores by uid
+
+    def act(self, action: Action) -> tuple[str, ...]:
+        """Carry out one action. Doing the same twice changes nothing."""
+        if action.means is Means.BANDWIDTH:
+            return self._act_on_bandwidth(action)
+        return self._act_on_cores(action)
+
+    def uphold(self, present: frozenset[str]) -> tuple[str, ...]:
+        """Once a window: what stands is in force again where it was lost; pods not in `present` are forgotten."""
+        self._held = {uid: cores for uid, cores in self._held.items() if uid in present}
+        self._standing = {
+            domain: replace(one, pods=one.pods & present)
+            for domain, one in self._standing.items()
+            if one.pods & present
+        }
+        problems = () if self._bandwidth is None else self._bandwidth.hold(self._standing)
+        return (*problems, *self._uphold_cores())
+
+    def _act_on_bandwidth(self, action: Action) -> tuple[str, ...]:
+        if self._bandwidth is None:
+            return (NO_MEANS[action.means],)
+        self._standing.pop(action.socket, None)
+        if not action.ends:
+            self._standing[action.socket] = Standing(value=int(action.value), pods=frozenset(action.pods))
+        return self._bandwidth.hold(self._standing)
+
+    def _act_on_cores(self, action: Action) -> tuple[str, ...]:
+        if self._cores is None:
+            return (NO_MEANS[action.means],)
+        (uid,) = action.pods
+        if action.ends:
+            self._held.pop(uid, None)
+            return self._cores.release(uid)
+        self._held[uid] = action.value
+        return self._cores.decide(uid, action.value)
+
+    def _uphold_cores(self) -> tuple[str, ...]:
+        if self._cores is None:
+            return ()
+        problems = [self._cores.release(uid) for uid in sorted(self._cores.pods() - self._held.keys())]
+        problems += [self._cores.hold(uid, cores) for uid, cores in sorted(self._held.items())]
+        return tuple(sentence for found in problems for sentence in found)

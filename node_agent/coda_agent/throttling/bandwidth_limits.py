@@ -1,0 +1,147 @@
+"""Making the throttle group what was decided: its limit per domain and the pods in it.
+
+Every call compares what is wanted with what is there and does the rest, one journalled step after the other. What must
+not live here: the kernel's rules for groups (`resctrl.groups`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from coda.errors import Outage
+from coda_agent.host.undo_journal import Entry, Journal, Kind
+from coda_agent.resctrl.groups import Groups, Outcome
+
+ROOT = "/"
+THROTTLED = "coda-throttle"
+FAILED: Mapping[Outcome, str] = {
+    Outcome.RETRY: "the hardware is not ready for it; it will be tried again",
+    Outcome.EXHAUSTED: "no class of service or monitoring id is left",
+    Outcome.UNSUPPORTED: "this kernel or hardware cannot do it",
+    Outcome.GONE: "the group is gone",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What holds in one domain: the limit in the hardware's unit, and for which pods."""
+
+    value: int
+    pods: frozenset[str]
+
+
+class BandwidthLimits:
+    """The throttle group. Methods give one sentence per thing that did not go as wanted; calling again tries again."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        journal: Journal,
+        stamp: Callable[[Entry], Entry],
+        tids_of: Callable[[str], frozenset[int]],
+    ) -> None:
+        self._groups = groups
+        self._journal = journal
+        self._stamp = stamp
+        self._tids_of = tids_of
+        self._made_of: dict[tuple[int, int], int] = {}  # (domain, value asked) -> what the kernel made of it
+
+    def hold(self, standing: Mapping[int, Standing]) -> tuple[str, ...]:
+        """Exactly the pods of `standing`, by domain, are in the group, and exactly its domains are limited.
+
+        Nothing standing: no group is left. Domains are limited before pods join, and freed before pods leave."""
+        try:
+            if standing:
+                return self._failed("the throttle group", self._groups.add_throttle()) or self._hold(standing)
+            return self._dissolved()
+        except (OSError, Outage) as error:
+            return (f"memory bandwidth cannot be limited as decided: {error}",)
+
+    def _hold(self, standing: Mapping[int, Standing]) -> tuple[str, ...]:
+        self._limit(standing)
+        wanted = frozenset(uid for one in standing.values() for uid in one.pods)
+        throttled = self._groups.placed().throttled
+        problems: list[str] = []
+        for uid in sorted(throttled - wanted):
+            problems += self._leave(uid)
+        for uid in sorted(wanted - throttled):
+            problems += self._join(uid)
+        self._close_all_but(wanted)
+        return tuple(problems)
+
+    def _limit(self, standing: Mapping[int, Standing]) -> None:
+        now = self._groups.limits()
+        free = self._groups.unlimited()
+        for domain in sorted(now.keys() | standing.keys()):
+            if domain in standing:
+                self._set(domain, now.get(domain), standing[domain].value, free.get(domain))
+            elif now[domain] != free.get(domain):
+                self._groups.set_limit(domain, free[domain])
+        for entry in self._open(Kind.BANDWIDTH):
+            if int(entry.target) not in standing:
+                self._journal.end(*entry.key)
+
+    def _set(self, domain: int, now: int | None, value: int, free: int | None) -> None:
+        if now == self._made_of.get((domain, value), value) and self._journal.entry(Kind.BANDWIDTH, str(domain)):
+            return
+        entry = Entry(
+            kind=Kind.BANDWIDTH,
+            target=str(domain),
+            original=str(free),
+            replaced=str(now),
+            value=str(value),
+            at_s=0.0,
+            boot_id="",
+        )
+        self._journal.begin(self._stamp(entry))
+        self._made_of[domain, value] = self._groups.set_limit(domain, value)
+
+    def _join(self, uid: str) -> tuple[str, ...]:
+        entry = Entry(
+            kind=Kind.GROUP,
+            target=uid,
+            original=ROOT,
+            replaced=ROOT,
+            value=THROTTLED,
+            at_s=0.0,
+            boot_id="",
+            pod_uid=uid,
+        )
+        self._journal.begin(self._stamp(entry))
+        return self._failed(f"pod {uid}", self._groups.throttle_pod(uid, lambda: self._tids_of(uid)))
+
+    def _leave(self, uid: str) -> tuple[str, ...]:
+        outcome = self._groups.release_pod(uid, lambda: self._tids_of(uid))
+        if outcome is Outcome.GONE:
+            return ()
+        return self._failed(f"pod {uid}", outcome)
+
+    def _dissolved(self) -> tuple[str, ...]:
+        limited = self._groups.limits()
+        problems = self._emptied(limited) if limited else ()
+        if not problems:
+            for entry in (*self._open(Kind.BANDWIDTH), *self._open(Kind.GROUP)):
+                self._journal.end(*entry.key)
+        return problems
+
+    def _emptied(self, limited: Mapping[int, int]) -> tuple[str, ...]:
+        """The throttle group limits nothing, has nobody in it, and goes."""
+        free = self._groups.unlimited()
+        for domain in sorted(limited):
+            if limited[domain] != free.get(domain):
+                self._groups.set_limit(domain, free[domain])
+        problems = [sentence for uid in sorted(self._groups.placed().throttled) for sentence in self._leave(uid)]
+        return tuple(problems) or self._failed("the throttle group", self._groups.remove_throttle())
+
+    def _close_all_but(self, wanted: frozenset[str]) -> None:
+        throttled = self._groups.placed().throttled
+        for entry in self._open(Kind.GROUP):
+            if entry.target not in wanted | throttled:
+                self._journal.end(*entry.key)
+
+    def _open(self, kind: Kind) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self._journal.entries if entry.kind is kind)
+
+    def _failed(self, what: str, outcome: Outcome) -> tuple[str, ...]:
+        return () if outcome is Outcome.DONE else (f"{what} cannot be throttled or released: {FAILED[outcome]}",)

@@ -1,0 +1,156 @@
+"""Holding pods to fewer cores than their own limits give them, and giving them back.
+
+Only lowers, and puts back what was there; every write is in the journal first. What another program writes is its own:
+it is left, and lowered again only when a new decision says so. What must not live here: whom to lower (the core).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coda.errors import Outage
+from coda_agent.cgroups.layout import ENDED, ContainerCgroup, Layout, containers, pod
+from coda_agent.cgroups.limits import Change, ordered, read_limit, write_limit
+from coda_agent.cgroups.quota import Limit
+from coda_agent.host.files import Files
+from coda_agent.host.undo_journal import Entry, Journal, Kind
+from coda_agent.throttling.core_split import limits_within
+from coda_agent.throttling.undo import Undone, is_another_start, is_own, limit_in, put_back, started_ticks
+
+Stamp = Callable[[Entry], Entry]  # gives an entry the time and the boot it is of
+
+
+class CoreLimits:
+    """The CPU limits that the agent has lowered on this node; all of it is in the journal.
+
+    Methods give one sentence per thing that did not go as wanted; calling again is safe and tries again."""
+
+    def __init__(self, files: Files, layout: Layout, journal: Journal, stamp: Stamp) -> None:
+        self._files = files
+        self._layout = layout
+        self._journal = journal
+        self._stamp = stamp
+        self._left_alone: dict[str, str] = {}  # uid by path: set by others since the last decision
+
+    def pods(self) -> frozenset[str]:
+        """The pods with a limit that is to be put back, by uid."""
+        return frozenset(entry.pod_uid for entry in self._journal.entries if entry.kind is Kind.CPU_LIMIT)
+
+    def decide(self, uid: str, cores: float) -> tuple[str, ...]:
+        """Hold a pod to `cores` from now on, whatever its limit is; at or above its own limits: give them back."""
+        return self._tried(uid, cores, anew=True)
+
+    def hold(self, uid: str, cores: float) -> tuple[str, ...]:
+        """Do again what `decide` did, where it was lost: containers that are new, values that are back."""
+        return self._tried(uid, cores, anew=False)
+
+    def release(self, uid: str) -> tuple[str, ...]:
+        """Put back all limits of a pod, its own before its containers'."""
+        problems: list[str] = []
+        for entry in from_the_top(self._journal.entries):
+            if entry.pod_uid == uid:
+                problems += self._put_back(entry)
+        self._forget_others(uid)
+        return tuple(problems)
+
+    def _tried(self, uid: str, cores: float, *, anew: bool) -> tuple[str, ...]:
+        try:
+            return self._hold(uid, cores, anew=anew)
+        except (OSError, Outage) as error:
+            return (f"pod {uid} cannot be held to {cores:g} cores: {error}",)
+
+    def _forget_others(self, uid: str) -> None:
+        self._left_alone = {path: owner for path, owner in self._left_alone.items() if owner != uid}
+
+    def _hold(self, uid: str, cores: float, *, anew: bool) -> tuple[str, ...]:
+        at = pod(self._files, self._layout, uid)
+        if at is None:
+            return self.release(uid)  # closes what the journal has of it
+        held = {container.path: container for container in containers(self._files, self._layout, at.path)}
+        now = {path: limit for path in (at.path, *held) if (limit := self._read(path)) is not None}
+        if at.path not in now:
+            return ()  # going just now
+        problems = [sentence for path, limit in now.items() if (sentence := self._give_up(uid, path, limit))]
+        if anew:
+            self._forget_others(uid)
+        before = {path: self._original(path, limit) for path, limit in now.items()}
+        inside = {path: before[path] for path in held if path in before}
+        wanted = limits_within(cores, self._layout.version, (at.path, before[at.path]), inside)
+        changes = [Change(path=path, now=now[path], wanted=limit) for path, limit in wanted.items()]
+        for change in ordered([one for one in changes if one.path not in self._left_alone]):
+            problems += self._change(uid, change, before[change.path], held.get(change.path))
+        return tuple(problems)
+
+    def _read(self, path: str) -> Limit | None:
+        try:
+            return read_limit(self._files, self._layout, path)
+        except OSError as error:
+            if error.errno in ENDED:
+                return None
+            raise
+
+    def _give_up(self, uid: str, path: str, now: Limit) -> str | None:
+        """Close the entry of what is not the agent's any more; gives a sentence when somebody else has set a value."""
+        entry = self._journal.entry(Kind.CPU_LIMIT, path)
+        if entry is None:
+            return None
+        if is_another_start(self._files, self._layout, entry):
+            self._journal.end(*entry.key)
+            return None
+        if now == limit_in(entry.original) or is_own(now, entry):
+            return None
+        self._journal.end(*entry.key)
+        self._left_alone[path] = uid
+        return f"the CPU limit of {path} was set to {now} by another program and is left so"
+
+    def _original(self, path: str, now: Limit) -> Limit:
+        entry = self._journal.entry(Kind.CPU_LIMIT, path)
+        return now if entry is None else limit_in(entry.original)
+
+    def _change(self, uid: str, change: Change, original: Limit, container: ContainerCgroup | None) -> tuple[str, ...]:
+        before = self._journal.entry(Kind.CPU_LIMIT, change.path)
+        if change.wanted.cores >= original.cores:
+            return () if before is None else self._put_back(before)
+        started = None if container is None else started_ticks(self._files, self._layout, change.path)
+        entry = Entry(
+            kind=Kind.CPU_LIMIT,
+            target=change.path,
+            original=str(original),
+            replaced=str(change.now),
+            value=str(change.wanted),
+            at_s=0.0,
+            boot_id="",
+            pod_uid=uid,
+            container_id="" if container is None else container.id,
+            started_ticks=started,
+        )
+        self._journal.begin(self._stamp(entry))
+        try:
+            write_limit(self._files, self._layout, change.path, change.wanted)
+        except OSError as error:
+            self._take_back(entry, before)
+            return () if error.errno in ENDED else (f"the CPU limit of {change.path} cannot be lowered: {error}",)
+        return ()
+
+    def _take_back(self, entry: Entry, before: Entry | None) -> None:
+        """Nothing was changed: the journal says again what it said before."""
+        if before is None:
+            self._journal.end(*entry.key)
+        else:
+            self._journal.begin(before)
+
+    def _put_back(self, entry: Entry) -> tuple[str, ...]:
+        try:
+            undone = put_back(self._files, self._layout, entry)
+            self._journal.end(*entry.key)
+        except (OSError, Outage) as error:
+            return (f"the CPU limit of {entry.target} cannot be put back: {error}",)
+        if undone is Undone.FOREIGN:
+            return (f"the CPU limit of {entry.target} was set by another program and is left so",)
+        return ()
+
+
+def from_the_top(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The CPU limits among `entries` in the order that gives them back: pods before their containers."""
+    limits = (entry for entry in entries if entry.kind is Kind.CPU_LIMIT)
+    return tuple(sorted(limits, key=lambda entry: (entry.target.count("/"), entry.target)))

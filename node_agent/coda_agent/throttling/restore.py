@@ -1,0 +1,136 @@
+"""Undoing everything temporary: before the first sensing, when the agent is told to end, and for one that is dead.
+
+Reads the journal and the groups that are there; puts back what still is the agent's own. What other programs set since
+stays theirs. What must not live here: making throttles (`actuating`).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from coda.errors import Outage
+from coda_agent.cgroups.layout import Layout
+from coda_agent.host.files import Files
+from coda_agent.host.undo_journal import Entry, Journal, Kind
+from coda_agent.resctrl.groups import Groups
+from coda_agent.throttling.core_limits import from_the_top
+from coda_agent.throttling.undo import Undone, put_back
+
+BOOT_ID = "sys/kernel/random/boot_id"
+ABSENT = frozenset((errno.ENOENT, errno.ENODEV, errno.ENOTDIR))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoration:
+    """What `restore` did; `failures`: one sentence each for what still stands and is to be tried again."""
+
+    put_back: tuple[Entry, ...] = ()
+    dropped: tuple[Entry, ...] = ()  # nothing was left to undo: gone, another boot, or set by others
+    failures: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing of the agent's is left on the node."""
+        return not self.failures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """One throttle in force, as published for whoever must undo it when this agent is dead."""
+
+    pod_uid: str  # empty: the limit of a whole domain
+    container_id: str
+    what: str
+    original: str
+    value: str
+    since_s: float  # seconds since 1970
+
+
+def boot_id(files: Files) -> str:
+    """The id of this boot of the machine. Outage: it cannot be read, and no journal can be trusted without."""
+    try:
+        return files.proc.read_text(BOOT_ID, most_bytes=4096).strip()
+    except OSError as error:
+        raise Outage(f"the machine's boot id cannot be read: {error}") from error
+
+
+def restore(*, files: Files, layout: Layout | None, groups: Groups | None, journal: Journal, boot: str) -> Restoration:
+    """Undo all that the journal has and all groups of the agent; goes on after failures; calling again is safe.
+
+    `layout`, `groups`: None where the node has none (any more); what was changed there is gone with it."""
+    earlier = tuple(entry for entry in journal.entries if entry.boot_id != boot)
+    found = [_closed(journal, earlier)]
+    found += [_limit_restored(files, layout, journal, entry) for entry in from_the_top(journal.entries)]
+    found.append(_groups_restored(groups, journal))
+    return Restoration(
+        put_back=tuple(entry for one in found for entry in one.put_back),
+        dropped=tuple(entry for one in found for entry in one.dropped),
+        failures=tuple(sentence for one in found for sentence in one.failures),
+    )
+
+
+def in_force(entries: Iterable[Entry]) -> tuple[InForce, ...]:
+    """What of the agent's is in force, from its journal, oldest first: what an operator has to undo if it is dead.
+
+    Ties: by target."""
+    ranked = sorted(entries, key=lambda entry: (entry.at_s, entry.target, entry.kind.value))
+    return tuple(
+        InForce(
+            pod_uid=entry.pod_uid,
+            container_id=entry.container_id,
+            what=_words(entry),
+            original=entry.original,
+            value=entry.value,
+            since_s=entry.at_s,
+        )
+        for entry in ranked
+    )
+
+
+def _words(entry: Entry) -> str:
+    if entry.kind is Kind.CPU_LIMIT:
+        return f"CPU limit of {entry.target}"
+    if entry.kind is Kind.BANDWIDTH:
+        return f"memory bandwidth limit of domain {entry.target}"
+    return "limited memory bandwidth"
+
+
+def _limit_restored(files: Files, layout: Layout | None, journal: Journal, entry: Entry) -> Restoration:
+    try:
+        undone = Undone.GONE if layout is None else put_back(files, layout, entry)
+    except (OSError, Outage) as error:
+        return Restoration(failures=(f"the CPU limit of {entry.target} cannot be put back: {error}",))
+    closed = _closed(journal, (entry,))
+    if undone is Undone.PUT_BACK and not closed.failures:
+        return Restoration(put_back=(entry,))
+    return closed
+
+
+def _groups_restored(groups: Groups | None, journal: Journal) -> Restoration:
+    """Groups need no record: their names are the agent's own, and without them nothing is limited."""
+    entries = tuple(entry for entry in journal.entries if entry.kind is not Kind.CPU_LIMIT)
+    if groups is None:
+        return _closed(journal, entries)
+    try:
+        failures = groups.restore_all().failures
+    except OSError as error:
+        if error.errno in ABSENT:
+            return _closed(journal, entries)
+        failures = (f"memory bandwidth limits cannot be removed: {error}",)
+    if failures:
+        return Restoration(failures=failures)
+    closed = _closed(journal, entries)
+    return closed if closed.failures else Restoration(put_back=entries)
+
+
+def _closed(journal: Journal, entries: Iterable[Entry]) -> Restoration:
+    done: list[Entry] = []
+    try:
+        for entry in entries:
+            journal.end(*entry.key)
+            done.append(entry)
+    except Outage as error:
+        return Restoration(dropped=tuple(done), failures=(str(error),))
+    return Restoration(dropped=tuple(done))

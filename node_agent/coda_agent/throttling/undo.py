@@ -1,0 +1,92 @@
+"""Putting one CPU limit back: only where what is there still is the agent's own.
+
+What must not live here: which limits to put back, and the journal.
+"""
+
+from __future__ import annotations
+
+import errno
+from enum import Enum
+
+from coda.errors import InvalidInput, Outage
+from coda_agent.cgroups.identity import start_ticks_from
+from coda_agent.cgroups.layout import ENDED, Layout, Version
+from coda_agent.cgroups.limits import read_limit, write_limit
+from coda_agent.cgroups.quota import Limit, limit_for, limit_from, same
+from coda_agent.cgroups.threads import processes_of
+from coda_agent.host.files import Files
+from coda_agent.host.undo_journal import Entry
+
+
+class Undone(Enum):
+    """What became of one entry; after each of them nothing of it is left to undo."""
+
+    PUT_BACK = "PutBack"
+    ALREADY = "Already"  # the original value was in place
+    FOREIGN = "Foreign"  # somebody else has set another value since: theirs stays
+    GONE = "Gone"  # the pod, the container, or this start of it
+
+
+def put_back(files: Files, layout: Layout, entry: Entry) -> Undone:
+    """Compare and restore one CPU limit. OSError or Outage: it still stands, try again."""
+    try:
+        if is_another_start(files, layout, entry):
+            return Undone.GONE
+        now, original = read_limit(files, layout, entry.target), limit_in(entry.original)
+        if now == original:
+            return Undone.ALREADY
+        if not is_own(now, entry):
+            return Undone.FOREIGN
+        _raise_to(files, layout, entry.target, original)
+    except OSError as error:
+        if error.errno in ENDED:
+            return Undone.GONE
+        raise
+    return Undone.PUT_BACK
+
+
+def is_own(now: Limit, entry: Entry) -> bool:
+    """Whether a limit found is one the agent wrote for `entry`, as written or as systemd rounds it."""
+    return same(now, limit_in(entry.value)) or same(now, limit_in(entry.replaced))
+
+
+def is_another_start(files: Files, layout: Layout, entry: Entry) -> bool:
+    """Whether the container was started anew since, so that its limit is a new one; False where it cannot be told."""
+    if entry.started_ticks is None:
+        return False
+    now = started_ticks(files, layout, entry.target)
+    return now is not None and now != entry.started_ticks
+
+
+def started_ticks(files: Files, layout: Layout, path: str) -> int | None:
+    """When the first process of the container at `path` began, clock ticks since boot; None: not known."""
+    starts = (_start_of(files, process) for process in processes_of(files, layout, path))
+    return min((start for start in starts if start is not None), default=None)
+
+
+def limit_in(text: str) -> Limit:
+    """The limit that an entry holds. Outage: it holds none, which no agent writes."""
+    try:
+        return limit_from(text)
+    except InvalidInput as error:
+        raise Outage(f"the journal holds no CPU limit: {error}") from error
+
+
+def _raise_to(files: Files, layout: Layout, path: str, original: Limit) -> None:
+    """v1 refuses more than the pod has; if the pod was cut meanwhile, all that it has is the most that can be."""
+    try:
+        write_limit(files, layout, path, original)
+    except OSError as error:
+        if error.errno != errno.EINVAL or layout.version is Version.V2:
+            raise
+        above = read_limit(files, layout, path.rpartition("/")[0])
+        if above.cores >= original.cores:
+            raise
+        write_limit(files, layout, path, limit_for(above.cores, original.period_us))
+
+
+def _start_of(files: Files, process: int) -> int | None:
+    try:
+        return start_ticks_from(files.proc.read_text(f"{process}/stat", most_bytes=4096))
+    except OSError:
+        return None

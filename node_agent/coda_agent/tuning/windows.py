@@ -1,0 +1,79 @@
+"""The measuring half of the allocator: windows of GPU utilisation at a core count that does not change meanwhile.
+
+A window begins once the cores are as wished and some time has passed; what came before says nothing about them. Where
+to go next is the core's (`coda.allocator.tuning`). What must not live here: reading devices, and writing statuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from coda.allocator.curve import reading_from_samples
+from coda.allocator.tuning import TOO_FEW_SAMPLES, Measured, SteeringConfig, Tuning, TuningPhase, steer
+from coda_agent.cluster.jobs import TunedJob
+
+Conditions = tuple[int, int, str, object]
+"""Attempt, cores per rank, container, and search of what is measured: with any other the window begins anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one round saw of the job's GPUs. `share` None: not measured, with the reason in `why_not` if it is known.
+
+    `at_s` on the clock that never jumps, `wall_s` since 1970. `is_last_word`: whether the job is surely as it was read
+    and what follows can be written; else no step is taken, and its window stays open."""
+
+    at_s: float
+    wall_s: float
+    container: str  # of rank 0: another one means that it restarted
+    share: float | None
+    why_not: str | None = None
+    is_last_word: bool = True
+
+
+@dataclass(slots=True)
+class _Window:
+    conditions: Conditions
+    began_s: float
+    samples: list[tuple[float, float]] = field(default_factory=list)
+
+
+class Windows:
+    """The windows of this node's jobs, by job uid. They are lost with the process, and begin anew."""
+
+    def __init__(self, config: SteeringConfig, settle_s: float) -> None:
+        self._config = config
+        self._settle_s = settle_s
+        self._by_job: dict[str, _Window] = {}
+
+    def keep_only(self, job_uids: Collection[str]) -> None:
+        """Forget the others."""
+        self._by_job = {uid: window for uid, window in self._by_job.items() if uid in job_uids}
+
+    def step(self, job: TunedJob, look: Look) -> Tuning | None:
+        """The job's tuning after this round; equal to `job.tuning` when nothing is to be written."""
+        measured = self._measured(job, look)
+        if not look.is_last_word:
+            return job.tuning
+        tuning = steer(job.tuning, job.standing, measured, self._config, look.wall_s)
+        is_unseen = tuning.phase is TuningPhase.STOPPED or tuning.reason == TOO_FEW_SAMPLES
+        if is_unseen and tuning != job.tuning and look.why_not:
+            return replace(tuning, reason="NotMeasured", message=look.why_not)
+        return tuning
+
+    def _measured(self, job: TunedJob, look: Look) -> Measured | None:
+        """A window that is long enough; it ends with the step that follows from it."""
+        if job.tuning is None or job.tuning.phase is not TuningPhase.MEASURING:
+            self._by_job.pop(job.uid, None)
+            return None
+        conditions = (job.standing.attempt, job.standing.cores, look.container, job.tuning.found)
+        window = self._by_job.get(job.uid)
+        if window is None or window.conditions != conditions:
+            self._by_job[job.uid] = _Window(conditions, look.at_s + self._settle_s)
+            return None
+        if look.share is not None and look.at_s >= window.began_s:
+            window.samples.append((look.at_s - window.began_s, look.share))
+        if look.at_s - window.began_s < self._config.tuning.window_s:
+            return None
+        return Measured(reading=reading_from_samples(window.samples, self._config.tuning))

@@ -1,0 +1,78 @@
+"""The kopf handlers: they take events over and wake the worker of the job concerned; nothing else.
+
+kopf's own bookkeeping is not used: handlers return nothing and only `on.event` handlers exist, so kopf writes no
+annotations and no finalizers. The finalizer is ours, set and lifted by the reconciler with a resourceVersion.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from coda_kube.api.client import Client
+from coda_kube.api.watch_cache import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
+from coda_kube.objects.names import GROUP, VERSION
+from coda_operator.feed.lean_kopf import kopf
+from coda_operator.view.cluster import Cluster
+
+ERROR_DELAYS_S = (1, 2, 4, 8, 16, 30)
+OUTAGE_DELAY_S = 1.0
+JOBS_AT_ONCE = 100  # 10 000 jobs in one answer would take longer than any request may; parsed, a job is 30 KiB
+
+
+class _UntilItIsBack:
+    """Delays between kopf's tries while the API server is away: without end, or it would give up and start anew."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.repeat(OUTAGE_DELAY_S)
+
+
+class _NoDiffs(kopf.DiffBaseStorage):
+    """Remembers nothing: no handler asks what changed, and copying every object to tell costs half of kopf's time."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        return
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Set kopf up: its defaults wait for minutes, and list all jobs in one answer."""
+    # Not ours: kopf takes away the finalizer it believes its own when no handler of its kind needs one.
+    settings.persistence.finalizer = f"{GROUP}/kopf"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    settings.persistence.diffbase_storage = _NoDiffs()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.process.ultimate_exiting_timeout = None  # kopf would kill the process 10 min after we stopped using it
+    settings.networking.request_timeout = 5
+    settings.networking.error_backoffs = _UntilItIsBack()
+    settings.queueing.error_delays = ERROR_DELAYS_S
+    settings.queueing.idle_timeout = 0.1  # a task per job lives on for so long after each event, and keeps that job
+    settings.watching.chunk_size = JOBS_AT_ONCE
+    settings.watching.server_timeout = SERVER_TIMEOUT_S
+    settings.watching.inactivity_timeout = IDLE_TIMEOUT_S
+
+
+def registry_for(cluster: Cluster, client: Client) -> kopf.OperatorRegistry:
+    """kopf's registry with our handlers, bound to `cluster`; kopf is who `client` is, with tokens as fresh."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return kopf.ConnectionInfo(**await client.connection())
+
+    @kopf.on.startup(registry=registry)
+    async def started(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings)
+
+    @kopf.on.event(GROUP, VERSION, "trainingjobs", registry=registry)
+    async def take_job(event: kopf.RawEvent, **_: Any) -> None:
+        cluster.take_job(event["type"], dict(event["object"]))
+
+    return registry

@@ -1,0 +1,73 @@
+"""Runs kopf as the feeder of jobs while the API server knows TrainingJobs, until cancelled. Handles no job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NoReturn
+
+from coda.errors import CodaError
+from coda_kube.api.client import Client
+from coda_kube.objects.names import API_VERSION, GROUP
+from coda_operator.feed.handlers import registry_for
+from coda_operator.feed.lean_kopf import Forgetful, kopf
+from coda_operator.view.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+AGAIN_S = 1.0  # after kopf gave up
+
+
+async def feed(cluster: Cluster, client: Client, listen_to_signals: Callable[[], None]) -> NoReturn:
+    """Feed `cluster` with jobs until cancelled. kopf dies of errors it does not know; then it is started anew.
+
+    kopf takes the signals of the process for itself; `listen_to_signals` takes them back."""
+    while True:
+        await _served(client)
+        try:
+            await _run_kopf(cluster, client, listen_to_signals)
+        except Exception as error:
+            log.warning("kopf gave up: %s; starting it again", error or type(error).__name__)
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _run_kopf(cluster: Cluster, client: Client, listen_to_signals: Callable[[], None]) -> None:
+    """Run kopf until it ends or is cancelled; then nothing of it is left.
+
+    Its own way of running ends by cancelling every task that is younger than itself, ours too."""
+    tasks = await kopf.spawn_tasks(
+        registry=registry_for(cluster, client), memories=Forgetful(), clusterwide=True, standalone=True
+    )
+    listen_to_signals()
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in ended:
+        task.result()
+
+
+async def _served(client: Client) -> None:
+    """Wait until TrainingJobs are served: kopf looks once, and without them it would idle for ever."""
+    said = ""
+    while (why := await _why_not_served(client)) is not None:
+        if why != said:
+            log.warning("TrainingJobs are not served: %s; waiting", why)
+        said = why
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _why_not_served(client: Client) -> str | None:
+    try:
+        groups = await client.get("/apis")
+        if GROUP in (group["name"] for group in groups["groups"]):
+            kinds = await client.get(f"/apis/{API_VERSION}")
+            if "trainingjobs" in (kind["name"] for kind in kinds["resources"]):
+                return None
+    except CodaError as error:
+        return str(error)
+    return "apply crds/trainingjobs.yaml"

@@ -1,0 +1,1 @@
+"""One job, one step: read, decide in the core, write. Read `reconciler` first."""

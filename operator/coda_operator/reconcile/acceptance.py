@@ -1,0 +1,64 @@
+"""Asks the API server, by a dry run, what one rank of a job is. Writes nothing, decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coda.allocator.start_point import start_cores
+from coda_kube.api.client import Client, Json, Rejected
+from coda_operator.reconcile.api_refusals import Blame, blame_for
+from coda_operator.reconcile.pod_spec import probe_pod
+from coda_operator.reconcile.request_slots import Requests
+from coda_operator.reconcile.status import request_from_pod
+from coda_operator.view.cluster import Cluster
+from coda_operator.view.job_status import tuning_from_json
+
+MOST_CORES = 1024  # the CRD's limit, where no node says less
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateRefused:
+    """The API server will never have such a pod; `message` says why."""
+
+    message: str
+
+
+class Acceptor:
+    """Makes `status.request` of a job's template."""
+
+    def __init__(self, client: Client, cluster: Cluster, requests: Requests) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._requests = requests
+
+    async def request_of(self, job: Json, attempt: int) -> Json | TemplateRefused:
+        """What one rank asks for, as it would be admitted. Raises Outage, or Rejected when nothing was judged.
+
+        What only its surroundings refuse now (a quota, say) is taken as it is: the planner knows quotas, and for the
+        rest the create will tell."""
+        cores = self._cores(job)
+        probe = probe_pod(job, attempt=attempt, cores=cores)
+        path = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
+        try:
+            async with self._requests.reading():
+                admitted = await self._client.create(path, probe, {"dryRun": "All", "fieldValidation": "Strict"})
+        except Rejected as refusal:
+            blame = blame_for(refusal)
+            if blame is Blame.MOMENT:
+                raise
+            if blame is Blame.TEMPLATE:
+                return TemplateRefused(message=str(refusal))
+            admitted = probe
+        return request_from_pod(admitted, cores=cores)
+
+    def _cores(self, job: Json) -> int:
+        """As asked; else what the job's own tuning or its owner's finished jobs found; else by category and hints."""
+        spec = job["spec"]
+        wanted = spec["cpusPerReplica"]
+        if isinstance(wanted, int):
+            return wanted
+        gpus = spec["gpusPerReplica"]
+        ceiling_cores = self._cluster.nodes.most_cores(gpus) or MOST_CORES
+        category, hints = tuning_from_json(spec)
+        learned = self._cluster.lessons.cores_for(job, ceiling_cores)
+        return start_cores(category, hints, gpus, ceiling_cores) if learned is None else learned

@@ -1,0 +1,60 @@
+"""What a refusal of the API server means for a job: the template's fault, or the moment's. Reads messages only.
+
+Kubernetes tells a policy, a quota and a server that is still starting apart by their sentences alone: all are 403.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from coda_kube.api.client import Rejected
+
+
+class Blame(Enum):
+    """What to do about a refused pod."""
+
+    TEMPLATE = "template"  # no retry will mend it: the template must be edited
+    SURROUNDINGS = "surroundings"  # a quota, a service account: something else in the namespace must change first
+    MOMENT = "moment"  # nothing was judged: ask again soon
+
+
+_BAD_REQUESTS = (400, 413, 422)
+_QUOTA = "exceeded quota"
+_SURROUNDINGS = (
+    _QUOTA,
+    "status unknown for quota",  # a new ResourceQuota whose use nobody has counted yet
+    "error looking up service account",  # in a new namespace it appears a moment later
+)
+_MOMENT = (
+    "not yet ready to handle request",  # an admission plugin of an API server that has just started
+    "because it is being terminated",  # the namespace: the job goes with it
+    "cannot create resource",  # our own rights: the authorizer has just started, or the installation is incomplete
+    "cannot patch resource",
+)
+
+
+def blame_for(refusal: Rejected) -> Blame:
+    """Who has to change for the pod to be admitted. Source: messages of the admission plugins, Kubernetes 1.36."""
+    said = str(refusal)
+    if refusal.status in _BAD_REQUESTS:
+        return Blame.TEMPLATE
+    if refusal.status != 403 or any(sentence in said for sentence in _MOMENT):
+        return Blame.MOMENT
+    return Blame.SURROUNDINGS if any(sentence in said for sentence in _SURROUNDINGS) else Blame.TEMPLATE
+
+
+def reason_for(refusal: Rejected) -> str:
+    """One word for an attempt that ended because a pod was refused."""
+    return "QuotaExceeded" if _QUOTA in str(refusal) else "PodRefused"
+
+
+def reason_for_resize(refusal: Rejected) -> str:
+    """One word for a change of cores that the API server refused.
+
+    Source: pod resize validation and the NodeDeclaredFeatures, LimitRanger and quota admission of Kubernetes 1.36."""
+    said = str(refusal)
+    if _QUOTA in said:
+        return "QuotaExceeded"
+    if refusal.status == 404 or "without support for resize" in said:
+        return "ResizeUnsupported"
+    return "NodeTooSmall" if "enough allocatable resources" in said else "ResizeRefused"

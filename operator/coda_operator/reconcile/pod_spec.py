@@ -1,0 +1,154 @@
+"""What a job's pods and its Service look like. Pure: TrainingJob JSON in, object JSON out.
+
+Every rank gets what `torchrun` and plain DDP scripts read from the environment; what the user set stays as it is. What
+is the same in all pods is shared with the job's template: they are made to be sent, not to be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coda.model.job import Placement
+from coda_kube.api.client import Json
+from coda_kube.objects.names import (
+    ANNOTATION_PLAN,
+    API_VERSION,
+    GPU,
+    KIND,
+    LABEL_ATTEMPT,
+    LABEL_JOB,
+    LABEL_JOB_UID,
+    LABEL_RANK,
+    POOL_TAINT,
+    SCHEDULER,
+    pod_name,
+    rank_hostname,
+)
+
+MASTER_PORT = 29500  # torchrun's default
+
+Job = Mapping[str, Any]
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def probe_pod(job: Job, *, attempt: int, cores: int) -> Json:
+    """One pod of the gang for the dry run: as it will be created, but not pinned and without a name of its own."""
+    pod = _pod(job, attempt=attempt, rank=0, cores=cores)
+    pod["metadata"]["generateName"] = f"{job['metadata']['name']}-"
+    return pod
+
+
+def rank_pod(job: Job, placement: Placement, rank: int) -> Json:
+    """The pod of `rank`, pinned to its planned node."""
+    pod = _pod(job, attempt=placement.attempt, rank=rank, cores=placement.cpus_per_replica)
+    pod["metadata"]["name"] = pod_name(job["metadata"]["name"], placement.attempt, rank)
+    pod["metadata"]["annotations"][ANNOTATION_PLAN] = placement.plan_id
+    pod["spec"]["affinity"] = _pinned(pod["spec"].get("affinity") or {}, placement.nodes[rank])
+    return pod
+
+
+def headless_service(job: Job) -> Json:
+    """The Service under which all ranks find rank 0, also before it is ready.
+
+    Of rank 0 only: with all ranks, each pod's start is a write of the whole gang's addresses by Kubernetes."""
+    metadata = job["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": metadata["name"],
+            "labels": {LABEL_JOB: metadata["name"]},
+            "ownerReferences": [_owner(metadata)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL_JOB_UID: metadata["uid"], LABEL_RANK: "0"},
+            "ports": [{"name": "rendezvous", "port": MASTER_PORT}],
+        },
+    }
+
+
+def _pod(job: Job, *, attempt: int, rank: int, cores: int) -> Json:
+    metadata, spec = job["metadata"], job["spec"]
+    template_metadata, wanted = spec["template"].get("metadata") or {}, spec["template"]["spec"]
+    main, *others = wanted["containers"]
+    pod_spec = wanted | {
+        "restartPolicy": "Never",
+        "schedulerName": SCHEDULER,
+        "hostname": rank_hostname(attempt, rank),
+        "subdomain": metadata["name"],
+        "tolerations": [*(wanted.get("tolerations") or ()), {"key": POOL_TAINT, "operator": "Exists"}],
+        "containers": [_equipped(main, job, attempt=attempt, rank=rank, cores=cores), *others],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": metadata["namespace"],
+            "labels": (template_metadata.get("labels") or {})
+            | {
+                LABEL_JOB: metadata["name"],
+                LABEL_JOB_UID: metadata["uid"],
+                LABEL_ATTEMPT: str(attempt),
+                LABEL_RANK: str(rank),
+            },
+            "annotations": dict(template_metadata.get("annotations") or {}),
+            "ownerReferences": [_owner(metadata)],
+        },
+        "spec": pod_spec,
+    }
+
+
+def _owner(metadata: Mapping[str, Any]) -> Json:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+
+
+def _equipped(container: Job, job: Job, *, attempt: int, rank: int, cores: int) -> Json:
+    """The main container with its GPUs, cores and rendezvous."""
+    resources = container.get("resources") or {}
+    own = {"cpu": str(cores), GPU: str(job["spec"]["gpusPerReplica"])}
+    amounts = {kind: (resources.get(kind) or {}) | own for kind in ("requests", "limits")}
+    env = container.get("env") or ()
+    taken = {entry.get("name") for entry in env}
+    wanted = _rendezvous(job, attempt=attempt, rank=rank)
+    more = ({"name": name, "value": value} for name, value in wanted.items() if name not in taken)
+    return {**container, "resources": resources | amounts, "env": [*env, *more]}
+
+
+def _rendezvous(job: Job, *, attempt: int, rank: int) -> dict[str, str]:
+    """Source: torch.distributed environment variables; PET_* are torchrun's arguments by environment."""
+    metadata, spec = job["metadata"], job["spec"]
+    replicas = int(spec["replicas"])
+    master = "localhost"
+    if replicas > 1:
+        master = f"{rank_hostname(attempt, 0)}.{metadata['name']}.{metadata['namespace']}.svc"
+    return {
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(MASTER_PORT),
+        "WORLD_SIZE": str(replicas),
+        "RANK": str(rank),
+        "PET_NNODES": str(replicas),
+        "PET_NODE_RANK": str(rank),
+        "PET_NPROC_PER_NODE": str(spec["gpusPerReplica"]),
+        "PET_MASTER_ADDR": master,
+        "PET_MASTER_PORT": str(MASTER_PORT),
+    }
+
+
+def _pinned(affinity: Job, node: str) -> Json:
+    """Require `node` beside whatever the user's affinity requires: terms are alternatives, so each one gets the pin."""
+    node_affinity = affinity.get("nodeAffinity") or {}
+    required = node_affinity.get(_REQUIRED) or {}
+    terms = required.get("nodeSelectorTerms") or [{}]
+    pin = {"key": "metadata.name", "operator": "In", "values": [node]}
+    pinned = [term | {"matchFields": [*(term.get("matchFields") or ()), pin]} for term in terms]
+    return {**affinity, "nodeAffinity": node_affinity | {_REQUIRED: required | {"nodeSelectorTerms": pinned}}}

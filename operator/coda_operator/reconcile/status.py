@@ -1,0 +1,138 @@
+"""What the operator tells: its part of the status, the request per rank, and events. Pure JSON, decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from coda.lifecycle.state import Progress
+from coda.lifecycle.steps import TEMPLATE_REFUSED, is_passing
+from coda.model.job import FINISHED, Phase
+from coda_kube.api.client import Json
+from coda_kube.objects.names import API_VERSION, KIND, OPERATOR
+from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
+from coda_kube.objects.quantities import micro_time_from_seconds, time_from_seconds
+from coda_kube.objects.tuning_status import resize_json
+
+Item = Mapping[str, Any]
+
+_LAUNCHED = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED})
+_BOUND = _LAUNCHED - {Phase.LAUNCHED}
+_WARNINGS = frozenset({Phase.RESTARTING, Phase.FAILED})
+
+
+def request_from_pod(pod: Item, *, cores: int) -> Json:
+    """`status.request` from a pod as the API server admitted it."""
+    spec = pod["spec"]
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    return {
+        "resources": quantities_from_amounts(pod_amounts(pod)),
+        "quota": quota_use(pod),
+        "cpusPerReplica": cores,
+        "priority": spec.get("priority") or 0,
+        "nodeSelector": spec.get("nodeSelector") or {},
+        "nodeSelectorTerms": affinity.get("nodeSelectorTerms") or [],
+        "tolerations": spec.get("tolerations") or [],
+    }
+
+
+def status_json(progress: Progress, old: Item, request: Item | None, spec: Item, now_s: float) -> Json:
+    """The whole of the operator's status fields; a field left out is removed by the apply."""
+    times = {
+        "queuedTime": progress.queued_s,
+        "notBefore": progress.not_before_s,
+        "launchTime": progress.launch_s,
+        "startTime": progress.start_s,
+        "completionTime": progress.completion_s,
+    }
+    status: Json = {
+        "phase": progress.phase.value if progress.phase else None,
+        "observedGeneration": progress.generation,
+        "array": "GPU",
+        "gpus": spec["replicas"] * spec["gpusPerReplica"],
+        "attempt": progress.attempt,
+        "failures": progress.failures,
+        "disruptions": progress.disruptions,
+        "reason": progress.reason,
+        "message": progress.message,
+        "avoidNodes": [
+            {"name": node, "until": time_from_seconds(until_s)} for node, until_s in sorted(progress.avoid.items())
+        ],
+        "conditions": list(_conditions(progress, old, now_s)),
+    }
+    status |= {name: time_from_seconds(moment_s) for name, moment_s in times.items() if moment_s}
+    if progress.returned:
+        status["returned"] = True
+    if request is not None:
+        status["request"] = dict(request)
+        status["cores"] = spec["replicas"] * request["cpusPerReplica"]
+    if progress.resize is not None:
+        status["resize"] = resize_json(progress.resize)
+        status["cores"] = spec["replicas"] * progress.resize.cores
+    return status
+
+
+def _conditions(progress: Progress, old: Item, now_s: float) -> Iterator[Json]:
+    known = {condition["type"]: condition for condition in old.get("conditions") or ()}
+    phase = progress.phase
+    truths = {
+        "Accepted": phase is not None and progress.reason != TEMPLATE_REFUSED,
+        "Launched": phase in _LAUNCHED,
+        "Bound": phase in _BOUND,
+        "Running": phase is Phase.RUNNING,
+        "Finished": phase in FINISHED,
+    }
+    for kind, truth in truths.items():
+        said = "True" if truth else "False"
+        before = known.get(kind)
+        unchanged = before is not None and before["status"] == said
+        if unchanged and before is not None and (kind != "Finished" or not truth):
+            yield dict(before) | {"observedGeneration": progress.generation}
+            continue
+        yield {
+            "type": kind,
+            "status": said,
+            "reason": progress.reason or (phase.value if phase else "New"),
+            "message": progress.message,
+            "lastTransitionTime": before["lastTransitionTime"] if unchanged and before else time_from_seconds(now_s),
+            "observedGeneration": progress.generation,
+        }
+
+
+def is_news(before: Progress, after: Progress) -> bool:
+    """True when a change is worth an event: another phase, reason or attempt, or an edit that was judged.
+
+    That a new job waits is none, nor that launched pods are bound: each job's do, and its status says so."""
+    if (before.phase is None and after.phase is Phase.QUEUED) or is_passing(before, after):
+        return False
+    judged = after.phase is Phase.QUEUED or after.reason == TEMPLATE_REFUSED
+    edited = judged and before.generation != after.generation
+    return edited or (before.phase, before.reason, before.attempt) != (after.phase, after.reason, after.attempt)
+
+
+def event_json(job: Item, progress: Progress, *, identity: str, now_s: float) -> Json:
+    """A core/v1 Event on the job for what just happened."""
+    metadata = job["metadata"]
+    name, stamp = metadata["name"], micro_time_from_seconds(now_s)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": metadata["namespace"], "name": f"{name}.{int(now_s * 1e6):x}"},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "namespace": metadata["namespace"],
+            "name": name,
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+        },
+        "type": "Warning" if progress.phase in _WARNINGS else "Normal",
+        "reason": progress.reason or (progress.phase.value if progress.phase else "New"),
+        "message": progress.message[:1000],
+        "action": "Reconcile",
+        "eventTime": stamp,
+        "reportingComponent": OPERATOR,
+        "reportingInstance": identity[:128],
+    }

@@ -1,0 +1,1 @@
+"""What the operator knows: jobs, pods and nodes, read from caches. Nothing is decided or written here."""

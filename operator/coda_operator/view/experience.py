@@ -1,0 +1,84 @@
+"""What the tuning of jobs taught: of one job for its own next attempt, of finished ones for their owner's next job.
+
+Read from the TrainingJobs that the API server still has; what is deleted before a restart is forgotten. The owner of a
+job is its namespace: a TrainingJob does not say who submitted it. Decides nothing (`coda.allocator.start_point` does).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from coda.allocator.core_search import Answer, Outcome
+from coda.allocator.start_point import NO_EXPERIENCE, Category, Experience, Tuned, experience_with, experienced_cores
+from coda.allocator.tuning import Tuning
+from coda.errors import InvalidInput
+from coda.model.job import FINISHED
+from coda_kube.objects.read import AUTO
+from coda_kube.objects.tuning_status import tuning_from_json
+from coda_operator.view.job_status import tuning_from_json as hints_from_json
+
+log = logging.getLogger(__name__)
+
+Item = Mapping[str, Any]
+
+_FINISHED: Final = frozenset(phase.value for phase in FINISHED)
+_TAUGHT: Final = frozenset({Outcome.FOUND, Outcome.LIMITED})
+
+
+class Lessons:
+    """What finished jobs taught so far. Taking a job twice changes nothing."""
+
+    def __init__(self) -> None:
+        self._experience: Experience = NO_EXPERIENCE
+
+    def take(self, job: Item) -> None:
+        """Learn from a job, if it has finished and was tuned to an answer."""
+        status = job.get("status") or {}
+        if status.get("phase") not in _FINISHED or not status.get("tuning"):
+            return
+        tuning = _tuning_of(job)
+        if tuning is None or not isinstance(tuning.found, Answer) or tuning.found.outcome not in _TAUGHT:
+            return
+        tuned = Tuned(
+            owner=job["metadata"]["namespace"],
+            category=_category_of(job),
+            gpus_per_replica=job["spec"]["gpusPerReplica"],
+            cores_per_replica=tuning.found.cores,
+        )
+        self._experience = experience_with(self._experience, tuned)
+
+    def cores_for(self, job: Item, ceiling_cores: int) -> int | None:
+        """Where the next attempt of this job starts: from its own tuning, else from its owner's; None without both."""
+        gpus = job["spec"]["gpusPerReplica"]
+        own = own_cores(job)
+        if own is not None:
+            return max(1, min(own, ceiling_cores))
+        owner = job["metadata"]["namespace"]
+        return experienced_cores(self._experience, owner, _category_of(job), gpus, ceiling_cores)
+
+
+def own_cores(job: Item) -> int | None:
+    """The best cores per rank that earlier attempts of the job found; None where it has none, or another shape now."""
+    spec, status = job["spec"], job.get("status") or {}
+    if spec["cpusPerReplica"] != AUTO or not status.get("tuning"):
+        return None
+    if status.get("gpus") != spec["replicas"] * spec["gpusPerReplica"]:
+        return None
+    tuning = _tuning_of(job)
+    return tuning.best_cores if tuning is not None else None
+
+
+def _tuning_of(job: Item) -> Tuning | None:
+    try:
+        return tuning_from_json(job["status"])
+    except InvalidInput as error:
+        metadata = job["metadata"]
+        log.warning("%s/%s: %s; it is ignored", metadata["namespace"], metadata["name"], error)
+        return None
+
+
+def _category_of(job: Item) -> Category | None:
+    category, _ = hints_from_json(job["spec"])
+    return category

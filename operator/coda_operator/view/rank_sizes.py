@@ -1,0 +1,76 @@
+"""Pod JSON -> `RankSize`: the cores its main container wants, was promised and has. Reads only, decides nothing.
+
+Source: KEP-1287 and what a kubelet 1.36 writes; `generation` tells news of the last change from news of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coda.allocator.sizes import STATIC_CPU_MANAGER, Obstacle, Progressing, RankSize
+from coda_kube.objects.quantities import milli_from_quantity
+
+Item = Mapping[str, Any]
+
+_PENDING, _IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+_STATIC_POLICY = 'CPU Manager policy "static"'
+
+
+def rank_size_from_json(pod: Item, main: Item) -> RankSize:
+    """Of a pod whose main container runs; `main` is that container's status."""
+    container, status = pod["spec"]["containers"][0], pod.get("status") or {}
+    requests = (container.get("resources") or {}).get("requests") or {}
+    wanted_m = _milli(requests.get("cpu"))
+    actual = main.get("resources") or {}
+    allocated = main.get("allocatedResources") or actual.get("requests") or {}
+    has = [(actual.get(kind) or {}).get("cpu") for kind in ("requests", "limits")]
+    says, reason, message = _news(pod["metadata"], status)
+    return RankSize(
+        name=pod["metadata"]["name"],
+        uid=pod["metadata"]["uid"],
+        version=pod["metadata"].get("resourceVersion") or "",
+        container=container["name"],
+        wanted_m=wanted_m,
+        allocated_m=_milli(allocated["cpu"]) if "cpu" in allocated else wanted_m,
+        actual_m=tuple(_milli(text) for text in has if text is not None) or (wanted_m,),
+        says=says,
+        reason=reason,
+        message=message,
+        obstacle=_obstacle(container, status, main),
+    )
+
+
+def _milli(quantity: Any) -> int:
+    return milli_from_quantity(quantity) if quantity is not None else 0
+
+
+def _obstacle(container: Item, status: Item, main: Item) -> Obstacle | None:
+    resources = container.get("resources") or {}
+    if status.get("qosClass") == "BestEffort" or "cpu" not in (resources.get("requests") or {}):
+        return Obstacle.BEST_EFFORT
+    policies = container.get("resizePolicy") or ()
+    if any(each["resourceName"] == "cpu" and each["restartPolicy"] == "RestartContainer" for each in policies):
+        return Obstacle.WOULD_RESTART
+    return Obstacle.UNSUPPORTED if not main.get("resources") else None
+
+
+def _news(metadata: Item, status: Item) -> tuple[Progressing, str, str]:
+    """What the kubelet says about the last change, with a word and a sentence where something is in the way."""
+    generation = metadata.get("generation") or 0
+    if 0 < (status.get("observedGeneration") or 0) < generation:
+        return Progressing.UNSEEN, "", ""
+    condition_by_type = {
+        condition["type"]: condition
+        for condition in status.get("conditions") or ()
+        if condition["status"] == "True" and not 0 < (condition.get("observedGeneration") or 0) < generation
+    }
+    pending, under_way = condition_by_type.get(_PENDING), condition_by_type.get(_IN_PROGRESS)
+    if pending is not None:
+        message = pending.get("message") or ""
+        if pending.get("reason") == "Infeasible":
+            return Progressing.INFEASIBLE, STATIC_CPU_MANAGER if _STATIC_POLICY in message else "Infeasible", message
+        return Progressing.DEFERRED, "Deferred", message
+    if under_way is not None:
+        return Progressing.UNDER_WAY, under_way.get("reason") or "", under_way.get("message") or ""
+    return Progressing.NOTHING, "", ""

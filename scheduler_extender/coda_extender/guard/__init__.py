@@ -1,0 +1,1 @@
+"""What a foreign pod may not take: the answer of the filter. Read `guard` first."""

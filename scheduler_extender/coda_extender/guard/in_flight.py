@@ -1,0 +1,120 @@
+"""The in-flight ledger: foreign pods that passed the filter and may land anywhere among the nodes they were given.
+
+It is the guard's only memory, and may be lost: a new leader counts every unbound pod instead, for a few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coda.model.job import NOTHING, Resources
+from coda.placements.guard import InFlight
+from coda_kube.api.client import Json
+from coda_kube.api.watch_cache import version_of
+from coda_kube.objects.read import Pod
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    pod: InFlight
+    version: int  # the pod's resourceVersion when it was filtered: older news of it says nothing
+    until_s: float
+
+
+class Ledger:
+    """Foreign pods in flight, by uid. `on_settled` is called when one leaves other than by a new filter call."""
+
+    def __init__(self, clock: Clock, on_settled: Callable[[], None]) -> None:
+        self.total: Resources = NOTHING  # what all of them ask for together
+        self.timed_out = 0
+        self._clock = clock
+        self._on_settled = on_settled
+        self._entry_by_uid: dict[str, _Entry] = {}
+        self._look_s = float("inf")  # none runs out before
+
+    def __len__(self) -> int:
+        return len(self._entry_by_uid)
+
+    def add(self, pod: InFlight, *, version: int, limit_s: float) -> None:
+        """Count `pod` from now on, in place of what was known of it."""
+        self._expire()  # whether or not anybody reads what is in flight
+        self._remove(pod.uid)
+        until_s = self._clock() + limit_s
+        self._look_s = min(self._look_s, until_s)
+        self._entry_by_uid[pod.uid] = _Entry(pod=pod, version=version, until_s=until_s)
+        self.total = self.total + pod.request
+
+    def settle(self, uid: str) -> None:
+        """Count the pod no longer: nothing is left open about where it goes."""
+        if self._remove(uid):
+            self._on_settled()
+
+    def observe(self, before: Pod | None, after: Pod | None, old: Json | None, new: Json | None) -> None:
+        """Learn from a change of a pod: bound, ended, gone, recreated or given up by the scheduler, it has settled."""
+        if before is not None and (after is None or after.uid != before.uid):
+            self.settle(before.uid)
+        entry = self._entry_by_uid.get(after.uid) if after is not None else None
+        if after is None or entry is None:
+            return
+        if after.node or after.ended or (new is not None and _gave_up(entry, old, new)):
+            self.settle(after.uid)
+
+    def pods(self) -> tuple[InFlight, ...]:
+        """Everything in flight now."""
+        self._expire()
+        return tuple(entry.pod for entry in self._entry_by_uid.values())
+
+    def others(self, uid: str) -> tuple[tuple[InFlight, ...], Resources]:
+        """Everything in flight but the pod `uid`, and the sum of their requests."""
+        pods = self.pods()
+        own = self._entry_by_uid.get(uid)
+        if own is None:
+            return pods, self.total
+        return tuple(pod for pod in pods if pod.uid != uid), self.total - own.pod.request
+
+    def next_expiry_in_s(self) -> float | None:
+        """How long until the next entry runs out; None for an empty ledger."""
+        until_s = min((entry.until_s for entry in self._entry_by_uid.values()), default=None)
+        return None if until_s is None else max(0.0, until_s - self._clock())
+
+    def clear(self) -> None:
+        """Forget everything: another replica is asked from now on."""
+        self._entry_by_uid.clear()
+        self.total = NOTHING
+
+    def _expire(self) -> None:
+        now_s = self._clock()
+        if now_s < self._look_s:
+            return
+        expired = [uid for uid, entry in self._entry_by_uid.items() if entry.until_s <= now_s]
+        for uid in expired:
+            self._remove(uid)
+            self.timed_out += 1
+        self._look_s = min((entry.until_s for entry in self._entry_by_uid.values()), default=float("inf"))
+        if expired:
+            self._on_settled()
+
+    def _remove(self, uid: str) -> bool:
+        entry = self._entry_by_uid.pop(uid, None)
+        if entry is None:
+            return False
+        self.total = self.total - entry.pod.request if self._entry_by_uid else NOTHING
+        return True
+
+
+def _gave_up(entry: _Entry, old: Json | None, new: Json) -> bool:
+    """True when PodScheduled turned False, or false for a new reason, after the filter call that this entry is of."""
+    if version_of(new) <= entry.version:
+        return False
+    condition = _scheduled(new)
+    return condition is not None and condition[0] == "False" and (old is None or condition != _scheduled(old))
+
+
+def _scheduled(pod: Json) -> tuple[object, ...] | None:
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled":
+            return condition.get("status"), condition.get("reason"), condition.get("message")
+    return None

@@ -1,0 +1,72 @@
+"""The HTTP side: which path is whose. Knows no policy.
+
+`/filter` and `/prioritize` are plain ASGI applications, reached without passing through FastAPI, because each call
+holds up all of scheduling; FastAPI serves all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Response
+from starlette.routing import Route
+
+from coda_extender.guard.guard import Guard
+from coda_extender.http.endpoints import Receive, Send, Verb, Verbs
+from coda_extender.metrics import Metrics
+
+Asgi = Callable[[Any, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """What the routes need. `leads` is asked for every answer: true only while the Lease is held."""
+
+    guard: Guard
+    metrics: Metrics
+    leads: Callable[[], bool]
+    synced: Callable[[], bool]
+    body_limit_bytes: int
+
+
+def create_app(dependencies: Dependencies) -> Asgi:
+    """The ASGI application."""
+    verbs = Verbs(
+        dependencies.guard, dependencies.metrics, dependencies.leads, body_limit_bytes=dependencies.body_limit_bytes
+    )
+    verb_by_path = {"/filter": verbs.filter, "/prioritize": verbs.prioritize}
+    app = _create_fastapi(dependencies, verb_by_path)
+
+    async def serve(scope: Any, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        verb = verb_by_path.get(scope["path"]) if is_post else None
+        await (verb or app)(scope, receive, send)
+
+    return serve
+
+
+def _create_fastapi(dependencies: Dependencies, verb_by_path: Mapping[str, Verb]) -> FastAPI:
+    app = FastAPI(title="Coda extender", docs_url=None, redoc_url=None, openapi_url=None)
+    for path, verb in verb_by_path.items():  # it answers all other methods than POST
+        app.router.routes.append(Route(path, endpoint=verb, methods=["POST"]))
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return Response("ok\n", media_type="text/plain")
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        if dependencies.synced():
+            return Response("ok\n", media_type="text/plain")
+        return Response("the caches are not filled yet\n", status_code=503, media_type="text/plain")
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        ledger = dependencies.guard.ledger
+        dependencies.metrics.in_flight.set(len(ledger))
+        dependencies.metrics.in_flight_timeouts.set(ledger.timed_out)
+        return Response(dependencies.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return app

@@ -1,0 +1,161 @@
+"""Which jobs must be told why they wait, and how soon. Writes nothing itself.
+
+A first reason, a new code, the answer to an edit, or the end of waiting is due at once. New numbers under an old code
+are not: on a busy cluster every job's numbers change all the time, so these are rewritten at most every few seconds per
+job, and slowly enough in all that a thousand waiting jobs cost the API server next to nothing. That an edit is not
+accepted yet is said only when the operator, who mostly does so within milliseconds, seems to be away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from coda.model.decision import Refusal, RefusalCode
+from coda.model.job import JobId
+from coda_kube.api.client import Json
+from coda_kube.objects.quantities import seconds_from_time
+from coda_kube.objects.write import pending_json
+
+PER_JOB_S: Final = 3.0  # between two rewrites of one job's numbers
+PER_SECOND: Final = 50.0  # rewrites of numbers in all
+BATCH: Final = 64
+_ACCEPTED_WITHIN_S: Final = 1.0  # an edit, by an operator that is there
+_LONG_AGO_S: Final = float("-inf")
+
+
+class Notice(NamedTuple):
+    """A reason to be written; `refusal` None: what is written there is to be removed."""
+
+    job: JobId
+    refusal: Refusal | None
+    urgent: bool
+
+
+def notice_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> Notice | None:
+    """What must be written so that the object says what `refusal` says; None when it does."""
+    if job_json is None:
+        return None
+    pending = (job_json.get("status") or {}).get("pending")
+    reason = refusal.reason
+    if not pending or pending.get("generation") != refusal.generation or pending.get("code") != reason.code.value:
+        return Notice(refusal.job, refusal, urgent=reason.code is not RefusalCode.EDITED)
+    same = (
+        pending.get("message") == reason.message
+        and (pending.get("numbers") or {}) == reason.numbers
+        and tuple(pending.get("holders") or ()) == reason.holders
+    )
+    return None if same else Notice(refusal.job, refusal, urgent=False)
+
+
+def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Json:
+    """The `status.pending` to write: since when it holds is kept while the code stays."""
+    pending = status.get("pending") or {}
+    same_code = pending.get("code") == refusal.code.value and pending.get("since")
+    return pending_json(refusal, since_s=seconds_from_time(pending["since"]) if same_code else now_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notices:
+    """All notices of one round, by job."""
+
+    urgent: Mapping[JobId, Notice]
+    slow: Mapping[JobId, Notice]
+    edited: tuple[JobId, ...] = ()  # those of the slow ones that say that an edit is not accepted
+
+    @classmethod
+    def of(cls, notices: Iterable[Notice]) -> Notices:
+        """The notices sorted out; each job at most once. O(notices)."""
+        urgent: dict[JobId, Notice] = {}
+        slow: dict[JobId, Notice] = {}
+        for notice in notices:
+            (urgent if notice.urgent else slow)[notice.job] = notice
+        refusals = [notice.refusal for notice in slow.values() if notice.refusal is not None]
+        edited = tuple(refusal.job for refusal in refusals if refusal.code is RefusalCode.EDITED)
+        return cls(urgent=urgent, slow=slow, edited=edited)
+
+
+NO_NOTICES: Final = Notices(urgent={}, slow={})
+
+
+class Reasons:
+    """The notices not written yet. `now_s` is any clock that only grows. Runs in the event loop: `take` costs O(batch +
+    jobs written in the last seconds), whatever the number of notices."""
+
+    def __init__(self) -> None:
+        self._urgent: dict[JobId, Notice] = {}
+        self._slow: dict[JobId, Notice] = {}
+        self._line: dict[JobId, None] = {}  # the slow ones, oldest first: a revised notice keeps its place
+        self._edited: tuple[JobId, ...] = ()
+        self._edited_s: dict[JobId, float] = {}  # since when a notice says that an edit is not accepted
+        self._written_s: dict[JobId, float] = {}  # when a job's reason was last written
+        self._allowance = PER_SECOND
+        self._filled_s = 0.0
+
+    def revise(self, notices: Notices, removals: Iterable[Notice] = ()) -> None:
+        """Replace all notices by these; `removals` are urgent."""
+        self._urgent = {**notices.urgent, **{notice.job: notice for notice in removals}}
+        self._slow = dict(notices.slow)
+        self._edited = notices.edited
+        line = self._line
+        line.update(dict.fromkeys([job for job in self._slow if job not in line]))
+
+    def put_back(self, notice: Notice) -> None:
+        """The write did not work: it is due again, unless there is something newer."""
+        if notice.job not in self._urgent and notice.job not in self._slow:
+            (self._urgent if notice.urgent else self._slow)[notice.job] = notice
+            if not notice.urgent:
+                self._line[notice.job] = None
+
+    def take(self, now_s: float) -> tuple[list[Notice], float | None]:
+        """What to write now, at most a batch, and in how many seconds there is more (None: nothing is left)."""
+        self._allowance = min(PER_SECOND, self._allowance + (now_s - self._filled_s) * PER_SECOND)
+        self._filled_s = now_s
+        due = [self._urgent.pop(job) for job in list(islice(self._urgent, BATCH))]
+        slow, earliest_s = self._slow_ones(now_s, min(BATCH - len(due), int(self._allowance)))
+        due += slow
+        self._allowance -= len(slow)
+        for notice in due:
+            self._written_s.pop(notice.job, None)
+            self._written_s[notice.job] = now_s
+        self._forget(now_s)
+        if self._urgent:
+            return due, 0.0
+        if earliest_s is None:
+            return due, None
+        return due, max(earliest_s - now_s, (1.0 - self._allowance) / PER_SECOND, 0.02)
+
+    def _slow_ones(self, now_s: float, count: int) -> tuple[list[Notice], float | None]:
+        """The first of the line whose time has come, and when the next one may be written; None without one."""
+        self._edited_s = {job: self._edited_s.get(job, now_s) for job in self._edited}
+        taken: list[Notice] = []
+        earliest_s: float | None = None
+        gone: list[JobId] = []
+        for job in self._line:
+            if job not in self._slow:
+                gone.append(job)
+                continue
+            ready_s = self._ready_s(job)
+            if ready_s <= now_s and len(taken) < count:
+                taken.append(self._slow.pop(job))
+                gone.append(job)
+                continue
+            earliest_s = ready_s if earliest_s is None else min(earliest_s, ready_s)
+            if ready_s <= now_s:
+                break  # the others are no sooner than now
+        for job in gone:
+            del self._line[job]
+        return taken, earliest_s
+
+    def _ready_s(self, job: JobId) -> float:
+        """When a slow notice may be written."""
+        by_turn_s = self._written_s.get(job, _LONG_AGO_S) + PER_JOB_S
+        return max(by_turn_s, self._edited_s.get(job, _LONG_AGO_S) + _ACCEPTED_WITHIN_S)
+
+    def _forget(self, now_s: float) -> None:
+        for job, written_s in list(self._written_s.items()):  # oldest first
+            if written_s + PER_JOB_S > now_s:
+                break
+            del self._written_s[job]

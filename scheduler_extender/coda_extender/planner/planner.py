@@ -1,0 +1,304 @@
+"""The planner: the one replica that holds the Lease decides, commits and releases plans, and says why jobs wait.
+
+Rounds run when something changed and a job awaits a decision, never by a timer alone. The decision itself runs in a
+thread, so that filter calls are answered meanwhile; everything it leads to is written under the conditions of
+`statuses`. It may be killed anywhere: what was written is found by the next leader, what was not is decided again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from coda.model.capacity import is_waiting, placement_from_start
+from coda.model.decision import Start
+from coda.model.job import Placement, PlacementState
+from coda.placements.review import Fate, Ruling
+from coda.policy.config import PolicyConfig
+from coda_extender.cluster.cluster import Cluster
+from coda_extender.metrics import Metrics
+from coda_extender.planner.cycle import Thinker, Thought, rule, words_of
+from coda_extender.planner.leader_label import LeaderLabel
+from coda_extender.planner.pending_reasons import NO_NOTICES, Notice, Reasons, notice_for, pending_for
+from coda_extender.planner.placement_orders import WishAnswers
+from coda_extender.planner.status_writer import StatusWriter, Written
+from coda_extender.planner.stops import StopOrders
+from coda_kube.api.client import Client, Json
+from coda_kube.api.lease import Elector, lead
+from coda_kube.objects.write import placement_json
+
+log = logging.getLogger(__name__)
+
+COALESCE_S: Final = 0.003  # changes come in bursts; a round sees all of one
+PAUSE_LIMIT_S: Final = 0.25  # after a round its own length is left to filter answers, at most this
+_RETRY_S: Final = (0.02, 0.2, 0.5, 1.0, 2.0)  # after writes that did not work; the first is a conflict's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerConfig:
+    """What the planner needs of the settings. Times are seconds."""
+
+    policy: PolicyConfig
+    scheduler_names: tuple[str, ...]
+    takeover_limit_s: float = 2.0
+    settle_limit_s: float = 10.0
+    writes_at_once: int = 16
+
+
+class Planner:
+    """One candidate for the planner's Lease. `run` never ends by itself."""
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        elector: Elector,
+        label: LeaderLabel,
+        metrics: Metrics,
+        config: PlannerConfig,
+    ) -> None:
+        self._cluster = cluster
+        self._elector = elector
+        self._label = label
+        self._metrics = metrics
+        self._config = config
+        self._writer = StatusWriter(client, cluster, metrics, self.leads, at_once=config.writes_at_once)
+        self._stop_orders = StopOrders(self._writer, metrics)
+        self._wish_answers = WishAnswers(self._writer, metrics, config.policy)
+        self._reason_slots = asyncio.Semaphore(max(1, config.writes_at_once // 2))
+        self._thinker = Thinker()
+        self._reasons = Reasons()
+        self._reasons_changed = asyncio.Event()
+        self._leading = False
+        self._settling_since_s: dict[str, float] = {}  # plan id -> monotonic
+        self._failures = 0
+        self._again_s: float | None = None  # monotonic: look again then though nothing may have changed
+
+    def leads(self) -> bool:
+        """True while this replica plans and answers, and nobody else can have taken over."""
+        return self._leading and self._elector.held()
+
+    async def run(self) -> None:
+        """Be a candidate, and plan while leading, until cancelled."""
+        await self._cluster.synced()
+        while True:
+            try:
+                await lead(self._elector, lambda: asyncio.create_task(self._lead(), name="planner"))
+            except Exception:  # outermost loop: a bug in one round must not end planning for good
+                log.exception("the planner failed and starts anew")
+                self._metrics.errors.inc()
+                await asyncio.sleep(_RETRY_S[-1])
+
+    async def _lead(self) -> None:
+        await self._cluster.in_touch()  # an outage may have ended a moment ago: first see what it hid
+        self._cluster.guard.take_over(self._config.scheduler_names, self._config.takeover_limit_s)
+        self._settling_since_s.clear()
+        self._leading = True
+        self._metrics.is_leader.set(1)
+        log.info("leading, epoch %d", self._elector.epoch)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._label.claim(self.leads))
+                tasks.create_task(self._explain_forever())
+                tasks.create_task(self._plan_forever())
+        finally:
+            self._leading = False
+            self._metrics.is_leader.set(0)
+            self._metrics.show_queue({}, 0)
+            self._reasons.revise(NO_NOTICES)
+
+    async def _plan_forever(self) -> None:
+        await self._adopt()
+        was_asked = True  # the first round shows how the world is
+        while True:
+            await self._cluster.in_touch()
+            self._cluster.changed.clear()
+            self._cluster.pressing.clear()
+            is_asked = self._cluster.awaits_decision(epoch=self._elector.epoch)
+            if is_asked or was_asked:  # one round more than asked for takes back what the last one showed
+                thought, lasted_s = await self._think()
+                await self._act(thought)
+                await asyncio.sleep(COALESCE_S + min(lasted_s, PAUSE_LIMIT_S))
+                await self._something_to_do(thought)
+            else:
+                await self._cluster.changed.wait()
+            was_asked = is_asked
+            if not self._settling_since_s and self._again_s is None:
+                await self._cluster.gathered()
+
+    # --- thinking -----------------------------------------------------------------------------------------------------
+
+    async def _think(self) -> tuple[Thought, float]:
+        started_s = time.perf_counter()
+        thought = await asyncio.to_thread(
+            self._thinker.think,
+            self._cluster.world(now_s=time.time()),
+            self._cluster.guard.ledger.pods(),
+            self._cluster.state.job_json_by_id,
+            self._config.policy,
+            epoch=self._elector.epoch,
+            now_s=time.time(),
+        )
+        lasted_s = time.perf_counter() - started_s
+        self._metrics.round_s.observe(lasted_s)
+        return thought, lasted_s
+
+    async def _rule(self) -> tuple[Ruling, ...]:
+        world, in_flight = self._cluster.world(now_s=time.time()), self._cluster.guard.ledger.pods()
+        return await asyncio.to_thread(rule, world, in_flight, epoch=self._elector.epoch, now_s=time.time())
+
+    async def _something_to_do(self, thought: Thought) -> None:
+        """Wait for a change, or for the first moment at which time alone may change the answer."""
+        now_s = time.monotonic()
+        moments = [] if self._again_s is None else [self._again_s]
+        if thought.wake_s is not None:
+            moments.append(now_s + max(0.0, thought.wake_s - time.time()) + 0.001)
+        moments += [since_s + self._config.settle_limit_s for since_s in self._settling_since_s.values()]
+        expiry_s = self._cluster.next_expiry_in_s()
+        if expiry_s is not None and (self._settling_since_s or thought.waits):
+            moments.append(now_s + expiry_s + 0.001)
+        timeout_s = max(COALESCE_S, min(moments) - now_s) if moments else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._cluster.changed.wait()
+
+    # --- acting -------------------------------------------------------------------------------------------------------
+
+    async def _adopt(self) -> None:
+        """Before anything is decided: take over the plans of earlier leaders, or drop them."""
+        while rulings := [ruling for ruling in await self._rule() if ruling.fate in (Fate.ADOPT, Fate.DROP)]:
+            self._cluster.changed.clear()
+            results = await asyncio.gather(*(self._carry_out(ruling) for ruling in rulings))
+            self._learn(results)
+            await asyncio.sleep(max(COALESCE_S, (self._again_s or 0.0) - time.monotonic()))
+            if Written.STALE in results:  # the job may be gone, and the watch has not told yet
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._cluster.changed.wait(), _RETRY_S[-1])
+
+    async def _act(self, thought: Thought) -> None:
+        """Write what the round came to; then release what was committed, judged by how the world is by now."""
+        self._show(thought)
+        self._forget_settled(thought.rulings)
+        writes: list[Coroutine[Any, Any, Written]] = [self._carry_out(ruling) for ruling in thought.rulings]
+        writes += [self._commit(start, thought) for start in thought.plan.starts]
+        writes += self._stop_orders.writes(thought)
+        writes += self._wish_answers.writes(thought)
+        results = await asyncio.gather(*writes)
+        if thought.plan.starts and Written.DONE in results:
+            await self._cluster.in_touch()
+            results += await asyncio.gather(*(self._carry_out(ruling) for ruling in await self._rule()))
+        self._learn(results)
+
+    def _learn(self, results: list[Written]) -> None:
+        """Set when to try again what did not work; what is merely stale brings a change of its own."""
+        self._again_s = None
+        if Written.FAILED in results or Written.LAPSED in results:
+            self._failures = min(self._failures + 1, len(_RETRY_S) - 1)
+            self._again_s = time.monotonic() + _RETRY_S[self._failures]
+        elif Written.CONFLICT in results:
+            self._again_s = time.monotonic() + _RETRY_S[0]
+        else:
+            self._failures = 0
+
+    def _forget_settled(self, rulings: tuple[Ruling, ...]) -> None:
+        settling = (each.job.placement for each in rulings if each.fate is Fate.SETTLE and not each.awaits_stops)
+        plan_ids = {plan.plan_id for plan in settling if plan is not None}
+        self._settling_since_s = {id_: since_s for id_, since_s in self._settling_since_s.items() if id_ in plan_ids}
+
+    async def _commit(self, start: Start, thought: Thought) -> Written:
+        placement = placement_from_start(
+            start,
+            plan_id=uuid.uuid4().hex[:16],
+            epoch=self._elector.epoch,
+            now_s=time.time(),
+            config=self._config.policy,
+        )
+        body = {"placement": placement_json(placement)}  # without `pending`: it waits no more
+        written = await self._writer.write(start.job, lambda _status: body, decided_on=thought.starting[start.job])
+        if written is Written.DONE:
+            self._metrics.commits.inc()
+        return written
+
+    async def _carry_out(self, ruling: Ruling) -> Written:
+        plan = ruling.job.placement
+        assert plan is not None
+        if ruling.fate is Fate.SETTLE:
+            return await self._settle(ruling, plan)
+        if ruling.fate is Fate.DROP:
+            return await self._drop(ruling, *words_of(ruling))
+        after = replace(plan, epoch=self._elector.epoch)
+        if ruling.fate is Fate.RELEASE:  # perhaps long after its commit, if stopped jobs had its room
+            deadline_s = max(plan.bind_deadline_s, time.time() + self._config.policy.bind_deadline_s / 2)
+            after = replace(after, state=PlacementState.RELEASED, bind_deadline_s=deadline_s)
+        body = {"placement": placement_json(after)}
+        written = await self._writer.write(ruling.job.id, lambda _status: body, decided_on=ruling.job)
+        if written is Written.DONE:
+            released = ruling.fate is Fate.RELEASE
+            (self._metrics.releases if released else self._metrics.adoptions).inc()
+            log.info("%s: plan of attempt %d %s", ruling.job.id, plan.attempt, "released" if released else "adopted")
+        return written
+
+    async def _settle(self, ruling: Ruling, plan: Placement) -> Written:
+        if ruling.awaits_stops:
+            return Written.NEEDLESS
+        since_s = self._settling_since_s.setdefault(plan.plan_id, time.monotonic())
+        if time.monotonic() - since_s < self._config.settle_limit_s:
+            return Written.NEEDLESS
+        return await self._drop(ruling, "pods outside Coda stayed in flight to its nodes for too long", "IN_FLIGHT")
+
+    async def _drop(self, ruling: Ruling, sentence: str, label: str) -> Written:
+        written = await self._writer.write(ruling.job.id, lambda _status: {}, decided_on=ruling.job)
+        if written is Written.DONE:
+            self._metrics.dropped_plans.labels(label).inc()
+            log.info("%s: plan of attempt %d dropped: %s", ruling.job.id, ruling.job.attempt, sentence)
+        return written
+
+    # --- reasons ------------------------------------------------------------------------------------------------------
+
+    def _show(self, thought: Thought) -> None:
+        self._metrics.show_queue(thought.jobs_by_code, thought.gpus_wanted)
+        removals = (Notice(job=job, refusal=None, urgent=True) for job in sorted(self._cluster.stale_pending))
+        self._reasons.revise(thought.notices, removals)
+        self._reasons_changed.set()
+
+    async def _explain_forever(self) -> None:
+        failures = 0
+        while True:
+            self._reasons_changed.clear()
+            notices, more_in_s = self._reasons.take(time.monotonic())
+            if notices:
+                results = await asyncio.gather(*(self._explain(notice) for notice in notices))
+                failed = Written.FAILED in results or Written.LAPSED in results
+                failures = min(failures + 1, len(_RETRY_S) - 1) if failed else 0
+                if failed or Written.CONFLICT in results:
+                    await asyncio.sleep(_RETRY_S[failures])
+            elif more_in_s is None or more_in_s > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(more_in_s):
+                        await self._reasons_changed.wait()
+
+    async def _explain(self, notice: Notice) -> Written:
+        """Write one reason, if the job still waits (or remove it, if it still does not)."""
+
+        def change(status: Json) -> Json | None:
+            kept: Json = {"placement": status["placement"]} if status.get("placement") else {}
+            if notice.refusal is None:
+                return kept if status.get("pending") and status.get("phase") != "Queued" else None
+            job = self._cluster.state.job(notice.job)
+            if job is None or not is_waiting(job) or notice_for(notice.refusal, {"status": status}) is None:
+                return None
+            return kept | {"pending": pending_for(notice.refusal, status, time.time())}
+
+        async with self._reason_slots:
+            written = await self._writer.write(notice.job, change)
+        if written is Written.DONE:
+            self._metrics.pending_writes.inc()
+        elif written in (Written.CONFLICT, Written.FAILED, Written.LAPSED):
+            self._reasons.put_back(notice)
+        return written

@@ -1,0 +1,98 @@
+"""The one place that writes the extender's part of a job's status: `placement` and `pending`, always both at once.
+
+Every write is conditional: on the Lease, on the job being as it was decided on, and on the object's resourceVersion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+from weakref import WeakValueDictionary
+
+from coda.errors import Conflict, Outage
+from coda.model.job import Job, JobId
+from coda_extender.cluster.cluster import Cluster
+from coda_extender.metrics import Metrics
+from coda_kube.api.client import Client, Json, NotFound, Rejected
+from coda_kube.objects.names import EXTENDER
+from coda_kube.objects.write import job_path, status_patch
+
+log = logging.getLogger(__name__)
+
+Change = Callable[[Json], Json | None]
+"""From the status as it is to the extender's part of it as it shall be; None: leave it."""
+
+
+class Written(Enum):
+    """What became of a write."""
+
+    DONE = "done"
+    NEEDLESS = "needless"  # nothing to change any more
+    STALE = "stale"  # the job is not as it was decided on; whoever changed it causes another round
+    CONFLICT = "conflict"  # somebody wrote first, and the cache does not show it yet
+    LAPSED = "lapsed"  # the Lease is not held any more
+    FAILED = "failed"  # the API server did not answer, or refused
+
+
+class StatusWriter:
+    """Writes as the field manager of the extender; one write per job at a time, so many at once in all."""
+
+    def __init__(
+        self, client: Client, cluster: Cluster, metrics: Metrics, held: Callable[[], bool], *, at_once: int
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._metrics = metrics
+        self._held = held
+        self._slots = asyncio.Semaphore(at_once)
+        self._locks: WeakValueDictionary[JobId, asyncio.Lock] = WeakValueDictionary()
+
+    async def write(self, job_id: JobId, change: Change, *, decided_on: Job | None = None) -> Written:
+        """Apply `change`, if the job still is as `decided_on` says."""
+        lock = self._locks.get(job_id)
+        if lock is None:
+            lock = self._locks[job_id] = asyncio.Lock()
+        async with self._slots, lock:
+            written = await self._write(job_id, change, decided_on)
+        if written not in (Written.DONE, Written.NEEDLESS):
+            self._metrics.refused_writes.labels(written.value).inc()
+        return written
+
+    async def _write(self, job_id: JobId, change: Change, decided_on: Job | None) -> Written:
+        item = self._cluster.state.job_json_by_id.get(job_id)
+        if item is None or (decided_on is not None and not _decides_alike(decided_on, self._cluster.state.job(job_id))):
+            return Written.STALE
+        status = change(item.get("status") or {})
+        if status is None:
+            return Written.NEEDLESS
+        if not self._held():
+            return Written.LAPSED
+        metadata: dict[str, Any] = item["metadata"]
+        body = status_patch(job_id, status, uid=metadata["uid"], version=metadata["resourceVersion"])
+        try:
+            answer = await self._client.apply(job_path(job_id, status=True), body, manager=EXTENDER)
+        except Conflict:
+            return Written.CONFLICT
+        except NotFound:
+            return Written.STALE
+        except (Outage, Rejected) as error:
+            log.warning("the status of %s was not written: %s", job_id, error)
+            return Written.FAILED
+        self._cluster.jobs.put(answer)
+        return Written.DONE
+
+
+def _decides_alike(before: Job, now: Job | None) -> bool:
+    """True when nothing changed but which pods are bound or away, and what they have: no decision is made wrong by
+    that."""
+    if before is now:
+        return True
+    return now is not None and _but_for_pods(before) == _but_for_pods(now)
+
+
+def _but_for_pods(job: Job) -> Job:
+    return replace(job, bound=frozenset(), unbound={}, pod_cpu_m={})

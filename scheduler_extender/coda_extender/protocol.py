@@ -1,0 +1,139 @@
+"""kube-scheduler's extender protocol <-> values. The only place that knows its JSON; decides nothing.
+
+No pydantic here: a request may hold 5000 names and is answered in about a millisecond. Everything that is not shaped as
+the protocol says raises `Malformed`. Source: `k8s.io/kube-scheduler/extender/v1/types.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from coda.errors import CodaError, InvalidInput
+from coda_kube.api.client import Json
+from coda_kube.api.watch_cache import version_of
+from coda_kube.objects.read import Pod, pod_from_json
+
+MOST_NAMES: Final = 20_000
+"""Of one request. Kubernetes is built for 5000 nodes, and names cost time in which no other request is answered."""
+
+MOST_VALUES: Final = 200_000
+"""Of one request's JSON, above `LARGE_BYTES`. A Node object takes 30 bytes a value; 3 MB of nothing but brackets hold
+the interpreter for 160 ms (measured), and with this limit for 20 ms."""
+
+LARGE_BYTES: Final = 256 * 1024
+"""More than a pod and 5000 node names take."""
+
+
+class Malformed(InvalidInput):
+    """A request that does not follow the protocol."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One filter or prioritize request. `items`: the Node objects, where it sent those, ready for the answer."""
+
+    pod: Pod
+    pod_version: int  # the pod's resourceVersion as the scheduler knew it
+    names: tuple[str, ...] | list[str]
+    items: tuple[orjson.Fragment, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the filter says: the names that passed, and a constant reason for each of the others; or an error."""
+
+    passed: Sequence[str]  # a list or a tuple
+    refused: Mapping[str, str]
+    error: str = ""  # why nothing can be said of any node: the scheduler retries the pod with its error back-off
+
+
+_UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, CodaError)
+
+
+def question_from_body(body: bytes) -> Question:
+    """The request in `body`. Raises Malformed, whatever the bytes."""
+    if len(body) > LARGE_BYTES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise Malformed(f"coda: the request has more than {MOST_VALUES} values")
+    try:
+        request = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"coda: the request is not JSON: {error}") from error
+    if not isinstance(request, dict) or not isinstance(request.get("Pod"), dict):
+        raise Malformed("coda: the request has no Pod object")
+    try:
+        pod, version = pod_from_json(request["Pod"]), version_of(request["Pod"])
+        if not all(isinstance(text, str) for text in (pod.id, pod.uid, pod.node or "")):
+            raise TypeError("names and uid must be strings")
+    except _UNREADABLE as error:
+        raise Malformed(
+            f"coda: the Pod of the request cannot be read: {type(error).__name__}: {error}"[:300]
+        ) from error
+    names, items = _nodes_of(request)
+    return Question(pod=pod, pod_version=version, names=names, items=items)
+
+
+def _nodes_of(request: Json) -> tuple[list[str], tuple[orjson.Fragment, ...] | None]:
+    """The names offered; with them the Node objects if only these were sent."""
+    names, nodes = request.get("NodeNames"), request.get("Nodes")
+    if names is not None:
+        if isinstance(names, list) and len(names) > MOST_NAMES:
+            raise Malformed(f"coda: NodeNames has more than {MOST_NAMES} entries")
+        if not isinstance(names, list):
+            raise Malformed("coda: NodeNames is not a list of strings")
+        try:
+            "".join(names)  # the quickest look at the type of each
+        except TypeError:
+            raise Malformed("coda: NodeNames is not a list of strings") from None
+        return names, None
+    if nodes is None:
+        return [], None
+    try:
+        items = nodes.get("items") or ()
+        found = [item["metadata"]["name"] for item in items]
+        if not all(isinstance(name, str) for name in found):
+            raise TypeError("a node's name must be a string")
+        ready = tuple(orjson.Fragment(orjson.dumps(item)) for item in items)  # what it reads it may refuse to write
+    except _UNREADABLE as error:
+        raise Malformed("coda: Nodes is not a list of Node objects") from error
+    return found, ready
+
+
+def body_from_answer(answer: Answer, question: Question) -> bytes:
+    """The filter's answer, in the form the question had."""
+    nodes: Json | None = None
+    if question.items is not None:
+        passed = set(answer.passed)
+        kept = [item for item, name in zip(question.items, question.names, strict=True) if name in passed]
+        nodes = {"metadata": {}, "items": kept}
+    return orjson.dumps(
+        {
+            "Nodes": nodes,
+            "NodeNames": None if nodes is not None else answer.passed,
+            "FailedNodes": {},
+            "FailedAndUnresolvableNodes": answer.refused,
+            "Error": answer.error,
+        }
+    )
+
+
+def body_from_error(sentence: str) -> bytes:
+    """The filter's answer when it cannot say: the scheduler retries the pod with its error back-off."""
+    return orjson.dumps(
+        {
+            "Nodes": None,
+            "NodeNames": None,
+            "FailedNodes": None,
+            "FailedAndUnresolvableNodes": None,
+            "Error": sentence,
+        }
+    )
+
+
+def body_from_scores(score_by_node: Mapping[str, int]) -> bytes:
+    """The answer of prioritize. Scores are whole numbers, or the scheduler drops all of it in silence; a list without
+    entries is a list, never null."""
+    return orjson.dumps([{"Host": name, "Score": score} for name, score in score_by_node.items()])

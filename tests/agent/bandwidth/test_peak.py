@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coda.errors import InvalidInput
+from coda_agent.bandwidth.dimm_speed import bytes_per_s_from, read_memory_bytes_per_s
+from coda_agent.bandwidth.peak import NAME, Peak, Source, chosen, keep, load, machine_name, raised, sustained
+from coda_agent.host.files import Files
+from coda_agent.host.state_dir import Disk
+
+GB = 1e9
+MEASURED = Peak(bytes_per_s={0: 150 * GB, 1: 140 * GB}, source=Source.MEASURED)
+
+
+def module(locator: str, *, bank: str = "BANK 0", mt_per_s: int = 3200, size: int = 16, width: int = 64) -> bytes:
+    """One structure of type 17 as SMBIOS 3 has it."""
+    body = bytearray(0x28)
+    body[0], body[1] = 17, len(body)
+    for at, word in ((0x0A, width), (0x0C, size), (0x15, mt_per_s), (0x20, mt_per_s)):
+        body[at : at + 2] = word.to_bytes(2, "little")
+    body[0x10], body[0x11] = 1, 2
+    return bytes(body) + locator.encode() + b"\0" + bank.encode() + b"\0\0"
+
+
+OTHER = b"\x01\x08\x00\x00\x01\x02\x03\x04Maker\0Product\0\0"
+NAMELESS = b"\x02\x04\x00\x00\0\0"
+LAST = b"\x7f\x04\x00\x00\0\0"
+
+
+@pytest.mark.parametrize(
+    ("configured", "measured", "memory", "expected"),
+    [
+        pytest.param(90 * GB, MEASURED, 400 * GB, ({0: 90 * GB, 1: 90 * GB}, Source.CONFIGURED), id="configured first"),
+        pytest.param(None, MEASURED, 400 * GB, ({0: 150 * GB, 1: 140 * GB}, Source.MEASURED), id="then measured"),
+        pytest.param(None, None, 400 * GB, ({0: 160 * GB, 1: 160 * GB}, Source.THEORETICAL), id="then 0.8 of memory"),
+        pytest.param(
+            None,
+            Peak(bytes_per_s={0: GB}, source=Source.MEASURED),
+            400 * GB,
+            ({0: 160 * GB, 1: 160 * GB}, Source.THEORETICAL),
+            id="not what was measured of other domains",
+        ),
+        pytest.param(None, None, None, None, id="unknown"),
+    ],
+)
+def test_the_peak_is_the_first_that_is_known(
+    configured: float | None, measured: Peak | None, memory: float | None, expected: tuple[dict[int, float], Source]
+) -> None:
+    peak = chosen((1, 0), configured_bytes_per_s=configured, measured=measured, memory=memory)
+    assert (None if peak is None else (peak.bytes_per_s, peak.source)) == expected
+
+
+def test_without_domains_there_is_no_peak() -> None:
+    assert chosen((), configured_bytes_per_s=GB, measured=None, memory=GB) is None
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, math.inf, math.nan])
+def test_no_peak_is_made_of_what_is_no_bandwidth(rate: float) -> None:
+    with pytest.raises(InvalidInput, match="peak bandwidth of domain 0"):
+        chosen((0,), configured_bytes_per_s=rate, measured=None, memory=None)
+
+
+@given(st.dictionaries(st.integers(0, 3), st.none() | st.floats(0, 1e12) | st.just(math.nan)))
+def test_a_peak_is_raised_to_what_was_seen_and_never_lowered(rates: dict[int, float | None]) -> None:
+    after = raised(MEASURED, rates)
+    for domain, before in MEASURED.bytes_per_s.items():
+        seen = rates.get(domain)
+        assert after.bytes_per_s[domain] == max(before, seen if seen is not None and seen > before else 0)
+    assert set(after.bytes_per_s) == set(MEASURED.bytes_per_s)
+    assert raised(after, rates) is after
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        pytest.param([9, 9, 9, 9, 9], 9, id="traffic that stays"),
+        pytest.param([5, 9, 1, 9, 1, 5], 1, id="readings that came late"),
+        pytest.param([1, 9, 8, 9, 8, 9], 8, id="only the last windows count"),
+        pytest.param([9, 9, None, 9, 9], None, id="a window without sample"),
+    ],
+)
+def test_only_traffic_of_several_windows_counts_against_a_peak(rates: list[float | None], expected: float) -> None:
+    windows = [{0: rate} for rate in rates]
+    assert sustained(windows) == {0: expected}
+    assert sustained(windows[:4]) == {}
+
+
+def test_a_kept_peak_is_there_for_the_same_machine_only(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    assert load(disk, "a") is None
+    keep(disk, "a", MEASURED)
+    assert (load(disk, "a"), load(disk, "b")) == (MEASURED, None)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff\xfe",
+        b'{"machine":"a"}',
+        b'{"machine":"a","bytes_per_s":{},"source":"Measured"}',
+        b'{"machine":"a","bytes_per_s":{"0":-1},"source":"Measured"}',
+        b'{"machine":"a","bytes_per_s":{"0":NaN},"source":"Measured"}',
+        b'{"machine":"a","bytes_per_s":{"x":1},"source":"Measured"}',
+        b'{"machine":"a","bytes_per_s":{"0":1},"source":"Hearsay"}',
+    ],
+)
+def test_a_kept_peak_that_is_garbage_is_none(tmp_path: Path, garbage: bytes) -> None:
+    (tmp_path / NAME).write_bytes(garbage)
+    assert load(Disk(tmp_path), "a") is None
+
+
+def test_a_machine_is_named_by_its_processors(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name : Xeon X\n\nprocessor : 1\nmodel name : Xeon X\n")
+    assert machine_name(Files(proc=tmp_path)) == "2 x Xeon X"
+    assert machine_name(Files(proc=tmp_path / "nothing")) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("table", "gb_per_s"),
+    [
+        pytest.param(b"".join(module(f"CPU0_DIMM_{letter}1") for letter in "ABCDEFGH"), 204.8, id="8 x DDR4-3200"),
+        pytest.param(module("DIMM_A1") + module("DIMM_A2") + module("DIMM_B1"), 51.2, id="two on one channel"),
+        pytest.param(module("DIMM1") + module("DIMM2"), 51.2, id="names without a channel count each"),
+        pytest.param(module("DIMM_A1", bank="P0") + module("DIMM_A1", bank="P1"), 51.2, id="two sockets"),
+        pytest.param(module("DIMM_A1") + module("DIMM_B1", size=0), 25.6, id="an empty place"),
+        pytest.param(module("DIMM_A1", mt_per_s=0) + module("DIMM_B1"), 25.6, id="a speed that is not told"),
+        pytest.param(module("DIMM_A1", width=0xFFFF), 25.6, id="a width that is not told"),
+        pytest.param(OTHER + NAMELESS + module("DIMM_A1", mt_per_s=4800) + LAST + module("DIMM_B1"), 38.4, id="others"),
+    ],
+)
+def test_memory_moves_what_its_channels_do(tmp_path: Path, table: bytes, gb_per_s: float) -> None:
+    (tmp_path / "firmware/dmi/tables").mkdir(parents=True)
+    (tmp_path / "firmware/dmi/tables/DMI").write_bytes(table)
+    assert read_memory_bytes_per_s(Files(sys=tmp_path)) == pytest.approx(gb_per_s * GB)
+
+
+def test_memory_that_is_not_told_is_unknown(tmp_path: Path) -> None:
+    assert read_memory_bytes_per_s(Files(sys=tmp_path)) is None
+    assert bytes_per_s_from(OTHER + LAST) is None
+
+
+@given(st.binary(max_size=300), st.integers(0, 200))
+def test_any_table_is_read_without_harm(garbage: bytes, cut: int) -> None:
+    for table in (garbage, module("DIMM_A1") + garbage, (module("DIMM_A1") + module("DIMM_B1"))[:cut]):
+        rate = bytes_per_s_from(table)
+        assert rate is None or (math.isfinite(rate) and rate > 0)

@@ -1,0 +1,102 @@
+"""Writes in the background: one at a time about a thing, an outage said once, and tried again without haste."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from coda.errors import Conflict, Outage
+from coda_agent.cluster.background_writes import AGAIN_S, Writes
+from coda_agent.report.metrics import Metrics
+
+
+class Server:
+    """Takes writes, or is away."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.tried = 0
+        self.is_away = False
+
+    async def write(self, what: str) -> None:
+        self.tried += 1
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise Outage("the API server is away")
+        self.taken.append(what)
+
+
+class Scene:
+    """Writes on a clock that stands."""
+
+    def __init__(self, *, muted: bool = False) -> None:
+        self.now_s = 100.0
+        self.server = Server()
+        self.writes = Writes(Metrics(CollectorRegistry(), "n1"), lambda: self.now_s, muted=muted)
+
+    async def write(self, about: str, what: str = "x") -> None:
+        self.writes.begin(about, lambda: self.server.write(what))
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+async def test_one_at_a_time_about_a_thing() -> None:
+    scene = Scene()
+    for what in ("first", "second"):
+        scene.writes.begin("tuning a", lambda what=what: scene.server.write(what))  # type: ignore[misc]
+    await scene.write("tuning b", "other")
+    assert scene.server.taken == ["first", "other"]
+    await scene.write("tuning a", "third")
+    assert scene.server.taken[-1] == "third"
+
+
+async def test_what_failed_is_tried_again_after_a_while_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.server.is_away = True
+    for _ in range(20):
+        await scene.write("tuning a")
+        await scene.write("tuning b")
+        scene.now_s += 1.0
+    assert scene.server.tried == 2 * 20 / AGAIN_S
+    assert caplog.text.count("not written: the API server is away") == 1
+    scene.server.is_away = False
+    scene.now_s += AGAIN_S
+    await scene.write("tuning a")
+    assert scene.server.taken == ["x"]
+    scene.server.is_away = True
+    await scene.write("tuning b")
+    assert caplog.text.count("not written: the API server is away") == 2
+
+
+async def test_what_somebody_changed_meanwhile_may_be_tried_again_at_once() -> None:
+    """It is decided anew, on what is there now: nobody is away."""
+    scene = Scene()
+
+    async def clash() -> None:
+        raise Conflict("the job is not as it was read")
+
+    scene.writes.begin("tuning a", clash)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert scene.writes.may_begin("tuning a")
+
+
+async def test_cancelled_writes_leave_nothing_under_way() -> None:
+    scene = Scene()
+    forever = asyncio.Event()
+
+    async def hang() -> None:
+        await forever.wait()
+
+    scene.writes.begin("profile", hang)
+    await asyncio.sleep(0)
+    await scene.writes.cancel()
+    assert scene.writes.may_begin("profile")
+
+
+async def test_muted_it_writes_nothing() -> None:
+    scene = Scene(muted=True)
+    await scene.write("profile")
+    assert scene.server.tried == 0

@@ -1,0 +1,133 @@
+"""The agent's view of the cluster: the jobs it follows, and what it writes to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from coda.allocator.tuning import Tuning, TuningPhase
+from coda.errors import Conflict
+from coda_agent.cluster.caches import Cluster
+from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
+from coda_agent.report.node_profile import profile_object
+from coda_kube.api.client import Json
+from coda_kube.objects.names import API_VERSION
+from tests.extender.fake_api import FakeApi
+from tests.extender.objects import JOBS, NODES, job_json, node_json, placement
+
+PROFILES = f"/apis/{API_VERSION}/nodeprofiles"
+FIRST = Tuning(attempt=1, phase=TuningPhase.STOPPED, reason="NotMeasured", message="of the first attempt")
+
+
+def running(attempt: int = 1) -> dict[str, Any]:
+    job = job_json("train", phase="Running", attempt=attempt, placement=placement("n1", attempt=attempt))
+    job["spec"]["cpusPerReplica"] = "auto"
+    return job
+
+
+def read(item: Json) -> TunedJob:
+    job = tuned_job_from_json(item, most_cores=16)
+    assert job is not None
+    return job
+
+
+async def test_a_node_that_was_cut_off_overwrites_no_tuning_of_a_later_attempt() -> None:
+    api = FakeApi()
+    seen = read(api.set(JOBS, running()))
+    await Cluster(api, "n1").write_tuning(seen, FIRST)
+    assert api.item(f"{JOBS}/train")["status"]["tuning"]["attempt"] == 1
+    second = running(attempt=2)
+    second["status"]["tuning"] = {"attempt": 2, "phase": "Measuring"}
+    api.set(JOBS, second)
+    with pytest.raises(Conflict):
+        await Cluster(api, "n1").write_tuning(seen, FIRST)
+    assert api.item(f"{JOBS}/train")["status"]["tuning"]["attempt"] == 2
+
+
+async def test_a_job_that_is_gone_is_no_error() -> None:
+    api = FakeApi()
+    seen = read(api.set(JOBS, running()))
+    api.remove(f"{JOBS}/train")
+    await Cluster(api, "n1").write_tuning(seen, FIRST)
+
+
+class Making(FakeApi):
+    """Makes what is applied and not there, as the API server does."""
+
+    async def apply(self, path: str, body: Json, *, manager: str) -> Json:
+        if path.endswith("/status"):
+            return await super().apply(path, body, manager=manager)
+        return self.set(path.rpartition("/")[0], body)
+
+
+PROFILE = profile_object("n1", {"throttles": []}, 1_700_000_000.0)
+
+
+async def owners_of(api: FakeApi) -> list[str]:
+    return [owner["uid"] for owner in api.item(f"{PROFILES}/n1")["metadata"].get("ownerReferences") or ()]
+
+
+async def test_a_profile_goes_with_its_node_and_is_made_again_where_it_went() -> None:
+    """Else one with throttles would stay of each node that was lost, and a pod be sent there again and again."""
+    api, cluster = Making(), None
+    for uid in ("first", "second"):
+        node = node_json("n1")
+        node["metadata"]["uid"] = uid
+        api.set(NODES, node)
+        cluster = cluster or Cluster(api, "n1")
+        await cluster.write_profile(PROFILE)
+        assert await owners_of(api) == [uid]
+        assert api.item(f"{PROFILES}/n1")["status"]["throttles"] == []
+        api.remove(f"{PROFILES}/n1")
+        api.remove(f"{NODES}/n1")
+
+
+async def test_a_profile_needs_no_node_object() -> None:
+    api = Making()
+    await Cluster(api, "n1").write_profile(PROFILE)
+    assert await owners_of(api) == []
+
+
+async def test_one_request_tells_a_profile_that_is_there() -> None:
+    api = Making()
+    cluster = Cluster(api, "n1")
+    await cluster.write_profile(PROFILE)
+    api.calls.clear()
+    await cluster.write_profile(PROFILE)
+    assert [call.verb for call in api.calls] == ["apply"]
+
+
+class Garbling(FakeApi):
+    """Sends garbage in the first watch."""
+
+    is_garbled = True
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
+        if self.is_garbled:
+            self.is_garbled = False
+            raise ValueError("garbage")
+        async with super().watch(path, query, idle_s=idle_s) as events:
+            yield events
+
+
+async def test_a_watch_of_a_job_that_ended_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """Else the job would stand still for the agent, and its tuning with it."""
+    api = Garbling()
+    api.set(JOBS, running())
+    cluster = Cluster(api, "n1")
+    cluster.follow_jobs(["default/train"])
+    while api.is_garbled:
+        await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    cluster.follow_jobs(["default/train"])
+    assert "the watch of job default/train ended" in caplog.text
+    api.change(f"{JOBS}/train", lambda item: item["status"].update(phase="Succeeded"))
+    while (cluster.job("default/train") or {"status": {}})["status"].get("phase") != "Succeeded":
+        await asyncio.sleep(0)
+    cluster.follow_jobs([])

@@ -1,0 +1,236 @@
+"""The agent's groups on the emulated kernel, step by step."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from coda_agent.resctrl.groups import Groups, Outcome, Placed
+from coda_lab.emulators.resctrl.profiles import PROFILES, Limiting, Monitoring
+from tests.emulated import GB, Emulated, refusal
+from tests.rigs import Emulate
+
+UID = "0b5c-11"
+FREE, THROTTLED = f"mon_groups/coda-{UID}", f"coda-throttle/mon_groups/coda-{UID}"
+
+
+@pytest.fixture(params=["renaming kernel", "old kernel"])
+def tree(intel: Emulated, request: pytest.FixtureRequest) -> Emulated:
+    intel.machine.switches.can_rename = request.param == "renaming kernel"
+    return intel
+
+
+def test_a_pod_is_watched_throttled_and_released(tree: Emulated) -> None:
+    tids = set(tree.load(UID, gb_per_s=100, cores=10, threads=3))
+    list_tids = tree.tids_of(UID)
+    groups = Groups(tree.files)
+
+    assert groups.add_pod(UID) is groups.settle(UID, list_tids) is Outcome.DONE
+    assert tree.tids(FREE) == tids
+    assert groups.add_throttle() is groups.throttle_pod(UID, list_tids) is Outcome.DONE
+    assert (tree.tids("coda-throttle"), tree.tids(THROTTLED)) == (tids, tids)
+    assert groups.placed() == Placed(free=frozenset(), throttled=frozenset({UID}))
+    assert groups.set_limit(0, 30) == 30
+    tree.advance(1)
+    assert tree.machine.rates[UID] < 30 * GB
+
+    assert groups.release_pod(UID, list_tids) is Outcome.DONE
+    tree.advance(1)
+    assert tree.machine.rates[UID] == 100 * GB
+    assert groups.placed() == Placed(free=frozenset({UID}), throttled=frozenset())
+    assert groups.remove_pod(UID) is groups.remove_throttle() is Outcome.DONE
+    assert tree.tids("") == tids
+    assert not {name for name in tree.names() | tree.names("mon_groups") if name.startswith("coda-")}
+
+
+def test_every_step_may_be_repeated(tree: Emulated) -> None:
+    tids = set(tree.load(UID, gb_per_s=1, threads=2))
+    list_tids = tree.tids_of(UID)
+    groups = Groups(tree.files)
+    steps = [
+        lambda: groups.add_pod(UID),
+        lambda: groups.settle(UID, list_tids, anew=True),
+        groups.add_throttle,
+        lambda: groups.throttle_pod(UID, list_tids),
+        lambda: groups.add_pod(UID),
+        lambda: groups.release_pod(UID, list_tids),
+        lambda: groups.remove_pod(UID),
+        groups.remove_throttle,
+    ]
+    for step in steps:
+        assert (step(), step()) == (Outcome.DONE, Outcome.DONE)
+    assert tree.tids("") == tids
+
+
+def test_a_limit_is_what_the_kernel_made_of_it(emulate: Emulate) -> None:
+    tree = emulate("intel")
+    groups = Groups(tree.files)
+    assert groups.limits() == {}
+    assert refusal(groups.set_limit, 0, 50) == "ENOENT"
+    groups.add_throttle()
+    assert groups.limits() == groups.unlimited() == {0: 100, 1: 100}
+    assert (groups.set_limit(1, 35), groups.set_limit(0, 100)) == (40, 100)
+    assert groups.limits() == {0: 100, 1: 40}
+    assert {refusal(groups.set_limit, *pair) for pair in ((0, 5), (0, 101), (7, 50))} == {"EINVAL"}
+    assert groups.limits() == {0: 100, 1: 40}
+    assert groups.unlimited() == {0: 100, 1: 100}  # the root is never touched
+
+
+def test_units_of_other_hardware_go_through_as_they_are(emulate: Emulate) -> None:
+    amd, mib = Groups(emulate("amd").files), Groups(emulate("intel-mib").files)
+    assert amd.add_throttle() is mib.add_throttle() is Outcome.DONE
+    assert (amd.set_limit(10, 64), mib.set_limit(1, 40000)) == (64, 40000)
+    assert (amd.limits()[10], amd.limits()[11], mib.limits()) == (64, 2048, {0: 4294967295, 1: 40000})
+
+
+def test_a_limit_that_does_not_show_is_an_error(intel: Emulated) -> None:
+    groups = Groups(intel.files)
+    groups.add_throttle()
+    intel.machine.switches.words["coda-throttle/schemata"] = "    L3:0=7ff\n"
+    assert refusal(groups.set_limit, 0, 50) == "EIO"
+
+
+def test_hardware_ids_that_ran_out_are_an_answer_not_a_failure(emulate: Emulate) -> None:
+    tree = emulate(replace(PROFILES["intel"], limiting=Limiting(closids=1), monitoring=Monitoring(rmids=2)))
+    groups = Groups(tree.files)
+    assert groups.add_throttle() is Outcome.EXHAUSTED
+    assert (groups.add_pod("a"), groups.add_pod("b")) == (Outcome.DONE, Outcome.EXHAUSTED)
+    groups.remove_pod("a")
+    assert groups.add_pod("b") is Outcome.RETRY  # its id is in limbo
+    tree.advance(3)
+    assert groups.add_pod("b") is Outcome.DONE
+
+
+def test_without_an_id_to_spare_an_old_kernel_leaves_the_pod_where_it_is(emulate: Emulate) -> None:
+    tree = emulate(replace(PROFILES["intel"], monitoring=Monitoring(rmids=3)))
+    tree.machine.switches.can_rename = False
+    tids = set(tree.load(UID, gb_per_s=1, threads=2))
+    groups = Groups(tree.files)
+    groups.add_pod(UID)
+    groups.settle(UID, tree.tids_of(UID))
+    assert groups.add_throttle() is Outcome.DONE
+    assert groups.throttle_pod(UID, tree.tids_of(UID)) is Outcome.EXHAUSTED
+    assert tree.tids(FREE) == tids
+
+
+def test_a_pod_is_released_even_when_no_id_is_left_for_its_group(intel: Emulated) -> None:
+    tids = set(intel.load(UID, gb_per_s=1, threads=2))
+    groups = Groups(intel.files)
+    groups.add_throttle()
+    groups.add_pod(UID)
+    groups.throttle_pod(UID, intel.tids_of(UID))
+    intel.machine.rmids.hold(0)
+    intel.machine.switches.can_rename = False
+
+    assert groups.release_pod(UID, intel.tids_of(UID)) is Outcome.EXHAUSTED
+    assert intel.tids("coda-throttle") == set()
+    assert tids <= intel.tids("")
+    assert groups.placed() == Placed(free=frozenset(), throttled=frozenset())
+
+
+def test_throttling_needs_the_throttle_group(intel: Emulated) -> None:
+    groups = Groups(intel.files)
+    groups.add_pod(UID)
+    assert groups.throttle_pod(UID, frozenset) is Outcome.GONE
+    assert groups.placed().free == {UID}
+
+
+def test_a_group_that_somebody_removed_is_made_anew(intel: Emulated) -> None:
+    tids = set(intel.load(UID, gb_per_s=1, threads=2))
+    groups = Groups(intel.files)
+    for step in (groups.add_throttle, lambda: groups.add_pod(UID)):
+        step()
+    groups.settle(UID, intel.tids_of(UID))
+    groups.throttle_pod(UID, intel.tids_of(UID))
+    intel.rmdir(THROTTLED)  # its threads stay throttled, in the parent
+
+    assert groups.settle(UID, intel.tids_of(UID), anew=True) is Outcome.GONE
+    assert groups.release_pod(UID, intel.tids_of(UID)) is Outcome.DONE
+    assert (intel.tids(FREE), intel.tids("coda-throttle")) == (tids, set())
+
+
+def test_where_counters_are_assigned_a_pod_without_one_counts_in_the_root(emulate: Emulate) -> None:
+    tree = emulate("amd")
+    tree.machine.counters.hold(4)
+    groups = Groups(tree.files)
+    outcomes = [groups.add_pod(f"pod-{number}") for number in range(6)]
+    assert outcomes == [Outcome.DONE] * 4 + [Outcome.EXHAUSTED] * 2
+    assert groups.placed().free == {f"pod-{number}" for number in range(4)}
+    groups.remove_pod("pod-0")
+    assert groups.add_pod("pod-5") is Outcome.DONE
+
+
+@pytest.mark.parametrize(
+    ("profile", "add_pod", "add_throttle"),
+    [
+        ("intel", Outcome.DONE, Outcome.DONE),
+        ("intel-per-thread", Outcome.DONE, Outcome.DONE),
+        ("intel-mib", Outcome.DONE, Outcome.DONE),
+        ("amd", Outcome.DONE, Outcome.DONE),
+        ("snc2", Outcome.DONE, Outcome.DONE),
+        ("mbm-only", Outcome.DONE, Outcome.UNSUPPORTED),
+        ("mba-only", Outcome.UNSUPPORTED, Outcome.DONE),
+        ("l3-only", Outcome.UNSUPPORTED, Outcome.DONE),
+        ("not-mounted", Outcome.UNSUPPORTED, Outcome.UNSUPPORTED),
+    ],
+)
+def test_each_hardware_does_what_it_can_and_is_left_as_it_was(
+    emulate: Emulate, profile: str, add_pod: Outcome, add_throttle: Outcome
+) -> None:
+    tree = emulate(profile)
+    before = tree.names()
+    groups = Groups(tree.files)
+    assert (groups.add_pod(UID), groups.add_throttle()) == (add_pod, add_throttle)
+    groups.restore_all()
+    assert tree.names() == before
+
+
+@pytest.mark.parametrize("uid", ["", "../../BE", "a/b", "a\nb", "x" * 200, "ü"])
+def test_a_uid_that_is_none_is_refused_before_anything_is_written(intel: Emulated, uid: str) -> None:
+    groups = Groups(intel.files)
+    for operation in (groups.add_pod, groups.remove_pod):
+        assert refusal(operation, uid) == "EINVAL"
+    for move in (groups.throttle_pod, groups.release_pod, groups.settle):
+        assert refusal(move, uid, frozenset) in {"EINVAL", "taken"}  # taken: GONE without throttle group
+    assert intel.machine.log == []
+
+
+@pytest.mark.parametrize("operation", ["mkdir *", "write *", "rename *", "rmdir *", "read *"])
+def test_an_unexpected_error_is_raised_and_the_next_call_puts_it_right(tree: Emulated, operation: str) -> None:
+    tids = set(tree.load(UID, gb_per_s=1, threads=2))
+    list_tids = tree.tids_of(UID)
+    groups = Groups(tree.files)
+
+    def whole() -> None:
+        groups.add_pod(UID)
+        groups.settle(UID, list_tids, anew=True)
+        groups.add_throttle()
+        groups.throttle_pod(UID, list_tids)
+        groups.set_limit(0, 50)
+        groups.release_pod(UID, list_tids)
+        groups.remove_throttle()
+
+    tree.machine.switches.errors[operation] = errno.EIO
+    assert refusal(whole) == "EIO"
+    tree.machine.switches.errors.clear()
+    whole()
+    assert tree.tids(FREE) == tids
+    assert "coda-throttle" not in tree.names()
+
+
+def test_another_programs_lock_puts_off_what_takes_several_steps(intel: Emulated) -> None:
+    intel.machine.switches.can_rename = False
+    groups = Groups(intel.files)
+    groups.add_throttle()
+    groups.add_pod(UID)
+    with intel.files.resctrl.locked():
+        assert groups.throttle_pod(UID, frozenset) is Outcome.RETRY
+    assert groups.throttle_pod(UID, frozenset) is Outcome.DONE
+
+
+def test_a_limit_that_another_program_changes_at_once_is_given_as_it_is_in_force(intel: Emulated) -> None:
+    groups = Groups(intel.files)
+    groups.add_throttle()
+    values = intel.machine.groups["coda-throttle"].values["MB"]
+    intel.machine.once_before.append(("read coda-throttle/schemata", lambda: values.update({0: 70})))
+    assert groups.set_limit(0, 50) == 70

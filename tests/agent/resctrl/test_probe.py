@@ -1,0 +1,125 @@
+"""What the agent finds out about every kind of hardware."""
+
+from pathlib import Path
+
+import pytest
+
+from coda_agent.host.files import Files
+from coda_agent.resctrl.probe import Abilities, Unit, domain_by_cpu, limits_by_domain, probe
+from tests.emulated import Emulated
+from tests.rigs import Emulate
+
+INTEL = Abilities(
+    monitoring=True,
+    limiting=True,
+    domains=(0, 1),
+    unit=Unit.PERCENT,
+    unlimited=100,
+    least=10,
+    granularity=10,
+    thread_throttle_mode="max",
+    closids=8,
+    rmids=144,
+)
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected"),
+    [
+        ("intel", INTEL),
+        (
+            "amd",
+            Abilities(
+                monitoring=True,
+                limiting=True,
+                domains=(0, 1, 2, 3, 8, 9, 10, 11),
+                unit=Unit.EIGHTHS,
+                unlimited=2048,
+                closids=16,
+                rmids=256,
+                assigns_counters=True,
+            ),
+        ),
+        (
+            "mbm-only",
+            Abilities(
+                monitoring=True,
+                domains=(0, 1),
+                rmids=144,
+                lacks=("the hardware has no bandwidth allocation",),
+            ),
+        ),
+    ],
+)
+def test_finds_what_the_hardware_can(emulate: Emulate, profile: str, expected: Abilities) -> None:
+    assert probe(emulate(profile).files) == expected
+
+
+@pytest.mark.parametrize(
+    ("profile", "monitoring", "limiting", "unit", "lacks"),
+    [
+        ("intel-per-thread", True, True, Unit.PERCENT, ()),
+        ("intel-mib", True, True, Unit.MIB_PER_S, ()),
+        ("snc2", True, True, Unit.PERCENT, ()),
+        ("mba-only", False, True, Unit.PERCENT, ("the hardware has no bandwidth monitoring",)),
+        (
+            "l3-only",
+            False,
+            False,
+            Unit.PERCENT,
+            ("the hardware has no bandwidth monitoring", "the hardware has no bandwidth allocation"),
+        ),
+        (
+            "not-mounted",
+            False,
+            False,
+            Unit.PERCENT,
+            ("resctrl is not there (No such file or directory): mount it on the host",),
+        ),
+    ],
+)
+def test_says_what_is_lacking(
+    emulate: Emulate, profile: str, monitoring: bool, limiting: bool, unit: Unit, lacks: tuple[str, ...]
+) -> None:
+    found = probe(emulate(profile).files)
+    assert (found.monitoring, found.limiting, found.unit, found.lacks) == (monitoring, limiting, unit, lacks)
+
+
+def test_mib_is_recognised_without_the_mount_options(emulate: Emulate) -> None:
+    assert probe(Files(resctrl=emulate("intel-mib").root)).unit is Unit.MIB_PER_S
+
+
+def test_mib_is_recognised_when_somebody_limited_the_root(emulate: Emulate) -> None:
+    tree = emulate("intel-mib")
+    tree.write("schemata", "MB:0=90;1=90\n")
+    assert (probe(tree.files).unit, probe(tree.files).unlimited) == (Unit.MIB_PER_S, 4294967295)
+
+
+def test_amd_is_recognised_when_somebody_limited_the_root(emulate: Emulate) -> None:
+    tree = emulate("amd")
+    tree.write("schemata", "MB:0=16;1=16;2=16;3=16;8=16;9=16;10=16\n")
+    assert (probe(tree.files).unit, probe(tree.files).unlimited) == (Unit.EIGHTHS, 2048)
+
+
+def test_ladders_are_in_the_units_of_the_hardware(emulate: Emulate) -> None:
+    peaks = {0: 40e9, 1: 160e9}
+    assert limits_by_domain(INTEL, peaks) == dict.fromkeys((0, 1), (100, 90, 80, 70, 60, 50, 40, 30, 20))
+    amd = limits_by_domain(probe(emulate("amd").files), peaks)
+    assert amd[0] == (2048, 288, 256, 224, 192, 160, 128, 96, 64)
+    mib = limits_by_domain(probe(emulate("intel-mib").files), peaks)
+    assert mib[1][:2] == (4294967295, 137329)
+    assert limits_by_domain(probe(emulate("mbm-only").files), peaks) == {}
+
+
+def test_cpus_belong_to_the_domain_of_their_last_level_cache(tmp_path: Path) -> None:
+    for cpu, domain in {"cpu0": "0", "cpu1": "8", "cpu10": "8", "cpu2": "garbage", "cpufreq": "1"}.items():
+        cache = tmp_path / "devices/system/cpu" / cpu / "cache/index3"
+        cache.mkdir(parents=True)
+        (cache / "id").write_text(domain + "\n")
+    assert domain_by_cpu(Files(sys=tmp_path)) == {0: 0, 1: 8, 10: 8}
+    assert domain_by_cpu(Files(sys=tmp_path / "none")) == {}
+
+
+def test_probing_writes_nothing(intel: Emulated) -> None:
+    probe(intel.files)
+    assert intel.machine.log == []

@@ -1,0 +1,45 @@
+"""A node agent that acts on this machine's kernel and kills itself, by SIGKILL, at the step it is told.
+
+Arguments: the cgroup root, the resctrl root, the state directory, and the step (0: never)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from coda.contention.throttles import Action, Means, Reason
+from coda_agent.cgroups.layout import layout_of
+from coda_agent.host.files import Files
+from coda_agent.host.state_dir import Disk
+from coda_agent.host.undo_journal import Journal
+from coda_agent.resctrl.groups import Groups
+from coda_agent.throttling.actuator import Actuator
+from coda_agent.throttling.restore import boot_id, restore
+from tests.agent.cgroups.nodes import UID
+from tests.agent.undo.killing import KillingDisk, Steps, killing_files, really_die
+
+
+def main(cgroup: Path, resctrl: Path, state: Path, last: int) -> None:
+    steps = Steps(last or None, really_die)
+    plain = Files(cgroup=cgroup, resctrl=resctrl)
+    files = killing_files(plain, steps)
+    journal = Journal(KillingDisk(Disk(state), steps))
+    layout, groups, boot = layout_of(files), Groups(files), boot_id(files)
+    failures = restore(files=files, layout=layout, groups=groups, journal=journal, boot=boot).failures
+    say(f"restored {failures}")
+    actuator = Actuator(files=files, layout=layout, groups=groups, journal=journal, now_s=time.time, boot_id=boot)
+    groups.add_pod(UID)
+    for means, value in ((Means.CORES, 0.4), (Means.BANDWIDTH, 50), (Means.CORES, 0.2), (Means.BANDWIDTH, 40)):
+        action = Action(means=means, socket=0, pods=(UID,), value=value, ends=False, reason=Reason.CONTENDED, jobs=())
+        say(f"acted {actuator.act(action)}")
+    say(f"steps {steps.count}")
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,161 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from coda_cli.simulate.command import simulate_command
+from coda_cli.simulate.comparison import SECTIONS
+from coda_sim.results.audit import breaches, measures, read_jobs
+from coda_sim.traces.trace import COLUMNS
+
+app = typer.Typer()
+app.command()(simulate_command)
+
+GOOD = (
+    "a1,u1,v,0,3600,2,4,,1,passed,gpu",
+    "a2,u2,v,60,600,4,8,,2,passed,gpu",
+    "a3,u1,v,90,60,0,3,,1,passed,cpu",
+    "a4,u2,v,4000,60,4,8,,2,passed,gpu",
+)
+
+
+def coda_simulate(*arguments: str | Path | int) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def trace_file(folder: Path, *lines: str, header: str = ",".join(COLUMNS)) -> Path:
+    path = folder / "jobs.csv"
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+def test_a_study_writes_summary_records_plots_and_one_report(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = coda_simulate("--trace", trace_file(tmp_path, *GOOD), "--cluster", "2x2x8", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["schema"] == 1
+    assert {"version", "command", "workload", "cluster", "warmup_s", "drain_s", "runs", "means"} <= summary.keys()
+    (run,) = summary["runs"]
+    assert (run["policy"], run["without"], run["seed"]) == ("arrival", [], 1)
+    assert run["metrics"].keys() == {name for _, names in SECTIONS for name in names}
+    assert run["metrics"]["jobs_finished"] == 4
+    assert run["metrics"]["gpu_wait_p50_s"] == 200.0  # of 0, 3540 and 200
+    jobs = read_jobs(out / "jobs.csv.gz")
+    assert breaches(jobs, {"node-0001": (2, 8, 0), "node-0002": (2, 8, 0)}) == []
+    audited = measures(jobs, 4, 16, 0.0, 4000.0)
+    assert {name: run["metrics"][name] for name in audited} == pytest.approx(audited, rel=1e-9)
+    report = (out / "report.html").read_text()
+    assert report.count("<svg") == 4
+    assert "src=" not in report
+    assert "gpu_util_queueing" in report
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    trace = trace_file(tmp_path, *GOOD)
+    for folder in ("one", "two"):
+        assert coda_simulate("--trace", trace, "--cluster", "2x2x8", "--out", tmp_path / folder).exit_code == 0
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "two").iterdir())
+    for name in names:
+        if name != "timing.json":
+            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_runs_at_the_same_time_give_what_runs_in_turn_give(tmp_path: Path) -> None:
+    options = ("--limit", 60, "--max-duration", "1h", "--cluster", "2x4x28", "--seed", 1, "--seed", 2)
+    assert coda_simulate(*options, "--out", tmp_path / "turn").exit_code == 0
+    assert coda_simulate(*options, "--jobs", 2, "--out", tmp_path / "once").exit_code == 0
+    for name in ("summary.json", "arrival-seed2/jobs.csv.gz"):
+        assert (tmp_path / "turn" / name).read_bytes() == (tmp_path / "once" / name).read_bytes()
+    (mean,) = json.loads((tmp_path / "turn" / "summary.json").read_text())["means"]
+    assert mean["seeds"] == [1, 2]
+    assert mean["metrics"]["jobs_finished"] == {"mean": 60.0, "low": 60.0, "high": 60.0}
+
+
+def test_what_was_not_measured_is_null(tmp_path: Path) -> None:
+    trace = trace_file(tmp_path, *(line for line in GOOD if line.endswith("gpu")))
+    assert coda_simulate("--trace", trace, "--cluster", "2x2x8", "--out", tmp_path / "out").exit_code == 0
+    (run,) = json.loads((tmp_path / "out" / "summary.json").read_text())["runs"]
+    assert run["metrics"]["cpu_wait_mean_s"] is None
+    assert run["metrics"]["cpu_started_10s"] is None
+
+
+def test_every_row_is_accounted_for(tmp_path: Path) -> None:
+    bad = ("a2,u,v,9,60,-1,1,,1,passed,gpu", "a5,u,v,9,nan,1,1,,1,passed,gpu", "a6,u,v,-1,60,1,1,,1,passed,gpu")
+    large = ("a7,u,v,9,60,64,64,,1,passed,gpu",)
+    trace = trace_file(tmp_path, *GOOD, *bad, *large)
+    result = coda_simulate("--trace", trace, "--cluster", "2x2x8", "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    (run,) = json.loads((tmp_path / "out" / "summary.json").read_text())["runs"]
+    metrics = run["metrics"]
+    assert (metrics["jobs_finished"], metrics["jobs_refused"], metrics["rows_skipped"]) == (4, 1, 3)
+    assert f"refused: {trace}:9: a7 asks 64 GPUs" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("header", "line", "sentence"),
+    [
+        ("job_id,user", GOOD[0], "jobs.csv:1: "),
+        (",".join(COLUMNS), "a1,u,v,0,nan,1,1,,1,passed,gpu", ":2: duration_s is 'nan'"),
+        (",".join(COLUMNS), "a1,u,v,-5,60,1,1,,1,passed,gpu", ":2: submit_s is '-5'"),
+        (",".join(COLUMNS), f"{GOOD[0]}\n{GOOD[0]}", ":3: job_id 'a1' was used before, in line 2"),
+        (",".join(COLUMNS), "x" * 100_000, ":2: "),
+        (",".join(COLUMNS), "a1,u,v,0,60,64,64,,1,passed,gpu", "every one can never fit the cluster"),
+    ],
+)
+def test_a_bad_trace_is_a_clear_sentence(header: str, line: str, sentence: str, tmp_path: Path) -> None:
+    trace = trace_file(tmp_path, line, header=header)
+    result = coda_simulate("--trace", trace, "--cluster", "2x2x8", "--on-error", "refuse")
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_truncated_gzip_file_is_a_clear_sentence(tmp_path: Path) -> None:
+    whole = gzip.compress(("\n".join([",".join(COLUMNS), *GOOD])).encode())
+    path = tmp_path / "jobs.csv.gz"
+    path.write_bytes(whole[:-20])
+    result = coda_simulate("--trace", path, "--cluster", "2x2x8")
+    assert result.exit_code == 2
+    assert "the gzip file is damaged or cut short" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--policy", "magic"], "there is no policy 'magic': choose of arrival, fifo-skip"),
+        (["--without", "luck"], "--without luck: a policy's parts are allocator"),
+        (["--without", "arrays"], "--without arrays: arrival has no arrays that could be left out"),
+        (["--profiles", "none"], "'none' is no profile set: choose one of paper"),
+        (["--cluster", "2x2"], "'2x2' is no group of nodes"),
+        (["--workload", "a-year"], "--workload a-year: the generated workload is coda-month"),
+        (["--trace", "jobs.csv"], "--trace needs --cluster"),
+        (["--trace", "nowhere.csv", "--cluster", "1x1x1"], "nowhere.csv: cannot be read"),
+        (["--warmup", "soon"], "'soon' is not a duration"),
+        (["--compress", "0"], "--compress 0.0: must be a number above 0"),
+        (["--limit", "5", "--out", "/proc/nowhere"], "--out /proc/nowhere: cannot be written"),
+    ],
+)
+def test_bad_options_are_one_clear_sentence(arguments: list[str], sentence: str) -> None:
+    result = coda_simulate(*arguments)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_shape_is_chosen_from_a_file_by_name(tmp_path: Path) -> None:
+    shapes = tmp_path / "shapes.csv"
+    shapes.write_text("shape,nodes,gpus_per_node,cores_per_node\nsmall,2,2,8\nlarge,4,8,48\nunknown,3,8,\n")
+    trace = trace_file(tmp_path, *GOOD)
+    result = coda_simulate("--trace", trace, "--cluster", f"{shapes}:large")
+    assert result.exit_code == 0
+    assert "on 4x8x48" in result.stderr
+    for cluster, sentence in ((shapes, "choose one of its shapes"), (f"{shapes}:huge", "has no shape 'huge'")):
+        refused = coda_simulate("--trace", trace, "--cluster", cluster)
+        assert refused.exit_code == 2
+        assert sentence in refused.stderr or "cores_per_node" in refused.stderr

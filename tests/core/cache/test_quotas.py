@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coda.cache.quotas import QuotaLedger, Shortage
+from coda.model.job import Job, Phase, PlacementState, Quota
+from tests.builders import job, node, planned, quota, running, world
+
+GANG = job(replicas=3, quota={"pods": 1000, "cpu": 500})
+
+
+@pytest.mark.parametrize(
+    ("quotas", "others", "expected"),
+    [
+        pytest.param([], [], None, id="no quota"),
+        pytest.param([quota(hard={"pods": 3000})], [], None, id="just enough"),
+        pytest.param([quota(hard={"pods": 2000})], [], ("quota", "pods", 3000, 2000), id="enough for some ranks only"),
+        pytest.param(
+            [quota(used={"pods": 3000}, hard={"pods": 5000})], [], ("quota", "pods", 3000, 2000), id="used counts"
+        ),
+        pytest.param([quota(namespace="other", hard={"pods": 0})], [], None, id="another namespace's quota"),
+        pytest.param([quota(hard={"gpus": 0})], [], None, id="a key the job does not use"),
+        pytest.param([quota(hard={"pods": 0, "cpu": 0})], [], ("quota", "cpu", 1500, 0), id="the first key"),
+        pytest.param(
+            [quota("b", hard={"pods": 0}), quota("a", hard={"pods": 1000})],
+            [],
+            ("a", "pods", 3000, 1000),
+            id="the first quota",
+        ),
+        pytest.param(
+            [quota(hard={"pods": 4000})],
+            [planned(job("x", replicas=2, quota={"pods": 1000}), "n", "n")],
+            ("quota", "pods", 3000, 2000),
+            id="planned ranks without pods count",
+        ),
+        pytest.param(
+            [quota(used={"pods": 1000}, hard={"pods": 4000})],
+            [running(job("x", quota={"pods": 1000}), "n")],
+            None,
+            id="ranks with pods count as used only",
+        ),
+        pytest.param(
+            [quota(hard={"pods": 4000})],
+            [planned(job("x", replicas=2, quota={"pods": 1000}), "n", "n", phase=Phase.LAUNCHED)],
+            None,
+            id="after the launch no pod is to come",
+        ),
+    ],
+)
+def test_checks_the_whole_gang(
+    quotas: list[Quota], others: list[Job], expected: tuple[str, str, int, int] | None
+) -> None:
+    found = QuotaLedger(world([node("n")], [*others, GANG], quotas=quotas)).shortage(GANG)
+    assert found == (
+        None
+        if expected is None
+        else Shortage(quota=expected[0], key=expected[1], needed_milli=expected[2], left_milli=expected[3])
+    )
+
+
+def test_starts_of_the_round_count() -> None:
+    ledger = QuotaLedger(world([node("n")], [GANG], quotas=[quota(hard={"pods": 5000})]))
+    ledger.take(GANG)
+    assert ledger.shortage(GANG) == Shortage(quota="quota", key="pods", needed_milli=3000, left_milli=2000)
+
+
+@pytest.mark.parametrize(
+    "fields", [pytest.param({"bound": frozenset({0})}, id="bound"), pytest.param({"unbound": {0: "n"}}, id="unbound")]
+)
+def test_pods_that_exist_are_not_counted_twice_while_the_rest_is_created(fields: dict[str, Any]) -> None:
+    half = planned(job("x", replicas=2, quota={"pods": 1000}), "n", "n", state=PlacementState.RELEASED)
+    jobs = [replace(half, **fields), GANG]
+    ledger = QuotaLedger(world([node("n")], jobs, quotas=[quota(hard={"pods": 5000}, used={"pods": 1000})]))
+    assert ledger.shortage(GANG) is None

@@ -1,0 +1,131 @@
+"""The differential law for jobs that stay where they are and change: wishes, other cores, other times, other phases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coda.cache.inadmissible import Sleepers
+from coda.cache.queue import Queue, Shape
+from coda.cache.world_index import Memory
+from coda.cycle.decide import decide
+from coda.model.capacity import with_starts
+from coda.model.decision import Plan
+from coda.model.job import Job, Phase, Resources, Wish, World
+from coda.nodes.free_capacity import Room
+from coda.nodes.node_search import Search
+from coda.policy.arrays import Array
+from coda.policy.config import Level, PolicyConfig
+from tests.builders import RACK_LABEL, job, node, resources
+from tests.strategies import NOW_S, worlds
+
+law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LEVELS = (Level("rack", RACK_LABEL),)
+
+
+def with_wish(data: st.DataObject, one: Job) -> Job:
+    cores = data.draw(st.integers(1, 4))
+    return replace(one, wish=Wish(sequence=data.draw(st.integers(1, 2)), cores=cores, since_s=0.0, deadline_s=NOW_S))
+
+
+def with_other_cores(data: st.DataObject, one: Job) -> Job:
+    cores = data.draw(st.integers(1, 4))
+    request = one.request.with_cpu(cores * 1000)
+    return replace(one, request=request, cpus_per_replica=cores, wish=None)
+
+
+def with_other_times(data: st.DataObject, one: Job) -> Job:
+    seconds = st.sampled_from((0.0, 600.0, 9000.0))
+    return replace(one, served_s=data.draw(seconds), remaining_s=data.draw(seconds), as_of_s=NOW_S)
+
+
+def with_other_phase(data: st.DataObject, one: Job) -> Job:
+    phase = data.draw(st.sampled_from((Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED)))
+    return replace(one, phase=phase, bound=frozenset(range(one.replicas)), unbound={})
+
+
+def with_other_placement(data: st.DataObject, one: Job) -> Job:
+    assert one.placement is not None
+    committed_s = data.draw(st.sampled_from((0.0, NOW_S)))
+    return replace(
+        one, placement=replace(one.placement, borrows=data.draw(st.booleans()), committed_s=committed_s, stop=None)
+    )
+
+
+CHANGES = (with_wish, with_other_cores, with_other_times, with_other_phase, with_other_placement)
+
+
+def changed(data: st.DataObject, now: World, plan: Plan, config: PolicyConfig) -> World:
+    commits: bool = data.draw(st.booleans())
+    if plan.starts and commits:
+        return with_starts(now, data.draw(st.lists(st.sampled_from(plan.starts), unique=True)), config, NOW_S)
+    placed = [one for one in now.jobs if one.placement is not None]
+    if not placed:
+        return now
+    before = data.draw(st.sampled_from(placed))
+    after = data.draw(st.sampled_from(CHANGES))(data, before)
+    return replace(now, jobs=tuple(after if one is before else one for one in now.jobs))
+
+
+@pytest.mark.parametrize("policy", ["arrival", "coda", "drf-multi", "srtf", "tiresias-las", "yarn-cs-preempt"])
+@pytest.mark.parametrize("limit_s", [None, 1.0])
+@law
+@given(worlds(), st.data())
+def test_jobs_that_change_where_they_are_change_decisions_only_as_they_would_at_first_sight(
+    policy: str, limit_s: float | None, now: World, data: st.DataObject
+) -> None:
+    config = PolicyConfig(policy=policy, levels=LEVELS, overtaking_limit_s=limit_s)
+    memory, now_s = Memory(), NOW_S
+    for _ in range(data.draw(st.integers(2, 7))):
+        plan = decide(now, config, now_s, memory)
+        assert plan == decide(now, config, now_s)
+        now = changed(data, now, plan, config)
+        now_s += data.draw(st.sampled_from((0.0, 1.0)))
+
+
+def asleep() -> tuple[Room, Sleepers]:
+    """A shape that found no room for its two GPUs on the one node, where one is free; all four were once."""
+    room, queue, sleepers = Room([node("n", gpus=4)], ()), Queue(), Sleepers()
+    for gpus in (3, 4, 1):
+        room.put(0, free(gpus))
+    queue.change((), [job("j", gpus=2)])
+    (shape,) = queue.take_new_shapes()
+    sleepers.wake([shape])
+    sleepers.rouse(are_kept=False)
+    assert awake(sleepers) == [shape]
+    sleepers.sleep(shape, [Search(room, PolicyConfig(levels=())).kind(shape.job)])
+    return room, sleepers
+
+
+def free(gpus: int) -> Resources:
+    return resources(gpus=gpus, cores=8, memory_gib=8, pods=9)
+
+
+def awake(sleepers: Sleepers) -> list[Shape]:
+    return [shape for array in Array for shape in sleepers.awake(array)]
+
+
+def test_room_that_came_and_went_between_two_rounds_wakes_nobody() -> None:
+    room, sleepers = asleep()
+    room.put(0, free(3))
+    room.put(0, free(1))
+    sleepers.rouse(are_kept=False)
+    assert awake(sleepers) == []
+
+
+@pytest.mark.parametrize("puts", [(2,), (3,), (0, 2), (4, 0, 3)])
+def test_room_that_was_not_there_when_it_was_refused_wakes(puts: tuple[int, ...]) -> None:
+    room, sleepers = asleep()
+    for gpus in puts:
+        room.put(0, free(gpus))
+    sleepers.rouse(are_kept=False)
+    assert len(awake(sleepers)) == 1
+
+
+def test_everybody_is_asked_again_when_nodes_are_kept_or_no_more() -> None:
+    _, sleepers = asleep()
+    sleepers.rouse(are_kept=True)
+    assert len(awake(sleepers)) == 1

@@ -1,0 +1,123 @@
+"""The reservation as it is defined, looked for anew by a walk over all nodes: what `reserving` must say too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from coda.cache.holdings import nodes_held
+from coda.cache.queue import Waiter, waits_since_s
+from coda.cache.world_index import Known
+from coda.cycle.reservation import Reservation
+from coda.model.job import NOTHING, Job, Resources, World
+from coda.nodes.node_search import Kind
+
+Key = tuple[int, ...]
+
+
+def plain_order(known: Known, moment_s: float, now_s: float) -> list[Job]:
+    def place(waiter: Waiter) -> tuple[float, float, str]:
+        return (-waiter.job.priority, waits_since_s(waiter.job), waiter.job.id)
+
+    waiters = sorted(known.queue.waiters, key=place)
+    return [one.job for one in waiters if waits_since_s(one.job) <= moment_s and one.may_start(now_s)]
+
+
+def plain_reservation(known: Known, world: World, job: Job, kind: Kind) -> Reservation | None:
+    """Nodes without anybody to stop need not be named as `unstopped`."""
+    if known.search.ranks_when_empty(kind, kind.within) < job.replicas:
+        return None
+    due_s = waits_since_s(job) + (known.config.overtaking_limit_s or 0.0)
+    room = known.room
+    nodes = [*kind.pool.amount_by_node]
+
+    def distance(number: int) -> Key:
+        return _distance(job, room.free(number))
+
+    def size(number: int) -> Key:
+        return (-job.request.times_in(room.nodes[number].allocatable),)
+
+    def began_by_then(holder: Job) -> bool:
+        return holder.placement is not None and holder.placement.committed_s <= due_s
+
+    stoppable = set() if known.lending is None else {n for n in range(len(room.nodes)) if _can_stop(known, n)}
+    chosen = _chosen(known, world, job, kind, nodes, distance, began_by_then)
+    if chosen is not None:
+        left = {site.number: _least(room.free(site.number), site.room - job.request * site.ranks) for site in chosen}
+        if kind.within is None and known.lending is not None:
+            last = max((_distance(job, room.free(number) - others), number) for number, others in left.items())
+            nearer = {n for n in stoppable if (_distance(job, known.lending.free_after_stops(n)), n) < last}
+            stoppable = nearer | stoppable & left.keys()
+        return Reservation(job, left, frozenset(stoppable))
+    whole = _chosen(known, world, job, kind, nodes, size, lambda _: True)
+    return None if whole is None else Reservation(job, {one.number: NOTHING for one in whole}, frozenset(stoppable))
+
+
+def _can_stop(known: Known, number: int) -> bool:
+    return known.lending is not None and known.lending.free_after_stops(number) != known.room.free(number)
+
+
+class _Site(NamedTuple):
+    number: int
+    ranks: int
+    ready: int
+    room: Resources
+
+
+def _chosen(
+    known: Known,
+    world: World,
+    job: Job,
+    kind: Kind,
+    nodes: Iterable[int],
+    rank: Callable[[int], Key],
+    ends: Callable[[Job], bool],
+) -> list[_Site] | None:
+    numbers_by_domain: dict[str, list[int]] = {}
+    for number in sorted(nodes, key=lambda number: (rank(number), number)):
+        domain = "" if kind.within is None else known.room.levels[kind.within].domain_by_node[number]
+        if domain is not None:
+            numbers_by_domain.setdefault(domain, []).append(number)
+    found: list[tuple[int, str, list[_Site]]] = []
+    for domain, numbers in numbers_by_domain.items():
+        sites: list[_Site] = []
+        missing = job.replicas
+        for number in numbers:
+            site = _site(known, world, job, number, ends)
+            if site.ranks and missing:
+                sites.append(site._replace(ranks=min(missing, site.ranks)))
+                missing -= sites[-1].ranks
+        if not missing:
+            found.append((sum(site.ranks - min(site.ranks, site.ready) for site in sites), domain, sites))
+    return min(found, key=lambda one: one[:2])[2] if found else None
+
+
+def _site(known: Known, world: World, job: Job, number: int, ends: Callable[[Job], bool]) -> _Site:
+    name, room = known.room.nodes[number].name, known.room.free(number)
+    ready = job.request.times_in(room)
+    for holder in world.jobs:
+        ranks = nodes_held(holder).count(name)
+        if ranks and ends(holder):
+            room = room + holder.request * ranks
+    return _Site(number, job.request.times_in(room), ready, room)
+
+
+def _distance(job: Job, free: Resources) -> Key:
+    request = job.request
+    ready = request.times_in(free)
+    return (
+        -ready,
+        max(0, request.gpus * (ready + 1) - free.gpus),
+        max(0, request.cpu_m * (ready + 1) - free.cpu_m),
+    )
+
+
+def _least(one: Resources, other: Resources) -> Resources:
+    names = one.other.keys() | other.other.keys()
+    return Resources(
+        cpu_m=min(one.cpu_m, other.cpu_m),
+        memory_bytes=min(one.memory_bytes, other.memory_bytes),
+        gpus=min(one.gpus, other.gpus),
+        pods=min(one.pods, other.pods),
+        other={name: min(one.other.get(name, 0), other.other.get(name, 0)) for name in names},
+    )

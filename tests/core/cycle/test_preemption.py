@@ -1,0 +1,210 @@
+"""Who is stopped for whom under the policies that preempt: the shortest first, the least served first, own quotas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda.cycle.decide import decide
+from coda.model.decision import StopCause
+from coda.model.job import Job, VirtualCluster
+from coda.policy.config import PolicyConfig
+from tests.builders import job, node, rack, running, world
+
+NOW_S = 10_000.0
+NODES = (node("a", gpus=4, cores=8), node("b", gpus=4, cores=8))
+TENANTS = (VirtualCluster(name="lab", gpus=4), VirtualCluster(name="firm", gpus=4))
+SRTF, LAS, YARN = (PolicyConfig(policy=name, levels=()) for name in ("srtf", "tiresias-las", "yarn-cs-preempt"))
+
+
+def gpu(
+    name: str,
+    gpus: int,
+    *,
+    left_s: float | None = None,
+    served_s: float = 0.0,
+    of: str = "",
+    cores: int = 1,
+    replicas: int = 1,
+) -> Job:
+    built = job(name, gpus=gpus, cores=cores, replicas=replicas, memory_gib=0, virtual_cluster=of)
+    return replace(built, remaining_s=left_s, served_s=served_s, as_of_s=NOW_S, queued_s=NOW_S)
+
+
+def ran(built: Job, *nodes: str, for_s: float = 0.0) -> Job:
+    """The job after so many more seconds on these nodes."""
+    placed = running(built, *nodes)
+    assert placed.placement is not None
+    began_s = NOW_S - for_s
+    return replace(placed, as_of_s=began_s, placement=replace(placed.placement, committed_s=began_s))
+
+
+def stops(config: PolicyConfig, *jobs: Job) -> dict[str, str]:
+    """Who is stopped, and for whom."""
+    plan = decide(world(NODES, jobs, virtual_clusters=TENANTS), config, NOW_S)
+    assert {stop.cause for stop in plan.stops} <= {StopCause.PREEMPT}
+    return {stop.job.split("/")[1]: stop.by.split("/")[1] for stop in plan.stops}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        pytest.param(
+            [ran(gpu("long", 4, left_s=900), "a"), ran(gpu("longer", 4, left_s=999), "b"), gpu("new", 4, left_s=10)],
+            {"longer": "new"},
+            id="whoever has most left goes",
+        ),
+        pytest.param(
+            [ran(gpu("x", 4, left_s=900), "a"), ran(gpu("y", 4, left_s=999), "b"), gpu("new", 4, left_s=999)],
+            {},
+            id="nobody with no more left",
+        ),
+        pytest.param(
+            [ran(gpu("x", 4, left_s=900), "a", for_s=890), ran(gpu("y", 4, left_s=9), "b"), gpu("new", 4, left_s=20)],
+            {},
+            id="what it ran already counts",
+        ),
+        pytest.param(
+            [ran(gpu("x", 4), "a"), ran(gpu("y", 4, left_s=999), "b"), gpu("new", 4, left_s=20)],
+            {"x": "new"},
+            id="unknown counts as most",
+        ),
+        pytest.param([ran(gpu("x", 4), "a"), ran(gpu("y", 4), "b"), gpu("new", 4)], {}, id="unknown stops nobody"),
+        pytest.param(
+            [
+                ran(gpu("x", 1, left_s=999), "a"),
+                ran(gpu("y", 3, left_s=900), "a"),
+                ran(gpu("z", 4, left_s=50), "b"),
+                gpu("new", 3, left_s=5),
+            ],
+            {"y": "new"},
+            id="whoever is not needed is spared",
+        ),
+        pytest.param(
+            [ran(gpu("x", 4, left_s=999, replicas=2), "a", "b"), gpu("new", 1, left_s=5, replicas=2)],
+            {"x": "new"},
+            id="gangs go whole",
+        ),
+        pytest.param(
+            [ran(gpu("x", 4, left_s=999), "a"), ran(gpu("y", 4, left_s=5), "b"), gpu("new", 4, left_s=10, replicas=2)],
+            {},
+            id="nobody where even all would be too few",
+        ),
+        pytest.param([ran(gpu("x", 4, left_s=999), "a"), gpu("new", 4, left_s=10)], {}, id="nobody if there is room"),
+    ],
+)
+def test_who_is_stopped_for_the_shorter_job(jobs: list[Job], expected: dict[str, str]) -> None:
+    assert stops(SRTF, *jobs) == expected
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        pytest.param(
+            [ran(gpu("old", 4), "a", for_s=1000), ran(gpu("older", 4), "b", for_s=2000), gpu("new", 4)],
+            {"old": "new"},
+            id="the last that reached the threshold",
+        ),
+        pytest.param(
+            [ran(gpu("x", 4), "a", for_s=899), ran(gpu("y", 4), "b", for_s=899), gpu("new", 4)],
+            {},
+            id="nobody below it: 4 GPUs reach it after 900 s",
+        ),
+        pytest.param(
+            [ran(gpu("x", 4, served_s=899), "a", for_s=1), ran(gpu("y", 4), "b"), gpu("new", 4)],
+            {"x": "new"},
+            id="service before a stop counts",
+        ),
+        pytest.param(
+            [ran(gpu("x", 4), "a", for_s=1000), ran(gpu("y", 4), "b"), gpu("back", 4, served_s=900)],
+            {},
+            id="within the second queue nobody is stopped",
+        ),
+        pytest.param(
+            [ran(gpu("x", 4, cores=8), "a", for_s=1000), ran(gpu("y", 4, cores=8), "b"), gpu("cpu", 0)],
+            {},
+            id="nor for CPU jobs",
+        ),
+        pytest.param(
+            [ran(gpu("cpu", 0, cores=8), "a", for_s=9999), ran(gpu("y", 4), "b"), gpu("new", 4)],
+            {},
+            id="nor are CPU jobs",
+        ),
+    ],
+)
+def test_who_is_stopped_for_the_less_served_job(jobs: list[Job], expected: dict[str, str]) -> None:
+    assert stops(LAS, *jobs) == expected
+
+
+def test_the_less_served_go_first_and_others_by_arrival() -> None:
+    waiting = [gpu("served", 1, served_s=3600), gpu("cpu", 0), replace(gpu("new", 1), queued_s=NOW_S + 1)]
+    plan = decide(world(NODES, waiting), LAS, NOW_S + 1)
+    assert [start.job for start in plan.starts] == ["team/new", "team/cpu", "team/served"]
+
+
+def test_the_plan_says_when_time_alone_will_bring_a_stop() -> None:
+    jobs = [ran(gpu("x", 4), "a", for_s=100), ran(gpu("y", 4), "b", for_s=50), gpu("new", 4)]
+    now = world(NODES, jobs)
+    plan = decide(now, LAS, NOW_S)
+    assert plan.wake_s == NOW_S + 800
+    assert not decide(now, LAS, NOW_S + 799).stops
+    assert [stop.job for stop in decide(now, LAS, NOW_S + 800).stops] == ["team/x"]
+    assert decide(world(NODES, jobs[:2]), LAS, NOW_S).wake_s is None
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        pytest.param(
+            [
+                ran(gpu("own", 4, of="lab"), "a", for_s=9),
+                ran(gpu("lent", 4, of="lab"), "b", for_s=5),
+                gpu("new", 4, of="firm"),
+            ],
+            {"lent": "new"},
+            id="the job with which the quota was exceeded",
+        ),
+        pytest.param(
+            [ran(gpu("own", 4, of="lab"), "a"), ran(gpu("x", 2, of="guest"), "b"), gpu("new", 4, of="firm")],
+            {"x": "new"},
+            id="a tenant without a quota borrows all",
+        ),
+        pytest.param(
+            [ran(gpu("own", 4, of="lab"), "a"), ran(gpu("x", 4, of="guest"), "b"), gpu("new", 1, of="lab")],
+            {},
+            id="nobody for a job beyond its own quota",
+        ),
+        pytest.param(
+            [ran(gpu("own", 4, of="lab"), "a"), ran(gpu("other", 2, of="firm"), "b"), gpu("new", 3, of="firm")],
+            {},
+            id="nobody within a quota",
+        ),
+        pytest.param(
+            [
+                ran(gpu("own", 4, of="lab"), "a"),
+                ran(gpu("x", 1, of="guest"), "b", for_s=9),
+                ran(gpu("y", 2, of="guest"), "b", for_s=5),
+                gpu("new", 2, of="firm"),
+            ],
+            {"y": "new"},
+            id="the newest first",
+        ),
+    ],
+)
+def test_who_is_stopped_for_a_tenants_quota(jobs: list[Job], expected: dict[str, str]) -> None:
+    assert stops(YARN, *jobs) == expected
+
+
+def test_jobs_within_quotas_go_before_all_that_borrow() -> None:
+    waiting = [gpu("borrower", 4, of="guest"), gpu("wide", 4, of="lab", replicas=2), gpu("own", 4, of="firm")]
+    plan = decide(world((node("a", gpus=4),), waiting, virtual_clusters=TENANTS), YARN, NOW_S)
+    assert [start.job for start in plan.starts] == ["team/own"]
+
+
+def test_gangs_within_one_rack_have_one_cleared() -> None:
+    cluster = (*rack("r", 2, gpus=4), *rack("s", 2, gpus=4))
+    busy = [ran(gpu(f"{name}-{n}", 4, left_s=900 + n), f"{name}-{n}") for name in "rs" for n in (0, 1)]
+    gang = replace(gpu("gang", 4, left_s=5, replicas=2), within="rack")
+    plan = decide(world(cluster, [*busy, gang]), PolicyConfig(policy="srtf"), NOW_S)
+    assert {stop.job for stop in plan.stops} in ({"team/r-0", "team/r-1"}, {"team/s-0", "team/s-1"})

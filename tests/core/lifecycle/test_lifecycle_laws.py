@@ -1,0 +1,125 @@
+"""The legal changes of phase and the promises of every step, over random situations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coda.lifecycle.state import PodState, Progress, RankPod, Situation, Terms
+from coda.lifecycle.steps import NEXT, TEMPLATE_REFUSED, next_step
+from coda.model.job import FINISHED, Phase, PlacementState
+from tests.core.gangs import CONFIG, NOW_S, plan
+
+pods = st.builds(
+    RankPod,
+    name=st.just("p"),
+    uid=st.uuids().map(str),
+    attempt=st.integers(1, 2),
+    rank=st.integers(0, 1),
+    plan_id=st.sampled_from(["p0", "p1", "p1", "p1"]),
+    node=st.sampled_from([None, "n1", "n2"]),
+    state=st.sampled_from(PodState),
+    ended=st.booleans(),
+    terminating=st.booleans(),
+    gone_by_s=st.sampled_from([900.0, 999.0]),
+    finalizers=st.sampled_from([(), ("example.com/keep",)]),
+    unschedulable_since_s=st.sampled_from([None, 990.0, 999.0]),
+    disrupted=st.booleans(),
+)
+situations = st.builds(
+    Situation,
+    terms=st.builds(
+        Terms,
+        replicas=st.just(2),
+        retries=st.integers(0, 2),
+        rank_zero_decides=st.booleans(),
+        active_deadline_s=st.sampled_from([None, 1.0, 1000.0]),
+        start_deadline_s=st.sampled_from([1.0, 1800.0]),
+        ttl_s=st.sampled_from([None, 0.0, 50.0]),
+        suspend=st.booleans(),
+    ),
+    generation=st.integers(1, 2),
+    progress=st.builds(
+        Progress,
+        phase=st.sampled_from([None, *Phase]),
+        attempt=st.integers(1, 2),
+        failures=st.integers(0, 3),
+        generation=st.integers(1, 2),
+        queued_s=st.just(900.0),
+        launch_s=st.just(990.0),
+        start_s=st.sampled_from([0.0, 995.0]),
+        reason=st.sampled_from(["", TEMPLATE_REFUSED]),
+    ),
+    deleting=st.booleans(),
+    placement=st.one_of(
+        st.none(),
+        st.builds(plan, st.integers(1, 2), epoch=st.sampled_from([6, 7]), state=st.sampled_from(PlacementState)),
+    ),
+    epoch=st.sampled_from([None, 7]),
+    pods=st.lists(pods, max_size=4, unique_by=lambda pod: (pod.attempt, pod.rank)).map(tuple),
+    vanished=st.sampled_from([frozenset(), frozenset(), frozenset({1})]),
+    unready_since_s=st.sampled_from([{}, {"n1": 900.0}, {"n2": 999.0}]),
+)
+
+
+@given(situations)
+def test_every_change_of_phase_is_legal(now: Situation) -> None:
+    before, after = now.progress.phase, next_step(now, NOW_S, CONFIG).progress.phase
+    assert before is after or after in NEXT[before]
+
+
+@given(situations)
+def test_a_step_once_written_is_not_taken_again(now: Situation) -> None:
+    """Deciding twice on the same outside world with the first answer written: nothing is counted a second time."""
+    first = next_step(now, NOW_S, CONFIG).progress
+    second = next_step(replace(now, progress=first), NOW_S, CONFIG).progress
+    assert second.failures + second.disruptions <= first.failures + first.disruptions + (
+        0 if first.phase in FINISHED | {Phase.RESTARTING, Phase.SUSPENDED} else 1
+    )
+
+
+@given(situations)
+def test_without_a_change_outside_everything_comes_to_rest(now: Situation) -> None:
+    """Written as decided, the status stops changing after a few steps: nothing is rewritten for ever."""
+    for _ in range(5):
+        now = replace(now, progress=next_step(now, NOW_S, CONFIG).progress)
+    assert next_step(now, NOW_S, CONFIG).progress == now.progress
+
+
+@given(situations)
+def test_a_pod_that_leaves_is_looked_at_again(now: Situation) -> None:
+    """Whoever waits for a pod on a node that is not Ready has a moment at which it stops waiting."""
+    step = next_step(now, NOW_S, CONFIG)
+    waits = now.deleting or step.progress.phase in (Phase.RESTARTING, Phase.SUSPENDED)
+    if waits and any(pod.node == "n2" for pod in now.pods) and "n2" in now.unready_since_s:
+        assert step.wake_s is not None
+
+
+@given(situations)
+def test_pods_are_created_only_for_a_released_plan_of_this_attempt_and_epoch(now: Situation) -> None:
+    step = next_step(now, NOW_S, CONFIG)
+    if step.create:
+        assert now.placement is not None
+        assert now.placement.state is PlacementState.RELEASED
+        assert now.placement.attempt == now.progress.attempt
+        assert all(pod.plan_id == now.placement.plan_id for pod in now.pods if pod.attempt == now.progress.attempt)
+        assert not now.vanished
+        assert now.epoch in (None, now.placement.epoch)
+        assert not now.deleting
+        assert not now.terms.suspend
+
+
+@given(situations)
+def test_whoever_leaves_the_attempt_deletes_all_its_pods_that_run(now: Situation) -> None:
+    step = next_step(now, NOW_S, CONFIG)
+    if step.progress.phase in FINISHED | {Phase.RESTARTING, Phase.SUSPENDED}:
+        kept = {pod.uid for pod in now.pods} - {pod.uid for pod in step.delete}
+        assert all(pod.ended or pod.terminating for pod in now.pods if pod.uid in kept)
+
+
+@given(situations)
+def test_a_wake_up_lies_ahead(now: Situation) -> None:
+    wake_s = next_step(now, NOW_S, CONFIG).wake_s
+    assert wake_s is None or wake_s > NOW_S

@@ -1,0 +1,242 @@
+"""The life of one gang: a table of situations, and the phase that follows each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda.lifecycle.state import PodState, Situation, Terms
+from coda.lifecycle.steps import furthest_step, next_step
+from coda.model.job import JobId, Phase, StopCause, StopOrder
+from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
+
+RECLAIMED = StopOrder(cause=StopCause.RECLAIM, by=JobId("team/other"), since_s=990.0)
+MIGRATED = StopOrder(cause=StopCause.MIGRATE, by=JobId("team/other"), since_s=990.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "phase", "reason"),
+    [
+        pytest.param(situation(None), Phase.QUEUED, "Queued", id="a new job is queued"),
+        pytest.param(
+            situation(None, terms=Terms(replicas=2, suspend=True)), Phase.SUSPENDED, "Suspended", id="or suspended"
+        ),
+        pytest.param(situation(Phase.QUEUED, pod(0), pod(1)), Phase.LAUNCHED, "Launched", id="all pods exist"),
+        pytest.param(
+            situation(Phase.QUEUED, pod(0), placement=None), Phase.RESTARTING, "PlanDropped", id="the plan was dropped"
+        ),
+        pytest.param(
+            situation(Phase.QUEUED, pod(0, plan_id="p0")), Phase.RESTARTING, "PlanDropped", id="pods of a plan before"
+        ),
+        pytest.param(
+            situation(Phase.QUEUED, pod(0, plan_id="p0"), pod(1, plan_id="p0")),
+            Phase.RESTARTING,
+            "PlanDropped",
+            id="all pods exist, but for a plan before",
+        ),
+        pytest.param(
+            situation(Phase.QUEUED, pod(1), vanished=frozenset({0})),
+            Phase.RESTARTING,
+            "PodGone",
+            id="a pod is gone while others are created",
+        ),
+        pytest.param(
+            situation(None, pod(0, attempt=3, state=PodState.STARTED)),
+            Phase.RESTARTING,
+            "StatusLost",
+            id="the status was wiped while pods run",
+        ),
+        pytest.param(
+            situation(Phase.QUEUED, pod(0), placement=plan(bind_deadline_s=999.0)),
+            Phase.RESTARTING,
+            "BindDeadlineExceeded",
+            id="operator was away past the deadline",
+        ),
+        pytest.param(
+            situation(Phase.LAUNCHED, pod(0), pod(1, node=None)),
+            Phase.LAUNCHED,
+            "Launched",
+            id="waits for the last pod",
+        ),
+        pytest.param(
+            situation(Phase.LAUNCHED, pod(0), pod(1, node=None), placement=plan(bind_deadline_s=999.0)),
+            Phase.RESTARTING,
+            "BindDeadlineExceeded",
+            id="half bound at the deadline",
+        ),
+        pytest.param(situation(Phase.LAUNCHED, pod(0)), Phase.RESTARTING, "PodGone", id="a pod is gone"),
+        pytest.param(
+            situation(Phase.LAUNCHED, pod(0), pod(1, node=None), placement=plan(stop=RECLAIMED)),
+            Phase.RESTARTING,
+            "Reclaimed",
+            id="stopped for another before it ran",
+        ),
+        pytest.param(
+            situation(Phase.RUNNING, running(0), running(1), placement=plan(stop=MIGRATED)),
+            Phase.RESTARTING,
+            "Migrated",
+            id="stopped for another while it runs",
+        ),
+        pytest.param(
+            situation(Phase.QUEUED, placement=plan(stop=MIGRATED), progress=progress(Phase.QUEUED, attempt=2)),
+            Phase.QUEUED,
+            "",
+            id="what was stopped is the attempt before",
+        ),
+        pytest.param(
+            situation(Phase.RUNNING, running(0), running(1), vanished=frozenset({1})),
+            Phase.RESTARTING,
+            "PodGone",
+            id="another pod took the name of one that is gone",
+        ),
+        pytest.param(
+            situation(Phase.LAUNCHED, pod(0), pod(1, node=None, unschedulable_since_s=994.0, message="0/8 nodes")),
+            Phase.RESTARTING,
+            "Unschedulable",
+            id="somebody took the place",
+        ),
+        pytest.param(
+            situation(Phase.LAUNCHED, pod(0), pod(1, node=None, unschedulable_since_s=998.0)),
+            Phase.LAUNCHED,
+            "Launched",
+            id="unschedulable only just now",
+        ),
+        pytest.param(
+            situation(
+                Phase.LAUNCHED, pod(0), pod(1, state=PodState.FAILED, ended=True, disrupted=True, reason="OutOfcpu")
+            ),
+            Phase.RESTARTING,
+            "OutOfcpu",
+            id="a kubelet refused a rank",
+        ),
+        pytest.param(situation(Phase.LAUNCHED, pod(0), pod(1)), Phase.STARTING, "Starting", id="all bound"),
+        pytest.param(
+            situation(Phase.STARTING, running(0), pod(1, reason="ImagePullBackOff", message="back-off")),
+            Phase.STARTING,
+            "ImagePullBackOff",
+            id="says which rank cannot start",
+        ),
+        pytest.param(
+            situation(Phase.STARTING, running(0), pod(1), progress=progress(Phase.STARTING, reason="ErrImagePull")),
+            Phase.STARTING,
+            "Starting",
+            id="a trouble that is over is no longer told",
+        ),
+        pytest.param(
+            situation(Phase.STARTING, running(0), pod(1), terms=Terms(replicas=2, start_deadline_s=10)),
+            Phase.RESTARTING,
+            "StartDeadlineExceeded",
+            id="start deadline",
+        ),
+        pytest.param(situation(Phase.STARTING, running(0), running(1)), Phase.RUNNING, "Running", id="all started"),
+        pytest.param(
+            situation(Phase.RUNNING, running(0), pod(1, state=PodState.SUCCEEDED)), Phase.RUNNING, "", id="one is done"
+        ),
+        pytest.param(
+            situation(Phase.RUNNING, pod(0, state=PodState.SUCCEEDED), pod(1, state=PodState.SUCCEEDED)),
+            Phase.SUCCEEDED,
+            "Succeeded",
+            id="all succeeded",
+        ),
+        pytest.param(
+            situation(
+                Phase.RUNNING,
+                pod(0, state=PodState.SUCCEEDED),
+                running(1),
+                terms=Terms(replicas=2, rank_zero_decides=True),
+            ),
+            Phase.SUCCEEDED,
+            "Succeeded",
+            id="rank 0 decides",
+        ),
+        pytest.param(
+            situation(Phase.RUNNING, running(0), pod(1, state=PodState.FAILED, exit_code=1)),
+            Phase.RESTARTING,
+            "RankFailed",
+            id="a rank failed",
+        ),
+        pytest.param(
+            situation(
+                Phase.RUNNING,
+                running(0),
+                pod(1, state=PodState.FAILED, exit_code=1),
+                terms=Terms(replicas=2, retries=0),
+            ),
+            Phase.FAILED,
+            "RankFailed",
+            id="no retries left",
+        ),
+        pytest.param(
+            situation(Phase.RUNNING, running(0), running(1, terminating=True)),
+            Phase.RESTARTING,
+            "PodDeleted",
+            id="evicted by hand",
+        ),
+        pytest.param(
+            situation(Phase.RUNNING, running(0), running(1), unready_since_s={"n1": 930.0}),
+            Phase.RESTARTING,
+            "NodeLost",
+            id="node lost",
+        ),
+        pytest.param(
+            situation(
+                Phase.RUNNING,
+                running(0),
+                running(1),
+                progress=progress(Phase.RUNNING, start_s=950.0),
+                terms=Terms(replicas=2, active_deadline_s=50),
+            ),
+            Phase.FAILED,
+            "DeadlineExceeded",
+            id="active deadline",
+        ),
+        pytest.param(
+            situation(Phase.RESTARTING, pod(0, terminating=True)), Phase.RESTARTING, "", id="pods still there"
+        ),
+        pytest.param(situation(Phase.RESTARTING), Phase.QUEUED, "", id="pods gone"),
+        pytest.param(
+            situation(Phase.RESTARTING, pod(0, terminating=True), unready_since_s={"n1": 900.0}),
+            Phase.QUEUED,
+            "",
+            id="a pod on a lost node does not block",
+        ),
+        pytest.param(situation(Phase.SUSPENDED, pod(0, terminating=True)), Phase.SUSPENDED, "", id="resume waits"),
+        pytest.param(situation(Phase.SUSPENDED), Phase.QUEUED, "Resumed", id="resumed"),
+    ],
+)
+def test_phase_that_follows(now: Situation, phase: Phase, reason: str) -> None:
+    step = next_step(now, NOW_S, CONFIG)
+    assert (step.progress.phase, step.progress.reason) == (phase, reason)
+
+
+def test_a_job_that_was_stopped_for_another_pays_nothing_for_it() -> None:
+    now = situation(Phase.RUNNING, running(0), running(1), placement=plan(stop=MIGRATED))
+    step = next_step(now, NOW_S, CONFIG)
+    assert {pod.rank for pod in step.delete} == {0, 1}
+    after = step.progress
+    assert (after.failures, after.disruptions, after.not_before_s, after.returned) == (0, 0, 0.0, True)
+    assert after.message == "attempt 1: stopped so that team/other gets its room"
+    queued = next_step(situation(Phase.RESTARTING, progress=after, placement=now.placement), NOW_S + 5, CONFIG).progress
+    assert (queued.phase, queued.attempt, queued.queued_s, queued.returned) == (Phase.QUEUED, 2, 900.0, True)
+
+
+@pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING])
+def test_a_job_that_has_succeeded_cannot_be_stopped_any_more(phase: Phase) -> None:
+    done = (running(0, ended=True), running(1, ended=True))
+    now = situation(phase, *(replace(pod, state=PodState.SUCCEEDED) for pod in done), placement=plan(stop=MIGRATED))
+    step = furthest_step(now, NOW_S, CONFIG)
+    after = furthest_step(replace(now, progress=step.progress), NOW_S, CONFIG).progress
+    assert (after.phase, after.attempt) == (Phase.SUCCEEDED, 1)
+
+
+def test_it_waits_at_the_head_until_its_next_attempt_is_launched() -> None:
+    waiting = progress(Phase.QUEUED, returned=True)
+    launched = next_step(situation(Phase.QUEUED, pod(0), pod(1), progress=waiting), NOW_S, CONFIG).progress
+    assert (launched.phase, launched.returned) == (Phase.LAUNCHED, False)
+
+
+def test_whoever_suspends_a_job_that_waits_at_the_head_gives_up_its_place() -> None:
+    suspended = progress(Phase.SUSPENDED, returned=True)
+    resumed = next_step(situation(Phase.SUSPENDED, progress=suspended), NOW_S, CONFIG).progress
+    assert (resumed.phase, resumed.queued_s, resumed.returned) == (Phase.QUEUED, NOW_S, False)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda.errors import InvalidInput
+from coda.model.constraints import NodeDemand, Taint
+from coda.model.job import Job, JobId, Node, Phase, World
+from coda.placements.rechecking import Flaw, Misfit, misfits, still_fits
+from tests.builders import job, node, planned, resources, running, world
+
+GANG = planned(job(replicas=2, gpus=4, demand=NodeDemand(selector={"gpu": "a100"})), "n1", "n2")
+
+
+def a100(name: str, *, schedulable: bool = True, taints: tuple[Taint, ...] = ()) -> Node:
+    return node(name, labels={"gpu": "a100"}, schedulable=schedulable, taints=taints)
+
+
+GOOD = (a100("n1"), a100("n2"))
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "expected"),
+    [
+        pytest.param(world(GOOD, [GANG]), None, id="nothing changed"),
+        pytest.param(world(GOOD[:1], [GANG]), Misfit(flaw=Flaw.NODE_GONE, name="n2"), id="a node is gone"),
+        pytest.param(
+            world([a100("n1", schedulable=False), GOOD[1]], [GANG]),
+            Misfit(flaw=Flaw.NODE_BLOCKED, name="n1"),
+            id="a node was cordoned",
+        ),
+        pytest.param(
+            world([a100("n1", taints=(Taint(key="lab"),)), GOOD[1]], [GANG]),
+            Misfit(flaw=Flaw.NODE_REFUSES, name="n1"),
+            id="a node was tainted",
+        ),
+        pytest.param(
+            world([node("n1"), GOOD[1]], [GANG]), Misfit(flaw=Flaw.NODE_REFUSES, name="n1"), id="a label was lost"
+        ),
+        pytest.param(
+            world(GOOD, [GANG], foreign={"n2": resources(gpus=5)}),
+            Misfit(flaw=Flaw.NO_CAPACITY, name="n2"),
+            id="a foreign pod took the place",
+        ),
+        pytest.param(
+            world(GOOD, [GANG], in_flight={"n2": resources(gpus=5)}),
+            Misfit(flaw=Flaw.NO_CAPACITY, name="n2"),
+            id="a foreign pod may take the place",
+        ),
+        pytest.param(world(GOOD, [GANG], foreign={"n2": resources(gpus=4)}), None, id="just enough is left"),
+        pytest.param(
+            world(GOOD, [GANG], foreign={"n2": resources(rdma=9)}), None, id="what it does not ask for may be short"
+        ),
+        pytest.param(
+            world(GOOD, [GANG, planned(job("rival", gpus=5), "n1")]),
+            Misfit(flaw=Flaw.NO_CAPACITY, name="n1"),
+            id="two plans want the same room",
+        ),
+        pytest.param(
+            world([replace(GOOD[0], schedulable=False), GOOD[1]], [replace(GANG, bound=frozenset({0}))]),
+            None,
+            id="ranks with a bound pod need no room",
+        ),
+        pytest.param(
+            world(GOOD, [replace(GANG, attempt=2)]),
+            Misfit(flaw=Flaw.NO_LIVE_PLAN, name="team/job"),
+            id="a plan of an older attempt",
+        ),
+        pytest.param(
+            world(GOOD, [replace(GANG, phase=Phase.SUSPENDED)]),
+            Misfit(flaw=Flaw.NO_LIVE_PLAN, name="team/job"),
+            id="a suspended job",
+        ),
+    ],
+)
+def test_tells_whether_a_plan_still_stands(snapshot: World, expected: Misfit | None) -> None:
+    assert misfits(snapshot, [GANG.id]) == {GANG.id: expected}
+    assert still_fits(snapshot, GANG.id) is (expected is None)
+
+
+def test_a_running_gang_stands_whatever_became_of_its_nodes() -> None:
+    gang: Job = running(job("gang", gpus=8), "n1")
+    assert still_fits(world([a100("n1", schedulable=False)], [gang], foreign={"n1": resources(gpus=1)}), gang.id)
+
+
+def test_an_unknown_job_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInput, match="job team/nobody is not in this world"):
+        still_fits(world(GOOD), JobId("team/nobody"))
+
+
+def test_a_misfit_reads_as_a_sentence() -> None:
+    assert str(Misfit(flaw=Flaw.NO_CAPACITY, name="n2")) == "n2 no longer has the room"

@@ -1,0 +1,290 @@
+"""The arrays: what belongs to whom, who may borrow it, and that it is given back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coda.cycle.decide import decide
+from coda.model.capacity import free_by_node
+from coda.model.decision import RefusalCode, StopCause
+from coda.model.job import Job, JobId, Node, Phase, World
+from coda.policy.arrays import Array, array_of, large_nodes, reserve_from_history, reserved_cpu_m
+from coda.policy.config import ArraysConfig, Part, PolicyConfig
+from tests.builders import job, node, resources, running, world
+from tests.core.play import Play
+
+CODA = PolicyConfig(policy="coda", levels=(), arrays=ArraysConfig(reserve_cores_per_gpu=3, large_share=0.5))
+NODES = (node("big", gpus=8, cores=32), node("one", gpus=4, cores=16), node("two", gpus=4, cores=16))
+"""The large sub-array is `big`; 24, 12 and 12 cores are reserved."""
+
+
+def ran(built: Job, *nodes: str, at_s: float = 0.0, borrows: bool = False) -> Job:
+    placed = running(built, *nodes)
+    assert placed.placement is not None
+    return replace(placed, placement=replace(placed.placement, committed_s=at_s, borrows=borrows))
+
+
+def cpu(name: str, cores: float) -> Job:
+    return job(name, gpus=0, cores=cores, memory_gib=0)
+
+
+def gpu(name: str, gpus: int, cores: float = 1, replicas: int = 1) -> Job:
+    return job(name, gpus=gpus, cores=cores, memory_gib=0, replicas=replicas)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (cpu("a", 4), Array.CPU),
+        (gpu("a", 3), Array.SMALL),
+        (gpu("a", 4), Array.LARGE),
+        (gpu("a", 1, replicas=4), Array.LARGE),
+        (gpu("a", 1, replicas=3), Array.SMALL),
+    ],
+)
+def test_a_job_enters_the_array_of_its_request(asked: Job, expected: Array) -> None:
+    assert array_of(asked) is expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"), [(0, set()), (1, {"big"}), (8, {"big"}), (9, {"big", "one"}), (99, {"big", "one", "two"})]
+)
+def test_the_large_sub_array_is_the_fewest_nodes_with_its_gpus(gpus: int, expected: set[str]) -> None:
+    assert large_nodes((*NODES[::-1], node("cpu", gpus=0)), gpus) == expected
+
+
+def test_the_reserve_is_whole_cores_and_at_most_the_node() -> None:
+    assert reserved_cpu_m(resources(gpus=3, cores=28), 2.5) == 7000
+    assert reserved_cpu_m(resources(gpus=8, cores=28), 5) == 28000
+
+
+def test_the_reserve_follows_what_was_used_at_once() -> None:
+    assert reserve_from_history([100, 400, 200, 300], gpus=100, percentile=0.75) == 3.0
+    assert reserve_from_history([100, 400, 200, 300], gpus=100, percentile=1) == 4.0
+    assert reserve_from_history([], gpus=100, percentile=0.9) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("without", "jobs", "expected"),
+    [
+        pytest.param((), [cpu("a", 8)], {"a": ("big", False)}, id="a CPU job on its own cores"),
+        pytest.param((), [cpu("a", 12)], {"a": ("big", True)}, id="a CPU job borrows what no GPU job uses"),
+        pytest.param((Part.BORROWING,), [cpu("a", 12)], {}, id="without borrowing it waits"),
+        pytest.param(
+            (Part.ARRAYS,), [cpu("a", 12)], {"a": ("big", False)}, id="without arrays all cores are everybody's"
+        ),
+        pytest.param(
+            (),
+            [cpu("a", 12), gpu("never now", 8, cores=33)],
+            {"a": ("big", True)},
+            id="a CPU job borrows also while a GPU job waits for other things",
+        ),
+        pytest.param((), [gpu("a", 4)], {"a": ("big", False)}, id="a large job on its own nodes"),
+        pytest.param((), [gpu("a", 1)], {"a": ("one", False)}, id="a small job on its own nodes"),
+        pytest.param((), [gpu("a", 4, cores=14)], {"a": ("big", False)}, id="a GPU job takes idle cores of CPU jobs"),
+        pytest.param((Part.BORROWING,), [gpu("a", 4, cores=25)], {}, id="without borrowing it keeps to the reserve"),
+        pytest.param(
+            (),
+            [ran(gpu("x", 8), "big"), gpu("a", 4)],
+            {"a": ("one", False)},
+            id="a large job overflows to the small nodes",
+        ),
+        pytest.param(
+            (),
+            [ran(gpu("x", 4), "one"), ran(gpu("y", 4), "two"), gpu("a", 1)],
+            {"a": ("big", True)},
+            id="a small job is a guest on the large nodes",
+        ),
+        pytest.param(
+            (Part.MIGRATION,),
+            [ran(gpu("x", 4), "one"), ran(gpu("y", 4), "two"), ran(gpu("z", 1), "big"), gpu("a", 1), gpu("b", 8)],
+            {},
+            id="without migration not while a large job waits",
+        ),
+    ],
+)
+def test_who_starts_where_and_borrows(
+    without: tuple[Part, ...], jobs: list[Job], expected: dict[str, tuple[str, bool]]
+) -> None:
+    plan = decide(world(NODES, jobs), replace(CODA, without=frozenset(without)), 0.0)
+    assert {start.job.split("/")[1]: (start.nodes[0], start.borrows) for start in plan.starts} == expected
+    assert not plan.stops
+
+
+def test_a_gang_too_large_for_either_sub_array_takes_nodes_of_both() -> None:
+    plan = decide(world(NODES, [gpu("wide", 4, replicas=4)]), CODA, 0.0)
+    assert sorted(plan.starts[0].nodes) == ["big", "big", "one", "two"]
+
+
+def stops(*jobs: Job, config: PolicyConfig = CODA) -> list[tuple[str, StopCause, str]]:
+    plan = decide(world(NODES, jobs), config, 100.0)
+    return [(stop.job.split("/")[1], stop.cause, stop.by.split("/")[1]) for stop in plan.stops]
+
+
+def lent(name: str, cores: float, on: str, at_s: float) -> Job:
+    return ran(cpu(name, cores), on, at_s=at_s, borrows=True)
+
+
+FULL = (ran(gpu("f", 4), "one"), ran(gpu("g", 4), "two"))
+"""Nothing but `big` is left."""
+
+
+def test_the_newest_borrower_is_aborted_for_a_gpu_job() -> None:
+    assert stops(*FULL, lent("old", 16, "big", 1), lent("new", 16, "big", 2), gpu("a", 8, cores=10)) == [
+        ("new", StopCause.RECLAIM, "a")
+    ]
+
+
+def test_only_as_many_are_aborted_as_are_needed() -> None:
+    """The newest frees too little; with the next one it would not have been needed."""
+    borrowers = (lent("old", 16, "big", 1), lent("large", 12, "big", 2), lent("newest", 4, "big", 3))
+    assert stops(*FULL, *borrowers, gpu("a", 8, cores=10)) == [("large", StopCause.RECLAIM, "a")]
+
+
+def test_a_cpu_job_on_its_own_cores_is_never_aborted() -> None:
+    assert stops(*FULL, ran(cpu("own", 30), "big"), gpu("a", 8, cores=10)) == []
+
+
+def test_the_node_where_least_is_freed_is_chosen() -> None:
+    small = (lent("x", 16, "one", 1), lent("y", 8, "two", 1), lent("z", 8, "two", 2), ran(gpu("f", 8, cores=32), "big"))
+    assert stops(*small, gpu("a", 1, cores=8)) == [("z", StopCause.RECLAIM, "a")]
+
+
+def test_a_guest_is_migrated_when_a_large_job_wants_the_place() -> None:
+    guests = (ran(gpu("old", 1), "big", at_s=1), ran(gpu("new", 1), "big", at_s=2))
+    assert stops(*FULL, *guests, gpu("a", 7)) == [("new", StopCause.MIGRATE, "a")]
+
+
+def test_without_migration_a_guest_stays() -> None:
+    config = replace(CODA, without=frozenset({Part.MIGRATION}))
+    assert stops(*FULL, ran(gpu("guest", 1), "big"), gpu("a", 8), config=config) == []
+
+
+def test_a_small_job_moves_nobody_on_from_its_gpus() -> None:
+    assert stops(*FULL, ran(gpu("guest", 8, cores=1), "big"), gpu("a", 1)) == []
+
+
+def test_a_small_job_at_home_is_not_migrated() -> None:
+    assert stops(ran(gpu("f", 8), "big"), ran(gpu("s", 1), "one"), ran(gpu("t", 1), "two"), gpu("a", 4)) == []
+
+
+def test_the_round_ends_with_a_stop_and_the_job_starts_in_the_next() -> None:
+    play = Play(CODA, NODES)
+    play.submit(cpu("c", 30))
+    assert all(start.borrows for start in play.decide().starts)
+    play.now_s = 10.0
+    play.submit(gpu("train", 8, cores=20), cpu("later", 1))
+    first, second = play.decide(), play.decide()
+    assert [stop.job for stop in first.stops] == ["team/c"]
+    assert [start.job for start in second.starts][:1] == ["team/train"]
+    assert play.job_by_id[JobId("team/c")].returned
+
+
+def test_a_job_kept_waiting_for_others_cores_is_told_so() -> None:
+    config = replace(CODA, without=frozenset({Part.BORROWING}))
+    plan = decide(world(NODES, [cpu("a", 12), gpu("b", 8, cores=33)]), config, 0.0)
+    codes = {refusal.job: refusal.code for refusal in plan.refusals}
+    assert codes == {"team/a": RefusalCode.HELD_BY_POLICY, "team/b": RefusalCode.NEVER_FITS}
+
+
+JOBS = st.builds(
+    lambda gpus, cores, replicas, user: job(
+        "x", gpus=gpus, cores=cores, replicas=replicas if gpus else 1, user=user, memory_gib=0
+    ),
+    st.sampled_from((0, 0, 0, 1, 1, 2, 4, 8)),
+    st.integers(1, 14),
+    st.sampled_from((1, 1, 1, 2)),
+    st.sampled_from(("ann", "bob")),
+)
+VARIANTS = st.sampled_from(
+    [replace(CODA, without=frozenset(parts)) for parts in ((), (Part.BORROWING,), (Part.MIGRATION,), (Part.ARRAYS,))]
+)
+
+
+def played(data: st.DataObject, config: PolicyConfig, steps: int = 12) -> Play:
+    play = Play(config, NODES)
+    for step in range(steps):
+        play.now_s += 1.0
+        for number in range(data.draw(st.integers(0, 3))):
+            play.submit(replace(data.draw(JOBS), id=JobId(f"team/j{step}-{number}"), uid=f"{step}-{number}"))
+        for ended in (
+            data.draw(st.lists(st.sampled_from(play.running()), max_size=2, unique=True)) if play.running() else ()
+        ):
+            play.end(ended)
+        play.settle()
+    return play
+
+
+law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@law
+@given(st.data(), VARIANTS)
+def test_no_core_is_lent_twice_and_whoever_asks_first_gets_what_was_stopped_for_it(
+    data: st.DataObject, config: PolicyConfig
+) -> None:
+    """And every plan with a memory equals the one without: `Play` compares them."""
+    play = played(data, config)
+    for (now, plan), (_, following) in zip(play.plans, play.plans[1:], strict=False):
+        for name, free in free_by_node(now).items():
+            assert resources().fits_in(free), name
+            assert free.gpus >= 0
+            assert free.cpu_m >= 0
+        assert {stop.by for stop in plan.stops} <= {start.job for start in following.starts}
+        assert all(stop.job in {job.id for job in now.jobs} for stop in plan.stops)
+
+
+@law
+@given(st.data())
+def test_the_reserve_is_free_or_can_be_taken_back(data: st.DataObject) -> None:
+    play = played(data, CODA)
+    now = play.world()
+    free = free_by_node(now)
+    for one in NODES:
+        on_node = [job for job in now.jobs if job.placement is not None and one.name in job.placement.nodes]
+        used = sum(_ranks(job, one) * job.request.cpu_m for job in on_node if job.request.gpus)
+        back = sum(_ranks(job, one) * job.request.cpu_m for job in on_node if job.placement and job.placement.borrows)
+        assert free[one.name].cpu_m + back >= reserved_cpu_m(one.allocatable, 3) - used
+
+
+def _ranks(job: Job, on: Node) -> int:
+    return job.placement.nodes.count(on.name) if job.placement is not None else 0
+
+
+@law
+@given(st.data())
+def test_without_borrowing_each_array_keeps_to_its_own_cores(data: st.DataObject) -> None:
+    now = played(data, replace(CODA, without=frozenset({Part.BORROWING}))).world()
+    for one in NODES:
+        reserve = reserved_cpu_m(one.allocatable, 3)
+        by_gpu_jobs = sum(_ranks(job, one) * job.request.cpu_m for job in now.jobs if job.request.gpus)
+        by_others = sum(_ranks(job, one) * job.request.cpu_m for job in now.jobs if not job.request.gpus)
+        assert by_gpu_jobs <= reserve
+        assert by_others <= one.allocatable.cpu_m - reserve
+
+
+@law
+@given(st.data())
+def test_a_gpu_job_waits_only_where_no_stop_would_help(data: st.DataObject) -> None:
+    """Work conserving but for the reserve: who waits fits nowhere, not even with the borrowers gone."""
+    play = played(data, CODA)
+    now = play.world()
+    room = free_by_node(_without_borrowers(now))
+    for waiting in now.jobs:
+        if waiting.phase is Phase.QUEUED and waiting.request.gpus:
+            assert sum(waiting.request.times_in(room[one.name]) for one in NODES) < waiting.replicas
+
+
+def _without_borrowers(now: World) -> World:
+    return world(
+        now.nodes,
+        [
+            job
+            for job in now.jobs
+            if job.phase is Phase.QUEUED or job.request.gpus or not (job.placement and job.placement.borrows)
+        ],
+    )

@@ -1,0 +1,75 @@
+"""Laws: what is kept change by change says the same as looking at every node, for every request and every history."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coda.model.job import NOTHING, Resources
+from coda.placements.guard import ENOUGH_NODES, MAX_SCORE, InFlight, best_candidates, full_for, kept_for_gangs
+from coda_extender.guard.capacity_index import Shortages
+
+NAMES = ("n1", "n2", "n3", "n4")
+OTHER = ("rdma/hca", "gpus", "hugepages-2Mi")  # names are any text, a field's too
+
+
+def amounts(least: int) -> st.SearchStrategy[Resources]:
+    number = st.integers(least, 3)
+    return st.builds(
+        Resources,
+        cpu_m=number,
+        memory_bytes=number,
+        gpus=number,
+        pods=number,
+        other=st.dictionaries(st.sampled_from(OTHER), number, max_size=2),
+    )
+
+
+changes = st.lists(st.tuples(st.sampled_from(NAMES), st.none() | amounts(-2)), max_size=12)
+
+
+@given(changes, st.lists(amounts(0), min_size=1, max_size=3))
+def test_short_is_what_a_walk_over_all_rooms_finds(
+    history: list[tuple[str, Resources | None]], requests: list[Resources]
+) -> None:
+    shortages, room_by_node = Shortages(), dict[str, Resources]()
+    for name, room in history:
+        shortages.put(name, room)
+        room_by_node.pop(name, None)
+        if room is not None:
+            room_by_node[name] = room
+        for request in requests:
+            assert shortages.of(request) == full_for(request, NAMES, room_by_node)
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), amounts(-2)),
+    amounts(0),
+    st.lists(st.tuples(amounts(0), st.none() | st.lists(st.sampled_from(NAMES), unique=True).map(tuple)), max_size=4),
+)
+def test_what_is_kept_for_gangs_is_the_same_whoever_finds_the_small_rooms(
+    room_by_node: dict[str, Resources], request: Resources, drawn: list[tuple[Resources, tuple[str, ...] | None]]
+) -> None:
+    others = [InFlight(uid=str(at), request=more, nodes=nodes) for at, (more, nodes) in enumerate(drawn)]
+    total = sum((pod.request for pod in others), NOTHING)
+    shortages = Shortages()
+    for name, room in room_by_node.items():
+        shortages.put(name, room)
+    walked = kept_for_gangs(request, room_by_node, total, others)
+    assert kept_for_gangs(request, room_by_node, total, others, too_small_for=shortages.of) == walked
+    for name, room in room_by_node.items():
+        here = sum((pod.request for pod in others if pod.nodes is None or name in pod.nodes), NOTHING)
+        assert (name in walked) is not (request.fits_in(room) and request.fits_in(room - here))
+
+
+runs = st.lists(st.tuples(st.integers(0, MAX_SCORE) | st.just(MAX_SCORE), st.integers(1, ENOUGH_NODES)), max_size=5)
+
+
+@given(runs, st.integers(0, 5))
+def test_the_best_candidates_are_the_first_of_those_sorted_by_score(alike: list[tuple[int, int]], unknown: int) -> None:
+    scores = [score for score, count in alike for _ in range(count)]
+    names = [f"n{at}" for at in range(len(scores) + unknown)]
+    score_by_node = dict(zip(names, scores, strict=False))
+    best = sorted(names, key=lambda name: -score_by_node.get(name, 0))[:ENOUGH_NODES]
+    expected = [name for name in names if name in set(best)]
+    full_nodes = {name for name, score in score_by_node.items() if score == MAX_SCORE}
+    assert list(best_candidates(names, score_by_node)) == expected
+    assert list(best_candidates(names, score_by_node, full_nodes)) == expected

@@ -1,0 +1,187 @@
+"""Running jobs that want other cores, and the planner that answers them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from coda.allocator.tuning import Tuning, TuningPhase
+from coda.errors import Outage
+from coda.model.job import Wish
+from coda_extender.settings import read_settings
+from coda_kube.api.client import Json
+from coda_kube.objects.tuning_status import tuning_json
+from tests.extender.fake_api import Call, FakeApi
+from tests.extender.objects import JOBS, NODES, PODS, Item, job_json, node_json, placement, pod_json, rank_json
+from tests.extender.replicas import plan_of, replica, state_of, status
+
+
+@pytest.fixture
+async def api() -> FakeApi:
+    return FakeApi()
+
+
+def wish_json(cores: int, sequence: int = 1, *, for_s: float = 60.0) -> Json:
+    now_s = time.time()
+    wish = Wish(sequence=sequence, cores=cores, since_s=now_s, deadline_s=now_s + for_s)
+    return tuning_json(Tuning(attempt=1, phase=TuningPhase.WISHING, wish=wish))
+
+
+def running_json(name: str, *nodes: str, **more: Any) -> Item:
+    """A job of 4 cores per rank whose cores Coda finds; it runs."""
+    item = job_json(name, replicas=len(nodes), phase="Running", placement=placement(*nodes, plan=f"of-{name}"), **more)
+    item["spec"]["cpusPerReplica"] = "auto"
+    return item
+
+
+def set_running(api: FakeApi, name: str, *nodes: str, **more: Any) -> None:
+    api.set(JOBS, running_json(name, *nodes, **more))
+    for rank, node in enumerate(nodes):
+        api.set(PODS, rank_json(name, rank, node, node=node, plan=f"of-{name}"))
+
+
+def wish(api: FakeApi, name: str, cores: int, sequence: int = 1) -> None:
+    tuning = wish_json(cores, sequence)
+    api.change(f"{JOBS}/{name}", lambda item: item["status"].update(tuning=tuning))
+
+
+def grant_of(api: FakeApi, name: str) -> Json:
+    return plan_of(api, name).get("grant") or {}
+
+
+def placements_written(api: FakeApi, name: str) -> list[Json]:
+    return [call.body["status"]["placement"] for call in api.writes() if f"/{name}/" in call.path]
+
+
+async def test_a_wish_is_granted_by_one_write_that_leaves_the_plan_as_it_was(api: FakeApi) -> None:
+    for name in ("n1", "n2"):
+        api.set(NODES, node_json(name))
+    set_running(api, "gang", "n1", "n2")
+    async with replica(api) as one:
+        wish(api, "gang", 12)
+        await api.until(lambda: bool(grant_of(api, "gang")))
+        assert one.count("coda_planner_answered_wishes_total", answer="Granted") == 1
+    (written,) = placements_written(api, "gang")
+    grant = written.pop("grant")
+    assert written == placement("n1", "n2", plan="of-gang")
+    assert (grant["state"], grant["sequence"], grant["coresPerReplica"]) == ("Granted", 1, 12)
+
+
+async def test_a_refused_wish_says_why_and_what_could_be_had(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1", cpu=10))
+    set_running(api, "gang", "n1")
+    async with replica(api) as one:
+        wish(api, "gang", 12)
+        await api.until(lambda: bool(grant_of(api, "gang")))
+        assert one.count("coda_planner_answered_wishes_total", answer="InsufficientCPU") == 1
+    grant = grant_of(api, "gang")
+    assert {name: grant[name] for name in ("state", "mostCores", "code", "message")} == {
+        "state": "Refused",
+        "mostCores": 10,
+        "code": "InsufficientCPU",
+        "message": "needs 8 more cores on node n1, which has 6 free cores",
+    }
+
+
+async def test_granted_growth_is_withheld_from_jobs_and_foreign_pods(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1", gpus=16, cpu=12))
+    set_running(api, "gang", "n1")
+    async with replica(api) as one:
+        wish(api, "gang", 12)
+        await api.until(lambda: bool(grant_of(api, "gang")))
+        api.set(JOBS, job_json("waiting"))
+        await api.until(lambda: status(api, "waiting").get("pending", {}).get("code") == "InsufficientCPU")
+        assert one.ask(pod_json("foreign", cpu="1"), ["n1"]).passed == []
+
+
+async def test_what_a_shrink_frees_is_taken_once_the_kubelet_reports_it(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1", gpus=16, cpu=4))
+    set_running(api, "gang", "n1")
+    api.set(JOBS, job_json("waiting"))
+    api.change(f"{JOBS}/waiting", lambda item: item["status"]["request"]["resources"].update(cpu="2"))
+    async with replica(api):
+        wish(api, "gang", 2)
+        await api.until(lambda: bool(grant_of(api, "gang")))
+
+        def patched(item: Json) -> None:
+            item["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+            item["status"]["containerStatuses"] = [{"name": "main", "allocatedResources": {"cpu": "4"}}]
+
+        api.change(f"{PODS}/gang-1-0", patched)
+        await api.until(lambda: status(api, "waiting").get("pending", {}).get("code") == "InsufficientCPU")
+
+        def reported(item: Json) -> None:
+            item["status"]["containerStatuses"] = [{"name": "main", "allocatedResources": {"cpu": "2"}}]
+
+        api.change(f"{PODS}/gang-1-0", reported)
+        await api.until(lambda: state_of(api, "waiting") == "Released")
+
+
+async def test_the_next_wish_waits_for_the_end_of_the_resize_and_counts_from_there(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1", cpu=8))
+    set_running(api, "gang", "n1")
+    async with replica(api):
+        wish(api, "gang", 8)
+        await api.until(lambda: bool(grant_of(api, "gang")))
+        wish(api, "gang", 6, sequence=2)
+        api.set(JOBS, job_json("sign", replicas=9))
+        await api.until(lambda: "pending" in status(api, "sign"))  # a round has gone by
+        assert grant_of(api, "gang")["sequence"] == 1
+        since = grant_of(api, "gang")["time"]
+        resize = {"attempt": 1, "sequence": 1, "state": "Refused", "wanted": 8, "coresPerReplica": 4, "since": since}
+        api.change(f"{JOBS}/gang", lambda item: item["status"].update(resize=resize))
+        await api.until(lambda: grant_of(api, "gang").get("sequence") == 2)
+    assert (grant_of(api, "gang")["state"], grant_of(api, "gang")["coresPerReplica"]) == ("Granted", 6)
+
+
+async def test_an_answer_that_was_lost_is_given_by_the_next_leader(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1"))
+    set_running(api, "gang", "n1", tuning=wish_json(12))
+    broken = True
+
+    def fail(call: Call) -> None:
+        if call.verb == "apply" and broken:
+            raise Outage("HTTP 503: overloaded")
+
+    api.before = fail
+    async with replica(api) as one:
+        await api.until(lambda: one.count("coda_planner_refused_writes_total", reason="failed") > 0)
+    broken = False
+    async with replica(api, "two"):
+        await api.until(lambda: grant_of(api, "gang").get("coresPerReplica") == 12)
+
+
+async def test_a_job_that_says_how_many_cores_it_wants_gets_no_others(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1"))
+    set_running(api, "gang", "n1", tuning=wish_json(12))
+    api.change(f"{JOBS}/gang", lambda item: item["spec"].update(cpusPerReplica=4))
+    async with replica(api):
+        api.set(JOBS, job_json("sign", replicas=9))
+        await api.until(lambda: "pending" in status(api, "sign"))
+    assert placements_written(api, "gang") == []
+
+
+async def test_an_edit_in_the_meantime_makes_a_grant_stale(api: FakeApi) -> None:
+    """The job was suspended while the planner thought: nothing is granted to it."""
+    api.set(NODES, node_json("n1"))
+    set_running(api, "gang", "n1")
+
+    def suspend(call: Call) -> None:
+        if call.verb == "apply" and "/gang/" in call.path:
+            api.before = None
+            api.change(f"{JOBS}/gang", lambda item: item["spec"].update(suspend=True))
+
+    api.before = suspend
+    async with replica(api) as one:
+        wish(api, "gang", 12)
+        await api.until(lambda: one.count("coda_planner_refused_writes_total", reason="conflict") == 1)
+        api.set(JOBS, job_json("sign", replicas=9))
+        await api.until(lambda: "pending" in status(api, "sign"))
+    assert grant_of(api, "gang") == {}
+
+
+def test_the_deadline_of_growth_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODA_RESIZE_DEADLINE_S", "7.5")
+    assert read_settings().policy().resize_deadline_s == 7.5

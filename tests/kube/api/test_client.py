@@ -1,0 +1,106 @@
+"""The client: where the event loop itself refuses a connection, and which way it takes to the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio.client import Configuration
+
+from coda.errors import Outage
+from coda_kube.api.client import Client, connect
+
+CLASH = "File descriptor 14 is used by transport <TCPTransport closed=False>"
+
+
+@pytest.mark.parametrize(("said", "raised"), [(CLASH, Outage), ("something of our own", RuntimeError)])
+async def test_a_descriptor_that_the_loop_has_not_let_go_of_is_an_outage(
+    monkeypatch: pytest.MonkeyPatch, said: str, raised: type[Exception]
+) -> None:
+    """As uvloop says after connections were reset; seen in chaos, where it ended the process."""
+
+    async def refuse(*_: Any) -> None:
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", refuse)
+    configuration = Configuration()
+    configuration.host = "http://127.0.0.1:9"
+    client = Client(configuration)
+    with pytest.raises(raised):
+        await client.get("/api/v1/nodes")
+    with pytest.raises(raised):
+        async with client.watch("/api/v1/nodes", {}, idle_s=1.0):
+            pass
+    await client.close()
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[str]:
+    """The address of one who answers every request with the host it was for: a server to some, a proxy to others."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"for": request.host})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(application, host="127.0.0.1") as server:
+        yield f"127.0.0.1:{server.port}"
+
+
+FAR = "cluster.invalid"  # no name server knows it
+
+
+@pytest.mark.parametrize(
+    ("proxies", "in_kubeconfig"),
+    [
+        pytest.param(("http_proxy",), False, id="the environment's"),
+        pytest.param((), True, id="the kubeconfig's"),
+    ],
+)
+async def test_a_server_is_reached_through_the_proxy_named_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listener: str, proxies: tuple[str, ...], in_kubeconfig: bool
+) -> None:
+    proxy = f"http://{listener}"
+    _only_these_proxies(monkeypatch, dict.fromkeys(proxies, proxy))
+    client = await connect(_kubeconfig(tmp_path, FAR, proxy if in_kubeconfig else None))
+    assert await client.get("/api/v1/nodes") == {"for": FAR}
+    assert (await client.connection())["proxy_url"] == proxy
+    await client.close()
+
+
+@pytest.mark.parametrize("excepted", ["127.0.0.1", "other.example,127.0.0.1", "*"])
+async def test_a_server_excepted_from_the_proxy_is_reached_directly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listener: str, excepted: str
+) -> None:
+    _only_these_proxies(monkeypatch, {"http_proxy": "http://127.0.0.1:9", "no_proxy": excepted})
+    client = await connect(_kubeconfig(tmp_path, listener))
+    assert await client.get("/api/v1/nodes") == {"for": listener}
+    assert (await client.connection())["proxy_url"] is None
+    await client.close()
+
+
+def _only_these_proxies(monkeypatch: pytest.MonkeyPatch, proxies: dict[str, str]) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in proxies.items():
+        monkeypatch.setenv(name, value)
+
+
+def _kubeconfig(folder: Path, host: str, proxy: str | None = None) -> str:
+    cluster = {"server": f"http://{host}"} | ({"proxy-url": proxy} if proxy else {})
+    content = {
+        "current-context": "one",
+        "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+        "clusters": [{"name": "one", "cluster": cluster}],
+        "users": [{"name": "one", "user": {}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(content))  # JSON is YAML
+    return str(path)

@@ -1,0 +1,77 @@
+"""A collection read in pages, and the cache that is filled from them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from coda_kube.api.client import Client, Expired, Json
+from coda_kube.api.watch_cache import Cache
+
+
+def thing(name: str, version: int) -> Json:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}}
+
+
+class Paged(Client):
+    """Has these items, lists them as asked, and tells nothing more. The list numbered `expires` ends before its
+    second page."""
+
+    def __init__(self, *items: Json, expires: int = 0) -> None:
+        self.items = list(items)
+        self.asked: list[int] = []  # where each page began
+        self.expires = expires
+        self.watched_from = asyncio.Queue[str]()
+
+    async def _call(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any = None, content_type: str | None = None
+    ) -> Json:
+        assert query is not None
+        begin, limit = int(query.get("continue") or 0), int(query["limit"])
+        self.asked.append(begin)
+        if begin and self.asked.count(0) == self.expires:
+            raise Expired("the continue token is too old")
+        end = begin + limit
+        token = str(end) if end < len(self.items) else ""
+        return {"metadata": {"resourceVersion": "9", "continue": token}, "items": self.items[begin:end]}
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
+        self.watched_from.put_nowait(query["resourceVersion"])
+        await asyncio.Event().wait()
+        yield _nothing()
+
+
+async def _nothing() -> AsyncIterator[Json]:
+    return
+    yield {}
+
+
+@pytest.mark.parametrize(("count", "pages"), [(0, [0]), (2, [0]), (3, [0, 2]), (4, [0, 2]), (5, [0, 2, 4])])
+async def test_pages_hold_every_item_once_and_in_order(count: int, pages: list[int]) -> None:
+    client = Paged(*(thing(f"item-{number}", 1) for number in range(count)))
+    found = [item async for page in client.pages("/api/v1/pods", page=2) for item in page["items"]]
+    assert (found, client.asked) == (client.items, pages)
+    assert await client.list_pages("/api/v1/pods", page=2) == {
+        "metadata": {"resourceVersion": "9", "continue": ""},
+        "items": client.items,
+    }
+
+
+@pytest.mark.parametrize("expires", [0, 1])
+async def test_a_cache_holds_what_all_pages_of_one_list_hold(expires: int) -> None:
+    """What was known before and is in none of them is gone, unless it is newer than the list."""
+    client = Paged(*(thing(f"item-{number}", 1) for number in range(450)), expires=expires)
+    cache = Cache(client, "/api/v1/pods")
+    for known in (thing("gone", 8), thing("newer", 10), thing("item-3", 1)):
+        cache.put(known)
+    running = asyncio.create_task(cache.run())
+    assert await client.watched_from.get() == "9"
+    assert cache.by_key.keys() == {each["metadata"]["name"] for each in client.items} | {"newer"}
+    assert client.asked.count(0) == (2 if expires else 1)
+    running.cancel()
+    await asyncio.wait({running})

@@ -1,0 +1,1 @@
+from tests.agent.gpus.rig import state as state

@@ -1,1 +1,0 @@
-from tests.node.gpus.rig import state as state

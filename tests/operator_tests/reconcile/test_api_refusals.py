@@ -1,0 +1,108 @@
+"""Pods that the API server refuses: who has to change, and what becomes of the job."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from coda_kube.api.client import Rejected
+from tests.extender.fake_api import Call
+from tests.operator_tests.fake_cluster import PODS, FakeCluster
+from tests.operator_tests.operators import operator
+from tests.operator_tests.rest_of_cluster import rest_of_cluster
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "phase", "reason"),
+    [
+        pytest.param(422, "Pod is invalid: spec.foo", "Failed", "TemplateRefused", id="the template is wrong"),
+        pytest.param(
+            403, "pods is forbidden: violates PodSecurity", "Failed", "TemplateRefused", id="a policy forbids it"
+        ),
+        pytest.param(
+            403, "exceeded quota: tight, requested: pods=1", "Queued", "Queued", id="the planner knows quotas"
+        ),
+        pytest.param(403, "status unknown for quota: new", "Queued", "Queued", id="a quota nobody has counted yet"),
+        pytest.param(
+            403,
+            'error looking up service account default/default: serviceaccount "default" not found',
+            "Queued",
+            "Queued",
+            id="a namespace so new that it has no service account",
+        ),
+        pytest.param(401, "Unauthorized", None, None, id="the API server has just started"),
+        pytest.param(403, "not yet ready to handle request", None, None, id="so has an admission plugin"),
+        pytest.param(403, 'User "x" cannot create resource "pods"', None, None, id="so has the authorizer"),
+        pytest.param(
+            403,
+            "unable to create new content in namespace x because it is being terminated",
+            None,
+            None,
+            id="the namespace goes",
+        ),
+        pytest.param(404, 'namespaces "x" not found', None, None, id="the namespace is gone"),
+    ],
+)
+async def test_a_refused_dry_run(status: int, message: str, phase: str | None, reason: str | None) -> None:
+    """What no template can mend never fails a job: once the refusal ends, the job starts."""
+    api = FakeCluster()
+    refusal: list[Rejected] = [Rejected(status, "", message)]
+
+    def admit(_pod: object) -> None:
+        if refusal:
+            raise refusal[0]
+
+    api.admit = admit
+    async with rest_of_cluster(api) as rest, operator(api):
+        rest.plans = False
+        job = api.submit()
+        await asyncio.sleep(5)
+        told = api.status(job)
+        assert (told.get("phase"), told.get("reason")) == (phase, reason)
+        rest.plans = True
+        refusal.clear()
+        api.edit(job, **({"priority": 1} if phase == "Failed" else {}))
+        await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        pytest.param("exceeded quota: tight, requested: pods=1, used: pods=2", "QuotaExceeded", id="quota"),
+        pytest.param("admission webhook refuses rank 3", "PodRefused", id="policy"),
+    ],
+)
+async def test_a_gang_of_which_one_pod_is_refused_is_rolled_back_whole(message: str, reason: str) -> None:
+    api = FakeCluster()
+    refusing = [True]
+
+    def admit(pod: dict[str, dict[str, str]]) -> None:
+        if refusing[0] and pod["metadata"].get("name", "").endswith("-3"):
+            raise Rejected(403, "Forbidden", message)
+
+    api.admit = admit
+    async with rest_of_cluster(api), operator(api) as process:
+        job = api.submit(replicas=4)
+        await api.until(lambda: api.status(job).get("reason") == reason)
+        assert message in api.status(job)["message"]
+        await api.until(lambda: api.pods() == {})
+        refusing[0] = False
+        await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+        assert api.status(job)["failures"] == 0
+        assert process.count("coda_operator_attempts_ended_total", reason=reason) >= 1
+
+
+async def test_a_refusal_of_the_moment_costs_no_attempt_either() -> None:
+    api = FakeCluster()
+    errors = [Rejected(403, "Forbidden", "not yet ready to handle request")] * 3
+
+    def refuse(call: Call) -> None:
+        if call.verb == "create" and call.path == PODS and errors:
+            raise errors.pop()
+
+    api.before = refuse
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit(replicas=4)
+        await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+        assert api.status(job)["attempt"] == 1

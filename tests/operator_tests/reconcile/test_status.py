@@ -1,0 +1,92 @@
+"""What the operator writes of a job: status fields, conditions with their times, events worth posting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coda.lifecycle.state import Progress
+from coda.lifecycle.steps import TEMPLATE_REFUSED
+from coda.model.job import Phase
+from coda_operator.reconcile.status import event_json, is_news, status_json
+from coda_operator.view.job_status import progress_from_json
+
+SPEC = {"replicas": 2, "gpusPerReplica": 8}
+RUNNING = Progress(
+    phase=Phase.RUNNING,
+    attempt=2,
+    failures=1,
+    disruptions=3,
+    generation=4,
+    queued_s=100.0,
+    not_before_s=150.0,
+    launch_s=200.0,
+    start_s=210.5,
+    avoid={"n2": 400.0, "n1": 300.0},
+    reason="Running",
+    message="all 2 ranks have started",
+)
+
+
+def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    (found,) = [entry for entry in status["conditions"] if entry["type"] == kind]
+    return dict(found)
+
+
+def test_what_is_written_is_read_back_as_it_was() -> None:
+    status = status_json(RUNNING, {}, {"cpusPerReplica": 6}, SPEC, 1000.0)
+    assert progress_from_json(status) == RUNNING
+    assert (status["gpus"], status["cores"]) == (16, 12)
+    assert [entry["name"] for entry in status["avoidNodes"]] == ["n1", "n2"]
+
+
+def test_a_condition_keeps_its_time_until_it_turns() -> None:
+    first = status_json(RUNNING, {}, None, SPEC, 1000.0)
+    later = status_json(replace(RUNNING, message="still"), first, None, SPEC, 2000.0)
+    assert condition(later, "Running") == condition(first, "Running")
+    ended = status_json(replace(RUNNING, phase=Phase.RESTARTING, reason="NodeLost"), later, None, SPEC, 3000.0)
+    turned = condition(ended, "Running")
+    assert (turned["status"], turned["reason"]) == ("False", "NodeLost")
+    assert turned["lastTransitionTime"] > condition(later, "Running")["lastTransitionTime"]
+
+
+def test_a_refused_template_is_not_accepted() -> None:
+    refused = Progress(phase=Phase.FAILED, reason=TEMPLATE_REFUSED, message="spec.foo: unknown field")
+    status = status_json(refused, {}, None, SPEC, 1000.0)
+    assert (condition(status, "Accepted")["status"], condition(status, "Finished")["status"]) == ("False", "True")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "news"),
+    [
+        pytest.param({}, {"message": "back-off 20s"}, False, id="only the sentence changed"),
+        pytest.param({}, {"reason": "ErrImagePull"}, True, id="another reason"),
+        pytest.param({}, {"attempt": 3}, True, id="another attempt"),
+        pytest.param({}, {"phase": Phase.RESTARTING}, True, id="another phase"),
+        pytest.param(
+            {"phase": Phase.LAUNCHED}, {"phase": Phase.STARTING, "reason": "Starting"}, False, id="all pods are bound"
+        ),
+        pytest.param({"phase": Phase.QUEUED}, {"phase": Phase.STARTING}, True, id="bound as soon as they existed"),
+        pytest.param(
+            {"phase": Phase.LAUNCHED}, {"phase": Phase.STARTING, "reason": "ErrImagePull"}, True, id="bound, in trouble"
+        ),
+        pytest.param({}, {"generation": 5}, False, id="an edit that changes nothing of what runs"),
+        pytest.param({"phase": Phase.QUEUED}, {"generation": 5}, True, id="an edit of a waiting job was accepted"),
+        pytest.param(
+            {"phase": Phase.FAILED, "reason": TEMPLATE_REFUSED}, {"generation": 5}, True, id="or refused once more"
+        ),
+    ],
+)
+def test_what_is_worth_an_event(before: dict[str, Any], after: dict[str, Any], news: bool) -> None:
+    was = replace(RUNNING, **before)
+    assert is_news(was, replace(was, **after)) is news
+
+
+def test_an_event_points_at_its_job_and_stays_short() -> None:
+    job = {"metadata": {"name": "bert", "namespace": "nlp", "uid": "u1", "resourceVersion": "7"}}
+    failed = replace(RUNNING, phase=Phase.FAILED, message="x" * 5000)
+    event = event_json(job, failed, identity="operator-0" * 20, now_s=1000.0)
+    assert (event["type"], event["involvedObject"]["uid"]) == ("Warning", "u1")
+    assert (len(event["message"]), len(event["reportingInstance"])) == (1000, 128)

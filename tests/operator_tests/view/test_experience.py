@@ -1,0 +1,64 @@
+"""What tuning found is kept: for the job's next attempt, and for the next job of its owner and category."""
+
+from __future__ import annotations
+
+from coda.allocator.core_search import Answer, Outcome
+from coda.allocator.curve import Point
+from coda.allocator.start_point import CORES_BY_CATEGORY, Category
+from coda.allocator.tuning import Tuning, TuningPhase
+from coda_kube.api.client import Json
+from coda_kube.objects.tuning_status import tuning_json
+from tests.operator_tests.fake_cluster import FakeCluster
+from tests.operator_tests.operators import operator
+from tests.operator_tests.rest_of_cluster import rest_of_cluster
+
+
+async def until_phase(api: FakeCluster, job: str, phase: str) -> None:
+    await api.until(lambda: api.status(job).get("phase") == phase, timeout_s=3600)
+
+
+def tuned(cores: int) -> Json:
+    answer = Answer(cores=cores, outcome=Outcome.FOUND, curve=(Point(cores=cores, share=0.9),))
+    return tuning_json(Tuning(attempt=1, phase=TuningPhase.TUNED, found=answer))
+
+
+async def test_the_next_attempt_starts_with_the_cores_that_were_found() -> None:
+    api = FakeCluster()
+    ends: dict[int, int | None] = {1: None, 2: 0}
+    async with rest_of_cluster(api, exit_code=lambda attempt, rank: ends[attempt]) as rest, operator(api):
+        job = api.submit(cpusPerReplica="auto", replicas=1)
+        await until_phase(api, job, "Running")
+        api.change(job, lambda item: item["status"].update(tuning=tuned(11)))
+        ends[1] = 1
+        rest.act()
+        await api.until(
+            lambda: api.status(job)["attempt"] == 2 and api.status(job)["phase"] == "Queued", timeout_s=3600
+        )
+        request = api.status(job)["request"]
+        assert (request["cpusPerReplica"], request["resources"]["cpu"]) == (11, "11")
+        assert "resize" not in api.status(job)
+
+
+async def test_a_finished_job_teaches_where_the_next_of_its_owner_and_category_starts() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api), operator(api):
+        first = api.submit("first", cpusPerReplica="auto", category="NLP", gpusPerReplica=2)
+        await until_phase(api, first, "Running")
+        api.change(first, lambda item: item["status"].update(tuning=tuned(14)))
+        await until_phase(api, first, "Succeeded")
+        for name, category, cores in (("alike", "NLP", 28), ("other", "CV", 4 * CORES_BY_CATEGORY[Category.CV])):
+            job = api.submit(name, cpusPerReplica="auto", category=category, gpusPerReplica=4)
+            await api.until(lambda job=job: "request" in api.status(job), timeout_s=60)  # type: ignore[misc]
+            assert api.status(job)["request"]["cpusPerReplica"] == cores
+
+
+async def test_a_tuning_that_cannot_be_read_is_ignored() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api), operator(api):
+        first = api.submit("first", cpusPerReplica="auto", category="NLP")
+        await until_phase(api, first, "Running")
+        api.change(first, lambda item: item["status"].update(tuning={"attempt": 1, "phase": "Dancing"}))
+        await until_phase(api, first, "Succeeded")
+        job = api.submit("second", cpusPerReplica="auto", category="NLP")
+        await api.until(lambda: "request" in api.status(job), timeout_s=60)
+        assert api.status(job)["request"]["cpusPerReplica"] == 8 * CORES_BY_CATEGORY[Category.NLP]

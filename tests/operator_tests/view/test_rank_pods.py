@@ -1,0 +1,234 @@
+"""Pod JSON as kubelets really write it -> how far a rank came, and whose fault it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coda.lifecycle.state import PodState
+from coda_kube.objects.quantities import seconds_from_time
+from coda_operator.view.rank_pods import rank_pod_from_json
+
+NOW_S = 1000.0
+
+
+def pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    labels = {"coda.scheduler/attempt": "2", "coda.scheduler/rank": "5"}
+    return {
+        "metadata": {"name": "j-2-5", "uid": "u", "labels": labels, **metadata},
+        "spec": {"nodeName": "n1", "containers": [{"name": "main"}, {"name": "side"}]},
+        "status": status,
+    }
+
+
+MARKED = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+def main(state: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": "side", "state": {"running": {}}}, {"name": "main", "state": state}]
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "disrupted", "reason"),
+    [
+        pytest.param({}, PodState.WAITING, False, "", id="no status yet"),
+        pytest.param(
+            {"containerStatuses": main({"waiting": {"reason": "ContainerCreating"}})},
+            PodState.WAITING,
+            False,
+            "",
+            id="being created",
+        ),
+        pytest.param(
+            {"containerStatuses": main({"waiting": {"reason": "ImagePullBackOff", "message": "back-off"}})},
+            PodState.WAITING,
+            False,
+            "ImagePullBackOff",
+            id="image cannot be pulled",
+        ),
+        pytest.param({"containerStatuses": main({"running": {}})}, PodState.STARTED, False, "", id="runs"),
+        pytest.param(
+            {"phase": "Running", "containerStatuses": main({"terminated": {"exitCode": 0, "reason": "Completed"}})},
+            PodState.SUCCEEDED,
+            False,
+            "Completed",
+            id="main is done while a sidecar goes on",
+        ),
+        pytest.param(
+            {"phase": "Failed", "containerStatuses": main({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})},
+            PodState.FAILED,
+            False,
+            "OOMKilled",
+            id="out of memory is the job's own",
+        ),
+        pytest.param(
+            {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough resource"},
+            PodState.FAILED,
+            True,
+            "OutOfcpu",
+            id="refused by its kubelet",
+        ),
+        pytest.param(
+            {
+                "phase": "Failed",
+                "conditions": [{"type": "DisruptionTarget", "status": "True"}],
+                "containerStatuses": main({"terminated": {"exitCode": 143, "reason": "Error"}}),
+            },
+            PodState.FAILED,
+            True,
+            "Error",
+            id="evicted",
+        ),
+        pytest.param(
+            {
+                "phase": "Succeeded",
+                "conditions": [MARKED],
+                "containerStatuses": main({"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T00:00:01Z"}}),
+            },
+            PodState.FAILED,
+            True,
+            "",
+            id="evicted, and polite about it",
+        ),
+        pytest.param(
+            {
+                "phase": "Succeeded",
+                "conditions": [MARKED],
+                "containerStatuses": main({"terminated": {"exitCode": 0, "finishedAt": "2025-12-31T23:59:00Z"}}),
+            },
+            PodState.SUCCEEDED,
+            False,
+            "",
+            id="evicted when it had long succeeded",
+        ),
+        pytest.param(
+            {"phase": "Running", "conditions": [MARKED], "containerStatuses": main({"terminated": {"exitCode": 137}})},
+            PodState.FAILED,
+            True,
+            "",
+            id="being evicted",
+        ),
+        pytest.param(
+            {
+                "phase": "Failed",
+                "containerStatuses": main({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}),
+            },
+            PodState.FAILED,
+            True,
+            "ContainerStatusUnknown",
+            id="its node was restarted",
+        ),
+        pytest.param(
+            {
+                "phase": "Failed",
+                "containerStatuses": [
+                    {"name": "side", "state": {"terminated": {"exitCode": 1}}},
+                    {"name": "main", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
+                ],
+            },
+            PodState.SUCCEEDED,
+            False,
+            "Completed",
+            id="main is done, a sidecar failed",
+        ),
+        pytest.param({"phase": "Succeeded"}, PodState.SUCCEEDED, False, "", id="done, and nothing else is said"),
+        pytest.param(
+            {
+                "phase": "Failed",
+                "initContainerStatuses": [{"name": "fetch", "state": {"terminated": {"exitCode": 2}}}],
+                "containerStatuses": main({"waiting": {"reason": "PodInitializing"}}),
+            },
+            PodState.FAILED,
+            False,
+            "its container fetch ended with exit code 2",
+            id="an init container failed: the job's own",
+        ),
+        pytest.param(
+            {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "conditions": [MARKED],
+                "initContainerStatuses": [{"name": "fetch", "state": {"terminated": {"exitCode": 137}}}],
+            },
+            PodState.FAILED,
+            True,
+            "Evicted",
+            id="evicted while an init container ran",
+        ),
+        pytest.param(
+            {
+                "initContainerStatuses": [{"name": "fetch", "state": {"waiting": {"reason": "ErrImagePull"}}}],
+                "containerStatuses": main({"waiting": {"reason": "PodInitializing"}}),
+            },
+            PodState.WAITING,
+            False,
+            "ErrImagePull",
+            id="the image of an init container cannot be pulled",
+        ),
+        pytest.param(
+            {"phase": "Failed", "reason": "DeadlineExceeded", "message": "Pod was active too long"},
+            PodState.FAILED,
+            False,
+            "DeadlineExceeded",
+            id="the template's own deadline",
+        ),
+        pytest.param(
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/8 nodes",
+                        "lastTransitionTime": "2026-01-01T00:00:00Z",
+                    }
+                ]
+            },
+            PodState.WAITING,
+            False,
+            "Unschedulable",
+            id="does not fit",
+        ),
+    ],
+)
+def test_how_far_a_rank_came(status: dict[str, Any], state: PodState, disrupted: bool, reason: str) -> None:
+    seen = rank_pod_from_json(pod(status), now_s=NOW_S)
+    assert (seen.state, seen.disrupted, seen.reason) == (state, disrupted, reason)
+    assert (seen.attempt, seen.rank) == (2, 5)
+
+
+def test_labels_that_were_tampered_with_belong_to_no_attempt() -> None:
+    seen = rank_pod_from_json(pod({}, labels={"coda.scheduler/rank": "five"}), now_s=NOW_S)
+    assert (seen.attempt, seen.rank) == (-1, -1)
+
+
+@pytest.mark.parametrize(
+    ("finished", "state", "disrupted"),
+    [
+        pytest.param("2026-01-01T00:00:00Z", PodState.FAILED, True, id="after the request: it was stopped"),
+        pytest.param("2025-12-31T23:59:59Z", PodState.SUCCEEDED, False, id="before it: it was done"),
+    ],
+)
+def test_an_exit_code_of_zero_after_a_deletion_is_no_success(finished: str, state: PodState, disrupted: bool) -> None:
+    status = {
+        "phase": "Succeeded",
+        "containerStatuses": main({"terminated": {"exitCode": 0, "finishedAt": finished}}),
+    }
+    deleted = pod(status, deletionTimestamp="2026-01-01T00:00:30Z", deletionGracePeriodSeconds=30, finalizers=["a/b"])
+    seen = rank_pod_from_json(deleted, now_s=NOW_S)
+    assert (seen.state, seen.disrupted) == (state, disrupted)
+    assert (seen.gone_by_s, seen.finalizers) == (seconds_from_time("2026-01-01T00:00:30Z"), ("a/b",))
+
+
+def test_how_long_a_pod_is_unschedulable_is_measured_by_our_own_clock() -> None:
+    """The scheduler's clock may be seconds apart."""
+    condition = {"type": "PodScheduled", "reason": "Unschedulable", "lastTransitionTime": "1999-01-01T00:00:00Z"}
+    first = rank_pod_from_json(pod({"conditions": [condition]}), now_s=NOW_S)
+    assert first.unschedulable_since_s == NOW_S
+    later = rank_pod_from_json(pod({"conditions": [condition]}), now_s=NOW_S + 3, before=first)
+    assert later.unschedulable_since_s == NOW_S
+    placed = rank_pod_from_json(pod({}), now_s=NOW_S + 4, before=later)
+    assert placed.unschedulable_since_s is None
+    namesake = rank_pod_from_json(pod({"conditions": [condition]}, uid="other"), now_s=NOW_S + 5, before=later)
+    assert namesake.unschedulable_since_s == NOW_S + 5

@@ -1,0 +1,111 @@
+"""CODA as a whole and with parts left out: audited, decided by the planner alone, the same in any order."""
+
+import random
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from coda.cache.world_index import Memory
+from coda.cycle.decide import decide
+from coda.model.capacity import check
+from coda.model.decision import Plan
+from coda.model.job import World
+from coda.policy.config import PolicyConfig
+from coda_sim.engine.cluster import nodes_of_shape
+from coda_sim.engine.log import Log
+from coda_sim.results.audit import breaches, read_jobs
+from coda_sim.results.job_records import write_records
+from coda_sim.results.metrics import Metrics, metrics_of, window_of
+from coda_sim.runs import PARTS_BY_POLICY
+from coda_sim.traces.trace import Row
+from coda_sim.workload.gangs import shape_from_text
+from coda_sim.workload.month import coda_month
+from coda_sim.workload.month_config import MonthConfig
+from tests.sim.simulating import simulated_under
+
+CLUSTER = "3x8x28,4x4x28"
+PARTS = tuple(part.value for part in PARTS_BY_POLICY["coda"])
+
+
+def busy_day() -> tuple[Row, ...]:
+    return coda_month(MonthConfig(days=1, gpu_jobs=110, cpu_jobs=400), seed=2)
+
+
+@cache
+def coda_day(*without: str) -> Log:
+    return simulated_under("coda", busy_day(), CLUSTER, without=without)
+
+
+def metrics(log: Log) -> Metrics:
+    return metrics_of(log, window_of([entry.gang.row.submit_s for entry in log.entries], warmup_s=0, drain_s=0))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_ablation_over_commits_or_loses_work(part: str, tmp_path: Path) -> None:
+    write_records(coda_day(part), tmp_path / "jobs.csv.gz")
+    sizes = {
+        node.name: (node.allocatable.gpus, node.allocatable.cpu_m // 1000, 0)
+        for node in nodes_of_shape(shape_from_text(CLUSTER))
+    }
+    jobs = read_jobs(tmp_path / "jobs.csv.gz")
+    assert breaches(jobs, sizes) == []
+    assert all(job.finished for job in jobs)
+
+
+def test_the_whole_policy_tunes_borrows_and_moves() -> None:
+    found = metrics(coda_day())
+    assert found["tuning_steps_mean"]
+    assert found["aborts"]
+    assert found["migrations"]
+
+
+@pytest.mark.parametrize(
+    ("part", "gone"),
+    [
+        ("allocator", ("tuning_steps_mean", "cores_gained_1_5", "cores_gained_more", "cores_lost")),
+        ("arrays", ("aborts", "migrations")),
+        ("borrowing", ("aborts",)),
+        ("migration", ("migrations",)),
+        ("eliminator", ("throttles",)),
+    ],
+)
+def test_what_is_left_out_does_nothing(part: str, gone: tuple[str, ...]) -> None:
+    found = metrics(coda_day(part))
+    assert not any(found[name] for name in gone)
+
+
+def test_only_coda_has_parts_and_all_of_them() -> None:
+    assert {name for name, parts in PARTS_BY_POLICY.items() if parts} == {"coda"}
+    assert PARTS == ("allocator", "arrays", "borrowing", "migration", "eliminator")
+
+
+def test_the_order_of_the_rows_changes_no_byte(tmp_path: Path) -> None:
+    rows = list(busy_day())
+    random.Random(4).shuffle(rows)
+    write_records(coda_day(), tmp_path / "one.csv.gz")
+    write_records(simulated_under("coda", rows, CLUSTER), tmp_path / "two.csv.gz")
+    assert (tmp_path / "one.csv.gz").read_bytes() == (tmp_path / "two.csv.gz").read_bytes()
+
+
+def test_every_start_stop_and_resize_is_one_that_the_planner_decided() -> None:
+    plans: list[Plan] = []
+
+    def watching(
+        world: World, config: PolicyConfig, now_s: float, memory: Memory | None, *, explain: int | None
+    ) -> Plan:
+        check(world)
+        plan = decide(world, config, now_s, None, explain=explain)
+        plans.append(plan)
+        return plan
+
+    log = simulated_under("coda", busy_day(), CLUSTER, decide=watching)
+    assert log.entries == coda_day().entries
+    attempts = {(entry.gang.row.job_id, piece.attempt) for entry in log.entries for piece in entry.pieces}
+    resizes = sum(len(entry.pieces) for entry in log.entries) - len(attempts)
+    assert attempts == {(start.job.split("/")[1], start.attempt) for plan in plans for start in plan.starts}
+    assert resizes == sum(len(plan.grants) for plan in plans)
+    stops = [stop for plan in plans for stop in plan.stops]
+    assert len(stops) == sum(entry.aborts + entry.migrations + entry.preemptions for entry in log.entries)
+    assert resizes
+    assert stops

@@ -1,0 +1,126 @@
+"""Jobs that give their place up for others: what becomes of their work, and when they go on."""
+
+import pytest
+
+from coda.cache.world_index import Memory
+from coda.cycle.decide import decide
+from coda.model.decision import Plan, StopCause
+from coda.model.job import Job, World
+from coda.policy.config import PolicyConfig
+from coda_sim.engine.job_run import Running
+from coda_sim.engine.simulation_config import Costs
+from coda_sim.results.metrics import metrics_of, window_of
+from coda_sim.traces.trace import Row
+from coda_sim.workload.gangs import Cores, Gang, gang_from_row, shape_from_text
+from coda_sim.workload.job_models import Traits
+from tests.sim.simulating import only, simulated_under, spans
+from tests.sim.worlds import row
+
+# 16 of the node's 28 cores belong to its GPUs; the CPU job borrows 12 of them.
+BORROWER = row("c1", gpus=0, cpus=24, submit_s=0, duration_s=1000)
+TRAINING = row("g1", gpus=4, cpus=8, submit_s=400, duration_s=300)
+TRANSFORMER = only("Transformer")  # wants 8 cores with 4 GPUs, and starts with 12 when nothing is known
+
+
+def stopped(cause: StopCause) -> Job:
+    gang = gang_from_row(row("a1", duration_s=100), shape_from_text("1x4x8"), Cores())
+    assert isinstance(gang, Gang)
+    run = Running(gang, Traits(profile=None))
+    run.submit(gang.cpus_per_replica)
+    run.done_s = 30.0
+    run.wait_again(cause, run.cores, 50.0)
+    return run.job
+
+
+def test_a_borrower_is_aborted_when_a_gpu_job_wants_its_cores_and_goes_on_where_it_was() -> None:
+    log = simulated_under("coda", [BORROWER, TRAINING], "1x4x28", traits=TRANSFORMER)
+    borrower, training = log.entries
+    assert (borrower.aborts, borrower.migrations, training.aborts) == (1, 0, 0)
+    assert spans(log)["c1"][0] == (0, 400)
+    assert spans(log)["g1"][0][0] == 400
+    assert borrower.end_s is not None
+    assert borrower.end_s == training.end_s + 600 if training.end_s else False
+    assert all(piece.kept for piece in borrower.pieces)
+
+
+def test_an_aborted_job_begins_anew_where_nothing_was_saved() -> None:
+    costs = Costs(cpu_jobs_resume=False)
+    log = simulated_under("coda", [BORROWER, TRAINING], "1x4x28", traits=TRANSFORMER, costs=costs)
+    borrower, training = log.entries
+    assert [piece.kept for piece in borrower.pieces] == [False, True]
+    assert borrower.end_s == training.end_s + 1000 if training.end_s else False
+    metrics = metrics_of(log, window_of([0.0, 2000.0], warmup_s=0, drain_s=0))
+    assert metrics["lost_core_s"] == pytest.approx(400 * 24)
+    assert metrics["aborts"] == 1
+
+
+def test_a_restart_of_a_cpu_job_costs_what_it_costs() -> None:
+    log = simulated_under("coda", [BORROWER, TRAINING], "1x4x28", traits=TRANSFORMER, costs=Costs(cpu_restart_s=50.0))
+    borrower, training = log.entries
+    assert borrower.end_s == training.end_s + 650 if training.end_s else False
+
+
+def test_without_borrowing_nobody_is_aborted() -> None:
+    waiting = simulated_under("coda", [BORROWER, TRAINING], "1x4x28", without=["borrowing"], traits=TRANSFORMER)
+    assert waiting.entries[0].pieces == []
+    assert "HeldByPolicy" in waiting.entries[0].refusal
+    assert waiting.entries[1].end_s is not None
+
+
+def test_a_small_job_moves_when_a_large_one_wants_its_node_back() -> None:
+    # The large sub-array is the first node (8 GPUs); the small one is full, so the guest goes to the large node.
+    home = [row(f"h{number}", gpus=1, cpus=2, duration_s=500) for number in range(4)]
+    guest = row("s1", gpus=1, cpus=2, submit_s=10, duration_s=2000)
+    large = row("w1", gpus=8, cpus=16, submit_s=1000, duration_s=100)
+    log = simulated_under("coda", [*home, guest, large], "1x8x28,1x4x28", traits=TRANSFORMER)
+    moved = next(entry for entry in log.entries if entry.gang.row.job_id == "s1")
+    assert moved.migrations == 1
+    assert {log.node_names[piece.nodes[0][0]] for piece in moved.pieces} == {"node-0001", "node-0002"}
+    assert all(piece.kept for piece in moved.pieces)
+    restart = next(piece for piece in moved.pieces if piece.attempt == 2)
+    assert restart.start_s == 1000
+    assert moved.end_s is not None
+    assert sum(piece.end_s - piece.start_s for piece in moved.pieces) > 2000 * 0.7 + 40  # 40 s without any work
+    staying = simulated_under("coda", [*home, guest, large], "1x8x28,1x4x28", without=["migration"], traits=TRANSFORMER)
+    assert [entry.migrations for entry in staying.entries] == [0] * 6
+
+
+def test_a_preempted_job_keeps_its_work_and_pays_for_its_restart() -> None:
+    long, short = row("p1", gpus=4, cpus=4, duration_s=1000), row("p2", gpus=4, cpus=4, submit_s=300, duration_s=100)
+    log = simulated_under("srtf", [long, short], "1x4x8", traits=TRANSFORMER)
+    assert spans(log) == {"p1": [(0, 300), (400, 1140)], "p2": [(300, 400)]}  # 700 s were left, and 40 s are lost
+    assert [(entry.preemptions, entry.aborts, entry.migrations) for entry in log.entries] == [(1, 0, 0), (0, 0, 0)]
+    assert all(piece.kept for entry in log.entries for piece in entry.pieces)
+
+
+def test_the_planner_is_asked_again_when_time_alone_lets_it_stop_a_job() -> None:
+    # With 4 GPUs 3600 GPU-seconds are served after 900 s: from then on the first job may be stopped for a new one.
+    first, second = row("p1", gpus=4, cpus=4, duration_s=2000), row("p2", gpus=4, cpus=4, submit_s=10, duration_s=100)
+    log = simulated_under("tiresias-las", [first, second], "1x4x8", traits=TRANSFORMER)
+    assert spans(log) == {"p1": [(0, 900), (1000, 2140)], "p2": [(900, 1000)]}
+
+
+@pytest.mark.parametrize(
+    ("cause", "returned"), [(StopCause.RECLAIM, True), (StopCause.MIGRATE, True), (StopCause.PREEMPT, False)]
+)
+def test_a_stopped_job_waits_as_its_stop_says(cause: StopCause, returned: bool) -> None:
+    job = stopped(cause)
+    assert (job.attempt, job.placement, job.returned, job.queued_s) == (2, None, returned, 0.0)
+    assert (job.remaining_s, job.as_of_s) == (70.0, 50.0)
+
+
+def test_the_planner_is_told_of_users_tenants_and_times() -> None:
+    worlds: list[World] = []
+
+    def watching(
+        world: World, config: PolicyConfig, now_s: float, memory: Memory | None, *, explain: int | None
+    ) -> Plan:
+        worlds.append(world)
+        return decide(world, config, now_s, memory, explain=explain)
+
+    rows: list[Row] = [row("a1", gpus=3, duration_s=100), row("a2", gpus=2, submit_s=40, duration_s=50, user="u2")]
+    simulated_under("yarn-cs", rows, "1x4x8", decide=watching)
+    first, second = worlds[1].jobs
+    assert (second.user, second.virtual_cluster, second.remaining_s, second.as_of_s) == ("u2", "venus", 50, 40)
+    assert (first.remaining_s, first.as_of_s, first.served_s) == (100, 0, 0)
+    assert [(one.name, one.gpus) for one in worlds[0].virtual_clusters] == [("venus", 4)]
