@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from asking import ask, positive, tell
 from binding import create_all, following
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import THROTTLING
 from coda_lab.emulators.nvml import Device, NvmlState, Process
 from coda_lab.emulators.nvml.library import build, environment_for

@@ -25,9 +25,9 @@ from zlib import crc32
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the curves are the tests'
 
 from asking import ask, positive, tell
+from coda.allocator.config import TuningConfig
 from coda.allocator.core_search import Answer as Found
 from coda.errors import InvalidInput
-from coda.policy.config import TuningConfig
 from coda_lab.emulators.agent_rig import Rig
 from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Curved

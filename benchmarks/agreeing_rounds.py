@@ -13,7 +13,9 @@ from typing import Final
 
 from agreeing import rounds
 from coda.cycle.decide import decide
-from coda.model.job import NOTHING, Job, JobId, Node, Resources, World
+from coda.model.job import Job, JobId
+from coda.model.resources import NOTHING, Resources
+from coda.model.world import Node, World
 from coda.policy.config import PolicyConfig
 from coda_sim.engine.cluster import nodes_of_shape
 from coda_sim.engine.job_run import job_from_gang

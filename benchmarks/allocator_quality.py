@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the curves are the tests'
 
-from coda.policy.config import Stride, TuningConfig
+from coda.allocator.config import Stride, TuningConfig
 from tests.core.allocator.curves import (
     MODELS,
     SYNERGY,

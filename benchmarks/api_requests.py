@@ -14,7 +14,8 @@ from arms import ARMS, CODA, Arms, two_armed_cluster
 from asking import ask, orders, tell
 from auditing import AuditedCluster, Request, by_kind, is_upkeep
 from binding import clear, create_all, following
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from loads import JOBS, PODS, gang_json, plain_pods
 from results import Answer, Row, median_ratio
 

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 from arms import Arms, Run
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import Cache, Listener
+from coda_kube.objects.json_types import Json
 from loads import JOBS, PODS
 from usage import cpu_s_between
 

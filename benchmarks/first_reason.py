@@ -15,7 +15,8 @@ from typing import Final
 from arms import ARMS, CODA, Arms, two_armed_cluster
 from asking import ask, orders, tell
 from binding import Followed, bind, clear, create_all, following
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from loads import JOBS, NAMESPACE, PODS, gang_json, plain_pods
 from results import Answer, Row, median_ratio, percentile
 

@@ -6,7 +6,7 @@ import random
 from typing import Final
 
 from coda.model.job import Placement, PlacementState
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, GPU, KIND
 from coda_lab.kubelets.behaviour import PREFIX
 from coda_operator.reconcile.pod_spec import rank_pod

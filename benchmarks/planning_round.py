@@ -16,7 +16,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from asking import ask, positive, tell
-from coda.model.job import JobId, World
+from coda.model.job import JobId
+from coda.model.world import World
 from coda.placements.guard import InFlight
 from coda.policy.config import PolicyConfig
 from coda_extender.__main__ import MOST_UNCOLLECTED

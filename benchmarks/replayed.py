@@ -19,7 +19,8 @@ from coda_sim.engine.simulation import Simulation
 from coda_sim.engine.simulation_config import Costs
 from coda_sim.runs import config_of, setting_of
 from coda_sim.traces.trace import Kind, Row, Status
-from coda_sim.workload.gangs import Gang, Shape, shape_from_text
+from coda_sim.workload.cluster_shape import Shape, shape_from_text
+from coda_sim.workload.gangs import Gang
 from coda_sim.workload.job_models import TraitDraws, TraitsConfig
 from coda_sim.workload.model_profiles import RECORDED, profile_set
 

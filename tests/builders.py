@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from coda.model.capacity import check
+from coda.model.consistency import check
 from coda.model.constraints import NodeDemand, Taint
 from coda.model.decision import Start
-from coda.model.job import (
-    Job,
-    JobId,
-    Node,
-    Phase,
-    Placement,
-    PlacementState,
-    Quota,
-    Resources,
-    StopCause,
-    StopOrder,
-    VirtualCluster,
-    World,
-)
+from coda.model.job import Job, JobId, Phase, Placement, PlacementState, StopCause, StopOrder
+from coda.model.resources import Resources
+from coda.model.world import Node, Quota, VirtualCluster, World
+from coda.placements.review import placement_from_start
+from coda.policy.config import PolicyConfig
 
 GIB = 2**30
 RACK_LABEL = "topology.coda.scheduler/rack"
@@ -186,3 +177,17 @@ def start(job: Job, *nodes: str) -> Start:
         nodes=nodes,
         cpus_per_replica=job.cpus_per_replica,
     )
+
+
+def with_starts(world: World, starts: Iterable[Start], config: PolicyConfig, now_s: float) -> World:
+    """The world once `starts` are committed (by epoch 0, plan ids `<uid>-<attempt>`)."""
+    start_by_job = {start.job: start for start in starts}
+
+    def committed(job: Job) -> Job:
+        start = start_by_job.get(job.id)
+        if start is None:
+            return job
+        plan_id = f"{job.uid}-{start.attempt}"
+        return replace(job, placement=placement_from_start(start, plan_id=plan_id, epoch=0, now_s=now_s, config=config))
+
+    return replace(world, jobs=tuple(committed(job) for job in world.jobs))

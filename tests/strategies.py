@@ -7,7 +7,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint, Toleration
-from coda.model.job import Job, Node, Phase, Quota, VirtualCluster, World
+from coda.model.job import Job, Phase
+from coda.model.world import Node, Quota, VirtualCluster, World
 from tests.builders import HOST_LABEL, job, node, planned, quota, resources, running, world
 
 ZONE_LABEL = "zone"

@@ -15,8 +15,9 @@ from typing import Any
 
 from coda.model.decision import RefusalCode
 from coda.model.job import FINISHED, Phase
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import Cache
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GROUP, LABEL_JOB, VERSION
 from coda_kube.objects.quantities import seconds_from_time
 

@@ -22,7 +22,7 @@ from coda_lab.checker import Report as Check
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.restarts import kept_alive
 from coda_lab.spec import EXTENDER, ClusterSpec, identity_of
-from coda_sim.workload.gangs import NodeGroup, Shape
+from coda_sim.workload.cluster_shape import NodeGroup, Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

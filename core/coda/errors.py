@@ -43,3 +43,9 @@ class InconsistentWorld(CodaError):
     def __init__(self, breaches: tuple[str, ...]) -> None:
         super().__init__("; ".join(breaches))
         self.breaches = breaches
+
+
+def require(holds: bool, rule: str, value: object) -> None:
+    """Return if `holds`; else raise InvalidInput with the rule and the value that breaks it."""
+    if not holds:
+        raise InvalidInput(f"{rule}, got {value}")

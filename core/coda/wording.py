@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from coda.model.job import Resources
-
-GPUS: Final = "gpus"
-CPU: Final = "cpu_m"
-MEMORY: Final = "memory_bytes"
-PODS: Final = "pods"
-MAIN: Final = (GPUS, CPU, MEMORY, PODS)  # in the order a shortage is named; names are the fields of Resources
+from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
 
 _TOO_FEW: Final[Mapping[str, str]] = {
     GPUS: "too few GPUs are free",
@@ -30,17 +24,6 @@ _SCATTERED: Final[Mapping[str, str]] = {
 }
 _UNITS: Final = ((60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
 _INT64: Final = 2**63 - 1
-
-
-def amount_of(resources: Resources, name: str) -> int:
-    """How much of one resource, by a name of `MAIN` or of `Resources.other`."""
-    if name == GPUS:
-        return resources.gpus
-    if name == CPU:
-        return resources.cpu_m
-    if name == MEMORY:
-        return resources.memory_bytes
-    return resources.pods if name == PODS else resources.other.get(name, 0)
 
 
 def shortage_text(name: str, *, scattered: bool) -> str:

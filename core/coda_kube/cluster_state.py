@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from coda.blocks import Shelf
-from coda.model.capacity import open_wish
-from coda.model.job import FINISHED, NOTHING, Job, JobId, Node, Phase, Quota, Resources, World
-from coda_kube.api.client import Json
+from coda.model.job import FINISHED, Job, JobId, Phase
+from coda.model.live_placement import open_wish
+from coda.model.resources import NOTHING, Resources
+from coda.model.world import Node, Quota, World
+from coda.snapshots import Shelf
 from coda_kube.api.watch_cache import key_of
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import (
     Owner,
     Pod,

@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import Final
 
 from coda.compiled import is_compiled
+from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
 from coda.policy.config import Part, PolicyConfig
-from coda.policy.policies import POLICIES, CoresRule, Policy
+from coda.policy.cores import CoresRule
+from coda.policy.policies import POLICIES, Policy
 from coda_sim.engine.simulation import Simulation
 from coda_sim.engine.simulation_config import Costs, Setting
 from coda_sim.results.job_records import write_records
 from coda_sim.results.metrics import Metrics, metrics_of, window_of
 from coda_sim.results.series import Series, series_of
 from coda_sim.results.summary import Result, Timing
-from coda_sim.workload.gangs import Shape
+from coda_sim.workload.cluster_shape import Shape, shape_from_argument
 from coda_sim.workload.job_models import TraitDraws, TraitsConfig
 from coda_sim.workload.model_profiles import ProfileSet, profile_set
-from coda_sim.workload.shapes import shape_from_argument
 from coda_sim.workload.workload import Load, Source, default_warmup_s, load
 
 PARTS: Final = tuple(part.value for part in Part)
@@ -110,7 +111,7 @@ def setting_of(config: PolicyConfig, shape: Shape, profiles: ProfileSet, costs: 
         config=config,
         costs=costs,
         allocator=Part.ALLOCATOR in parts,
-        contention=config.contention if Part.ELIMINATOR in parts else None,
+        contention=ContentionConfig() if Part.ELIMINATOR in parts else None,
     )
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from coda.errors import InvalidInput
-from coda_kube.api.client import AlreadyExists, Client, Json, NotFound, Rejected
+from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import Cache
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GROUP, LABEL_LEADER, SYSTEM_NAMESPACE, VERSION
 
 MANAGER = "coda-local"

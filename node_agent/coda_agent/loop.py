@@ -23,14 +23,14 @@ from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.links import Link, find_links
 from coda_agent.gpus.samples import Moment
 from coda_agent.node import Node
+from coda_agent.report.events import events_json
 from coda_agent.report.metrics import Metrics, View
-from coda_agent.report.node_profile import events_json
 from coda_agent.report.profile_writer import ProfileTeller, profile_of
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
 from coda_agent.throttling.window import Freshness, window_from
 from coda_agent.tuning.tuner import Tuner
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Loop:
         self._clock = clock or _now
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="node")
         self._contention = Contention()
-        self._writes = Writes(metrics, lambda: self._clock().monotonic_s, muted=settings.dry_run)
+        self._writes = Writes(metrics.write_failed, lambda: self._clock().monotonic_s, muted=settings.dry_run)
         self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
         self._teller = ProfileTeller(settings.node_name, node, cluster, self._writes)
         self._links: tuple[Link, ...] = ()

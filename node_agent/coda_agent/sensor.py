@@ -11,9 +11,9 @@ from coda_agent.cgroups.layout import Layout, PodCgroup, pods
 from coda_agent.cgroups.usage import CpuUse, Rates, rates_between, read_use
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.allocations import Grant
-from coda_agent.gpus.devices import Snapshot
+from coda_agent.gpus.devices import Health, Reading, Snapshot
 from coda_agent.gpus.gpus import Gpus
-from coda_agent.gpus.ownership import Evidence, NodePod, Ownership, find_owners
+from coda_agent.gpus.ownership import Evidence, NodePod, Ownership, find_owners, holding_of
 from coda_agent.gpus.pod_resources import Listing, PodResources
 from coda_agent.gpus.processes import ProcessOwners, users_of
 from coda_agent.gpus.samples import Moment
@@ -109,3 +109,18 @@ class Sensor:
         self._used_at_s = now_s
         rates = {uid: rates_between(before[uid], use, span_s) for uid, use in self._uses.items() if uid in before}
         return {uid: rate for uid, rate in rates.items() if rate is not None}
+
+
+def share_of(pod: LocalPod, senses: Senses) -> float | None:
+    """The mean busy share of the pod's GPUs in this window; None: not measured, or not surely its own."""
+    holding = holding_of(pod.uid, senses.ownerships)
+    if holding.why_not is not None or not holding.places:
+        return None
+    readings = {reading.gpu.uuid: reading for reading in senses.gpus.readings}
+    shares = [_share(readings.get(place.gpu_uuid)) for place in holding.places]
+    found = [share for share in shares if share is not None]
+    return sum(found) / len(found) if len(found) == len(shares) else None
+
+
+def _share(reading: Reading | None) -> float | None:
+    return None if reading is None or reading.health is not Health.READY else reading.share

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from coda.allocator.tuning import SteeringConfig
+from coda.allocator.config import SteeringConfig, TuningConfig
+from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
-from coda.policy.config import ContentionConfig, TuningConfig
 from coda_agent.host.files import Files
 
 FILE_VARIABLE = "CODA_CONFIG"

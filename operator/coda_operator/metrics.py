@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from coda.lifecycle.state import Progress
 from coda.model.job import FINISHED, Phase
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 
 _RECONCILE_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 _UNDER_WAY = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})

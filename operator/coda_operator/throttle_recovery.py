@@ -14,10 +14,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from coda.contention.untended import Tended, untended
+from coda.contention.throttles import Tended, untended
 from coda.errors import CodaError
-from coda_kube.api.client import AlreadyExists, Client, Json, NotFound
+from coda_kube.api.client import AlreadyExists, Client, NotFound
 from coda_kube.api.watch_cache import Cache
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GROUP, SYSTEM_NAMESPACE, VERSION
 from coda_kube.objects.quantities import seconds_from_time
 

@@ -13,8 +13,8 @@ from typing import Final
 import orjson
 
 from coda.errors import CodaError, InvalidInput
-from coda_kube.api.client import Json
 from coda_kube.api.watch_cache import version_of
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import Pod, pod_from_json
 
 MOST_NAMES: Final = 20_000

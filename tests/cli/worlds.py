@@ -16,7 +16,8 @@ from coda.model.job import Phase
 from coda_cli.job_history import History, Moments, Reason, jobs_path
 from coda_cli.replay.metrics import Followed
 from coda_cli.replay.submissions import Manner, Sent, Submission, submissions_from_gangs
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from coda_sim.traces.trace import Status
 from coda_sim.workload.gangs import Gang
 from tests.sim.worlds import row

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from coda.cache.world_index import Memory
 from coda.cycle.decide import decide
-from coda.model.capacity import placement_from_start
 from coda.model.decision import Plan, StopCause
-from coda.model.job import Job, JobId, Node, Phase, World
+from coda.model.job import Job, JobId, Phase
+from coda.model.world import Node, World
+from coda.placements.review import placement_from_start
 from coda.policy.config import PolicyConfig
 from tests.builders import world
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.blocks import Roster, Shelf, Table
-from coda.snapshots import changed_keys, changes
+from coda.snapshots import Roster, Shelf, Table, changed_keys, changes
 
 Value = tuple[str, int]
 """Of the key it stands under, and one of its kind: no two values are the same object."""

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from coda.errors import Outage
-from coda_kube.api.client import Client, Json, NotFound
+from coda_kube.api.client import Client, NotFound
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
 
 NAMESPACE = "default"

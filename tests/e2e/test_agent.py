@@ -12,8 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from coda.policy.config import ContentionConfig
-from coda_kube.api.client import Client, Json, NotFound
+from coda.contention.config import ContentionConfig
+from coda_kube.api.client import Client, NotFound
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import THROTTLING
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster

@@ -24,7 +24,8 @@ from coda_cli.replay.submissions import Manner, submissions_from_gangs
 from coda_cli.replay.summary import json_from_summary
 from coda_kube.api.client import Client
 from coda_lab.spec import ClusterSpec
-from coda_sim.workload.gangs import Cores, Gang, gangs_from_rows, shape_from_text
+from coda_sim.workload.cluster_shape import shape_from_text
+from coda_sim.workload.gangs import Cores, Gang, gangs_from_rows
 from replayed import Replayed, Simulator, replayed_from_json
 from tests.sim.worlds import row
 

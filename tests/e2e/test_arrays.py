@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec

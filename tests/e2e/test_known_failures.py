@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GPU
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster

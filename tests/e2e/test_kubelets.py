@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from coda_kube.api.client import MERGE, Client, Json
+from coda_kube.api.client import MERGE, Client
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time
 from coda_lab.kubelets.fleet import LOST
 from coda_lab.local.cluster import LocalCluster

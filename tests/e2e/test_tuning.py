@@ -13,7 +13,8 @@ from coda.allocator.curve import Point
 from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import Conflict
 from coda.model.job import Wish
-from coda_kube.api.client import STRATEGIC_MERGE, Client, Json, Rejected
+from coda_kube.api.client import STRATEGIC_MERGE, Client, Rejected
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT
 from coda_kube.objects.tuning_status import tuning_json
 from coda_kube.objects.write import job_path, status_patch

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
 from coda_lab.host.paths import crds, manifests
 from coda_lab.install import apply_all, objects_in

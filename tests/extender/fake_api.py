@@ -15,7 +15,8 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from coda.errors import Conflict
-from coda_kube.api.client import MERGE, AlreadyExists, Client, Expired, Json, NotFound
+from coda_kube.api.client import MERGE, AlreadyExists, Client, Expired, NotFound
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import EXTENDER
 
 _PATH = re.compile(

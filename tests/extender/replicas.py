@@ -17,9 +17,10 @@ from coda_extender.metrics import Metrics
 from coda_extender.planner.leader_label import LeaderLabel
 from coda_extender.planner.planner import Planner, PlannerConfig
 from coda_extender.protocol import Answer, Question
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
 from coda_kube.api.lease import Elector, LeaseTimes
 from coda_kube.api.watch_cache import version_of
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import pod_from_json
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS

@@ -8,7 +8,8 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from coda_kube.api.client import MERGE, Json
+from coda_kube.api.client import MERGE
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
 from coda_kube.objects.quantities import time_from_seconds
 from tests.extender.fake_api import FakeApi

@@ -11,7 +11,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from coda.lifecycle.state import LifecycleConfig
-from coda_kube.api.client import MERGE, Client, Json
+from coda_kube.api.client import MERGE, Client
+from coda_kube.objects.json_types import Json
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.reconciler import Reconciler

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_RANK
 from coda_kube.objects.quantities import time_from_seconds
 from tests.operator_tests.fake_cluster import PODS, FakeCluster, clock

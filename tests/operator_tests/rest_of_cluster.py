@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_RANK
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from tests.operator_tests.fake_cluster import JOBS, LEASE, NODES, PODS, FakeCluster, clock

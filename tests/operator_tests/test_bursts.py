@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_operator.reconcile import reconciler
 from tests.operator_tests.fake_cluster import FakeCluster
 from tests.operator_tests.operators import operator

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import pytest
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_RANK
 from tests.operator_tests.fake_cluster import FakeCluster
 from tests.operator_tests.operators import Wire, operator

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from coda.errors import CodaError, Conflict, Outage
-from coda_kube.api.client import AlreadyExists, Json
+from coda_kube.api.client import AlreadyExists
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_PLAN, FINALIZER
 from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import JOBS, PODS, FakeCluster

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coda.contention.untended import LEASE_S, Tended, untended
-from coda_kube.api.client import Json
+from coda.contention.throttles import LEASE_S, Tended, untended
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
 from coda_operator.throttle_recovery import AGENTS_PATH, PODS_PATH, PROFILES_PATH, Undoing
 from tests.extender.fake_api import FakeApi

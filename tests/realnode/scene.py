@@ -7,7 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from coda_kube.api.client import JSON_PATCH, Client, Json
+from coda_kube.api.client import JSON_PATCH, Client
+from coda_kube.objects.json_types import Json
 from coda_lab.realnode.configuration import LABEL_REAL
 from coda_lab.realnode.images import BUSYBOX
 from coda_lab.realnode.node import RealNode

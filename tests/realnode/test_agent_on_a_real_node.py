@@ -16,7 +16,8 @@ import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
 from coda_lab.emulators.load import Trainer
 from coda_lab.emulators.nvml.library import build, environment_for

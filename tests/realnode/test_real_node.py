@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from coda_kube.api.client import Client, Json, Rejected
+from coda_kube.api.client import Client, Rejected
+from coda_kube.objects.json_types import Json
 from coda_lab.emulators.nvml.devices import GIB, Device, Process
 from coda_lab.emulators.nvml.library import build, environment_for
 from coda_lab.emulators.nvml.state import NvmlState

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from coda.errors import Outage
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
 from coda_lab.host.processes import python_path
 from coda_lab.realnode.node import RealNode

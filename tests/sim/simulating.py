@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from coda.contention.config import ContentionConfig
 from coda.cycle.decide import decide
-from coda.policy.config import ContentionConfig, PolicyConfig
+from coda.policy.config import PolicyConfig
 from coda_sim.engine.log import Log
 from coda_sim.engine.simulation import Decide, Simulation
 from coda_sim.engine.simulation_config import Costs, Setting
 from coda_sim.runs import config_of, setting_of
 from coda_sim.traces.trace import Row
-from coda_sim.workload.gangs import Cores, gangs_from_rows, shape_from_text
+from coda_sim.workload.cluster_shape import shape_from_text
+from coda_sim.workload.gangs import Cores, gangs_from_rows
 from coda_sim.workload.job_models import TraitDraws, TraitsConfig
 from coda_sim.workload.model_profiles import profile_set
 

@@ -23,7 +23,7 @@ from coda_cli.job_history import Follower, History, following, jobs_path
 from coda_cli.target_cluster import Target, local_target, refereed
 from coda_kube.api.client import Client, Rejected
 from coda_lab.checker import Report as Check
-from coda_sim.workload.gangs import Shape, shape_from_text
+from coda_sim.workload.cluster_shape import Shape, shape_from_text
 
 NAMESPACE = "default"
 GIVE_UP_S = 600.0  # ten times what the examples take; a slow machine must not fail for being slow

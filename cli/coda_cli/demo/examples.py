@@ -9,9 +9,9 @@ from pathlib import Path
 import yaml
 
 from coda.errors import InvalidInput
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
-from coda_sim.workload.gangs import Shape
+from coda_sim.workload.cluster_shape import Shape
 
 _HERE = Path(__file__).resolve().parent
 

@@ -39,7 +39,8 @@ from coda_sim.traces.reader import read_trace
 from coda_sim.traces.request_table import read_request_table
 from coda_sim.traces.selection import Selected, Selection, select
 from coda_sim.traces.trace import Format, OnError, Trace
-from coda_sim.workload.gangs import CORES_PER_GPU, Cores, Gang, RefusedRow, Shape, gangs_from_rows, shape_from_text
+from coda_sim.workload.cluster_shape import Shape, shape_from_text
+from coda_sim.workload.gangs import CORES_PER_GPU, Cores, Gang, RefusedRow, gangs_from_rows
 
 NODES = "12x8x48"
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from coda.errors import InvalidInput, Outage
 from coda_cli.job_history import jobs_path
-from coda_kube.api.client import AlreadyExists, Client, Json, NotFound, Rejected
+from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
 from coda_lab.kubelets.behaviour import PREFIX as SIMULATION_PREFIX
 from coda_sim.traces.trace import Status

@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from coda.allocator.config import Stride, TuningConfig
 from coda.allocator.curve import Point, Reading, merged, reference
 from coda.errors import InvalidInput
-from coda.policy.config import Stride, TuningConfig
 
 
 class Leg(Enum):

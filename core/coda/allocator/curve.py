@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from coda.allocator.config import TuningConfig
 from coda.errors import InvalidInput
-from coda.policy.config import TuningConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Final
 
-from coda.policy.config import PolicyConfig
+from coda.allocator.config import UNKNOWN_CATEGORY_CORES
 
 
 class Category(Enum):
@@ -85,14 +85,12 @@ def start_cores(
     hints: Hints,
     gpus_per_replica: int,
     ceiling_cores: int,
-    *,
-    config: PolicyConfig | None = None,
 ) -> int:
     """The cores first proposed for one rank: category's, shifted by hints, per GPU; floor 1, capped at the ceiling.
 
     Pipelined -1, many weights -1, complex processing +1. `ceiling_cores`: whole cores the largest matching node has.
     Source: CODA's start points for one GPU. Our choices: 4 without category, the floor, and scaling by the rank's GPU
     count (CODA finds the optimum linear in it, but publishes no start point for several GPUs)."""
-    cores = (config or PolicyConfig()).unknown_category_cores if category is None else CORES_BY_CATEGORY[category]
+    cores = UNKNOWN_CATEGORY_CORES if category is None else CORES_BY_CATEGORY[category]
     cores += hints.complex_processing - hints.pipelined - hints.many_weights
     return max(1, min(max(1, cores) * max(1, gpus_per_replica), ceiling_cores))

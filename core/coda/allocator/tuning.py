@@ -8,17 +8,16 @@ whoever measures may be restarted between any two steps. What must not live here
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from coda.allocator.config import SteeringConfig, TuningConfig
 from coda.allocator.core_search import Answer, Limits, Outcome, Search, begin, next_step, refuse
 from coda.allocator.curve import Reading
-from coda.allocator.resize import NO_ANSWER
-from coda.allocator.sizes import STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
+from coda.allocator.resize import NO_ANSWER, STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
 from coda.model.decision import DenialCode
 from coda.model.job import Wish, WishAnswer
-from coda.policy.config import TuningConfig
 from coda.wording import counted
 
 NEVER = frozenset({"Infeasible", STATIC_CPU_MANAGER, *(obstacle.value for obstacle in Obstacle)})
@@ -73,17 +72,6 @@ class Standing:
     most_cores: int  # per rank, that its smallest node has
     answer: WishAnswer | None = None
     resize: Resize | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SteeringConfig:
-    """How a search is steered. `wish_deadline_s`: seconds after which nobody answers a wish any more. Our choice:
-    longer than a planner may be away. `wish_again_s`: seconds between wishes for what was found and cannot be had
-    (others took the cores while fewer were tried). Our choice: as often as a kubelet retries what it deferred."""
-
-    tuning: TuningConfig = field(default_factory=TuningConfig)
-    wish_deadline_s: float = 60.0
-    wish_again_s: float = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

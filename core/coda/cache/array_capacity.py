@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from coda.cache.queue import Shape
 from coda.model.decision import Stop, StopCause
-from coda.model.job import NOTHING, ArraySizes, Job, JobId, Resources
+from coda.model.job import Job, JobId
+from coda.model.resources import NOTHING, Resources
+from coda.model.world import ArraySizes
 from coda.nodes.candidates import Score
 from coda.nodes.free_capacity import Room
 from coda.nodes.node_search import Kind, Search

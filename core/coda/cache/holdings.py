@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from coda.model.capacity import live_placement
 from coda.model.job import Job, JobId
+from coda.model.live_placement import live_placement
+from coda.model.resources import amount_of
 from coda.nodes.node_search import Match
 from coda.snapshots import Journal
-from coda.wording import amount_of
 
 
 class Holding(NamedTuple):

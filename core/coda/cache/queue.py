@@ -8,9 +8,11 @@ from math import inf
 from operator import attrgetter
 from typing import Any, Final
 
-from coda.model.capacity import is_waiting
-from coda.model.job import Job, JobId, World
-from coda.nodes.node_search import key_of_amount, key_of_demand
+from coda.model.constraints import key_of_demand
+from coda.model.job import Job, JobId
+from coda.model.live_placement import is_waiting
+from coda.model.resources import key_of_amount
+from coda.model.world import World
 from coda.policy.arrays import array_of
 from coda.policy.order import Order, Turn, by_arrival
 

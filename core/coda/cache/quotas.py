@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from coda.model.capacity import growth_by_node, is_resizing, live_placement
-from coda.model.job import Job, Phase, World
+from coda.model.job import Job, Phase
+from coda.model.live_placement import growth_by_node, is_resizing, live_placement
+from coda.model.world import World
 
 _CPU_KEYS = ("cpu", "limits.cpu", "requests.cpu")
 

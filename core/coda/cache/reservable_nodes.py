@@ -13,7 +13,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from coda.cache.holdings import Holdings
-from coda.model.job import Job, Resources
+from coda.model.job import Job
+from coda.model.resources import Resources
 from coda.nodes.free_capacity import Room
 from coda.nodes.node_search import Kind
 

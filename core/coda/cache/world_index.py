@@ -17,14 +17,17 @@ from coda.cache.queue import Queue, Shape, Waiter
 from coda.cache.quotas import growth_m, ranks_without_pods
 from coda.cache.reservable_nodes import Sites
 from coda.cache.running_jobs import Preempting
-from coda.model.capacity import free_on, is_waiting, open_wish, withheld_shares
-from coda.model.job import NOTHING, ArraySizes, Job, JobId, Node, Resources, World
+from coda.cache.usage import Shares
+from coda.model.capacity import free_on, withheld_shares
+from coda.model.job import Job, JobId
+from coda.model.live_placement import is_waiting, open_wish
+from coda.model.resources import NOTHING, Resources
+from coda.model.world import ArraySizes, Node, World
 from coda.nodes.bottleneck import Shortages
 from coda.nodes.candidates import Score
 from coda.nodes.free_capacity import Room
 from coda.nodes.node_search import Kind, Search
 from coda.policy.config import Part, PolicyConfig
-from coda.policy.fair_share import Shares
 from coda.policy.node_score import Mix, Scorer
 from coda.policy.order import Turn
 from coda.policy.policies import policy_of

@@ -12,11 +12,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from coda.contention.config import ContentionConfig
 from coda.contention.per_socket import Scene, Watch, decide
 from coda.contention.reference import Baseline, Training, followed
 from coda.contention.throttles import Action, Hardware, Means, Pod, Reason, Throttle, ending, standing
 from coda.errors import InvalidInput
-from coda.policy.config import ContentionConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

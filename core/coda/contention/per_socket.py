@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from coda.contention.config import ContentionConfig
 from coda.contention.reference import RECENT, Baseline, Training
 from coda.contention.throttles import (
     Action,
@@ -30,7 +31,6 @@ from coda.contention.throttles import (
     settled,
     standing,
 )
-from coda.policy.config import ContentionConfig
 
 LONGEST_HOLD_S = 3600.0
 

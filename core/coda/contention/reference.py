@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
-from coda.policy.config import ContentionConfig
 
 RECENT = 10  # utilisations remembered to judge an action by
 

@@ -12,7 +12,8 @@ from coda.cycle.resize_grants import answers_to_wishes
 from coda.cycle.starts import Round, round_of
 from coda.model.capacity import after_stops
 from coda.model.decision import Plan
-from coda.model.job import NOTHING, Resources, World
+from coda.model.resources import NOTHING, Resources
+from coda.model.world import World
 from coda.policy.config import PolicyConfig
 
 

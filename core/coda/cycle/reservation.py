@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 from coda.cache.queue import Waiter, waits_since_s
 from coda.cache.reservable_nodes import Distances, Sites
 from coda.cache.world_index import Known
-from coda.model.job import NOTHING, Job, Resources
+from coda.model.job import Job
+from coda.model.resources import NOTHING, Resources
 from coda.nodes.node_search import Kind
 
 _REMEMBERED: Final = 8
@@ -121,3 +122,30 @@ def _least(one: Resources, other: Resources) -> Resources:
         pods=min(one.pods, other.pods),
         other={name: min(one.other.get(name, 0), other.other.get(name, 0)) for name in sorted(names)},
     )
+
+
+class Kept:
+    """From its making to `give_back` others find there what the reservation leaves them, and stop only who may be."""
+
+    def __init__(self, known: Known, reservation: Reservation) -> None:
+        self.job = reservation.job
+        self._known = known
+        self._left = reservation.left_for_others
+        self._free = {number: known.room.free(number) for number in self._left}
+        self._put(self._left)
+        if known.lending is not None:
+            known.lending.keep(reservation.unstopped)
+
+    def give_back(self) -> None:
+        """Put back what was kept, less what others took of the rest."""
+        room = self._known.room
+        left = self._left
+        self._put({number: self._free[number] - (left[number] - room.free(number)) for number in left})
+        if self._known.lending is not None:
+            self._known.lending.keep_no_more()
+
+    def _put(self, room_by_number: Takes) -> None:
+        for number, room in room_by_number.items():
+            self._known.room.put(number, room)
+        if self._known.lending is not None:
+            self._known.lending.follow(room_by_number)

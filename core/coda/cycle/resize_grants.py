@@ -15,9 +15,10 @@ from typing import Final
 
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import Known
-from coda.model.capacity import growth_by_node, open_wish
 from coda.model.decision import Denial, DenialCode, Grant, Stop
-from coda.model.job import Job, JobId, Resources, Wish, WishAnswer
+from coda.model.job import Job, JobId, Wish, WishAnswer
+from coda.model.live_placement import growth_by_node, open_wish
+from coda.model.resources import Resources
 from coda.policy.config import PolicyConfig
 from coda.wording import counted, quota_text
 

@@ -10,8 +10,7 @@ from coda.cache.array_capacity import Lending, Option
 from coda.cache.queue import Shape, Waiter
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import Known
-from coda.cycle.keeping import Kept
-from coda.cycle.reservation import overdue, reserve
+from coda.cycle.reservation import Kept, overdue, reserve
 from coda.model.decision import Start, Stop
 from coda.model.job import Job, JobId
 from coda.policy.arrays import Array

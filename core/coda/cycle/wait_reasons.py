@@ -15,21 +15,11 @@ from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import Known
 from coda.model.constraints import NodeDemand
 from coda.model.decision import Reason, RefusalCode
-from coda.model.job import Job, JobId, Resources
+from coda.model.job import Job, JobId
+from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.node_search import Kind
-from coda.wording import (
-    CPU,
-    GPUS,
-    MEMORY,
-    PODS,
-    amounts_text,
-    counted,
-    listed,
-    numbers_of,
-    quota_text,
-    shortage_text,
-)
+from coda.wording import amounts_text, counted, listed, numbers_of, quota_text, shortage_text
 
 _CODE_BY_RESOURCE: Final[Mapping[str, RefusalCode]] = {
     GPUS: RefusalCode.INSUFFICIENT_GPUS,

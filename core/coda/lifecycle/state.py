@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from coda.allocator.sizes import RankSize, Resize
+from coda.allocator.resize import RankSize, Resize
 from coda.model.job import Phase, Placement
 
 

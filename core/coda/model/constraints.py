@@ -5,7 +5,7 @@ What must not live here: what follows from them (`fitting`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -52,3 +52,8 @@ class NodeDemand:
     selector: Mapping[str, str] = field(default_factory=dict)
     terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+
+
+def key_of_demand(demand: NodeDemand) -> Hashable:
+    """Equal for demands that mean the same."""
+    return (frozenset(demand.selector.items()), demand.terms, demand.tolerations)

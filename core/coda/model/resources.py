@@ -6,8 +6,9 @@ No other value is made and compared so often. Its constructor and its comparison
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
@@ -117,3 +118,35 @@ def _summed(one: Mapping[str, int], two: Mapping[str, int], sign: int) -> Mappin
 
 
 NOTHING = Resources()
+
+
+def key_of_amount(amount: Resources) -> Hashable:
+    """Equal for equal amounts."""
+    other = frozenset(amount.other.items()) if amount.other else None
+    return (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other)
+
+
+GPUS: Final = "gpus"
+
+
+CPU: Final = "cpu_m"
+
+
+MEMORY: Final = "memory_bytes"
+
+
+PODS: Final = "pods"
+
+
+MAIN: Final = (GPUS, CPU, MEMORY, PODS)  # in the order a shortage is named; names are the fields of Resources
+
+
+def amount_of(resources: Resources, name: str) -> int:
+    """How much of one resource, by a name of `MAIN` or of `Resources.other`."""
+    if name == GPUS:
+        return resources.gpus
+    if name == CPU:
+        return resources.cpu_m
+    if name == MEMORY:
+        return resources.memory_bytes
+    return resources.pods if name == PODS else resources.other.get(name, 0)

@@ -6,12 +6,12 @@ that have few different amounts free, so they are kept per amount and follow the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from coda.model.job import Resources
-from coda.nodes.node_groups import Total
+from coda.model.resources import CPU, GPUS, MAIN, MEMORY, PODS, Resources, amount_of
+from coda.nodes.node_groups import Pool
 from coda.nodes.node_search import Kind
-from coda.wording import CPU, GPUS, MAIN, MEMORY, PODS, amount_of
 
 _PLENTY = 2**31
 """Ranks on a node of gangs that ask for nothing: more than any gang has."""
@@ -57,3 +57,35 @@ def _without(request: Resources, name: str) -> Resources:
     if name == PODS:
         return replace(request, pods=0)
     return replace(request, other={other: amount for other, amount in request.other.items() if other != name})
+
+
+class Total:
+    """A sum over the nodes of a pool of what each is worth, which depends on what is free on it alone."""
+
+    def __init__(self, pool: Pool, worth: Callable[[Resources], int]) -> None:
+        self._pool = pool
+        self._worth = worth
+        self._worth_by_amount: dict[int, int] = {}
+        self._place = -1
+        self._sum = 0
+
+    def now(self) -> int:
+        """The sum. O(moves since the last call), or O(amounts) where these are fewer. The pool must be refreshed."""
+        moves, place = self._pool.moves, self._place
+        if place == moves.end:
+            return self._sum
+        self._place = moves.end
+        news = moves.since(place) if moves.end - place <= len(self._pool.nodes_by_amount) else None
+        if place < 0 or news is None:
+            self._sum = sum(self._of(amount) * nodes for amount, nodes in self._pool.nodes_by_amount.items())
+        else:
+            self._sum += sum(self._of(move.new) - self._of(move.old) for move in news)
+        return self._sum
+
+    def _of(self, amount: int | None) -> int:
+        if amount is None:
+            return 0
+        worth = self._worth_by_amount.get(amount)
+        if worth is None:
+            worth = self._worth_by_amount[amount] = self._worth(self._pool.room.amounts[amount])
+        return worth

@@ -11,7 +11,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from coda.model.job import Resources
+from coda.model.resources import Resources
 from coda.nodes.node_groups import Counts, Move, Pool
 
 Key = tuple[Any, ...]

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint, Toleration
-from coda.model.job import Node
+from coda.model.world import Node
 
 _KEEPS_OUT: Final = ("NoSchedule", "NoExecute")  # PreferNoSchedule only lowers a score
 _CONDITION_PREFIXES: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")

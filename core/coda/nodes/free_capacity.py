@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from coda.model.job import Node, Resources
+from coda.model.resources import Resources
+from coda.model.world import Node
 from coda.policy.config import Level
 from coda.snapshots import Journal
 

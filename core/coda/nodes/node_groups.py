@@ -7,11 +7,10 @@ share the grouping.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from coda.model.job import Resources
 from coda.nodes.free_capacity import Room
 from coda.snapshots import Journal
 
@@ -98,35 +97,3 @@ def _add(counts: Counts, amount: int, nodes: int) -> None:
         counts[amount] = left
     else:
         del counts[amount]
-
-
-class Total:
-    """A sum over the nodes of a pool of what each is worth, which depends on what is free on it alone."""
-
-    def __init__(self, pool: Pool, worth: Callable[[Resources], int]) -> None:
-        self._pool = pool
-        self._worth = worth
-        self._worth_by_amount: dict[int, int] = {}
-        self._place = -1
-        self._sum = 0
-
-    def now(self) -> int:
-        """The sum. O(moves since the last call), or O(amounts) where these are fewer. The pool must be refreshed."""
-        moves, place = self._pool.moves, self._place
-        if place == moves.end:
-            return self._sum
-        self._place = moves.end
-        news = moves.since(place) if moves.end - place <= len(self._pool.nodes_by_amount) else None
-        if place < 0 or news is None:
-            self._sum = sum(self._of(amount) * nodes for amount, nodes in self._pool.nodes_by_amount.items())
-        else:
-            self._sum += sum(self._of(move.new) - self._of(move.old) for move in news)
-        return self._sum
-
-    def _of(self, amount: int | None) -> int:
-        if amount is None:
-            return 0
-        worth = self._worth_by_amount.get(amount)
-        if worth is None:
-            worth = self._worth_by_amount[amount] = self._worth(self._pool.room.amounts[amount])
-        return worth

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping
 
-from coda.model.constraints import NodeDemand
-from coda.model.job import Job, Node, Resources
+from coda.model.constraints import NodeDemand, key_of_demand
+from coda.model.job import Job
+from coda.model.resources import key_of_amount
+from coda.model.world import Node
 from coda.nodes.candidates import Candidates, Score
 from coda.nodes.eligibility import Exclusion, exclusion, is_blocked
 from coda.nodes.free_capacity import Room
@@ -178,14 +180,3 @@ class Search:
                 if value is not None:
                     numbers_by_value.setdefault(value, []).append(number)
         return numbers_by_value
-
-
-def key_of_demand(demand: NodeDemand) -> Hashable:
-    """Equal for demands that mean the same."""
-    return (frozenset(demand.selector.items()), demand.terms, demand.tolerations)
-
-
-def key_of_amount(amount: Resources) -> Hashable:
-    """Equal for equal amounts."""
-    other = frozenset(amount.other.items()) if amount.other else None
-    return (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other)

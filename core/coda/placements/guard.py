@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice, repeat
 
-from coda.model.capacity import live_placement
-from coda.model.job import NOTHING, Job, Phase, PlacementState, Resources
+from coda.model.job import Job, Phase, PlacementState
+from coda.model.live_placement import live_placement
+from coda.model.resources import NOTHING, Resources
 
 MAX_SCORE = 10
 """The top of the extender protocol's range of scores."""

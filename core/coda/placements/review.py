@@ -5,12 +5,19 @@ Asked after every commit and by every new leader. What must not live here: choic
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from coda.model.capacity import after_stops, is_waiting, live_placement, open_wish
-from coda.model.job import Job, Phase, Placement, PlacementState, World
-from coda.placements.rechecking import Flaw, Misfit, misfits
+from coda.errors import InvalidInput
+from coda.model.capacity import after_stops, free_by_node
+from coda.model.decision import Start
+from coda.model.job import Job, JobId, Phase, Placement, PlacementState
+from coda.model.live_placement import is_waiting, live_placement, open_wish, withheld_ranks
+from coda.model.resources import Resources
+from coda.model.world import Node, World
+from coda.nodes.eligibility import exclusion, is_blocked
+from coda.policy.config import PolicyConfig
 
 
 class Fate(Enum):
@@ -100,3 +107,87 @@ def _last_by_node(judged: list[tuple[Job, Placement, Misfit | None]]) -> dict[st
             rank = (plan.state is PlacementState.COMMITTED, plan.committed_s, job.id)
             last_by_node[flaw.name] = max(last_by_node.get(flaw.name, (rank, job.id)), (rank, job.id))
     return {name: job_id for name, (_, job_id) in last_by_node.items()}
+
+
+def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float, config: PolicyConfig) -> Placement:
+    """The durable plan that commits `start` at `now_s`."""
+    return Placement(
+        attempt=start.attempt,
+        plan_id=plan_id,
+        epoch=epoch,
+        generation=start.generation,
+        state=PlacementState.COMMITTED,
+        nodes=start.nodes,
+        cpus_per_replica=start.cpus_per_replica,
+        committed_s=now_s,
+        bind_deadline_s=now_s + config.bind_deadline_s,
+        borrows=start.borrows,
+    )
+
+
+class Flaw(Enum):
+    """Why a plan no longer stands; the value ends the sentence "plan dropped: <node> ..."."""
+
+    NO_LIVE_PLAN = "has no live plan"
+    NODE_GONE = "is gone"
+    NODE_BLOCKED = "is cordoned, not ready or under pressure"
+    NODE_REFUSES = "no longer matches the job's selector, affinity or tolerations"
+    NO_CAPACITY = "no longer has the room"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """The first thing wrong with a plan: the flaw, and the node (or, without a live plan, the job) that has it."""
+
+    flaw: Flaw
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.flaw.value}"
+
+
+def misfits(world: World, job_ids: Iterable[JobId]) -> dict[JobId, Misfit | None]:
+    """Whether each of these jobs' plans still stands: None, or what is wrong. Raises InvalidInput for an unknown job.
+
+    Judged are the nodes of ranks without a bound pod: there, still willing, and the room that all plans together
+    withhold really left. Amounts the job does not ask for may be over-committed. `world.in_flight` counts in full: to
+    judge by foreign pods admitted before the commit only, pass a world with just those. O(nodes + jobs) for all."""
+    job_by_id = {job.id: job for job in world.jobs}
+    node_by_name = {node.name: node for node in world.nodes}
+    free = free_by_node(world)
+    answers: dict[JobId, Misfit | None] = {}
+    for job_id in job_ids:
+        if job_id not in job_by_id:
+            raise InvalidInput(f"job {job_id} is not in this world")
+        answers[job_id] = _misfit(job_by_id[job_id], node_by_name, free)
+    return answers
+
+
+def still_fits(world: World, job_id: JobId) -> bool:
+    """True when the job has a live plan and every rank of it that is not bound can still go where it says."""
+    return misfits(world, [job_id])[job_id] is None
+
+
+def _misfit(job: Job, node_by_name: Mapping[str, Node], free: Mapping[str, Resources]) -> Misfit | None:
+    if live_placement(job) is None:
+        return Misfit(flaw=Flaw.NO_LIVE_PLAN, name=job.id)
+    for name in sorted({node for _, node in withheld_ranks(job)}):
+        flaw = _flaw(job, node_by_name.get(name), free)
+        if flaw is not None:
+            return Misfit(flaw=flaw, name=name)
+    return None
+
+
+def _flaw(job: Job, node: Node | None, free: Mapping[str, Resources]) -> Flaw | None:
+    if node is None:
+        return Flaw.NODE_GONE
+    if is_blocked(job.demand, node):
+        return Flaw.NODE_BLOCKED
+    if exclusion(job.demand, node) is not None:
+        return Flaw.NODE_REFUSES
+    return None if _is_covered(job.request, free[node.name]) else Flaw.NO_CAPACITY
+
+
+def _is_covered(request: Resources, rest: Resources) -> bool:
+    """True when nothing that the request asks for is over-committed: `rest` already has the request taken off."""
+    return request.fits_in(rest + request)

@@ -14,7 +14,9 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from coda.model.decision import StopCause
-from coda.model.job import NOTHING, Job, Node, Phase, Resources
+from coda.model.job import Job, Phase
+from coda.model.resources import NOTHING, Resources
+from coda.model.world import Node
 
 LARGE_GPUS: Final = 4
 """Jobs of so many GPUs in all are large. Source: CODA's 4-GPU sub-array."""

@@ -3,10 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from heapq import heapify, heappop, heappush
 
-from coda.model.job import Node
-from coda.policy.policies import CoresRule
+from coda.model.job import JobId
+from coda.model.world import Node
+
+
+class CoresRule(Enum):
+    """How many cores a training job starts with; see `cores`."""
+
+    ASKED = "as asked"
+    PROPORTIONAL = "the GPUs' share of the node's cores"
+    AT_BEST = "the GPUs' share at most, and no more than it can use"
+    TUNED = "the allocator's start point, then its search"
 
 
 def starting_cores(
@@ -43,3 +56,40 @@ def starting_cores(
     )
     part = max(1, min(parts, default=asked))
     return min(part, best) if best and rule is CoresRule.AT_BEST else part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Borrower:
+    """A running training job. `nodes`: rank -> node; `own` and `best`: cores per rank, that are its own and with which
+    it is fastest, as a profile says."""
+
+    job: JobId
+    nodes: tuple[str, ...]
+    own: int
+    best: int
+
+
+def cores_with_loans(spare_by_node: Mapping[str, int], borrowers: Iterable[Borrower]) -> dict[JobId, int]:
+    """Cores per rank that each of these jobs has now: its own, and up to its best what is spare on all its nodes.
+
+    `spare_by_node`: whole cores that are nobody's own; none on nodes that are not named. One core per rank after the
+    other to the job with the lowest part of its best; ties: by id. O(cores lent x (ranks + log jobs))."""
+    spare = dict(spare_by_node)
+    ranks_by_job: dict[JobId, Counter[str]] = {}
+    best_by_job: dict[JobId, int] = {}
+    cores_by_job: dict[JobId, int] = {}
+    for one in borrowers:
+        cores_by_job[one.job], best_by_job[one.job], ranks_by_job[one.job] = one.own, one.best, Counter(one.nodes)
+    line = [(cores / best_by_job[job], job) for job, cores in cores_by_job.items() if cores < best_by_job[job]]
+    heapify(line)
+    while line:
+        _, job = heappop(line)
+        ranks_by_node = ranks_by_job[job]
+        if any(spare.get(node, 0) < ranks for node, ranks in ranks_by_node.items()):
+            continue  # what is spare only shrinks: it gets no more
+        for node, ranks in ranks_by_node.items():
+            spare[node] -= ranks
+        cores_by_job[job] += 1
+        if cores_by_job[job] < best_by_job[job]:
+            heappush(line, (cores_by_job[job] / best_by_job[job], job))
+    return cores_by_job

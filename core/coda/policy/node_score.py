@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from coda.model.job import Resources
+from coda.model.resources import Resources
 
 
 class Typical(NamedTuple):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
 from coda.errors import InvalidInput
 from coda.model.job import Job
 from coda.policy.arrays import rank_of_array
+from coda.policy.cores import CoresRule
 from coda.policy.fair_share import (
     Fairness,
     array_share,
@@ -27,15 +27,6 @@ from coda.policy.fair_share import (
 from coda.policy.node_score import Scorer, best_fit, dot_product, fewest_gpus, least_allocated, least_fragmenting
 from coda.policy.order import Order, by_arrival, by_attained_service, by_least_left, by_remaining
 from coda.policy.preemption import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FIRST, Preemption
-
-
-class CoresRule(Enum):
-    """How many cores a training job starts with; see `cores`."""
-
-    ASKED = "as asked"
-    PROPORTIONAL = "the GPUs' share of the node's cores"
-    AT_BEST = "the GPUs' share at most, and no more than it can use"
-    TUNED = "the allocator's start point, then its search"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""Talking to an API server: credentials, the client, caches from watches, the Lease. Nothing here knows what an object means."""
+"""Talking to an API server: credentials, the client, caches from watches, the Lease. No object is understood here."""

@@ -20,8 +20,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from coda.errors import CodaError, Conflict, Outage
 from coda_kube.api.credentials import find_access, new_session
-
-Json = dict[str, Any]
+from coda_kube.objects.json_types import Json
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coda.errors import CodaError
-from coda_kube.api.client import Client, Json, NotFound
+from coda_kube.api.client import Client, NotFound
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import micro_time_from_seconds
 
 log = logging.getLogger(__name__)

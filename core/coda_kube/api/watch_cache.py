@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coda.errors import Outage
-from coda_kube.api.client import Client, Expired, Json, Rejected
+from coda_kube.api.client import Client, Expired, Rejected
+from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
 

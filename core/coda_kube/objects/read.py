@@ -10,19 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint, Toleration
-from coda.model.job import (
-    FINISHED,
-    Job,
-    JobId,
-    Node,
-    Phase,
-    Placement,
-    PlacementState,
-    Quota,
-    Resources,
-    StopCause,
-    StopOrder,
-)
+from coda.model.job import FINISHED, Job, JobId, Phase, Placement, PlacementState, StopCause, StopOrder
+from coda.model.resources import Resources
+from coda.model.world import Node, Quota
 from coda_kube.objects.names import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.objects.pod_requests import pod_amounts, resources_from_amounts, resources_from_quantities
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time

@@ -11,12 +11,12 @@ from typing import Any
 
 from coda.allocator.core_search import Answer, Outcome, Search
 from coda.allocator.curve import Point
-from coda.allocator.sizes import Resize, ResizeState
+from coda.allocator.resize import Resize, ResizeState
 from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import InvalidInput
 from coda.model.job import Wish, WishAnswer
-from coda_kube.api.client import Json
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 
 Item = Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 from coda.model.decision import Refusal
 from coda.model.job import JobId, Placement, StopOrder
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.objects.tuning_status import answer_json

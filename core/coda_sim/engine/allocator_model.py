@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from coda.allocator.config import TuningConfig
 from coda.allocator.core_search import Answer, Limits, Outcome, Search, abandon, begin, next_step, refuse
 from coda.allocator.curve import Reading
 from coda.allocator.start_point import NO_EXPERIENCE, Experience, Tuned, experience_with, experienced_cores, start_cores
-from coda.policy.config import PolicyConfig
 from coda_sim.engine.job_run import Running
-from coda_sim.workload.gangs import Gang, Shape
+from coda_sim.workload.cluster_shape import Shape
+from coda_sim.workload.gangs import Gang
 from coda_sim.workload.model_profiles import Profile
 
 _TAUGHT: Final = frozenset({Outcome.FOUND, Outcome.LIMITED})  # as in the operator: only a finished search teaches
@@ -23,7 +24,7 @@ _TAUGHT: Final = frozenset({Outcome.FOUND, Outcome.LIMITED})  # as in the operat
 class Allocator:
     """All searches of one simulation, and what finished jobs taught."""
 
-    def __init__(self, config: PolicyConfig, shape: Shape) -> None:
+    def __init__(self, config: TuningConfig, shape: Shape) -> None:
         self._config = config
         self._shape = shape
         self._ceiling_by_ranks: dict[tuple[int, int], int] = {}
@@ -37,7 +38,7 @@ class Allocator:
         known = experienced_cores(self._experience, gang.row.user, profile.category, gpus, ceiling_cores)
         if known is not None:
             return known
-        return start_cores(profile.category, profile.hints, gpus, ceiling_cores, config=self._config)
+        return start_cores(profile.category, profile.hints, gpus, ceiling_cores)
 
     def begin(self, run: Running, most_cores: int) -> bool:
         """The job runs: the cores it has are measured first; False where a search of it came to its end before.
@@ -55,7 +56,7 @@ class Allocator:
     def measured(self, run: Running, most_cores: int) -> int:
         """One window is over: the cores per rank that are wanted now. `most_cores` as for `begin`."""
         reading = Reading(share=min(1.0, run.busy_gpus / run.gpus))
-        step = next_step(self._search_by_run[id(run)], reading, Limits(most=most_cores), self._config.tuning)
+        step = next_step(self._search_by_run[id(run)], reading, Limits(most=most_cores), self._config)
         return self._go_on(run, step)
 
     def refused(self, run: Running, most_cores: int) -> int:
@@ -64,9 +65,9 @@ class Allocator:
         if search is None:
             return most_cores
         limits = Limits(most=most_cores)
-        step = refuse(search, limits, self._config.tuning)
+        step = refuse(search, limits, self._config)
         while isinstance(step, Search) and step.trying > most_cores:
-            step = refuse(step, limits, self._config.tuning)
+            step = refuse(step, limits, self._config)
         return min(most_cores, self._go_on(run, step))
 
     def _go_on(self, run: Running, step: Search | Answer) -> int:

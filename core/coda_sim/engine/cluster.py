@@ -8,24 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coda.blocks import Shelf
 from coda.model.decision import Start
-from coda.model.job import (
-    NOTHING,
-    Job,
-    JobId,
-    Node,
-    Phase,
-    Placement,
-    PlacementState,
-    Resources,
-    VirtualCluster,
-    Wish,
-    World,
-)
+from coda.model.job import Job, JobId, Phase, Placement, PlacementState, Wish
+from coda.model.resources import NOTHING, Resources
+from coda.model.world import Node, VirtualCluster, World
 from coda.policy.config import PolicyConfig
+from coda.snapshots import Shelf
 from coda_sim.engine.job_run import Running
-from coda_sim.workload.gangs import GIB, Shape
+from coda_sim.workload.cluster_shape import GIB, Shape
 
 _RACK_LABEL, _HOST_LABEL = (level.label for level in PolicyConfig().levels)
 

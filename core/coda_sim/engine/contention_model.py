@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from coda.contention.config import ContentionConfig
 from coda.contention.eliminator import Contention, Window, observe
 from coda.contention.reference import Baseline, Training
 from coda.contention.throttles import Hardware, Pod, Reason, percent_limits
 from coda.model.job import JobId
-from coda.policy.config import ContentionConfig
 from coda_sim.engine.cluster import Cluster
 from coda_sim.engine.event_queue import Agenda
 from coda_sim.engine.job_run import Running

@@ -11,7 +11,8 @@ from typing import Final
 
 from coda.model.constraints import NodeDemand
 from coda.model.decision import StopCause
-from coda.model.job import Job, JobId, Phase, Resources
+from coda.model.job import Job, JobId, Phase
+from coda.model.resources import Resources
 from coda_sim.engine.log import Piece
 from coda_sim.workload.gangs import Gang
 from coda_sim.workload.job_models import Traits

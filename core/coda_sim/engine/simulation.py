@@ -13,7 +13,8 @@ from typing import Protocol
 from coda.cache.world_index import Memory
 from coda.cycle.decide import decide
 from coda.model.decision import Plan, Stop, StopCause
-from coda.model.job import JobId, World
+from coda.model.job import JobId
+from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda.policy.cores import starting_cores
 from coda_sim.engine.allocator_model import Allocator
@@ -51,7 +52,7 @@ class Simulation:
         self._cluster = Cluster(setting.shape, virtual_clusters(gangs, setting.shape.gpus))
         self._pacing = Pacing(self._cluster, setting.profiles)
         self._tally = Tally(self._cluster)
-        self._allocator = Allocator(setting.config, setting.shape) if setting.allocator else None
+        self._allocator = Allocator(setting.tuning, setting.shape) if setting.allocator else None
         self._memory = Memory()
         self._agenda = Agenda()
         self._watching = Watching(setting.contention, self._cluster, self._pacing, self._agenda)
@@ -195,7 +196,7 @@ class Simulation:
             self._repace(other for other in self._pacing.neighbours(touched) if other is not run)
             self._watching.watch(touched, self._now_s)
         if self._allocator and run.gpus and self._allocator.begin(run, self._cluster.most_cores(run)):
-            self._agenda.plan(now_s + cost_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
+            self._agenda.plan(now_s + cost_s + self._setting.tuning.window_s, Event.WINDOW, run)
 
     def _tune(self, run: Running) -> None:
         """A window is over: the job wishes for the cores that its search wants next."""
@@ -208,7 +209,7 @@ class Simulation:
             self._cluster.wish(run, cores, self._now_s)
             self._may_start = True
         elif self._allocator and self._allocator.is_searching(run):
-            self._agenda.plan(self._now_s + self._setting.config.tuning.window_s, Event.WINDOW, run)
+            self._agenda.plan(self._now_s + self._setting.tuning.window_s, Event.WINDOW, run)
 
     def _grant(self, run: Running, cores: int) -> None:
         self._resize(run, cores)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
+from coda.allocator.config import TuningConfig
+from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
-from coda.policy.config import ContentionConfig, Part, PolicyConfig
-from coda.policy.policies import CoresRule, policy_of
-from coda_sim.workload.gangs import Shape
+from coda.policy.config import Part, PolicyConfig
+from coda.policy.cores import CoresRule
+from coda.policy.policies import policy_of
+from coda_sim.workload.cluster_shape import Shape
 from coda_sim.workload.model_profiles import ProfileSet
 from coda_sim.workload.provenance import Origin, Tag
 
@@ -39,6 +42,7 @@ class Costs:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """`config` is the planner's own. `allocator`: GPU jobs get the cores it finds instead of those asked for.
+    `tuning`: the allocator's search.
     `contention`: of the eliminator, with windows as coarse as the simulation may be; None: nobody is throttled."""
 
     shape: Shape
@@ -46,6 +50,7 @@ class Setting:
     config: PolicyConfig
     costs: Costs = Costs()
     allocator: bool = False
+    tuning: TuningConfig = field(default_factory=TuningConfig)
     contention: ContentionConfig | None = None
 
     @property

@@ -5,7 +5,7 @@ What a job is fastest with is known from its profile, as Synergy's own profiling
 
 from __future__ import annotations
 
-from coda.policy.spare_cores import Borrower, cores_with_loans
+from coda.policy.cores import Borrower, cores_with_loans
 from coda_sim.engine.cluster import Cluster
 from coda_sim.engine.job_run import Running
 from coda_sim.workload.speed import Distance, best_cores

@@ -7,77 +7,19 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from coda.errors import InvalidInput
 from coda_sim.traces.request_table import Requests
 from coda_sim.traces.trace import Row
+from coda_sim.workload.cluster_shape import GIB, Shape
 
 CORES_PER_GPU = 4
 """Cores of a row that names none, where no request table is given. Our choice: within the 3.5 to 6 a GPU has on the
 clusters of the public traces, so that such a job neither starves nor strands GPUs by itself."""
 
 MAX_REPLICAS = 4096  # of a TrainingJob, by its schema
-
-GIB = 1 << 30
-
-_GROUP = re.compile(r"(\d{1,6})x(\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeGroup:
-    """`nodes` equal nodes."""
-
-    nodes: int
-    gpus: int  # per node
-    cores: int  # per node
-    memory_gib: int = 0  # per node; 0: without limit
-
-    def ranks(self, gpus: int, cores: int, memory_bytes: int) -> int:
-        """How many ranks of this size one empty node holds; one without GPUs still needs a core."""
-        counts = [self.cores // cores]
-        if gpus:
-            counts.append(self.gpus // gpus)
-        if memory_bytes and self.memory_gib:
-            counts.append(self.memory_gib * GIB // memory_bytes)
-        return min(counts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """A cluster as far as the rules must know it: its groups of equal nodes, and the racks they are spread over, as
-    equal as can be in the order of the nodes."""
-
-    groups: tuple[NodeGroup, ...]
-    racks: int = 1
-
-    def __str__(self) -> str:
-        return ",".join(
-            f"{group.nodes}x{group.gpus}x{group.cores}" + (f"x{group.memory_gib}" if group.memory_gib else "")
-            for group in self.groups
-        )
-
-    @property
-    def gpus(self) -> int:
-        """Of the whole cluster."""
-        return sum(group.nodes * group.gpus for group in self.groups)
-
-    @property
-    def limits_memory(self) -> bool:
-        """Whether its nodes have a memory that jobs may run out of."""
-        return any(group.memory_gib for group in self.groups)
-
-    def holds(self, gpus: int, cores: int, memory_bytes: int = 0) -> int:
-        """How many ranks of this size the empty cluster holds together."""
-        return sum(group.nodes * group.ranks(gpus, cores, memory_bytes) for group in self.groups)
-
-    @property
-    def largest(self) -> NodeGroup:
-        """The group of the largest node: most GPUs, then most cores."""
-        return max(self.groups, key=lambda group: (group.gpus, group.cores))
 
 
 class Change(Enum):
@@ -133,28 +75,6 @@ class Cores:
         draw = random.Random(f"{self.seed}:{row.job_id}")
         drawn = draw.choices(entries, weights=[entry.jobs for entry in entries])[0]
         return drawn.cpus * row.gpus / nearest
-
-
-def shape_from_text(text: str) -> Shape:
-    """`20x8x28,60x4x28` (nodes x GPUs x cores, and x GiB of memory where that is limited) -> Shape.
-
-    Raises InvalidInput."""
-    groups = []
-    for part in text.split(","):
-        match = _GROUP.fullmatch(part.strip())
-        nodes, gpus, cores, memory_gib = (int(number or 0) for number in match.groups()) if match else (0, 0, 0, 0)
-        if not nodes or not cores:
-            raise InvalidInput(f"{part.strip()!r} is no group of nodes: write NODESxGPUSxCORES, as 12x8x48")
-        groups.append(NodeGroup(nodes=nodes, gpus=gpus, cores=cores, memory_gib=memory_gib))
-    return shape_from_groups(groups)
-
-
-def shape_from_groups(groups: Sequence[NodeGroup]) -> Shape:
-    """The shape of these groups. Raises InvalidInput where some have a memory and others none."""
-    shape = Shape(groups=tuple(groups))
-    if shape.limits_memory and not all(group.memory_gib for group in groups):
-        raise InvalidInput(f"{shape}: either all groups of nodes have a memory (NODESxGPUSxCORESxGIB), or none has")
-    return shape
 
 
 def gang_from_row(row: Row, shape: Shape, cores: Cores) -> Gang | RefusedRow:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Annotated
 
 from coda.errors import InvalidInput
-from coda_sim.workload.gangs import Shape, shape_from_text
+from coda_sim.workload.cluster_shape import Shape, shape_from_text
 from coda_sim.workload.provenance import Origin, Tag
 
 HOUR_S = 3600.0

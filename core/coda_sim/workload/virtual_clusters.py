@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from coda.model.job import VirtualCluster
+from coda.model.world import VirtualCluster
 from coda_sim.workload.gangs import Gang
 
 

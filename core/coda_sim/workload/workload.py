@@ -11,7 +11,8 @@ from coda_sim.traces.reader import read_trace
 from coda_sim.traces.request_table import read_request_table
 from coda_sim.traces.selection import Selection, select
 from coda_sim.traces.trace import OnError, Trace
-from coda_sim.workload.gangs import CORES_PER_GPU, Cores, Gang, RefusedRow, Shape, gangs_from_rows
+from coda_sim.workload.cluster_shape import Shape
+from coda_sim.workload.gangs import CORES_PER_GPU, Cores, Gang, RefusedRow, gangs_from_rows
 from coda_sim.workload.month import coda_month
 from coda_sim.workload.month_config import MonthConfig
 

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from coda.errors import InvalidInput, Outage
-from coda_kube.api.client import Json, Rejected
+from coda_kube.api.client import Rejected
+from coda_kube.objects.json_types import Json
 from coda_lab.checker.capacity import Fitted, fitted_after, loads_on, overloads
 from coda_lab.checker.history import History
 from coda_lab.checker.invariants import suspicions_in, suspicions_of_job

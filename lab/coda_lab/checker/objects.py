@@ -10,8 +10,8 @@ from typing import Any
 
 from coda.errors import InvalidInput
 from coda.model.job import Phase
-from coda_kube.api.client import Json
 from coda_kube.objects import names
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time
 from coda_lab.checker.pod_request import POD_SLOT, Amounts, amounts_from_quantities, pod_request
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import milli_from_quantity
 
 Amounts = Mapping[str, int]

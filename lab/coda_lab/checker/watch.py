@@ -10,9 +10,10 @@ from enum import Enum
 from typing import Final, Protocol
 
 from coda.errors import InvalidInput, Outage
-from coda_kube.api.client import Expired, Json, Rejected
+from coda_kube.api.client import Expired, Rejected
 from coda_kube.api.watch_cache import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 from coda_kube.objects import names
+from coda_kube.objects.json_types import Json
 from coda_lab.checker.objects import full_name, read_job, read_node, read_pod
 from coda_lab.checker.view import View
 

@@ -21,7 +21,7 @@ from coda_agent.loop import Loop
 from coda_agent.node import Node
 from coda_agent.report.metrics import Metrics
 from coda_agent.settings import Settings
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.tuning_status import tuning_json
 from coda_lab.emulators.node import EmulatedNode
 

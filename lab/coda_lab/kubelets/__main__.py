@@ -12,7 +12,8 @@ import time
 from collections.abc import Sequence
 
 from coda.errors import CodaError
-from coda_kube.api.client import Client, Json, connect
+from coda_kube.api.client import Client, connect
+from coda_kube.objects.json_types import Json
 from coda_lab.kubelets.admission import Ledger, amounts_from_quantities
 from coda_lab.kubelets.fleet import Fleet
 from coda_lab.kubelets.list_watch import follow

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from coda.errors import Outage
-from coda_kube.api.client import Client, Expired, Json, Rejected
+from coda_kube.api.client import Client, Expired, Rejected
 from coda_kube.api.watch_cache import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
+from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,9 @@ import sys
 from collections.abc import Iterable
 
 from coda.errors import CodaError
-from coda_kube.api.client import Json, connect
+from coda_kube.api.client import connect
 from coda_kube.api.watch_cache import Cache, key_of
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_LEADER, SYSTEM_NAMESPACE
 from coda_lab.host.ports import LOOPBACK
 from coda_lab.local.parts import PORT_ANNOTATION

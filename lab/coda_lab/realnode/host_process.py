@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from coda.errors import CodaError
-from coda_kube.api.client import Json, connect
+from coda_kube.api.client import connect
 from coda_kube.objects import names
+from coda_kube.objects.json_types import Json
 from coda_lab import install
 from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings

@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from coda.errors import CodaError, Conflict
-from coda_agent.report.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +19,13 @@ AGAIN_S: Final = 5.0
 
 
 class Writes:
-    """At most one write at a time about the same thing. `now_s`: a clock that never jumps; `muted`: write nothing."""
+    """At most one write at a time about the same thing.
 
-    def __init__(self, metrics: Metrics, now_s: Callable[[], float], *, muted: bool) -> None:
+    `count_failure` is called for each failed write. `now_s`: a clock that never jumps. `muted`: write nothing."""
+
+    def __init__(self, count_failure: Callable[[], None], now_s: Callable[[], float], *, muted: bool) -> None:
         self.muted = muted
-        self._metrics = metrics
+        self._count_failure = count_failure
         self._now_s = now_s
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._again_s: dict[str, float] = {}  # by what failed lately
@@ -74,7 +75,7 @@ class Writes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _failed(self, about: str, kind: str, error: CodaError) -> None:
-        self._metrics.write_failed()
+        self._count_failure()
         if isinstance(error, Conflict):
             log.info("%s not written: %s", about, error)
             return

@@ -16,8 +16,9 @@ from coda.allocator.tuning import Tuning
 from coda.errors import CodaError
 from coda_agent.cluster.jobs import TunedJob
 from coda_agent.cluster.pods import LocalPod, local_pod_from_json
-from coda_kube.api.client import Client, Json, NotFound
+from coda_kube.api.client import Client, NotFound
 from coda_kube.api.watch_cache import Cache, version_of
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT, API_VERSION, GROUP, KIND, THROTTLING, VERSION
 from coda_kube.objects.tuning_status import tuning_json
 

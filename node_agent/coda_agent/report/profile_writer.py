@@ -15,7 +15,7 @@ from coda_agent.gpus.links import Link
 from coda_agent.node import Node
 from coda_agent.report.node_profile import Profile, Socket, profile_json, profile_object, with_throttles
 from coda_agent.sensor import Senses
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
 

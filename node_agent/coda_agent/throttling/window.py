@@ -12,9 +12,7 @@ from coda.contention.eliminator import Window
 from coda.contention.reference import Training
 from coda.contention.throttles import Hardware, Pod, Protection
 from coda_agent.cluster.pods import LocalPod
-from coda_agent.gpus.devices import Health, Reading
-from coda_agent.gpus.ownership import holding_of
-from coda_agent.sensor import Senses
+from coda_agent.sensor import Senses, share_of
 
 STALE_S = 60.0
 """Seconds after which an old list of pods or devices is nothing to act by. Our choice: as `blind_s` of the core."""
@@ -50,21 +48,6 @@ def window_from(senses: Senses, local: Sequence[LocalPod], hardware: Hardware, f
         pods=tuple(_pod(pod, senses) for pod in running if not pod.trains),
         jobs=_jobs([pod for pod in running if pod.trains], senses, known),
     )
-
-
-def share_of(pod: LocalPod, senses: Senses) -> float | None:
-    """The mean busy share of the pod's GPUs in this window; None: not measured, or not surely its own."""
-    holding = holding_of(pod.uid, senses.ownerships)
-    if holding.why_not is not None or not holding.places:
-        return None
-    readings = {reading.gpu.uuid: reading for reading in senses.gpus.readings}
-    shares = [_share(readings.get(place.gpu_uuid)) for place in holding.places]
-    found = [share for share in shares if share is not None]
-    return sum(found) / len(found) if len(found) == len(shares) else None
-
-
-def _share(reading: Reading | None) -> float | None:
-    return None if reading is None or reading.health is not Health.READY else reading.share
 
 
 def _pod(pod: LocalPod, senses: Senses) -> Pod:

@@ -16,12 +16,11 @@ from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.ownership import holding_of
 from coda_agent.report.metrics import Metrics
-from coda_agent.sensor import Senses
+from coda_agent.sensor import Senses, share_of
 from coda_agent.settings import Settings
-from coda_agent.throttling.window import share_of
 from coda_agent.tuning.windows import Look, Windows
-from coda_kube.api.client import Json
 from coda_kube.api.watch_cache import version_of
+from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from coda.allocator.config import SteeringConfig
 from coda.allocator.curve import reading_from_samples
-from coda.allocator.tuning import TOO_FEW_SAMPLES, Measured, SteeringConfig, Tuning, TuningPhase, steer
+from coda.allocator.tuning import TOO_FEW_SAMPLES, Measured, Tuning, TuningPhase, steer
 from coda_agent.cluster.jobs import TunedJob
 
 Conditions = tuple[int, int, str, object]

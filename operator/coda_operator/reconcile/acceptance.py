@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coda.allocator.start_point import start_cores
-from coda_kube.api.client import Client, Json, Rejected
+from coda_kube.api.client import Client, Rejected
+from coda_kube.objects.json_types import Json
 from coda_operator.reconcile.api_refusals import Blame, blame_for
 from coda_operator.reconcile.pod_spec import probe_pod
 from coda_operator.reconcile.request_slots import Requests

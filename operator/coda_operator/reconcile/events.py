@@ -11,7 +11,8 @@ from coda.errors import CodaError
 from coda.lifecycle.state import Progress
 from coda.lifecycle.transitions import STARTING
 from coda.model.job import Phase
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from coda_operator.reconcile.status import event_json
 
 log = logging.getLogger(__name__)

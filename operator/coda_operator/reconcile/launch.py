@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from coda.errors import Conflict
 from coda.model.job import Placement
-from coda_kube.api.client import AlreadyExists, Client, Json, Rejected
+from coda_kube.api.client import AlreadyExists, Client, Rejected
 from coda_kube.api.watch_cache import key_of, version_of
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import KIND
 from coda_operator.reconcile.api_refusals import Blame, blame_for
 from coda_operator.reconcile.pod_spec import headless_service, rank_pod

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coda.model.job import Placement
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
     ANNOTATION_PLAN,
     API_VERSION,

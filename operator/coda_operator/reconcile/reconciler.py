@@ -18,8 +18,9 @@ from coda.lifecycle.failures import POD_GONE
 from coda.lifecycle.state import LifecycleConfig, Progress, Situation, Step
 from coda.lifecycle.steps import furthest_step, is_passing, launch_refused, template_refused
 from coda.model.job import Phase
-from coda_kube.api.client import Client, Json, NotFound, Rejected
+from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.api.watch_cache import key_of
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER, OPERATOR
 from coda_kube.objects.write import job_path, status_patch
 from coda_operator.metrics import Metrics

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from coda.allocator.resize import ResizeStep, give_up, next_resize
-from coda.allocator.sizes import RankSize, ResizeState
+from coda.allocator.resize import RankSize, ResizeState, ResizeStep, give_up, next_resize
 from coda.errors import Conflict
 from coda.lifecycle.state import PodState, Progress, Situation, of_attempt
 from coda.model.job import Phase
-from coda_kube.api.client import STRATEGIC_MERGE, Client, Json, NotFound, Rejected
+from coda_kube.api.client import STRATEGIC_MERGE, Client, NotFound, Rejected
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import quantity_from_milli
 from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for_resize
 from coda_operator.reconcile.request_slots import Requests

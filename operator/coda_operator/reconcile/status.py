@@ -8,7 +8,7 @@ from typing import Any
 from coda.lifecycle.state import Progress
 from coda.lifecycle.steps import TEMPLATE_REFUSED, is_passing
 from coda.model.job import FINISHED, Phase
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND, OPERATOR
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
 from coda_kube.objects.quantities import micro_time_from_seconds, time_from_seconds

@@ -17,8 +17,9 @@ from coda.errors import CodaError
 from coda.lifecycle.state import RankPod
 from coda.lifecycle.steps import TEMPLATE_REFUSED
 from coda.model.job import FINISHED
-from coda_kube.api.client import Client, Json, NotFound
+from coda_kube.api.client import Client, NotFound
 from coda_kube.api.watch_cache import Cache, key_of, version_of
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.write import job_path
 from coda_operator.view.experience import Lessons

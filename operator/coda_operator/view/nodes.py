@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import Cache, key_of
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GPU
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
 

@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from coda.model.capacity import is_waiting, open_wish
-from coda.model.job import JobId, World
+from coda.model.job import JobId
+from coda.model.live_placement import is_waiting, open_wish
+from coda.model.world import World
 from coda.placements.review import awaits_decision
 from coda_extender.cluster.ending_gangs import SETTLE_S, Endings
 from coda_extender.guard.guard import Guard
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import Cache, key_of
 from coda_kube.cluster_state import ClusterState
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 from coda_kube.objects.read import id_of
 

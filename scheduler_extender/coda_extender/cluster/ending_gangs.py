@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from coda.model.job import NOTHING, Resources
+from coda.model.resources import NOTHING, Resources
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.read import Owner, Pod
 

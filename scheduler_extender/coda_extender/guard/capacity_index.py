@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-from coda.model.job import Resources
+from coda.model.resources import Resources
 
 _OTHER: Final = "other/"  # before the name of any further resource: it may be any text
 

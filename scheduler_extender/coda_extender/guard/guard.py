@@ -10,15 +10,16 @@ from collections.abc import Callable, KeysView, Sequence
 from itertools import filterfalse
 from typing import Final
 
-from coda.model.job import JobId, Resources
+from coda.model.job import JobId
+from coda.model.resources import Resources
 from coda.placements.guard import MAX_SCORE, InFlight, Rank, best_candidates, kept_for_gangs, planned_node
 from coda_extender.guard.in_flight import Clock, Ledger
 from coda_extender.guard.node_capacity import Rooms
 from coda_extender.guard.unconfirmed_binds import UnprovenBinds
 from coda_extender.protocol import Answer, Question
-from coda_kube.api.client import Json
 from coda_kube.api.watch_cache import version_of
 from coda_kube.cluster_state import ClusterState
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import GangMember, Pod
 
 NOT_LEADER: Final = "coda: not the leader"

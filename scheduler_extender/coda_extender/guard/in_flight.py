@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coda.model.job import NOTHING, Resources
+from coda.model.resources import NOTHING, Resources
 from coda.placements.guard import InFlight
-from coda_kube.api.client import Json
 from coda_kube.api.watch_cache import version_of
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import Pod
 
 Clock = Callable[[], float]

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from coda.cache.world_index import Memory
 from coda.cycle.decide import decide_around
 from coda.model.decision import Plan, Refusal, RefusalCode
-from coda.model.job import NOTHING, Job, JobId, World
+from coda.model.job import Job, JobId
+from coda.model.resources import NOTHING
+from coda.model.world import World
 from coda.placements.guard import InFlight, in_flight_by_node
-from coda.placements.rechecking import Misfit
-from coda.placements.review import Ruling, rule_on_plans
+from coda.placements.review import Misfit, Ruling, rule_on_plans
 from coda.policy.config import PolicyConfig
 from coda_extender.planner.pending_reasons import Notice, Notices, notice_for
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from coda.model.decision import Refusal, RefusalCode
 from coda.model.job import JobId
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.objects.write import pending_json
 

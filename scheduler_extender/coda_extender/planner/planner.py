@@ -16,10 +16,10 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from coda.model.capacity import is_waiting, placement_from_start
 from coda.model.decision import Start
 from coda.model.job import Placement, PlacementState
-from coda.placements.review import Fate, Ruling
+from coda.model.live_placement import is_waiting
+from coda.placements.review import Fate, Ruling, placement_from_start
 from coda.policy.config import PolicyConfig
 from coda_extender.cluster.cluster import Cluster
 from coda_extender.metrics import Metrics
@@ -29,8 +29,9 @@ from coda_extender.planner.pending_reasons import NO_NOTICES, Notice, Reasons, n
 from coda_extender.planner.placement_orders import WishAnswers
 from coda_extender.planner.status_writer import StatusWriter, Written
 from coda_extender.planner.stops import StopOrders
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
 from coda_kube.api.lease import Elector, lead
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import placement_json
 
 log = logging.getLogger(__name__)

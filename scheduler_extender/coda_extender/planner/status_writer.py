@@ -17,7 +17,8 @@ from coda.errors import Conflict, Outage
 from coda.model.job import Job, JobId
 from coda_extender.cluster.cluster import Cluster
 from coda_extender.metrics import Metrics
-from coda_kube.api.client import Client, Json, NotFound, Rejected
+from coda_kube.api.client import Client, NotFound, Rejected
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import EXTENDER
 from coda_kube.objects.write import job_path, status_patch
 

@@ -14,7 +14,7 @@ from coda.errors import Conflict
 from coda_agent.cluster.caches import Cluster
 from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
 from coda_agent.report.node_profile import profile_object
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, job_json, node_json, placement

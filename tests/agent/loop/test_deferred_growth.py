@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from coda.allocator.sizes import Resize, ResizeState
-from coda.allocator.tuning import SteeringConfig, TuningPhase
+from coda.allocator.config import SteeringConfig
+from coda.allocator.resize import Resize, ResizeState
+from coda.allocator.tuning import TuningPhase
 from coda.policy.config import PolicyConfig
 from coda_kube.objects.tuning_status import resize_from_json
 from coda_lab.emulators.cluster_rig import EmulatedCluster

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from coda.contention.config import ContentionConfig
 from coda.contention.eliminator import Contention, Window, observe
 from coda.contention.reference import Training
 from coda.contention.throttles import Action, Hardware, Means, Pod
-from coda.policy.config import ContentionConfig
 from coda_agent.resctrl.counters import Meter
 from coda_agent.resctrl.groups import Groups, Outcome
 from coda_agent.resctrl.probe import limits_by_domain, probe

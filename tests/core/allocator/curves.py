@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from coda.allocator.config import TuningConfig
 from coda.allocator.core_search import Answer, Limits, begin, next_step
 from coda.allocator.curve import Reading
-from coda.policy.config import TuningConfig
 
 Curve = Callable[[int], float]
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from coda.allocator.config import Stride, TuningConfig
 from coda.allocator.core_search import Answer, Limits, Outcome, Search, abandon, begin, next_step, refuse
 from coda.allocator.curve import Reading, reading_from_samples
 from coda.errors import InvalidInput
-from coda.policy.config import Stride, TuningConfig
 from tests.core.allocator.curves import (
     MODELS,
     SYNERGY,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coda.allocator.config import Stride, TuningConfig
 from coda.allocator.core_search import Answer, Limits, Outcome, Search, begin, next_step, refuse
 from coda.allocator.curve import Reading
 from coda.errors import InvalidInput
-from coda.policy.config import Stride, TuningConfig
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain
 
 MOST = 32

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coda.allocator.resize import GIVING_BACK_S, ResizeStep, give_up, next_resize
-from coda.allocator.sizes import Obstacle, Progressing, RankSize, Resize, ResizeState
+from coda.allocator.resize import (
+    GIVING_BACK_S,
+    Obstacle,
+    Progressing,
+    RankSize,
+    Resize,
+    ResizeState,
+    ResizeStep,
+    give_up,
+    next_resize,
+)
 from coda.model.job import WishAnswer
 
 NOW_S = 100.0

@@ -8,12 +8,15 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.allocator.resize import next_resize
-from coda.allocator.sizes import Progressing, RankSize, Resize, ResizeState
+from coda.allocator.resize import Progressing, RankSize, Resize, ResizeState, next_resize
 from coda.cycle.decide import decide
 from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
-from coda.model.capacity import check, free_by_node, is_resizing, open_wish
-from coda.model.job import Job, Resources, Wish, World
+from coda.model.capacity import free_by_node
+from coda.model.consistency import check
+from coda.model.job import Job, Wish
+from coda.model.live_placement import is_resizing, open_wish
+from coda.model.resources import Resources
+from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from tests.builders import job, node, running
 

@@ -15,7 +15,6 @@ from coda.allocator.start_point import (
     experienced_cores,
     start_cores,
 )
-from coda.policy.config import PolicyConfig
 
 
 @pytest.mark.parametrize(
@@ -41,7 +40,7 @@ def test_proposes_the_first_cores(
 
 
 def test_the_guess_without_category_is_configuration() -> None:
-    assert start_cores(None, NO_HINTS, 2, 96, config=PolicyConfig(unknown_category_cores=6)) == 12
+    assert start_cores(None, NO_HINTS, 2, 96) == 8
 
 
 def ended(cores: int, *, gpus: int = 1, owner: str = "ada", category: Category | None = Category.CV) -> Tuned:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coda.allocator.config import SteeringConfig
 from coda.allocator.core_search import Answer, Outcome, Search
 from coda.allocator.curve import Reading
-from coda.allocator.sizes import Resize, ResizeState
-from coda.allocator.tuning import Measured, Standing, SteeringConfig, Tuning, TuningPhase, steer, stopped
+from coda.allocator.resize import Resize, ResizeState
+from coda.allocator.tuning import Measured, Standing, Tuning, TuningPhase, steer, stopped
 from coda.model.job import WishAnswer
 
 CONFIG = SteeringConfig()

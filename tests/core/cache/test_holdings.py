@@ -3,7 +3,7 @@ from __future__ import annotations
 from coda.cycle.decide import decide
 from coda.model.constraints import NodeDemand, Taint, Toleration
 from coda.model.decision import Refusal
-from coda.model.job import World
+from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from tests.builders import job, node, planned, running, world
 

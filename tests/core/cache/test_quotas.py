@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from coda.cache.quotas import QuotaLedger, Shortage
-from coda.model.job import Job, Phase, PlacementState, Quota
+from coda.model.job import Job, Phase, PlacementState
+from coda.model.world import Quota
 from tests.builders import job, node, planned, quota, running, world
 
 GANG = job(replicas=3, quota={"pods": 1000, "cpu": 500})

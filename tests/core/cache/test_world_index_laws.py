@@ -10,15 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.blocks import Shelf
 from coda.cache.queue import waiting_jobs
 from coda.cache.world_index import Memory
 from coda.cycle.decide import decide
-from coda.model.capacity import with_starts
 from coda.model.decision import Plan, Start
-from coda.model.job import Job, JobId, Node, Resources, World
+from coda.model.job import Job, JobId
+from coda.model.resources import Resources
+from coda.model.world import Node, World
 from coda.policy.config import Level, PolicyConfig
-from tests.builders import HOST_LABEL, RACK_LABEL, job, node, rack, resources, running, world
+from coda.snapshots import Shelf
+from tests.builders import HOST_LABEL, RACK_LABEL, job, node, rack, resources, running, with_starts, world
 from tests.strategies import NOW_S, ZONE_LABEL, jobs, nodes, quotas, worlds
 
 CONFIG = PolicyConfig(levels=(Level("zone", ZONE_LABEL), Level("rack", RACK_LABEL), Level("node", HOST_LABEL)))

@@ -12,14 +12,15 @@ from coda.cache.inadmissible import Sleepers
 from coda.cache.queue import Queue, Shape
 from coda.cache.world_index import Memory
 from coda.cycle.decide import decide
-from coda.model.capacity import with_starts
 from coda.model.decision import Plan
-from coda.model.job import Job, Phase, Resources, Wish, World
+from coda.model.job import Job, Phase, Wish
+from coda.model.resources import Resources
+from coda.model.world import World
 from coda.nodes.free_capacity import Room
 from coda.nodes.node_search import Search
 from coda.policy.arrays import Array
 from coda.policy.config import Level, PolicyConfig
-from tests.builders import RACK_LABEL, job, node, resources
+from tests.builders import RACK_LABEL, job, node, resources, with_starts
 from tests.strategies import NOW_S, worlds
 
 law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

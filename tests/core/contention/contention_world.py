@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from coda.contention.config import ContentionConfig
 from coda.contention.eliminator import Contention, Window, observe
 from coda.contention.reference import Training
 from coda.contention.throttles import Action, Hardware, Means, Pod, Protection, absolute_limits, percent_limits
-from coda.policy.config import ContentionConfig
 
 GB = 1e9
 PEAK = 100 * GB

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from coda.contention.config import ContentionConfig
 from coda.contention.eliminator import Contention, Window, observe
 from coda.contention.reference import Baseline, Training
 from coda.contention.throttles import Hardware, Means, Pod, Protection, Reason, absolute_limits, percent_limits
 from coda.errors import InvalidInput
-from coda.policy.config import ContentionConfig
 from tests.core.contention.contention_world import AMD, AMD_UNIT, GB, INTEL, NO_MBA, PEAK, Load, Node, Victim
 
 HOG = Load(uid="hog", gb_per_s=120)

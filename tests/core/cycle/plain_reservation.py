@@ -9,7 +9,9 @@ from coda.cache.holdings import nodes_held
 from coda.cache.queue import Waiter, waits_since_s
 from coda.cache.world_index import Known
 from coda.cycle.reservation import Reservation
-from coda.model.job import NOTHING, Job, Resources, World
+from coda.model.job import Job
+from coda.model.resources import NOTHING, Resources
+from coda.model.world import World
 from coda.nodes.node_search import Kind
 
 Key = tuple[int, ...]

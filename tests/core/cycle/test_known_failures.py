@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from coda.cycle.decide import decide
-from coda.model.capacity import with_starts
 from coda.model.decision import Plan, RefusalCode
-from coda.model.job import Job, World
+from coda.model.job import Job
+from coda.model.world import World
 from coda.policy.config import PolicyConfig
-from tests.builders import job, node, quota, start, world
+from tests.builders import job, node, quota, start, with_starts, world
 
 CONFIG = PolicyConfig()
 

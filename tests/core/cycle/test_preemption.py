@@ -8,7 +8,8 @@ import pytest
 
 from coda.cycle.decide import decide
 from coda.model.decision import StopCause
-from coda.model.job import Job, VirtualCluster
+from coda.model.job import Job
+from coda.model.world import VirtualCluster
 from coda.policy.config import PolicyConfig
 from tests.builders import job, node, rack, running, world
 

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from coda.cache.queue import waits_since_s
 from coda.cycle.decide import decide
 from coda.errors import InvalidInput
-from coda.model.capacity import free_by_node, with_starts
+from coda.model.capacity import free_by_node
 from coda.model.decision import Plan, RefusalCode
-from coda.model.job import Job, JobId, Node, World
+from coda.model.job import Job, JobId
+from coda.model.world import Node, World
 from coda.policy.config import ArraysConfig, Part, PolicyConfig
 from coda.policy.policies import POLICIES
-from tests.builders import job, node, rack, running, world
+from tests.builders import job, node, rack, running, with_starts, world
 from tests.core.cycle.test_decide_laws import CONFIG, could_start
 from tests.core.play import Play
 from tests.strategies import NOW_S as WORLDS_S

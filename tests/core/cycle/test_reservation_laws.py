@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from coda.cache.world_index import Known, Memory
 from coda.cycle.decide import decide
 from coda.cycle.reservation import overdue, reserve
-from coda.model.capacity import with_starts
-from coda.model.job import Job, World
+from coda.model.job import Job
+from coda.model.world import World
 from coda.policy.config import PolicyConfig
-from tests.builders import job, node, rack, running, world
+from tests.builders import job, node, rack, running, with_starts, world
 from tests.core.cache.test_world_index_laws import CONFIG, changed
 from tests.core.cycle.plain_reservation import plain_order, plain_reservation
 from tests.strategies import NOW_S, worlds

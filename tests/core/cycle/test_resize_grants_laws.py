@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from coda.cache.world_index import Memory
 from coda.cycle.decide import decide
 from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
-from coda.model.capacity import check, free_by_node, growth_by_node, open_wish, with_starts
+from coda.model.capacity import free_by_node
+from coda.model.consistency import check
 from coda.model.decision import Plan
-from coda.model.job import Job, Phase, Wish, World
+from coda.model.job import Job, Phase, Wish
+from coda.model.live_placement import growth_by_node, open_wish
+from coda.model.world import World
 from coda.policy.config import PolicyConfig
+from tests.builders import with_starts
 from tests.strategies import NOW_S, worlds
 
 law = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -7,7 +7,8 @@ import pytest
 from coda.cycle.decide import decide
 from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint
 from coda.model.decision import Reason, Refusal, RefusalCode
-from coda.model.job import JobId, World
+from coda.model.job import JobId
+from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from tests.builders import GIB, job, node, planned, quota, rack, resources, running, world
 

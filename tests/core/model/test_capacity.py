@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given, settings
 
 from coda.errors import InconsistentWorld
-from coda.model.capacity import check, free_by_node, is_waiting, live_placement, with_starts, withheld
-from coda.model.job import Job, Phase, PlacementState, Quota, Resources, World
+from coda.model.capacity import free_by_node, withheld
+from coda.model.consistency import check
+from coda.model.job import Job, Phase, PlacementState
+from coda.model.live_placement import is_waiting, live_placement
+from coda.model.resources import Resources
+from coda.model.world import Quota, World
 from coda.policy.config import PolicyConfig
-from tests.builders import job, node, planned, resources, running, start, world
+from tests.builders import job, node, planned, resources, running, start, with_starts, world
 from tests.strategies import worlds
 
 GANG = job(replicas=2, gpus=2)

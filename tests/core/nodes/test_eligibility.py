@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint, Toleration
-from coda.model.job import Node
+from coda.model.world import Node
 from coda.nodes.eligibility import Exclusion, accepts, exclusion, is_blocked, tolerates
 from tests.builders import node
 

@@ -6,8 +6,9 @@ import pytest
 
 from coda.errors import InvalidInput
 from coda.model.constraints import NodeDemand, Taint
-from coda.model.job import Job, JobId, Node, Phase, World
-from coda.placements.rechecking import Flaw, Misfit, misfits, still_fits
+from coda.model.job import Job, JobId, Phase
+from coda.model.world import Node, World
+from coda.placements.review import Flaw, Misfit, misfits, still_fits
 from tests.builders import job, node, planned, resources, running, world
 
 GANG = planned(job(replicas=2, gpus=4, demand=NodeDemand(selector={"gpu": "a100"})), "n1", "n2")

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from coda.cycle.decide import decide
 from coda.model.decision import Plan
-from coda.model.job import Job, Phase, PlacementState, World
-from coda.placements.rechecking import Flaw
-from coda.placements.review import DropCause, Fate, awaits_decision, rule_on_plans
+from coda.model.job import Job, Phase, PlacementState
+from coda.model.world import World
+from coda.placements.review import DropCause, Fate, Flaw, awaits_decision, rule_on_plans
 from coda.policy.config import PolicyConfig
 from tests.builders import job, node, planned, resources, running, stopping, world
 from tests.strategies import NOW_S, worlds

@@ -7,10 +7,11 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.model.capacity import free_by_node, with_starts
+from coda.model.capacity import free_by_node
 from coda.model.decision import StopCause
 from coda.model.job import Job
 from coda.policy.arrays import reserved_cpu_m
+from tests.builders import with_starts
 from tests.core.policy.test_arrays import CODA, NODES, played
 
 law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

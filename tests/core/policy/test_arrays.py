@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from coda.cycle.decide import decide
 from coda.model.capacity import free_by_node
 from coda.model.decision import RefusalCode, StopCause
-from coda.model.job import Job, JobId, Node, Phase, World
+from coda.model.job import Job, JobId, Phase
+from coda.model.world import Node, World
 from coda.policy.arrays import Array, array_of, large_nodes, reserve_from_history, reserved_cpu_m
 from coda.policy.config import ArraysConfig, Part, PolicyConfig
 from tests.builders import job, node, resources, running, world

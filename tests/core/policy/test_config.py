@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from coda.allocator.config import TuningConfig
+from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
-from coda.policy.config import ContentionConfig, Level, PolicyConfig, TuningConfig
+from coda.policy.config import Level, PolicyConfig
 
 
 @pytest.mark.parametrize(
@@ -18,7 +20,6 @@ from coda.policy.config import ContentionConfig, Level, PolicyConfig, TuningConf
         pytest.param({"bind_deadline_s": 0.0}, "bind_deadline_s must be above 0, got 0.0", id="no deadline"),
         pytest.param({"bind_deadline_s": float("nan")}, "bind_deadline_s must be above 0, got nan", id="not a number"),
         pytest.param({"refusal_holders": -1}, "refusal_holders must not be negative, got -1", id="holders"),
-        pytest.param({"unknown_category_cores": 0}, "must be 1 to 1024, got 0", id="cores"),
     ],
 )
 def test_refuses_values_out_of_range(fields: dict[str, Any], message: str) -> None:

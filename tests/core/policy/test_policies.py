@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from coda.cache.world_index import Memory
 from coda.cycle.decide import decide
 from coda.errors import InvalidInput
-from coda.model.capacity import free_by_node, with_starts
+from coda.model.capacity import free_by_node
 from coda.model.decision import RefusalCode
-from coda.model.job import Job, VirtualCluster, World
+from coda.model.job import Job
+from coda.model.world import VirtualCluster, World
 from coda.policy.config import PolicyConfig
 from coda.policy.policies import POLICIES
-from tests.builders import job, node, running, world
+from tests.builders import job, node, running, with_starts, world
 from tests.core.cache.test_world_index_laws import changed
 from tests.core.cycle.test_decide_laws import CONFIG, could_start
 from tests.strategies import NOW_S, worlds

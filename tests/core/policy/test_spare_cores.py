@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model.job import JobId
-from coda.policy.spare_cores import Borrower, cores_with_loans
+from coda.policy.cores import Borrower, cores_with_loans
 
 
 def borrower(name: str, own: int, best: int, *nodes: str) -> Borrower:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.model.job import NOTHING
+from coda.model.resources import NOTHING
 from coda.policy.config import ArraysConfig, PolicyConfig
 from coda_extender.cluster.ending_gangs import SETTLE_S, Endings
 from coda_kube.cluster_state import ClusterState

@@ -3,7 +3,8 @@ import time
 
 import pytest
 
-from coda_kube.api.client import Json, NotFound
+from coda_kube.api.client import NotFound
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json

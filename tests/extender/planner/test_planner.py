@@ -4,7 +4,7 @@ import time
 import pytest
 
 from coda.errors import Outage
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json

@@ -11,7 +11,7 @@ from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import Outage
 from coda.model.job import Wish
 from coda_extender.settings import read_settings
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.tuning_status import tuning_json
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, Item, job_json, node_json, placement, pod_json, rank_json

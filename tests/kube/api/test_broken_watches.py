@@ -12,9 +12,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from coda.errors import Outage
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
 from coda_kube.api.credentials import Access
 from coda_kube.api.watch_cache import Cache
+from coda_kube.objects.json_types import Json
 
 
 def added(escaped: int) -> bytes:

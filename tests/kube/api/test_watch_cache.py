@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from coda_kube.api.client import Client, Expired, Json
+from coda_kube.api.client import Client, Expired
 from coda_kube.api.watch_cache import Cache
+from coda_kube.objects.json_types import Json
 
 
 def thing(name: str, version: int) -> Json:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coda.allocator.config import TuningConfig
 from coda.allocator.core_search import Answer, Limits, Outcome, Search, begin, next_step, refuse
 from coda.allocator.curve import Point, Reading
-from coda.allocator.sizes import Resize, ResizeState
+from coda.allocator.resize import Resize, ResizeState
 from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import InvalidInput
 from coda.model.job import Wish, WishAnswer
-from coda.policy.config import TuningConfig
 from coda_kube.objects.tuning_status import (
     answer_from_json,
     answer_json,

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from coda.errors import Outage
-from coda_kube.api.client import Expired, Json
+from coda_kube.api.client import Expired
+from coda_kube.objects.json_types import Json
 from coda_lab.checker.invariants import suspicions_in
 from coda_lab.checker.view import View
 from coda_lab.checker.watch import Kind, put

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_lab.checker.capacity import fitted_after, loads_on, overloads
 from coda_lab.checker.watch import Kind, put
 from tests.lab.checker.checker_objects import LONG_AGO, NOW, found_in, job, node, placement, pod, rank_pod, view_of

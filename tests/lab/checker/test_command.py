@@ -15,7 +15,7 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from coda_cli.check import check
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_lab.checker.watch import Kind
 from tests.lab.checker.checker_objects import FakeServer, job, node, pending, pod
 

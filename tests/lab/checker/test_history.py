@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_lab.checker.history import History
 from coda_lab.checker.objects import read_job, read_pod
 from tests.lab.checker.checker_objects import job, pending, placement, rank_pod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_lab.checker.invariants import suspicions_in
 from coda_lab.checker.report import Invariant
 from coda_lab.checker.watch import Kind, put

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coda.errors import InvalidInput, InvalidQuantity
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_lab.checker.objects import read_job, read_pod
 from coda_lab.checker.pod_request import pod_request
 from tests.lab.checker.checker_objects import affinity, job, pod, rank_pod

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from coda.errors import Outage
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import micro_time_from_seconds
 from coda_lab.checker import Checker, Counts, check_once
 from coda_lab.checker.watch import Kind, read_snapshot

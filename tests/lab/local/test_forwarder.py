@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_lab.host.ports import LOOPBACK
 from coda_lab.local.forwarder import Backends, Forwarder
 from coda_lab.local.parts import PORT_ANNOTATION

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from coda.errors import Outage
-from coda_kube.api.client import Client, Json, NotFound
+from coda_kube.api.client import Client, NotFound
+from coda_kube.objects.json_types import Json
 from coda_operator.feed.runner import LOOK_EVERY_S, _served
 
 NO_GROUP: Json = {"groups": [{"name": "apps"}]}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_JOB_UID
 from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import JOBS, PODS, SERVICES, FakeCluster, clock

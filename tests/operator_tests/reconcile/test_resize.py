@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coda_kube.api.client import Json, NotFound, Rejected
+from coda_kube.api.client import NotFound, Rejected
+from coda_kube.objects.json_types import Json
 from tests.operator_tests.fake_cluster import JOBS, PODS, FakeCluster
 from tests.operator_tests.operators import Wire, operator
 from tests.operator_tests.resizing_nodes import (

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.objects.quantities import seconds_from_time
 from coda_operator.view.cluster import LISTING_S, Cluster

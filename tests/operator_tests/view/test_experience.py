@@ -6,7 +6,7 @@ from coda.allocator.core_search import Answer, Outcome
 from coda.allocator.curve import Point
 from coda.allocator.start_point import CORES_BY_CATEGORY, Category
 from coda.allocator.tuning import Tuning, TuningPhase
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.tuning_status import tuning_json
 from tests.operator_tests.fake_cluster import FakeCluster
 from tests.operator_tests.operators import operator

@@ -8,9 +8,9 @@ import pytest
 
 from coda.cache.world_index import Memory
 from coda.cycle.decide import decide
-from coda.model.capacity import check
+from coda.model.consistency import check
 from coda.model.decision import Plan
-from coda.model.job import World
+from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda_sim.engine.cluster import nodes_of_shape
 from coda_sim.engine.log import Log
@@ -19,7 +19,7 @@ from coda_sim.results.job_records import write_records
 from coda_sim.results.metrics import Metrics, metrics_of, window_of
 from coda_sim.runs import PARTS_BY_POLICY
 from coda_sim.traces.trace import Row
-from coda_sim.workload.gangs import shape_from_text
+from coda_sim.workload.cluster_shape import shape_from_text
 from coda_sim.workload.month import coda_month
 from coda_sim.workload.month_config import MonthConfig
 from tests.sim.simulating import simulated_under

@@ -5,9 +5,9 @@ import pytest
 
 from coda.cache.world_index import Memory
 from coda.cycle.decide import decide
-from coda.model.capacity import check
+from coda.model.consistency import check
 from coda.model.decision import Plan
-from coda.model.job import World
+from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda_sim.traces.trace import Row
 from coda_sim.workload.month import coda_month

@@ -17,7 +17,7 @@ from coda_sim.results import audit
 from coda_sim.results.audit import AuditedJob, breaches, measures, read_jobs
 from coda_sim.results.job_records import write_records
 from coda_sim.results.metrics import metrics_of, window_of
-from coda_sim.workload.gangs import GIB, shape_from_text
+from coda_sim.workload.cluster_shape import GIB, shape_from_text
 from coda_sim.workload.month import coda_month
 from coda_sim.workload.month_config import MonthConfig
 from tests.sim.simulating import simulated_under

@@ -8,18 +8,8 @@ from hypothesis import strategies as st
 from coda.errors import InvalidInput
 from coda_sim.traces.request_table import Requests
 from coda_sim.traces.trace import Row
-from coda_sim.workload.gangs import (
-    GIB,
-    Change,
-    Cores,
-    Gang,
-    NodeGroup,
-    RefusedRow,
-    Shape,
-    gang_from_row,
-    gangs_from_rows,
-    shape_from_text,
-)
+from coda_sim.workload.cluster_shape import GIB, NodeGroup, Shape, shape_from_text
+from coda_sim.workload.gangs import Change, Cores, Gang, RefusedRow, gang_from_row, gangs_from_rows
 from tests.sim.worlds import row
 
 VENUS = shape_from_text("121x8x48")

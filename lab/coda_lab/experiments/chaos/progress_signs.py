@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_JOB_UID, SYSTEM_NAMESPACE
 from coda_kube.objects.quantities import seconds_from_time
 

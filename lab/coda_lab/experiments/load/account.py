@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from coda.model.job import Phase
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_lab.experiments.load.plans import Act, End, JobPlan, PodPlan
 
 _ENDS: Final = {Phase.SUCCEEDED.value: End.SUCCEEDED, Phase.FAILED.value: End.FAILED}

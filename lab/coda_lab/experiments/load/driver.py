@@ -10,7 +10,8 @@ from functools import partial
 from typing import Final
 
 from coda.errors import Outage
-from coda_kube.api.client import AlreadyExists, Client, Json, Rejected
+from coda_kube.api.client import AlreadyExists, Client, Rejected
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
 from coda_lab.experiments.load.account import Account, JobEntry
 from coda_lab.experiments.load.plans import NAMESPACE, Act, JobPlan, PodPlan, edit_json, job_json, pod_json

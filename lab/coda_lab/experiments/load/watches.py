@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from coda_kube.api.client import Client, Json
+from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import Cache, Listener
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 from coda_lab.experiments.load.plans import NAMESPACE
 

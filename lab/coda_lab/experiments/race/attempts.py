@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_RANK
 from coda_lab.experiments.race.refusals import refusal_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from coda_kube.api.client import Json
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_JOB
 
 REASON: Final = "OutOf"

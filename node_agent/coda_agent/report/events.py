@@ -1,0 +1,77 @@
+"""Events on pods about throttles: made, changed or ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from coda.contention.throttles import Action, Means, Reason
+from coda_agent.cluster.pods import LocalPod
+from coda_agent.resctrl.probe import Unit
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import AGENT
+from coda_kube.objects.quantities import micro_time_from_seconds
+
+_AMOUNTS: Mapping[Unit, str] = {
+    Unit.PERCENT: "{:g} %",
+    Unit.MIB_PER_S: "{:g} MiB/s",
+    Unit.EIGHTHS: "{:g} eighths of a GB/s",
+}
+
+
+WORDS: Mapping[Reason, str] = {
+    Reason.CONTENDED: "training jobs suffer from memory traffic",
+    Reason.NO_GAIN: "it helped no training job",
+    Reason.CALM: "the memory traffic has gone down",
+    Reason.NO_VICTIM: "no training job is there any more",
+    Reason.BLIND: "nothing could be measured for too long",
+    Reason.PROTECTED: "it may not be throttled any more",
+}
+
+
+def events_json(action: Action, pods: Mapping[str, LocalPod], unit: Unit, node: str, now_s: float) -> list[Json]:
+    """An event on every pod that the action is about, and on every pod it is for; `pods` by uid, `unit`: of limits."""
+    about = _about(action, unit)
+    told = [_event(pod, about, node, now_s, action) for pod in _known(action.pods, pods)]
+    names = ", ".join(pod.id for pod in _known(action.pods, pods))
+    for pod in _known(action.jobs, pods):
+        told.append(_event(pod, f"{about} ({names})", node, now_s, action))
+    return told
+
+
+def _about(action: Action, unit: Unit) -> str:
+    if action.means is Means.CORES:
+        what = f"CPU limit back at {action.value:g} cores" if action.ends else f"CPU limit {action.value:g} cores"
+    else:
+        where = f"memory bandwidth on socket {action.socket}"
+        what = (
+            f"{where} unlimited again" if action.ends else f"{where} limited to {_AMOUNTS[unit].format(action.value)}"
+        )
+    return f"{what}: {WORDS[action.reason]}"
+
+
+def _event(pod: LocalPod, note: str, node: str, now_s: float, action: Action) -> Json:
+    stamp = micro_time_from_seconds(now_s)
+    throttles = not action.ends and action.reason is Reason.CONTENDED
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        },
+        "reason": "Throttled" if throttles else "ThrottleReleased",
+        "message": note[:1000],
+        "type": "Normal",
+        "eventTime": stamp,
+        "action": "Throttling",
+        "reportingComponent": AGENT,
+        "reportingInstance": node,
+    }
+
+
+def _known(uids: Iterable[str], pods: Mapping[str, LocalPod]) -> list[LocalPod]:
+    return [pods[uid] for uid in uids if uid in pods]
