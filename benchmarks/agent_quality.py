@@ -25,8 +25,8 @@ from zlib import crc32
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the curves are the tests'
 
 from asking import ask, positive, tell
-from coda.allocator.config import TuningConfig
-from coda.allocator.core_search import Answer as Found
+from coda.allocator.config import CoreSearchConfig
+from coda.allocator.core_search import SearchResult as Found
 from coda.errors import InvalidInput
 from coda_lab.emulators.agent_rig import Rig
 from coda_lab.emulators.cluster_rig import EmulatedCluster
@@ -171,7 +171,7 @@ def trial_of(case: Case, cluster: EmulatedCluster, name: str) -> Trial:
     return Trial(
         name=case.name,
         cores=found.cores,
-        distance=abs(found.cores - fewest_best(case.curve, MOST, TuningConfig().noise_margin)),
+        distance=abs(found.cores - fewest_best(case.curve, MOST, CoreSearchConfig().noise_margin)),
         lost=1 - case.curve(found.cores) / best,
         steps=found.windows,
         as_published=case.steps in (None, found.windows),

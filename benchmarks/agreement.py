@@ -21,7 +21,7 @@ from agreeing import Start, Starts, agreement, is_near, rounds, swapped_for_cert
 from agreeing_rounds import Rounds
 from asking import positive
 from coda.errors import CodaError, InvalidInput
-from coda.model.decision import RefusalCode
+from coda.model.decision import WaitCode
 from coda.policy.policies import DEFAULT
 from coda_sim.results.audit import AuditedJob, read_jobs
 from replayed import LiveJob, Replayed, Simulator, replayed_from_json
@@ -150,7 +150,7 @@ class Comparison:
             return ""
         if job.attempts > 1:
             return "tried again"
-        if RefusalCode.HELD_BY_POLICY.value in job.said_why:
+        if WaitCode.HELD_BY_POLICY.value in job.said_why:
             return "nodes kept for others"
         return "moments" if self._is_drawn(job) else "unexplained"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the curves are the tests'
 
-from coda.allocator.config import Stride, TuningConfig
+from coda.allocator.config import CoreSearchConfig, Stride
 from tests.core.allocator.curves import (
     MODELS,
     SYNERGY,
@@ -32,9 +32,9 @@ from tests.core.allocator.curves import (
 )
 
 CONFIGS = {
-    "paper": TuningConfig(stride=Stride.UNIT, faint_moves=0, certainty=0.0, extra_windows=0),
-    "default": TuningConfig(),
-    "patient": TuningConfig(patience=1),
+    "paper": CoreSearchConfig(stride=Stride.UNIT, faint_moves=0, certainty=0.0, extra_windows=0),
+    "default": CoreSearchConfig(),
+    "patient": CoreSearchConfig(patience=1),
 }
 NOISES = (0.0, 0.01, 0.03)
 RUNS = 200
@@ -100,7 +100,7 @@ class Trial:
     seconds: float
 
 
-def trial(case: Case, config: TuningConfig, noise: float, run: int) -> Trial:
+def trial(case: Case, config: CoreSearchConfig, noise: float, run: int) -> Trial:
     best_cores = fewest_best(case.curve, case.most, config.noise_margin)
     best = max(case.curve(cores) for cores in range(1, case.most + 1))
     answer = tuned(

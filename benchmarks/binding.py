@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from arms import Arms, Run
 from coda_kube.api.client import Client
-from coda_kube.api.watch_cache import Cache, Listener
+from coda_kube.api.watch_cache import Listener, WatchCache
 from coda_kube.objects.json_types import Json
 from loads import JOBS, PODS
 from usage import cpu_s_between
@@ -52,7 +52,7 @@ class Followed:
     """A collection as a watch shows it."""
 
     def __init__(self) -> None:
-        self.cache: Cache
+        self.cache: WatchCache
         self._changed = asyncio.Event()
 
     def listener(self, _old: Json | None, _new: Json | None) -> None:
@@ -78,7 +78,7 @@ async def following(
             listener(old, new)
         followed.listener(old, new)
 
-    followed.cache = Cache(client, path, listener=hear, query=query)
+    followed.cache = WatchCache(client, path, listener=hear, query=query)
     task = asyncio.create_task(followed.cache.run())
     try:
         await followed.cache.synced.wait()

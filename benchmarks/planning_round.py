@@ -21,7 +21,7 @@ from coda.model.world import World
 from coda.placements.guard import InFlight
 from coda.policy.config import PolicyConfig
 from coda_extender.__main__ import MOST_UNCOLLECTED
-from coda_extender.planner.cycle import Thinker, Thought
+from coda_extender.planner.cycle import CycleResult, CycleRunner
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.write import pending_json
 from results import Answer, Row, percentile
@@ -67,7 +67,7 @@ class MadeCluster:
         self._told: Listeners = replica or Alone()
         self.state = self._told.state
         self.running: list[JobId] = []
-        self._thinker = Thinker()
+        self._thinker = CycleRunner()
         self._rng = random.Random(seed)
         self._number = 0
         self._queued = 0
@@ -81,7 +81,7 @@ class MadeCluster:
             self.happen(self.written(self.think(self.state.snapshot())))
         self.happen(self.submissions())
 
-    def think(self, world: World, in_flight: tuple[InFlight, ...] = ()) -> Thought:
+    def think(self, world: World, in_flight: tuple[InFlight, ...] = ()) -> CycleResult:
         json_by_job = self.state.job_json_by_id
         return self._thinker.think(world, in_flight, json_by_job, _POLICY, epoch=1, now_s=NOW_S)
 
@@ -90,7 +90,7 @@ class MadeCluster:
         for listener, old, new in changes:
             listener(old, new)
 
-    def written(self, thought: Thought) -> list[Change]:
+    def written(self, thought: CycleResult) -> list[Change]:
         """What planner, operator and kubelets make of a round: plans, some reasons, pods, and running jobs."""
         found: list[Change] = []
         for start in thought.plan.starts:
@@ -111,7 +111,7 @@ class MadeCluster:
             )
         return found
 
-    def changes_after(self, thought: Thought) -> list[Change]:
+    def changes_after(self, thought: CycleResult) -> list[Change]:
         """All that happens until the next round."""
         return [*self.ends(), *self.written(thought), *self.node_changes(), *self.submissions()]
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from coda_agent.gpus.devices import Health, Reading
+from coda_agent.gpus.devices import GpuReading, Health
 from coda_agent.gpus.gpus import Gpus
 from coda_agent.gpus.links import find_links
 from coda_agent.gpus.samples import Moment
@@ -68,7 +68,7 @@ def main() -> int:
     return 0 if all(row.points <= MOST_POINTS for row in rows) else 1
 
 
-def choose(gpus: Gpus) -> tuple[Reading | None, str]:
+def choose(gpus: Gpus) -> tuple[GpuReading | None, str]:
     """A GPU whose utilisation can be measured, and that is idle; else why there is none."""
     if shutil.which("nvidia-smi") is None:
         return None, "this machine has no nvidia-smi, so no NVIDIA GPU"
@@ -85,7 +85,7 @@ def choose(gpus: Gpus) -> tuple[Reading | None, str]:
     return idle, ""
 
 
-def compare(gpus: Gpus, chosen: Reading, share: float, seconds: int) -> Compared:
+def compare(gpus: Gpus, chosen: GpuReading, share: float, seconds: int) -> Compared:
     """One duty cycle, seen by both."""
     uuid = chosen.gpu.uuid
     with load(chosen.gpu.pci_bus_id, share, WARM_UP_S + seconds + 5) as pid:
@@ -152,7 +152,7 @@ def percents(lines: Iterable[str]) -> list[float]:
     return [float(line) for line in lines if line.strip().isdigit()]
 
 
-def description(gpus: Gpus, chosen: Reading) -> dict[str, object]:
+def description(gpus: Gpus, chosen: GpuReading) -> dict[str, object]:
     """What this driver offers the agent."""
     snapshot = gpus.sense(now())
     traffic = TrafficMeter()

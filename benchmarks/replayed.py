@@ -17,11 +17,11 @@ from agreeing import Start, Starts
 from coda.errors import InvalidInput
 from coda_sim.engine.simulation import Simulation
 from coda_sim.engine.simulation_config import Costs
-from coda_sim.runs import config_of, setting_of
-from coda_sim.traces.trace import Kind, Row, Status
-from coda_sim.workload.cluster_shape import Shape, shape_from_text
+from coda_sim.runs import config_of, simulation_config_of
+from coda_sim.traces.trace import JobKind, RecordedStatus, Row
+from coda_sim.workload.cluster_shape import ClusterShape, shape_from_text
 from coda_sim.workload.gangs import Gang
-from coda_sim.workload.job_models import TraitDraws, TraitsConfig
+from coda_sim.workload.job_models import JobModelConfig, JobModelDraws
 from coda_sim.workload.model_profiles import RECORDED, profile_set
 
 STRETCH: Final = (0.5, 1.5)
@@ -67,7 +67,7 @@ class LiveJob:
 class Replayed:
     """What a replay on a local cluster showed of the jobs that ran."""
 
-    shape: Shape
+    shape: ClusterShape
     policy: str
     speed: float
     jobs: tuple[LiveJob, ...]
@@ -132,8 +132,8 @@ def _gang(job: Mapping[str, Any]) -> Gang:
         cpus=None,
         memory_gib=None,
         nodes_requested=None,
-        status=Status.PASSED,
-        kind=Kind.GPU,
+        status=RecordedStatus.PASSED,
+        kind=JobKind.GPU,
     )
     return Gang(
         row=row,
@@ -152,7 +152,7 @@ class Simulator:
         self._placed_s = [job.lag.placed_s for job in replayed.jobs if job.lag.placed_s is not None] or [0.0]
         self._profiles = profile_set(RECORDED)
         config = config_of(replayed.policy, racks=replayed.shape.racks)
-        self._setting = setting_of(config, replayed.shape, self._profiles, Costs())
+        self._setting = simulation_config_of(config, replayed.shape, self._profiles, Costs())
 
     def starts(self) -> Starts:
         """As if a live cluster took no moment for anything."""
@@ -187,7 +187,7 @@ class Simulator:
         return replace(job.gang, row=late)
 
     def _simulated(self, gangs: list[Gang]) -> Starts:
-        traits = TraitDraws(self._profiles, TraitsConfig(), seed=0)
+        traits = JobModelDraws(self._profiles, JobModelConfig(), seed=0)
         log = Simulation(self._setting, gangs, traits).run()
         job_by_name = {job.name: job for job in self._replayed.jobs}
         started = ((job_by_name[entry.gang.row.job_id], entry.start_s) for entry in log.entries)

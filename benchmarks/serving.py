@@ -18,9 +18,9 @@ from fastapi import FastAPI, Request
 from coda_extender.__main__ import SWITCH_INTERVAL_S, keep_collections_short
 from coda_extender.guard.guard import Guard
 from coda_extender.http.app import Asgi, Dependencies, create_app
-from coda_extender.http.connections import Crowd, Limits, connections_of
+from coda_extender.http.connections import ConnectionLimits, OpenConnections, connections_of
 from coda_extender.metrics import Metrics
-from coda_extender.planner.pending_reasons import Reasons
+from coda_extender.planner.pending_reasons import PendingReasons
 from coda_kube.api.watch_cache import key_of
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.read import id_of
@@ -81,7 +81,7 @@ def serve_coda(port: int, nodes: int, waiting: int, ready: Event, planning: Even
 
 async def plan_on(cluster: MadeCluster, metrics: Metrics, guard: Guard, planning: Event) -> None:
     """What `Planner` does but for its writes, which the made cluster answers for."""
-    reasons, lasted_s = Reasons(), []
+    reasons, lasted_s = PendingReasons(), []
     while True:
         if not planning.is_set():
             await asyncio.sleep(0.05)
@@ -121,8 +121,8 @@ def serve_echo(port: int, ready: Event) -> None:
     _run(run)
 
 
-def _crowd() -> Crowd:
-    return Crowd(Limits(), lambda _reason: None)
+def _crowd() -> OpenConnections:
+    return OpenConnections(ConnectionLimits(), lambda _reason: None)
 
 
 def _config(app: Asgi | FastAPI, port: int, http: Any) -> uvicorn.Config:

@@ -22,9 +22,9 @@ from coda.errors import InvalidInput
 from coda.policy.policies import POLICIES as POLICY_TABLE
 from coda_sim.engine.simulation import Simulation
 from coda_sim.engine.simulation_config import Costs
-from coda_sim.runs import config_of, setting_of, without_collecting
+from coda_sim.runs import config_of, simulation_config_of, without_collecting
 from coda_sim.workload.gangs import Cores, gangs_from_rows
-from coda_sim.workload.job_models import TraitDraws, TraitsConfig
+from coda_sim.workload.job_models import JobModelConfig, JobModelDraws
 from coda_sim.workload.model_profiles import profile_set
 from coda_sim.workload.month import coda_month
 from coda_sim.workload.month_config import MonthConfig, lengthened, widened
@@ -85,8 +85,8 @@ def measured(point: Point) -> Measured:
     config = point.config
     shape, profiles = config.shape, profile_set("paper")
     gangs, _ = gangs_from_rows(coda_month(config, seed=SEED), shape, Cores(seed=SEED))
-    setting = setting_of(config_of(point.policy), shape, profiles, Costs())
-    simulation = Simulation(setting, gangs, TraitDraws(profiles, TraitsConfig(), seed=SEED))
+    setting = simulation_config_of(config_of(point.policy), shape, profiles, Costs())
+    simulation = Simulation(setting, gangs, JobModelDraws(profiles, JobModelConfig(), seed=SEED))
     with without_collecting():  # as every run does
         began_s = time.process_time()
         log = simulation.run()

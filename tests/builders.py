@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from coda.model.consistency import check
-from coda.model.constraints import NodeDemand, Taint
+from coda.model.constraints import NodeConstraints, Taint
 from coda.model.decision import Start
 from coda.model.job import Job, JobId, Phase, Placement, PlacementState, StopCause, StopOrder
 from coda.model.resources import Resources
@@ -67,7 +67,7 @@ def job(
     priority: int = 0,
     queued_s: float = 0.0,
     not_before_s: float = 0.0,
-    demand: NodeDemand | None = None,
+    demand: NodeConstraints | None = None,
     avoid: Iterable[str] = (),
     within: str | None = None,
     quota: Mapping[str, int] | None = None,
@@ -85,7 +85,7 @@ def job(
         replicas=replicas,
         request=resources(gpus=gpus, cores=cores, memory_gib=memory_gib, pods=1, **(other or {})),
         cpus_per_replica=int(cores),
-        demand=demand or NodeDemand(),
+        demand=demand or NodeConstraints(),
         priority=priority,
         queued_s=queued_s,
         not_before_s=not_before_s,

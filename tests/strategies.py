@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint, Toleration
+from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
 from coda.model.job import Job, Phase
 from coda.model.world import Node, Quota, VirtualCluster, World
 from tests.builders import HOST_LABEL, job, node, planned, quota, resources, running, world
@@ -31,13 +31,13 @@ _TERMS = (
 
 _TOLERANT = Toleration(operator="Exists")
 _DEMANDS = (
-    *(NodeDemand(tolerations=(_TOLERANT,)),) * 8,
-    NodeDemand(),
-    NodeDemand(tolerations=(Toleration(key="pool", operator="Exists"),)),
-    NodeDemand(selector={"type": "a"}, tolerations=(_TOLERANT,)),
-    NodeDemand(selector={"type": "b", "age": "2"}),
-    *(NodeDemand(terms=(term,), tolerations=(_TOLERANT,)) for term in _TERMS),
-    NodeDemand(terms=_TERMS[2:4], tolerations=(_TOLERANT,)),
+    *(NodeConstraints(tolerations=(_TOLERANT,)),) * 8,
+    NodeConstraints(),
+    NodeConstraints(tolerations=(Toleration(key="pool", operator="Exists"),)),
+    NodeConstraints(selector={"type": "a"}, tolerations=(_TOLERANT,)),
+    NodeConstraints(selector={"type": "b", "age": "2"}),
+    *(NodeConstraints(terms=(term,), tolerations=(_TOLERANT,)) for term in _TERMS),
+    NodeConstraints(terms=_TERMS[2:4], tolerations=(_TOLERANT,)),
 )
 
 

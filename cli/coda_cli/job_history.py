@@ -13,22 +13,20 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coda.model.decision import RefusalCode
+from coda.model.decision import WaitCode
 from coda.model.job import FINISHED, Phase
 from coda_kube.api.client import Client
-from coda_kube.api.watch_cache import Cache
+from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GROUP, LABEL_JOB, VERSION
 from coda_kube.objects.quantities import seconds_from_time
 
-HOPELESS = frozenset(
-    code.value for code in (RefusalCode.NEVER_FITS, RefusalCode.NO_MATCHING_NODE, RefusalCode.UNKNOWN_LEVEL)
-)
+HOPELESS = frozenset(code.value for code in (WaitCode.NEVER_FITS, WaitCode.NO_MATCHING_NODE, WaitCode.UNKNOWN_LEVEL))
 """Pending codes that no waiting mends: only another cluster or another spec does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class WaitRecord:
     """Why a job waited, once: as the planner wrote it."""
 
     code: str
@@ -60,8 +58,8 @@ class History:
     failures: int = 0
     disruptions: int = 0
     nodes: tuple[str, ...] = ()  # of the newest placement
-    pending: Reason | None = None  # the one that holds now
-    reasons: tuple[Reason, ...] = ()  # every one seen, each once, in order
+    pending: WaitRecord | None = None  # the one that holds now
+    reasons: tuple[WaitRecord, ...] = ()  # every one seen, each once, in order
     reported: Moments = field(default_factory=Moments)
     seen: Moments = field(default_factory=Moments)
     deleted: bool = False
@@ -112,14 +110,14 @@ def history_after(history: History | None, item: Mapping[str, Any], now_s: float
     )
 
 
-def _pending(before: History, status: Mapping[str, Any], now_s: float) -> Reason | None:
+def _pending(before: History, status: Mapping[str, Any], now_s: float) -> WaitRecord | None:
     pending = status.get("pending")
     if not pending:
         return None
     for known in before.reasons:
         if (known.code, known.message) == (pending["code"], pending["message"]):
             return known
-    return Reason(code=pending["code"], message=pending["message"], seen_s=now_s)
+    return WaitRecord(code=pending["code"], message=pending["message"], seen_s=now_s)
 
 
 def _reported(before: Moments, status: Mapping[str, Any]) -> Moments:
@@ -213,10 +211,10 @@ async def following(
 ) -> AsyncIterator[Follower]:
     """A follower that is kept up to date while the context lasts; entered once the first lists are in."""
     follower = Follower()
-    caches = [Cache(client, jobs_path(namespace), listener=follower.on_job, query={"labelSelector": selector})]
+    caches = [WatchCache(client, jobs_path(namespace), listener=follower.on_job, query={"labelSelector": selector})]
     if with_pods:
         pods_path = f"/api/v1/namespaces/{namespace}/pods"
-        caches.append(Cache(client, pods_path, listener=follower.on_pod, query={"labelSelector": LABEL_JOB}))
+        caches.append(WatchCache(client, pods_path, listener=follower.on_pod, query={"labelSelector": LABEL_JOB}))
     tasks = [asyncio.create_task(cache.run()) for cache in caches]
     try:
         await asyncio.gather(*(cache.synced.wait() for cache in caches))

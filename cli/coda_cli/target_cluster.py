@@ -22,15 +22,15 @@ from coda_lab.checker import Report as Check
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.restarts import kept_alive
 from coda_lab.spec import EXTENDER, ClusterSpec, identity_of
-from coda_sim.workload.cluster_shape import NodeGroup, Shape
+from coda_sim.workload.cluster_shape import ClusterShape, NodeGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TargetCluster:
     """A cluster to submit to. `where` names it for people; `kubectl` starts a command line that reaches it."""
 
     client: Client
-    shape: Shape
+    shape: ClusterShape
     where: str
     kubectl: str
     ended_parts: Callable[[], tuple[str, ...]]  # processes of a local cluster that should run and do not
@@ -59,7 +59,7 @@ async def refereed(client: Client | None) -> AsyncIterator[Watched]:
 @asynccontextmanager
 async def local_target(
     nodes: str, racks: int, notes: Console, *, planner: Mapping[str, str] | None = None
-) -> AsyncIterator[tuple[Target, Client]]:
+) -> AsyncIterator[tuple[TargetCluster, Client]]:
     """A fresh local cluster, seen as a plain user would, and an administrator's client for the referee.
 
     `planner`: settings of its planner that differ from the defaults, as its environment."""
@@ -81,7 +81,7 @@ async def local_target(
             return tuple(part for part in spec.names if not cluster.is_running(part))
 
         yield (
-            Target(
+            TargetCluster(
                 client=client,
                 shape=await shape_from_cluster(client),
                 where="a local control plane",
@@ -107,13 +107,13 @@ def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def cluster_target(kubeconfig: Path | None) -> AsyncIterator[tuple[Target, Client]]:
+async def cluster_target(kubeconfig: Path | None) -> AsyncIterator[tuple[TargetCluster, Client]]:
     """The cluster of a kubeconfig; the referee uses the same identity."""
     async with AsyncExitStack() as stack:
         client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
         stack.push_async_callback(client.close)
         yield (
-            Target(
+            TargetCluster(
                 client=client,
                 shape=await shape_from_cluster(client),
                 where=f"the cluster of {kubeconfig}" if kubeconfig else "your current cluster",
@@ -124,7 +124,7 @@ async def cluster_target(kubeconfig: Path | None) -> AsyncIterator[tuple[Target,
         )
 
 
-async def shape_from_cluster(client: Client) -> Shape:
+async def shape_from_cluster(client: Client) -> ClusterShape:
     """The cluster's nodes by GPUs and whole cores, most GPUs first. Raises InvalidInput when none has a GPU."""
     try:
         listing = await client.list_pages("/api/v1/nodes")
@@ -140,4 +140,4 @@ async def shape_from_cluster(client: Client) -> Shape:
     groups = tuple(NodeGroup(nodes=count, gpus=gpus, cores=cores) for (gpus, cores), count in ordered)
     if not any(group.gpus for group in groups):
         raise InvalidInput("no schedulable node of this cluster has a GPU (allocatable nvidia.com/gpu)")
-    return Shape(groups=groups)
+    return ClusterShape(groups=groups)

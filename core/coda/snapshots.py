@@ -30,7 +30,7 @@ _Block = tuple[Any, ...]
 _EMPTY: Final[_Block] = (None,) * _SIZE
 
 
-class Roster(Sequence[Item]):
+class SnapshotValues(Sequence[Item]):
     """Values in no particular order, none of them None; made by `Shelf.roster`."""
 
     __slots__ = ("_count", "blocks")
@@ -47,7 +47,7 @@ class Roster(Sequence[Item]):
 
     def __eq__(self, other: object) -> bool:
         """True for a roster of equal values in the same places. O(values)."""
-        return self.blocks == other.blocks if isinstance(other, Roster) else NotImplemented
+        return self.blocks == other.blocks if isinstance(other, SnapshotValues) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # values need not have one
 
@@ -60,7 +60,7 @@ class Roster(Sequence[Item]):
         return tuple(self)[index]
 
 
-class Table(Mapping[Key, Item]):
+class SnapshotMap(Mapping[Key, Item]):
     """Values by key, none of them None; made by `Shelf.table`."""
 
     __slots__ = ("blocks", "key_by_slot", "slot_by_key")
@@ -82,7 +82,7 @@ class Table(Mapping[Key, Item]):
         return len(self.slot_by_key)
 
 
-class Shelf(Generic[Key, Item]):
+class VersionedMap(Generic[Key, Item]):
     """Values by key that change; snapshots of it do not."""
 
     def __init__(self) -> None:
@@ -118,14 +118,14 @@ class Shelf(Generic[Key, Item]):
         self._empty_slots.append(slot)
         self._changed[slot // _SIZE] = None
 
-    def roster(self) -> Roster[Item]:
+    def roster(self) -> SnapshotValues[Item]:
         """The values as they are now. O(blocks)."""
-        return Roster(self._snapshot(), len(self._slot_by_key))
+        return SnapshotValues(self._snapshot(), len(self._slot_by_key))
 
-    def table(self) -> Table[Key, Item]:
+    def table(self) -> SnapshotMap[Key, Item]:
         """The values and their keys as they are now. O(blocks)."""
         self._is_shared = True
-        return Table(self._snapshot(), self._slot_by_key, self._key_by_slot)
+        return SnapshotMap(self._snapshot(), self._slot_by_key, self._key_by_slot)
 
     def _own_slots(self) -> None:
         if self._is_shared:
@@ -168,14 +168,14 @@ _STEPS = 64
 """Differences looked for one after the other before all items are compared by a table."""
 
 
-def changes(old: Sequence[Item], new: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+def removed_and_added(old: Sequence[Item], new: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     """The items that left and those that came. Items that changed places may be among both.
 
     Cost: a comparison of pointers for each item where new ones stand at the end, as in a dict's values; for each block
     of rosters."""
     if old is new:
         return [], []
-    if isinstance(old, Roster) and isinstance(new, Roster):
+    if isinstance(old, SnapshotValues) and isinstance(new, SnapshotValues):
         pairs = [*changed_slots(old.blocks, new.blocks)]
         return [item for _, item, _ in pairs if item is not None], [item for _, _, item in pairs if item is not None]
     return _changes_in_order(tuple(old), tuple(new))
@@ -203,7 +203,7 @@ def changed_keys(old: Mapping[Key, Item], new: Mapping[Key, Item]) -> list[Key]:
     """The keys whose value came, left or is another one."""
     if old is new:
         return []
-    if isinstance(old, Table) and isinstance(new, Table) and old.slot_by_key is new.slot_by_key:
+    if isinstance(old, SnapshotMap) and isinstance(new, SnapshotMap) and old.slot_by_key is new.slot_by_key:
         slots = changed_slots(old.blocks, new.blocks)
         return [new.key_by_slot[slot] for slot, before, after in slots if before != after]
     seen = old.get
@@ -211,7 +211,7 @@ def changed_keys(old: Mapping[Key, Item], new: Mapping[Key, Item]) -> list[Key]:
     return keys + [key for key in old if key not in new] if len(old) + len(keys) > len(new) else keys
 
 
-class Journal(Generic[Item]):
+class ChangeLog(Generic[Item]):
     """What happened, in order, for readers that each keep their own place in it. Old entries are dropped."""
 
     __slots__ = ("_entries", "_first", "_limit", "end")

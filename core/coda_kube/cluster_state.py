@@ -15,7 +15,7 @@ from coda.model.job import FINISHED, Job, JobId, Phase
 from coda.model.live_placement import open_wish
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import Node, Quota, World
-from coda.snapshots import Shelf
+from coda.snapshots import VersionedMap
 from coda_kube.api.watch_cache import key_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import (
@@ -47,7 +47,7 @@ class ClusterState:
         self._used_by_node: dict[str, Resources] = {}
         self._quota_by_id: dict[str, Quota] = {}
         self._pods_by_owner: dict[Owner, dict[str, Pod]] = {}  # by id of the pod
-        self._jobs: Shelf[JobId, Job] = Shelf()
+        self._jobs: VersionedMap[JobId, Job] = VersionedMap()
         self._starting_by_id: dict[JobId, Job] = {}  # those of the above that may await a decision
         self._stopped_by_owner: dict[Owner, int] = {}  # the last attempt of a job that was ordered to stop
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read

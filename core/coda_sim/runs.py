@@ -18,31 +18,33 @@ from typing import Final
 from coda.compiled import is_compiled
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
-from coda.policy.config import Part, PolicyConfig
+from coda.policy.config import Component, PolicyConfig
 from coda.policy.cores import CoresRule
 from coda.policy.policies import POLICIES, Policy
 from coda_sim.engine.simulation import Simulation
-from coda_sim.engine.simulation_config import Costs, Setting
+from coda_sim.engine.simulation_config import Costs, SimulationConfig
 from coda_sim.results.job_records import write_records
-from coda_sim.results.metrics import Metrics, metrics_of, window_of
+from coda_sim.results.metrics import RunMetrics, metrics_of, window_of
 from coda_sim.results.series import Series, series_of
-from coda_sim.results.summary import Result, Timing
-from coda_sim.workload.cluster_shape import Shape, shape_from_argument
-from coda_sim.workload.job_models import TraitDraws, TraitsConfig
+from coda_sim.results.summary import RunResult, Timing
+from coda_sim.workload.cluster_shape import ClusterShape, shape_from_argument
+from coda_sim.workload.job_models import JobModelConfig, JobModelDraws
 from coda_sim.workload.model_profiles import ProfileSet, profile_set
-from coda_sim.workload.workload import Load, Source, default_warmup_s, load
+from coda_sim.workload.workload import Load, WorkloadSource, default_warmup_s, load
 
-PARTS: Final = tuple(part.value for part in Part)
+PARTS: Final = tuple(part.value for part in Component)
 """What `--without` can leave out of a policy that has it."""
 
 
-def _parts(policy: Policy) -> tuple[Part, ...]:
-    allocator = (Part.ALLOCATOR,) if policy.cores is CoresRule.TUNED else ()
-    arrays = (Part.ARRAYS, Part.BORROWING, Part.MIGRATION) if policy.has_arrays else ()
-    return (*allocator, *arrays, *((Part.ELIMINATOR,) if policy.throttles else ()))
+def _parts(policy: Policy) -> tuple[Component, ...]:
+    allocator = (Component.ALLOCATOR,) if policy.cores is CoresRule.TUNED else ()
+    arrays = (Component.ARRAYS, Component.BORROWING, Component.MIGRATION) if policy.has_arrays else ()
+    return (*allocator, *arrays, *((Component.ELIMINATOR,) if policy.throttles else ()))
 
 
-PARTS_BY_POLICY: Final[Mapping[str, tuple[Part, ...]]] = {name: _parts(policy) for name, policy in POLICIES.items()}
+PARTS_BY_POLICY: Final[Mapping[str, tuple[Component, ...]]] = {
+    name: _parts(policy) for name, policy in POLICIES.items()
+}
 """The parts each policy has."""
 
 Tell = Callable[[int, int], None]
@@ -50,10 +52,10 @@ Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class RunOrder:
     """One run. `records`: where its `jobs.csv.gz` goes; None: nowhere. `warmup_s` None: by the workload's length."""
 
-    source: Source
+    source: WorkloadSource
     cluster: str
     racks: int = 1
     profiles: str
@@ -67,27 +69,27 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """What a run gives, without its log."""
 
-    result: Result
+    result: RunResult
     series: Series
 
 
-def check(order: Order) -> None:
+def check(order: RunOrder) -> None:
     """Return for an order that can be run, without reading its workload. Raises InvalidInput."""
     if order.policy not in POLICIES:
         raise InvalidInput(f"there is no policy {order.policy!r}: choose of {', '.join(POLICIES)}, or all")
     for part in order.without:
         if part not in PARTS:
             raise InvalidInput(f"--without {part}: a policy's parts are {', '.join(PARTS)}")
-        if Part(part) not in PARTS_BY_POLICY[order.policy]:
+        if Component(part) not in PARTS_BY_POLICY[order.policy]:
             raise InvalidInput(f"--without {part}: {order.policy} has no {part} that could be left out")
     profile_set(order.profiles)
     shape_of(order)
 
 
-def shape_of(order: Order) -> Shape:
+def shape_of(order: RunOrder) -> ClusterShape:
     """The cluster of an order. Raises InvalidInput."""
     shape = shape_from_argument(order.cluster)
     nodes = sum(group.nodes for group in shape.groups)
@@ -99,32 +101,34 @@ def shape_of(order: Order) -> Shape:
 def config_of(policy: str, without: Iterable[str] = (), *, racks: int = 1) -> PolicyConfig:
     """The planner's configuration for a policy, less the parts named; without levels where there is one rack."""
     levels = PolicyConfig().levels if racks > 1 else ()
-    return PolicyConfig(policy=policy, without=frozenset(map(Part, without)), levels=levels)
+    return PolicyConfig(policy=policy, without=frozenset(map(Component, without)), levels=levels)
 
 
-def setting_of(config: PolicyConfig, shape: Shape, profiles: ProfileSet, costs: Costs) -> Setting:
+def simulation_config_of(
+    config: PolicyConfig, shape: ClusterShape, profiles: ProfileSet, costs: Costs
+) -> SimulationConfig:
     """The setting in which a policy has all its parts but those that its configuration leaves out."""
     parts = set(PARTS_BY_POLICY[config.policy]) - config.without
-    return Setting(
+    return SimulationConfig(
         shape=shape,
         profiles=profiles,
         config=config,
         costs=costs,
-        allocator=Part.ALLOCATOR in parts,
-        contention=ContentionConfig() if Part.ELIMINATOR in parts else None,
+        allocator=Component.ALLOCATOR in parts,
+        contention=ContentionConfig() if Component.ELIMINATOR in parts else None,
     )
 
 
-def perform(order: Order, tell: Tell | None = None) -> Outcome:
+def run_order(order: RunOrder, tell: Tell | None = None) -> RunOutcome:
     """Run it. The same order gives the same result but for its timing. Raises InvalidInput for a bad order."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     shape = shape_of(order)
     found = load(order.source, shape, seed=order.seed)
     profiles = profile_set(order.profiles)
     config = config_of(order.policy, order.without, racks=order.racks)
-    setting = setting_of(config, shape, profiles, order.costs)
+    setting = simulation_config_of(config, shape, profiles, order.costs)
     with without_collecting():
-        simulation = Simulation(setting, found.gangs, TraitDraws(profiles, TraitsConfig(), seed=order.seed))
+        simulation = Simulation(setting, found.gangs, JobModelDraws(profiles, JobModelConfig(), seed=order.seed))
         log = simulation.run(None if tell is None else lambda _now_s, ended: tell(ended, len(found.gangs)))
     warmup_s = default_warmup_s(found) if order.warmup_s is None else order.warmup_s
     window = window_of([g.row.submit_s for g in found.gangs], warmup_s=warmup_s, drain_s=order.drain_s)
@@ -138,13 +142,13 @@ def perform(order: Order, tell: Tell | None = None) -> Outcome:
         peak_rss_bytes=_peak_rss_bytes(),
         compiled=is_compiled(),
     )
-    return Outcome(
-        result=Result(policy=order.policy, without=order.without, seed=order.seed, metrics=metrics, timing=timing),
+    return RunOutcome(
+        result=RunResult(policy=order.policy, without=order.without, seed=order.seed, metrics=metrics, timing=timing),
         series=series,
     )
 
 
-def _with_workload(metrics: Metrics, found: Load) -> Metrics:
+def _with_workload(metrics: RunMetrics, found: Load) -> RunMetrics:
     return {
         **metrics,
         "jobs_refused": (metrics["jobs_refused"] or 0) + len(found.refused),

@@ -11,7 +11,7 @@ import yaml
 
 from coda.errors import InvalidInput
 from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
-from coda_kube.api.watch_cache import Cache
+from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GROUP, LABEL_LEADER, SYSTEM_NAMESPACE, VERSION
 
@@ -141,7 +141,7 @@ async def until(
     def listener(_old: Json | None, _new: Json | None) -> None:
         changed.set()
 
-    cache = Cache(api, path, listener=listener, query=query)
+    cache = WatchCache(api, path, listener=listener, query=query)
     watching = asyncio.create_task(cache.run())
     try:
         await cache.synced.wait()

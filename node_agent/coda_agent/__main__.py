@@ -15,7 +15,7 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from coda.errors import CodaError, InvalidInput
-from coda_agent.cluster.caches import Cluster
+from coda_agent.cluster.caches import AgentCaches
 from coda_agent.gpus.samples import Moment
 from coda_agent.loop import Loop
 from coda_agent.node import Node
@@ -31,7 +31,7 @@ log = logging.getLogger("coda_agent")
 async def run(settings: Settings, node: Node, *, once: bool) -> None:
     """Run until SIGTERM, or print one round's findings. Raises a CodaError."""
     client = await connect(settings.kubeconfig)
-    cluster = Cluster(client, settings.node_name)
+    cluster = AgentCaches(client, settings.node_name)
     metrics = Metrics(REGISTRY, settings.node_name)
     metrics.restored(len(node.restoration.put_back))
     loop = Loop(settings, node, cluster, metrics)
@@ -58,7 +58,7 @@ async def run(settings: Settings, node: Node, *, once: bool) -> None:
         await client.close()
 
 
-async def _once(loop: Loop, cluster: Cluster, settings: Settings) -> None:
+async def _once(loop: Loop, cluster: AgentCaches, settings: Settings) -> None:
     """Two rounds, because rates are differences; then what the NodeProfile would say."""
     try:
         await asyncio.wait_for(cluster.synced(), timeout=30.0)
@@ -75,7 +75,7 @@ async def _once(loop: Loop, cluster: Cluster, settings: Settings) -> None:
 async def _tell_restored(settings: Settings, node: Node) -> None:
     """Write the NodeProfile once, so that nobody takes this node's throttles for abandoned any more."""
     client = await connect(settings.kubeconfig)
-    cluster = Cluster(client, settings.node_name)
+    cluster = AgentCaches(client, settings.node_name)
     loop = Loop(settings, node, cluster, Metrics(REGISTRY, settings.node_name))
     try:
         senses = node.sensor.sense((), Moment(monotonic_s=time.monotonic(), wall_s=time.time()))

@@ -15,17 +15,17 @@ from functools import partial
 from itertools import count
 from typing import Final, TypeVar
 
-from coda.contention.eliminator import Contention, Window, observe
+from coda.contention.eliminator import EliminatorState, Window, observe
 from coda.contention.throttles import Action
-from coda_agent.cluster.background_writes import Writes
-from coda_agent.cluster.caches import Cluster
+from coda_agent.cluster.background_writes import BackgroundWrites
+from coda_agent.cluster.caches import AgentCaches
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.links import Link, find_links
 from coda_agent.gpus.samples import Moment
 from coda_agent.node import Node
 from coda_agent.report.events import events_json
-from coda_agent.report.metrics import Metrics, View
-from coda_agent.report.profile_writer import ProfileTeller, profile_of
+from coda_agent.report.metrics import Metrics, ScrapeView
+from coda_agent.report.profile_writer import ProfileWriter, profile_of
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
 from coda_agent.throttling.window import Freshness, window_from
@@ -50,7 +50,7 @@ class Loop:
         self,
         settings: Settings,
         node: Node,
-        cluster: Cluster,
+        cluster: AgentCaches,
         metrics: Metrics,
         clock: Callable[[], Moment] | None = None,
     ) -> None:
@@ -61,10 +61,10 @@ class Loop:
         self._metrics = metrics
         self._clock = clock or _now
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="node")
-        self._contention = Contention()
-        self._writes = Writes(metrics.write_failed, lambda: self._clock().monotonic_s, muted=settings.dry_run)
+        self._contention = EliminatorState()
+        self._writes = BackgroundWrites(metrics.write_failed, lambda: self._clock().monotonic_s, muted=settings.dry_run)
         self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
-        self._teller = ProfileTeller(settings.node_name, node, cluster, self._writes)
+        self._teller = ProfileWriter(settings.node_name, node, cluster, self._writes)
         self._links: tuple[Link, ...] = ()
         self._seen_devices: frozenset[str] = frozenset()
         self._said: set[str] = set()  # problems of the last round, so that each is logged once
@@ -103,7 +103,7 @@ class Loop:
         self._say((*problems, *self._tuner.step(senses, local)))
         await self._follow_devices(senses)
         self._teller.tell(senses, self._links)
-        self._metrics.view = View(
+        self._metrics.view = ScrapeView(
             senses=senses,
             pods={pod.uid: pod for pod in local},
             peaks_bytes_per_s=self._node.hardware.peak_bytes_per_s,

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 from coda.contention.throttles import Action, Hardware
 from coda.errors import Outage
-from coda_agent.bandwidth.calibrate import Pace, Plan, calibrate
+from coda_agent.bandwidth.calibrate import CalibrationPlan, Pace, calibrate
 from coda_agent.bandwidth.dimm_speed import read_memory_bytes_per_s
 from coda_agent.bandwidth.peak import (
     SUSTAINED_WINDOWS,
     Peak,
-    Source,
+    PeakSource,
     chosen,
     keep,
     load,
@@ -32,16 +32,16 @@ from coda_agent.gpus.gpus import Gpus
 from coda_agent.gpus.pod_resources import PodResources
 from coda_agent.gpus.processes import ProcessOwners
 from coda_agent.host.files import Files
-from coda_agent.host.state_dir import Disk
-from coda_agent.host.undo_journal import Journal
-from coda_agent.resctrl.counters import Meter
-from coda_agent.resctrl.groups import Groups, Outcome
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import UndoJournal
+from coda_agent.resctrl.counters import TrafficMeter
+from coda_agent.resctrl.groups import GroupOutcome, Groups
 from coda_agent.resctrl.pod_groups import PodGroups
 from coda_agent.resctrl.probe import Abilities, domain_by_cpu, limits_by_domain, probe
 from coda_agent.sensor import Sensor
 from coda_agent.settings import Settings
 from coda_agent.throttling.actuator import Actuator
-from coda_agent.throttling.restore import InForce, Restoration, boot_id, in_force, restore
+from coda_agent.throttling.restore import Restoration, ThrottleInForce, boot_id, in_force, restore
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,8 @@ class Node:
         directory cannot be used. `files`, `pod_resources`: else as the settings say."""
         self._files = settings.files() if files is None else files
         self._boot = boot_id(self._files)
-        self._disk = Disk(settings.state_dir)
-        self._journal = Journal(self._disk)
+        self._disk = StateDir(settings.state_dir)
+        self._journal = UndoJournal(self._disk)
         self._layout = _layout(self._files)
         self.abilities = probe(self._files)
         self._groups = Groups(self._files) if self.abilities.monitoring or self.abilities.limiting else None
@@ -98,7 +98,7 @@ class Node:
         return self._layout is not None
 
     @property
-    def throttles(self) -> tuple[InForce, ...]:
+    def throttles(self) -> tuple[ThrottleInForce, ...]:
         """What the agent has changed and not put back yet."""
         return in_force(self._journal.entries)
 
@@ -137,7 +137,9 @@ class Node:
             return ()
         pace = Pace(now_s=time.monotonic, wait=time.sleep)
         try:
-            self._take_peak(calibrate(self._files, self._groups, self.abilities.domains, Plan(), pace, tenants))
+            self._take_peak(
+                calibrate(self._files, self._groups, self.abilities.domains, CalibrationPlan(), pace, tenants)
+            )
         except Outage as outage:
             return (str(outage),)
         return ()
@@ -145,7 +147,7 @@ class Node:
     @property
     def lacks_measured_peak(self) -> bool:
         """Whether bandwidth is measured, but its peak is only reckoned, or not known."""
-        return self.abilities.monitoring and (self.peak is None or self.peak.source is Source.THEORETICAL)
+        return self.abilities.monitoring and (self.peak is None or self.peak.source is PeakSource.THEORETICAL)
 
     def close(self) -> None:
         """Let another process work here."""
@@ -162,21 +164,21 @@ class Node:
         except OSError as error:
             log.warning("whether a class of service is free cannot be told: %s", error)
             return self.abilities
-        if outcome in (Outcome.DONE, Outcome.RETRY):
+        if outcome in (GroupOutcome.DONE, GroupOutcome.RETRY):
             return self.abilities
         lack = f"no class of service can be had for throttled pods ({outcome.value}): cores are halved instead"
         return replace(self.abilities, limiting=False, lacks=(*self.abilities.lacks, lack))
 
     def _first_peak(self, configured: Mapping[int, float]) -> Peak | None:
         if configured:
-            return Peak(bytes_per_s=dict(sorted(configured.items())), source=Source.CONFIGURED)
+            return Peak(bytes_per_s=dict(sorted(configured.items())), source=PeakSource.CONFIGURED)
         measured, memory = load(self._disk, self._machine), read_memory_bytes_per_s(self._files)
         return chosen(self.abilities.domains, configured_bytes_per_s=None, measured=measured, memory=memory)
 
     def _take_peak(self, peak: Peak) -> None:
         self.peak = peak
         self.hardware = self._hardware()
-        if peak.source is Source.CONFIGURED:
+        if peak.source is PeakSource.CONFIGURED:
             return
         try:
             keep(self._disk, self._machine, peak)
@@ -195,7 +197,7 @@ class Node:
             gpus=self.gpus,
             pod_resources=self._pod_resources,
             owners=ProcessOwners(self._files),
-            meter=Meter(self._files, self.abilities.domains) if self.abilities.monitoring else None,
+            meter=TrafficMeter(self._files, self.abilities.domains) if self.abilities.monitoring else None,
         )
 
     def _pod_groups(self) -> PodGroups | None:

@@ -11,16 +11,16 @@ from coda_agent.cgroups.layout import Layout, PodCgroup, pods
 from coda_agent.cgroups.usage import CpuUse, Rates, rates_between, read_use
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.allocations import Grant
-from coda_agent.gpus.devices import Health, Reading, Snapshot
+from coda_agent.gpus.devices import GpuReading, Health, Snapshot
 from coda_agent.gpus.gpus import Gpus
 from coda_agent.gpus.ownership import Evidence, NodePod, Ownership, find_owners, holding_of
 from coda_agent.gpus.pod_resources import Listing, PodResources
 from coda_agent.gpus.processes import ProcessOwners, users_of
 from coda_agent.gpus.samples import Moment
 from coda_agent.host.files import Files
-from coda_agent.resctrl.counters import Meter, Traffic
+from coda_agent.resctrl.counters import MemoryTraffic, TrafficMeter
 
-NO_TRAFFIC = Traffic(by_pod={}, totals={})
+NO_TRAFFIC = MemoryTraffic(by_pod={}, totals={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Senses:
     ownerships: tuple[Ownership, ...] = ()
     grants: tuple[Grant, ...] = ()
     grants_at_s: float | None = None  # when the kubelet last said who has which device; None: never
-    traffic: Traffic = NO_TRAFFIC
+    traffic: MemoryTraffic = NO_TRAFFIC
     cpu_by_pod: Mapping[str, Rates] = field(default_factory=dict)
     cgroup_by_pod: Mapping[str, PodCgroup] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Sensor:
     gpus: Gpus
     pod_resources: PodResources
     owners: ProcessOwners
-    meter: Meter | None
+    meter: TrafficMeter | None
     _uses: dict[str, CpuUse] = field(default_factory=dict)  # by pod, of the window before
     _used_at_s: float = 0.0
 
@@ -122,5 +122,5 @@ def share_of(pod: LocalPod, senses: Senses) -> float | None:
     return sum(found) / len(found) if len(found) == len(shares) else None
 
 
-def _share(reading: Reading | None) -> float | None:
+def _share(reading: GpuReading | None) -> float | None:
     return None if reading is None or reading.health is not Health.READY else reading.share

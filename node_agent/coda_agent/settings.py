@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from coda.allocator.config import SteeringConfig, TuningConfig
+from coda.allocator.config import CoreSearchConfig, TuningConfig
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
 from coda_agent.host.files import Files
@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     peak_gb_per_s: dict[int, float] = Field(default_factory=dict)  # by socket, as its meter counts; else measured
     calibrate: bool = True  # measure the peak once while the node is idle: all cores for some 15 s
-    window_s: float = Field(default=TuningConfig().window_s, gt=0)  # of one tuning measurement
+    window_s: float = Field(default=CoreSearchConfig().window_s, gt=0)  # of one tuning measurement
     settle_s: float = Field(default=10.0, ge=0)  # from a finished resize to the window that counts
     contention_window_s: float = Field(default=1.0, gt=0)  # between two looks at bandwidth and utilisation
 
@@ -76,9 +76,9 @@ class Settings(BaseSettings):
         """The kernel's trees."""
         return Files(proc=self.proc, sys=self.sys, cgroup=self.cgroup, resctrl=self.resctrl)
 
-    def steering(self) -> SteeringConfig:
+    def steering(self) -> TuningConfig:
         """The tuning's times."""
-        return SteeringConfig(tuning=TuningConfig(window_s=self.window_s))
+        return TuningConfig(tuning=CoreSearchConfig(window_s=self.window_s))
 
     def contention(self) -> ContentionConfig:
         """The eliminator's times."""

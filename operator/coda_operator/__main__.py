@@ -21,11 +21,11 @@ from coda_operator.memory_trim import trim_after_bursts
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.reconciler import Reconciler
-from coda_operator.reconcile.request_slots import Requests
+from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.settings import Settings, read_settings
-from coda_operator.throttle_recovery import Undoing
-from coda_operator.view.cluster import Cluster
-from coda_operator.work_queue import Workers
+from coda_operator.throttle_recovery import ThrottleRecovery
+from coda_operator.view.cluster import ClusterView
+from coda_operator.work_queue import WorkQueue
 
 log = logging.getLogger("coda_operator")
 
@@ -42,10 +42,10 @@ async def run(settings: Settings) -> None:
 async def _run(settings: Settings, client: Client) -> None:
     elector = Elector(client, SYSTEM_NAMESPACE, OPERATOR_LEASE, settings.identity, settings.lease_times())
     metrics = Metrics(REGISTRY)
-    workers = Workers(lambda key: metrics.timed(reconciler.reconcile(key)))
-    cluster = Cluster(client, workers.wake, workers.wake_soon)
+    workers = WorkQueue(lambda key: metrics.timed(reconciler.reconcile(key)))
+    cluster = ClusterView(client, workers.wake, workers.wake_soon)
     recorder = Recorder(client, settings.identity)
-    requests = Requests(elector.held, at_once=settings.writes_in_flight)
+    requests = RequestSlots(elector.held, at_once=settings.writes_in_flight)
     reconciler = Reconciler(client, cluster, requests, recorder, metrics, settings.lifecycle())
     metrics.show_leader(elector.held)
     metrics.show_jobs(cluster.jobs.by_key.values)
@@ -75,13 +75,13 @@ async def _run(settings: Settings, client: Client) -> None:
         await probes.stop()
 
 
-async def _term(cluster: Cluster, client: Client, workers: Workers, listen: Callable[[], None]) -> None:
+async def _term(cluster: ClusterView, client: Client, workers: WorkQueue, listen: Callable[[], None]) -> None:
     """What is done while the Lease is held, until cancelled. Afterwards no job is known: the next term begins anew."""
     await cluster.synced()
     log.info("leading")
     workers.start()
     feeding = asyncio.create_task(feed(cluster, client, listen))
-    undoing = asyncio.create_task(Undoing(client).run())
+    undoing = asyncio.create_task(ThrottleRecovery(client).run())
     try:
         ended, _ = await asyncio.wait({feeding, undoing}, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:  # our bug: none of them ends by itself

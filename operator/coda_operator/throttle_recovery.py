@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from coda.contention.throttles import Tended, untended
+from coda.contention.throttles import ThrottleReport, nodes_with_stale_throttles
 from coda.errors import CodaError
 from coda_kube.api.client import AlreadyExists, Client, NotFound
-from coda_kube.api.watch_cache import Cache
+from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GROUP, SYSTEM_NAMESPACE, VERSION
 from coda_kube.objects.quantities import seconds_from_time
@@ -32,13 +32,13 @@ LOOK_EVERY_S: Final = 30.0
 ENDED: Final = ("Succeeded", "Failed")
 
 
-class Undoing:
+class ThrottleRecovery:
     """Looks at the NodeProfiles now and then, and sends a restoring pod to each node that nobody tends."""
 
     def __init__(self, client: Client, *, clock: Callable[[], float] = time.time) -> None:
         self._client = client
         self._clock = clock
-        self.profiles = Cache(client, PROFILES_PATH)
+        self.profiles = WatchCache(client, PROFILES_PATH)
 
     async def run(self) -> None:
         """Until cancelled. Costs no request while every node is tended."""
@@ -58,7 +58,7 @@ class Undoing:
     async def look(self) -> None:
         """Once. What fails is said, and tried again next time."""
         nodes = [found for item in self.profiles.by_key.values() if (found := _tended(item)) is not None]
-        for node in untended(nodes, self._clock()):
+        for node in nodes_with_stale_throttles(nodes, self._clock()):
             try:
                 await self._undo(node)
             except CodaError as error:
@@ -105,12 +105,12 @@ def _name(node: str) -> str:
     return f"coda-restore-{node}"[:253]
 
 
-def _tended(item: Json) -> Tended | None:
+def _tended(item: Json) -> ThrottleReport | None:
     """None for a profile that cannot be read: one of them must not stop the others."""
     name, status = item["metadata"]["name"], item.get("status") or {}
     try:
         renewed_s = seconds_from_time(status["time"]) if status.get("time") else 0.0
-        return Tended(node=name, throttles=int(status.get("throttleCount") or 0), renewed_s=renewed_s)
+        return ThrottleReport(node=name, throttles=int(status.get("throttleCount") or 0), renewed_s=renewed_s)
     except (CodaError, TypeError, ValueError) as error:
         log.warning("NodeProfile %s cannot be read: %s", name, error)
         return None

@@ -23,7 +23,7 @@ Work = Callable[[str], Awaitable[float | None]]
 """Does what `key` needs and returns when to look again (by the clock), or None."""
 
 
-class Workers:
+class WorkQueue:
     """Keyed workers on the running loop. `clock` counts in seconds; only its differences matter."""
 
     def __init__(self, work: Work, *, clock: Callable[[], float] = time.time) -> None:

@@ -16,9 +16,9 @@ import uvicorn
 import uvloop
 
 from coda.errors import CodaError, InvalidInput
-from coda_extender.cluster.cluster import Cluster
+from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.http.app import Asgi, Dependencies, create_app
-from coda_extender.http.connections import Crowd, Limits, connections_of
+from coda_extender.http.connections import ConnectionLimits, OpenConnections, connections_of
 from coda_extender.metrics import Metrics
 from coda_extender.planner.leader_label import LeaderLabel
 from coda_extender.planner.planner import Planner, PlannerConfig
@@ -69,7 +69,7 @@ async def _run(settings: Settings) -> None:
 
 async def _serve(settings: Settings, client: Client) -> None:
     metrics = Metrics()
-    cluster = Cluster(client, in_flight_limit_s=settings.in_flight_limit_s, gather_s=settings.gather_s)
+    cluster = ExtenderCluster(client, in_flight_limit_s=settings.in_flight_limit_s, gather_s=settings.gather_s)
     elector = Elector(client, SYSTEM_NAMESPACE, PLANNER_LEASE, settings.identity, settings.lease_times())
     label = LeaderLabel(client, settings.pod_namespace, settings.pod_name)
     planner = Planner(client, cluster, elector, label, metrics, _planner_config(settings))
@@ -83,7 +83,7 @@ async def _serve(settings: Settings, client: Client) -> None:
         )
     )
     listening = _listen(settings)
-    server = _Server(_server_config(app, Crowd(_limits(settings), metrics.count_refused)))
+    server = _Server(_server_config(app, OpenConnections(_limits(settings), metrics.count_refused)))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, setattr, server, "should_exit", True)
@@ -159,12 +159,12 @@ def _planner_config(settings: Settings) -> PlannerConfig:
     )
 
 
-def _limits(settings: Settings) -> Limits:
+def _limits(settings: Settings) -> ConnectionLimits:
     framed = 2 * settings.body_limit_bytes  # in chunks a body takes more bytes than it has
-    return Limits(request_s=settings.request_limit_s, request_bytes=framed)
+    return ConnectionLimits(request_s=settings.request_limit_s, request_bytes=framed)
 
 
-def _server_config(app: Asgi, crowd: Crowd) -> uvicorn.Config:
+def _server_config(app: Asgi, crowd: OpenConnections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=connections_of(crowd),

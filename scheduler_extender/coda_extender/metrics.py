@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from coda.model.decision import RefusalCode
+from coda.model.decision import WaitCode
 
 _FAST_S = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _ROUND_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
@@ -75,7 +75,7 @@ class Metrics:
             "coda_planner_errors_total", "Unexpected errors, each with a traceback", registry=registry
         )
         self._answers: dict[tuple[str, str], Counter] = {}
-        for code in RefusalCode:
+        for code in WaitCode:
             self.waiting_jobs.labels(code.value)
 
     def count_answer(self, verb: str, outcome: str) -> None:
@@ -89,9 +89,9 @@ class Metrics:
         """One more that was refused before it was read."""
         self.refused_requests.labels(reason).inc()
 
-    def show_queue(self, jobs_by_code: Mapping[RefusalCode, int], gpus_wanted: int) -> None:
+    def show_queue(self, jobs_by_code: Mapping[WaitCode, int], gpus_wanted: int) -> None:
         """Set the gauges of the queue."""
-        for code in RefusalCode:
+        for code in WaitCode:
             self.waiting_jobs.labels(code.value).set(jobs_by_code.get(code, 0))
         self.gpus_wanted.set(gpus_wanted)
 

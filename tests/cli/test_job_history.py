@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from coda.model.job import Phase
-from coda_cli.job_history import Follower, History, Moments, Reason, following, history_after
+from coda_cli.job_history import Follower, History, Moments, WaitRecord, following, history_after
 from tests.cli.worlds import Api, job_json, serving
 
 QUEUED = {"phase": "Queued", "attempt": 1, "queuedTime": "2025-01-01T00:00:01Z", "gpus": 8, "cores": 16}
@@ -49,8 +49,8 @@ def test_every_reason_is_kept_once_in_order_and_the_current_one_goes_with_the_wa
         {**QUEUED, "phase": "Launched", "placement": PLACEMENT},
     )
     assert history.reasons == (
-        Reason(code="InsufficientGPUs", message="8 GPUs wanted, 4 free", seen_s=10.0),
-        Reason(code="BackingOff", message="starts again soon", seen_s=11.0),
+        WaitRecord(code="InsufficientGPUs", message="8 GPUs wanted, 4 free", seen_s=10.0),
+        WaitRecord(code="BackingOff", message="starts again soon", seen_s=11.0),
     )
     assert history.pending is None
     assert not history.is_waiting

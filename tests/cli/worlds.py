@@ -13,12 +13,12 @@ from aiohttp import web
 from kubernetes.aio import client as kubernetes_client
 
 from coda.model.job import Phase
-from coda_cli.job_history import History, Moments, Reason, jobs_path
-from coda_cli.replay.metrics import Followed
+from coda_cli.job_history import History, Moments, WaitRecord, jobs_path
+from coda_cli.replay.metrics import FollowedJob
 from coda_cli.replay.submissions import Manner, Sent, Submission, submissions_from_gangs
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
-from coda_sim.traces.trace import Status
+from coda_sim.traces.trace import RecordedStatus
 from coda_sim.workload.gangs import Gang
 from tests.sim.worlds import row
 
@@ -33,7 +33,7 @@ def gang(
     submit_s: float = 0.0,
     duration_s: float = 60.0,
     user: str = "u1",
-    status: Status = Status.PASSED,
+    status: RecordedStatus = RecordedStatus.PASSED,
     line: int = 2,
 ) -> Gang:
     source = row(
@@ -55,11 +55,11 @@ def followed(
     placed_s: float | None = 0.1,
     started_s: float | None = 0.5,
     finished_s: float | None = 1.0,
-    reasons: tuple[Reason, ...] = (),
+    reasons: tuple[WaitRecord, ...] = (),
     refusal: str | None = None,
     manner: Manner = MANNER,
     **row_fields: Any,
-) -> Followed:
+) -> FollowedJob:
     (submission,) = submissions(gang(name, **row_fields), manner=manner)
     history = History(
         name=name,
@@ -71,7 +71,7 @@ def followed(
         pending=reasons[-1] if reasons and phase is Phase.QUEUED else None,
         reasons=reasons,
     )
-    return Followed(
+    return FollowedJob(
         submission=submission,
         sent=Sent(planned_s=sent_s, sent_s=sent_s, refusal=refusal),
         history=None if refusal else history,

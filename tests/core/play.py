@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from coda.cache.world_index import Memory
+from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
-from coda.model.decision import Plan, StopCause
+from coda.model.decision import Decision, StopCause
 from coda.model.job import Job, JobId, Phase
 from coda.model.world import Node, World
 from coda.placements.review import placement_from_start
@@ -24,9 +24,9 @@ class Play:
         self.parts = parts
         self.now_s = 0.0
         self.job_by_id: dict[JobId, Job] = {}
-        self.plans: list[tuple[World, Plan]] = []
+        self.plans: list[tuple[World, Decision]] = []
         self.times_s: list[float] = []
-        self._memory = Memory()
+        self._memory = PlannerCache()
 
     def world(self) -> World:
         return world(self.nodes, self.job_by_id.values(), **self.parts)  # type: ignore[arg-type]  # parts of a world
@@ -41,7 +41,7 @@ class Play:
     def running(self) -> list[JobId]:
         return [job.id for job in self.job_by_id.values() if job.phase is Phase.RUNNING]
 
-    def decide(self) -> Plan:
+    def decide(self) -> Decision:
         """One plan, carried out at once."""
         now = self.world()
         plan = decide(now, self.config, self.now_s, self._memory)
@@ -77,7 +77,7 @@ class Play:
             as_of_s=self.now_s,
         )
 
-    def settle(self) -> Plan:
+    def settle(self) -> Decision:
         """Plans until one stops nobody; the last."""
         for _ in range(100):
             plan = self.decide()

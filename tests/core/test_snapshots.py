@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.snapshots import Roster, Shelf, Table, changed_keys, changes
+from coda.snapshots import SnapshotMap, SnapshotValues, VersionedMap, changed_keys, removed_and_added
 
 Value = tuple[str, int]
 """Of the key it stands under, and one of its kind: no two values are the same object."""
@@ -18,7 +18,7 @@ STEPS = st.lists(st.tuples(st.sampled_from([f"k{number}" for number in range(6)]
 MANY = [f"many{number}" for number in range(150)]
 
 
-def stepped(shelf: Shelf[str, Value], known: dict[str, Value], steps: Sequence[tuple[str, bool]]) -> None:
+def stepped(shelf: VersionedMap[str, Value], known: dict[str, Value], steps: Sequence[tuple[str, bool]]) -> None:
     """Put a new value under each key, or drop it; the shelf and the dict alike."""
     for number, (key, stays) in enumerate(steps):
         if stays:
@@ -29,8 +29,8 @@ def stepped(shelf: Shelf[str, Value], known: dict[str, Value], steps: Sequence[t
             shelf.drop(key)
 
 
-def filled(keys: Sequence[str]) -> tuple[Shelf[str, Value], dict[str, Value]]:
-    shelf: Shelf[str, Value] = Shelf()
+def filled(keys: Sequence[str]) -> tuple[VersionedMap[str, Value], dict[str, Value]]:
+    shelf: VersionedMap[str, Value] = VersionedMap()
     known: dict[str, Value] = {}
     stepped(shelf, known, [(key, True) for key in keys])
     return shelf, known
@@ -60,7 +60,7 @@ def test_what_changed_between_two_rosters_is_what_is_in_one_of_them(
     old = shelf.roster()
     stepped(shelf, known, then)
     new = shelf.roster()
-    gone, come = changes(old, new)
+    gone, come = removed_and_added(old, new)
     old_ids, new_ids = {id(value) for value in old}, {id(value) for value in new}
     assert {id(value) for value in gone} == old_ids - new_ids
     assert {id(value) for value in come} == new_ids - old_ids
@@ -85,7 +85,7 @@ def test_a_roster_is_a_sequence() -> None:
     roster = shelf.roster()
     assert (roster[0], roster[-1], roster[1:]) == (known["a"], known["c"], (known["c"],))
     assert known["b"] not in roster
-    assert isinstance(roster, Roster)
+    assert isinstance(roster, SnapshotValues)
 
 
 def test_a_snapshot_shares_with_the_one_before_what_did_not_change() -> None:
@@ -93,7 +93,7 @@ def test_a_snapshot_shares_with_the_one_before_what_did_not_change() -> None:
     before = shelf.table()
     shelf.put(MANY[0], ("other", 0))
     after = shelf.table()
-    assert isinstance(after, Table)
+    assert isinstance(after, SnapshotMap)
     assert [one is two for one, two in zip(before.blocks, after.blocks, strict=True)] == [False, True, True]
 
 

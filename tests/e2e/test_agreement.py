@@ -18,8 +18,8 @@ from agreeing_rounds import Rounds
 from agreement import ROUND_S
 from coda.policy.policies import DEFAULT
 from coda_cli.progress import ReplayDisplay
-from coda_cli.replay.metrics import Run, Workload, summary_from_run
-from coda_cli.replay.run import Limits, replay
+from coda_cli.replay.metrics import ReplayRun, Workload, summary_from_run
+from coda_cli.replay.run import ReplayLimits, replay
 from coda_cli.replay.submissions import Manner, submissions_from_gangs
 from coda_cli.replay.summary import json_from_summary
 from coda_kube.api.client import Client
@@ -61,8 +61,8 @@ async def replayed(client: Client, gangs: tuple[Gang, ...]) -> Replayed:
     submissions = submissions_from_gangs(gangs, manner, source="drawn")
     console = Console(file=io.StringIO())
     with ReplayDisplay(console) as display:
-        seen = await replay(client, submissions, manner, display, Limits(timeout_s=300))
-    run = Run(
+        seen = await replay(client, submissions, manner, display, ReplayLimits(timeout_s=300))
+    run = ReplayRun(
         workload=Workload(
             trace="drawn", rule="", cores="", rows=JOBS, left_out=0, durations_cut=0, was_sorted=True, seed=SEED
         ),

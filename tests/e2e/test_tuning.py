@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coda.allocator.core_search import Answer, Outcome
-from coda.allocator.curve import Point
+from coda.allocator.core_search import SearchOutcome, SearchResult
+from coda.allocator.curve import CurvePoint
 from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import Conflict
 from coda.model.job import Wish
@@ -215,7 +215,7 @@ async def test_an_operator_killed_while_ranks_are_resized_finishes_when_it_is_ba
 async def test_the_next_attempt_and_the_owners_next_job_start_with_what_was_found(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
-    found = Answer(cores=11, outcome=Outcome.FOUND, curve=(Point(cores=11, share=0.9, windows=1),))
+    found = SearchResult(cores=11, outcome=SearchOutcome.FOUND, curve=(CurvePoint(cores=11, share=0.9, windows=1),))
     async with cluster.client("agent") as agent:
         job = await run(user, auto_job("teaches", gpus=2, spec={"category": "Speech"}))
         await tell(agent, job, Tuning(attempt=1, phase=TuningPhase.TUNED, found=found))

@@ -11,7 +11,7 @@ from typing import Any
 
 from coda.errors import Outage
 from coda.policy.config import PolicyConfig
-from coda_extender.cluster.cluster import Cluster
+from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.cluster.ending_gangs import SETTLE_S
 from coda_extender.metrics import Metrics
 from coda_extender.planner.leader_label import LeaderLabel
@@ -32,7 +32,7 @@ FAST = LeaseTimes(duration_s=0.6, renew_deadline_s=0.3, retry_s=0.05)
 class Replica:
     """One running extender replica."""
 
-    cluster: Cluster
+    cluster: ExtenderCluster
     planner: Planner
     elector: Elector
     metrics: Metrics
@@ -83,7 +83,7 @@ async def replica(
 ) -> AsyncIterator[Replica]:
     """A replica that runs until the block ends."""
     metrics = Metrics()
-    cluster = Cluster(api, in_flight_limit_s=30.0, settle_s=settle_s)
+    cluster = ExtenderCluster(api, in_flight_limit_s=30.0, settle_s=settle_s)
     elector = Elector(wire or api, "coda-system", "coda-planner", name, FAST)
     label = LeaderLabel(api, "coda-system" if pod else None, pod)
     settings = PlannerConfig(policy=policy or PolicyConfig(), scheduler_names=("coda",), **config)

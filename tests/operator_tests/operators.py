@@ -16,9 +16,9 @@ from coda_kube.objects.json_types import Json
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.reconciler import Reconciler
-from coda_operator.reconcile.request_slots import Requests
-from coda_operator.view.cluster import Cluster
-from coda_operator.work_queue import Workers
+from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.view.cluster import ClusterView
+from coda_operator.work_queue import WorkQueue
 from tests.operator_tests.fake_cluster import FakeCluster, clock
 
 CONFIG = LifecycleConfig()
@@ -94,8 +94,8 @@ class Wire(Client):
 class Operator:
     """One running process."""
 
-    cluster: Cluster
-    workers: Workers
+    cluster: ClusterView
+    workers: WorkQueue
     reconciler: Reconciler
     registry: CollectorRegistry
 
@@ -115,10 +115,10 @@ async def operator(
     """An operator that leads until the block ends."""
     client = wire or api
     metrics = Metrics(CollectorRegistry())
-    workers = Workers(lambda key: metrics.timed(reconciler.reconcile(key)), clock=clock)
-    cluster = Cluster(client, workers.wake, workers.wake_soon, clock=clock)
+    workers = WorkQueue(lambda key: metrics.timed(reconciler.reconcile(key)), clock=clock)
+    cluster = ClusterView(client, workers.wake, workers.wake_soon, clock=clock)
     recorder = Recorder(client, "operator-0")
-    requests = Requests(may_write, at_once=8)
+    requests = RequestSlots(may_write, at_once=8)
     reconciler = Reconciler(client, cluster, requests, recorder, metrics, config, clock=clock)
     metrics.show_jobs(cluster.jobs.by_key.values)
     metrics.show_leader(may_write)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from coda.contention.throttles import LEASE_S, Tended, untended
+from coda.contention.throttles import LEASE_S, ThrottleReport, nodes_with_stale_throttles
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
-from coda_operator.throttle_recovery import AGENTS_PATH, PODS_PATH, PROFILES_PATH, Undoing
+from coda_operator.throttle_recovery import AGENTS_PATH, PODS_PATH, PROFILES_PATH, ThrottleRecovery
 from tests.extender.fake_api import FakeApi
 
 NOW_S = 1_700_000_000.0
@@ -37,8 +37,8 @@ def profile(node: str, *, throttles: int, age_s: float) -> dict[str, Any]:
     return {"metadata": {"name": node, "resourceVersion": "1"}, "status": status}
 
 
-async def looked(api: FakeApi, *profiles: dict[str, Any]) -> Undoing:
-    undoing = Undoing(api, clock=lambda: NOW_S)
+async def looked(api: FakeApi, *profiles: dict[str, Any]) -> ThrottleRecovery:
+    undoing = ThrottleRecovery(api, clock=lambda: NOW_S)
     for item in profiles:
         undoing.profiles.put(item)
     await undoing.look()
@@ -97,14 +97,14 @@ async def test_without_an_installed_agent_it_says_so_and_goes_on(caplog: pytest.
 
 
 def test_nodes_are_named_in_order() -> None:
-    nodes = [Tended(node=name, throttles=1, renewed_s=0.0) for name in ("b", "a")]
-    assert untended(nodes, LEASE_S + 1) == ("a", "b")
+    nodes = [ThrottleReport(node=name, throttles=1, renewed_s=0.0) for name in ("b", "a")]
+    assert nodes_with_stale_throttles(nodes, LEASE_S + 1) == ("a", "b")
 
 
 async def test_after_an_outage_agents_have_time_to_speak_first(api: FakeApi) -> None:
     """Nobody could renew anything meanwhile, and the operator that leads anew looks at all of it."""
     api.set(PROFILES_PATH, profile("n1", throttles=1, age_s=LEASE_S + 20))
-    undoing = asyncio.create_task(Undoing(api, clock=lambda: NOW_S).run())
+    undoing = asyncio.create_task(ThrottleRecovery(api, clock=lambda: NOW_S).run())
     for _ in range(100):
         await asyncio.sleep(0)
     undoing.cancel()
@@ -120,4 +120,4 @@ class Garbled(FakeApi):
 async def test_a_watch_that_ends_by_a_bug_is_told() -> None:
     """Else its profiles grow old, and every throttled node counts as untended."""
     with pytest.raises(ExceptionGroup):
-        await asyncio.wait_for(Undoing(Garbled(), clock=lambda: NOW_S).run(), timeout=10)
+        await asyncio.wait_for(ThrottleRecovery(Garbled(), clock=lambda: NOW_S).run(), timeout=10)

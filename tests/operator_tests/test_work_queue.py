@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coda.errors import CodaError, Conflict, Outage
-from coda_operator.work_queue import GATHER_S, LAST_DELAY_S, LAST_OUTAGE_DELAY_S, Workers
+from coda_operator.work_queue import GATHER_S, LAST_DELAY_S, LAST_OUTAGE_DELAY_S, WorkQueue
 
 
 def now_s() -> float:
@@ -29,8 +29,8 @@ class Log:
         return await self._then(key) if self._then is not None else None
 
 
-def workers(work: Any) -> Workers:
-    return Workers(work, clock=now_s)
+def workers(work: Any) -> WorkQueue:
+    return WorkQueue(work, clock=now_s)
 
 
 async def test_many_wakes_before_it_begins_are_one() -> None:

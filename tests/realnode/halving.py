@@ -14,12 +14,12 @@ import sys
 import time
 from pathlib import Path
 
-from coda.contention.throttles import Action, Means, Reason
+from coda.contention.throttles import Action, Means, ThrottleReason
 from coda_agent.cgroups.layout import layout_of, pod
 from coda_agent.cgroups.usage import CpuUse, rates_between, read_use
 from coda_agent.host.files import Files
-from coda_agent.host.state_dir import Disk
-from coda_agent.host.undo_journal import Journal
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import UndoJournal
 from coda_agent.throttling.actuator import Actuator
 from coda_agent.throttling.restore import boot_id
 
@@ -43,7 +43,7 @@ class Victim:
             files=files,
             layout=layout,
             groups=None,
-            journal=Journal(Disk(state)),
+            journal=UndoJournal(StateDir(state)),
             now_s=time.time,
             boot_id=boot_id(files),
         )
@@ -52,7 +52,13 @@ class Victim:
         """Half the cores, or what they were."""
         value = self._cores if ends else self._cores / 2
         action = Action(
-            means=Means.CORES, socket=0, pods=(self._uid,), value=value, ends=ends, reason=Reason.CONTENDED, jobs=()
+            means=Means.CORES,
+            socket=0,
+            pods=(self._uid,),
+            value=value,
+            ends=ends,
+            reason=ThrottleReason.CONTENDED,
+            jobs=(),
         )
         assert self._actuator.act(action) == ()
 

@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable
 from coda.contention.config import ContentionConfig
 from coda.cycle.decide import decide
 from coda.policy.config import PolicyConfig
-from coda_sim.engine.log import Log
+from coda_sim.engine.log import RunLog
 from coda_sim.engine.simulation import Decide, Simulation
-from coda_sim.engine.simulation_config import Costs, Setting
-from coda_sim.runs import config_of, setting_of
+from coda_sim.engine.simulation_config import Costs, SimulationConfig
+from coda_sim.runs import config_of, simulation_config_of
 from coda_sim.traces.trace import Row
 from coda_sim.workload.cluster_shape import shape_from_text
 from coda_sim.workload.gangs import Cores, gangs_from_rows
-from coda_sim.workload.job_models import TraitDraws, TraitsConfig
+from coda_sim.workload.job_models import JobModelConfig, JobModelDraws
 from coda_sim.workload.model_profiles import profile_set
 
 
-def only(model: str, *, cpu_gb_per_s: float = 0.0) -> TraitsConfig:
+def only(model: str, *, cpu_gb_per_s: float = 0.0) -> JobModelConfig:
     """Traits under which every GPU job trains this model, and every CPU job wants this bandwidth."""
-    return TraitsConfig(models=((model, 1.0),), heavy_share=0.0, light_gb_per_s=cpu_gb_per_s)
+    return JobModelConfig(models=((model, 1.0),), heavy_share=0.0, light_gb_per_s=cpu_gb_per_s)
 
 
 def simulated(
@@ -28,19 +28,19 @@ def simulated(
     cluster: str = "1x4x8",
     *,
     config: PolicyConfig | None = None,
-    traits: TraitsConfig | None = None,
+    traits: JobModelConfig | None = None,
     costs: Costs | None = None,
     decide: Decide = decide,
     seed: int = 0,
     allocator: bool = False,
     contention: ContentionConfig | None = None,
     tell: Callable[[float, int], None] | None = None,
-) -> Log:
+) -> RunLog:
     """The log of these rows on this cluster; no row may be one that fits no node."""
     shape, profiles = shape_from_text(cluster), profile_set("paper")
     gangs, refused = gangs_from_rows(tuple(rows), shape, Cores())
     assert not refused
-    setting = Setting(
+    setting = SimulationConfig(
         shape=shape,
         profiles=profiles,
         config=config or PolicyConfig(),
@@ -48,9 +48,9 @@ def simulated(
         allocator=allocator,
         contention=contention,
     )
-    return Simulation(setting, gangs, TraitDraws(profiles, traits or TraitsConfig(), seed=seed), decide=decide).run(
-        tell
-    )
+    return Simulation(
+        setting, gangs, JobModelDraws(profiles, traits or JobModelConfig(), seed=seed), decide=decide
+    ).run(tell)
 
 
 def simulated_under(
@@ -59,18 +59,18 @@ def simulated_under(
     cluster: str = "1x4x8",
     *,
     without: Iterable[str] = (),
-    traits: TraitsConfig | None = None,
+    traits: JobModelConfig | None = None,
     costs: Costs | None = None,
     decide: Decide = decide,
-) -> Log:
+) -> RunLog:
     """The log of these rows under a policy with all its parts but those left out, as `coda simulate` runs it."""
     shape, profiles = shape_from_text(cluster), profile_set("paper")
     gangs, refused = gangs_from_rows(tuple(rows), shape, Cores())
     assert not refused
-    setting = setting_of(config_of(policy, without), shape, profiles, costs or Costs())
-    return Simulation(setting, gangs, TraitDraws(profiles, traits or TraitsConfig(), seed=0), decide=decide).run()
+    setting = simulation_config_of(config_of(policy, without), shape, profiles, costs or Costs())
+    return Simulation(setting, gangs, JobModelDraws(profiles, traits or JobModelConfig(), seed=0), decide=decide).run()
 
 
-def spans(log: Log) -> dict[str, list[tuple[float, float]]]:
+def spans(log: RunLog) -> dict[str, list[tuple[float, float]]]:
     """Start and end of every piece, by job id of the trace."""
     return {entry.gang.row.job_id: [(piece.start_s, piece.end_s) for piece in entry.pieces] for entry in log.entries}

@@ -1,6 +1,6 @@
 """Trace rows in one line, for these tests."""
 
-from coda_sim.traces.trace import Kind, Row, Status
+from coda_sim.traces.trace import JobKind, RecordedStatus, Row
 
 
 def row(
@@ -12,7 +12,7 @@ def row(
     submit_s: float = 0.0,
     duration_s: float = 60.0,
     user: str = "u1",
-    status: Status = Status.PASSED,
+    status: RecordedStatus = RecordedStatus.PASSED,
     line: int = 2,
 ) -> Row:
     return Row(
@@ -27,5 +27,5 @@ def row(
         memory_gib=None,
         nodes_requested=nodes,
         status=status,
-        kind=Kind.GPU if gpus else Kind.CPU,
+        kind=JobKind.GPU if gpus else JobKind.CPU,
     )

@@ -20,10 +20,10 @@ from coda_cli.demo.examples import Example, examples_folder, examples_in
 from coda_cli.demo.job_table import DemoDisplay, reasons_of, summary_table
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.job_history import Follower, History, following, jobs_path
-from coda_cli.target_cluster import Target, local_target, refereed
+from coda_cli.target_cluster import TargetCluster, local_target, refereed
 from coda_kube.api.client import Client, Rejected
 from coda_lab.checker import Report as Check
-from coda_sim.workload.cluster_shape import Shape, shape_from_text
+from coda_sim.workload.cluster_shape import ClusterShape, shape_from_text
 
 NAMESPACE = "default"
 GIVE_UP_S = 600.0  # ten times what the examples take; a slow machine must not fail for being slow
@@ -100,7 +100,7 @@ async def _until_settled(follower: Follower, display: DemoDisplay, *, expected: 
                 await follower.change(1.0)
 
 
-def problems_of(examples: Sequence[Example], histories: dict[str, History], shape: Shape) -> list[str]:
+def problems_of(examples: Sequence[Example], histories: dict[str, History], shape: ClusterShape) -> list[str]:
     """A sentence for each job that ended otherwise than its file and the cluster's size let expect."""
     found = []
     for example in examples:
@@ -124,7 +124,7 @@ def _breaches(check: Check | None) -> list[str]:
     return [f"invariant ({each.invariant.value}), {each.invariant.title}: {each.sentence}" for each in breaches]
 
 
-def _say_how_to_look(target: Target, console: Console) -> None:
+def _say_how_to_look(target: TargetCluster, console: Console) -> None:
     console.print("Look around from another terminal while it runs:")
     for command in ("get tj -o wide", "get pods -o wide", "describe tj gpt-64", "get events --sort-by=.lastTimestamp"):
         console.print(f"  {target.kubectl} {command}", highlight=False, markup=False, soft_wrap=True)
@@ -146,7 +146,7 @@ def _say_end(check: Check | None, problems: Sequence[str], took: str, console: C
     )
 
 
-async def _until_interrupted(target: Target, console: Console) -> None:
+async def _until_interrupted(target: TargetCluster, console: Console) -> None:
     console.print("The cluster stays until Ctrl-C. Submit your own jobs:", highlight=False)
     console.print(f"  {target.kubectl} apply -f YOUR-JOB.yaml", highlight=False, markup=False, soft_wrap=True)
     interrupted = asyncio.Event()

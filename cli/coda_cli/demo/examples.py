@@ -11,7 +11,7 @@ import yaml
 from coda.errors import InvalidInput
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
-from coda_sim.workload.cluster_shape import Shape
+from coda_sim.workload.cluster_shape import ClusterShape
 
 _HERE = Path(__file__).resolve().parent
 
@@ -24,7 +24,7 @@ class Example:
     name: str
     manifest: Json
 
-    def fits(self, shape: Shape) -> bool:
+    def fits(self, shape: ClusterShape) -> bool:
         """True when the empty cluster has the GPUs and cores for all ranks; racks and memory are not looked at."""
         spec = self.manifest["spec"]
         cores = spec.get("cpusPerReplica", "auto")

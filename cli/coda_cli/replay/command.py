@@ -19,11 +19,11 @@ from coda.errors import InvalidInput
 from coda.policy.policies import DEFAULT
 from coda_cli.exit_codes import one_sentence, result_console, version
 from coda_cli.progress import ReplayDisplay
-from coda_cli.replay.metrics import Run, Summary, Workload, summary_from_run
-from coda_cli.replay.run import Limits, replay
+from coda_cli.replay.metrics import ReplayRun, ReplaySummary, Workload, summary_from_run
+from coda_cli.replay.run import ReplayLimits, replay
 from coda_cli.replay.submissions import Manner, Submission, submissions_from_gangs
 from coda_cli.replay.summary import json_from_summary, show
-from coda_cli.target_cluster import Target, cluster_target, local_target, planner_of_replay, refereed
+from coda_cli.target_cluster import TargetCluster, cluster_target, local_target, planner_of_replay, refereed
 from coda_cli.trace_options import (
     CompressOption,
     KeepOption,
@@ -39,14 +39,14 @@ from coda_sim.traces.reader import read_trace
 from coda_sim.traces.request_table import read_request_table
 from coda_sim.traces.selection import Selected, Selection, select
 from coda_sim.traces.trace import Format, OnError, Trace
-from coda_sim.workload.cluster_shape import Shape, shape_from_text
+from coda_sim.workload.cluster_shape import ClusterShape, shape_from_text
 from coda_sim.workload.gangs import CORES_PER_GPU, Cores, Gang, RefusedRow, gangs_from_rows
 
 NODES = "12x8x48"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ReplayOptions:
     """What the command line asks for, checked."""
 
     trace: Path
@@ -120,7 +120,7 @@ def replay_command(
         if local and kubeconfig is not None:
             raise InvalidInput("--local starts its own cluster: leave --kubeconfig out")
         table = read_request_table(request_table) if request_table else ()
-        settings = Settings(
+        settings = ReplayOptions(
             trace=trace,
             on_error=on_error,
             selection=selection_from_options(
@@ -152,7 +152,7 @@ def replay_command(
             _replay_and_report(settings, notes)
 
 
-def _replay_and_report(settings: Settings, notes: Console) -> None:
+def _replay_and_report(settings: ReplayOptions, notes: Console) -> None:
     summary = asyncio.run(_run(settings, notes))
     show(summary, result_console())
     if settings.out is not None:
@@ -172,7 +172,7 @@ class _Load:
     refused: tuple[RefusedRow, ...]
 
 
-def _load(settings: Settings, trace: Trace, shape: Shape) -> _Load:
+def _load(settings: ReplayOptions, trace: Trace, shape: ClusterShape) -> _Load:
     selected = select(trace.rows, settings.selection)
     gangs, refused = gangs_from_rows(selected.rows, shape, settings.cores)
     if not gangs:
@@ -183,7 +183,7 @@ def _load(settings: Settings, trace: Trace, shape: Shape) -> _Load:
     return _Load(trace=trace, selected=selected, gangs=gangs, refused=refused)
 
 
-def _read(settings: Settings, notes: Console) -> Trace:
+def _read(settings: ReplayOptions, notes: Console) -> Trace:
     """The trace; says what it was read as when it is not in our own schema."""
     trace = read_trace(settings.trace, on_error=settings.on_error)
     if trace.format is not Format.COMMON:
@@ -191,7 +191,7 @@ def _read(settings: Settings, notes: Console) -> Trace:
     return trace
 
 
-async def _run(settings: Settings, notes: Console) -> Summary:
+async def _run(settings: ReplayOptions, notes: Console) -> ReplaySummary:
     trace = _read(settings, notes)
     _check_writable(settings.out)
     if settings.nodes is not None:
@@ -205,12 +205,12 @@ async def _run(settings: Settings, notes: Console) -> Summary:
         manner = _manner(settings, f"replay-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}")
         submissions = submissions_from_gangs(load.gangs, manner, source=settings.trace.name)
         _announce(settings, target, submissions, notes)
-        limits = Limits(timeout_s=settings.timeout_s, ended_parts=target.ended_parts)
+        limits = ReplayLimits(timeout_s=settings.timeout_s, ended_parts=target.ended_parts)
         async with refereed(admin if settings.check else None) as watched:
             with ReplayDisplay(notes) as display:
                 replayed = await replay(target.client, submissions, manner, display, limits)
         return summary_from_run(
-            Run(
+            ReplayRun(
                 workload=_workload(settings, load),
                 cluster=str(target.shape),
                 policy=settings.policy or "as installed",
@@ -226,7 +226,9 @@ async def _run(settings: Settings, notes: Console) -> Summary:
         )
 
 
-def _announce(settings: Settings, target: Target, submissions: tuple[Submission, ...], notes: Console) -> None:
+def _announce(
+    settings: ReplayOptions, target: TargetCluster, submissions: tuple[Submission, ...], notes: Console
+) -> None:
     last_s = submissions[-1].at_s
     notes.print(
         f"Submitting {len(submissions)} TrainingJobs of {settings.trace.name} to {target.where} over {last_s:.0f} s. "
@@ -236,7 +238,7 @@ def _announce(settings: Settings, target: Target, submissions: tuple[Submission,
     )
 
 
-def _manner(settings: Settings, run: str) -> Manner:
+def _manner(settings: ReplayOptions, run: str) -> Manner:
     return Manner(
         namespace=settings.namespace,
         run=run,
@@ -247,7 +249,7 @@ def _manner(settings: Settings, run: str) -> Manner:
     )
 
 
-def _workload(settings: Settings, load: _Load) -> Workload:
+def _workload(settings: ReplayOptions, load: _Load) -> Workload:
     changes = Counter(change for gang in load.gangs for change in gang.changes)
     return Workload(
         trace=str(settings.trace),
@@ -265,7 +267,7 @@ def _workload(settings: Settings, load: _Load) -> Workload:
     )
 
 
-def _print_submissions(settings: Settings, notes: Console) -> None:
+def _print_submissions(settings: ReplayOptions, notes: Console) -> None:
     """JSON lines on stdout: when, and what. What is left out or refused on stderr."""
     trace = _read(settings, notes)
     assert settings.nodes is not None

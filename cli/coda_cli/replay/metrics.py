@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from coda.model.job import Phase
-from coda_cli.job_history import History, Reason
+from coda_cli.job_history import History, WaitRecord
 from coda_cli.replay.submissions import Sent, Submission
 from coda_lab.checker import Report as Check
 from coda_sim.results.statistics import STARTED_WITHIN_S, jain_index, mean, percentile, started_measures, wait_measures
@@ -23,7 +23,7 @@ WAITED_AFTER_S = 5.0
 """A job placed later than this after it was queued waited, and must have said why (real time, not trace time)."""
 
 
-class Outcome(Enum):
+class JobOutcome(Enum):
     """What became of a job."""
 
     FINISHED = "finished"  # as its row says it should
@@ -52,7 +52,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class FollowedJob:
     """One submitted job: what was asked, what was sent, what was seen."""
 
     submission: Submission
@@ -60,19 +60,19 @@ class Followed:
     history: History | None = None
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> JobOutcome:
         """What became of it so far."""
         history = self.history
         if self.sent.refusal is not None:
-            return Outcome.REJECTED
+            return JobOutcome.REJECTED
         if history is None:
-            return Outcome.UNFINISHED
+            return JobOutcome.UNFINISHED
         if history.phase in (Phase.SUCCEEDED, Phase.FAILED):
             wanted = Phase.FAILED if self.submission.expects_failure else Phase.SUCCEEDED
-            return Outcome.FINISHED if history.phase is wanted else Outcome.FAILED
+            return JobOutcome.FINISHED if history.phase is wanted else JobOutcome.FAILED
         if history.deleted:
-            return Outcome.FAILED
-        return Outcome.REFUSED if history.is_hopeless else Outcome.UNFINISHED
+            return JobOutcome.FAILED
+        return JobOutcome.REFUSED if history.is_hopeless else JobOutcome.UNFINISHED
 
     @property
     def start_wait_s(self) -> float | None:
@@ -90,7 +90,7 @@ class Followed:
         return self._since_sent(self.history.seen.finished_s if self.history else None)
 
     @property
-    def reasons(self) -> tuple[Reason, ...]:
+    def reasons(self) -> tuple[WaitRecord, ...]:
         """Why it waited."""
         return self.history.reasons if self.history else ()
 
@@ -108,13 +108,13 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ReplayRun:
     """Everything a summary is made of."""
 
     workload: Workload
     cluster: str
     speed: float
-    jobs: tuple[Followed, ...]
+    jobs: tuple[FollowedJob, ...]
     began_s: float
     ended_s: float
     policy: str = "as installed"
@@ -134,11 +134,11 @@ class Waited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class ReplaySummary:
     """The result of a run. `metrics` are in trace time, `real` in real time; without `problems` it went well."""
 
-    run: Run
-    counts: Mapping[Outcome, int]
+    run: ReplayRun
+    counts: Mapping[JobOutcome, int]
     metrics: Mapping[str, float | None]
     real: Mapping[str, float | None]
     waited: tuple[Waited, ...]
@@ -146,12 +146,12 @@ class Summary:
     problems: tuple[str, ...]
 
 
-def summary_from_run(run: Run) -> Summary:
+def summary_from_run(run: ReplayRun) -> ReplaySummary:
     """The measures of the run, and a sentence for everything that should not have happened."""
     counts = Counter(job.outcome for job in run.jobs)
-    return Summary(
+    return ReplaySummary(
         run=run,
-        counts={outcome: counts[outcome] for outcome in Outcome},
+        counts={outcome: counts[outcome] for outcome in JobOutcome},
         metrics=_metrics(run, counts),
         real=_real(run),
         waited=_waited(run),
@@ -160,7 +160,7 @@ def summary_from_run(run: Run) -> Summary:
     )
 
 
-def _metrics(run: Run, counts: Mapping[Outcome, int]) -> dict[str, float | None]:
+def _metrics(run: ReplayRun, counts: Mapping[JobOutcome, int]) -> dict[str, float | None]:
     waits_s = [job.start_wait_s * run.speed for job in run.jobs if job.start_wait_s is not None]
     completions_s = [job.completion_s * run.speed for job in run.jobs if job.completion_s is not None]
     ends_s = [job.history.seen.finished_s for job in run.jobs if job.history and job.history.seen.finished_s]
@@ -173,14 +173,16 @@ def _metrics(run: Run, counts: Mapping[Outcome, int]) -> dict[str, float | None]
         "gpu_jct_p99_s": percentile(completions_s, 0.99),
         "makespan_s": (max(ends_s) - run.began_s) * run.speed if ends_s else None,
         **_user_metrics(run),
-        "jobs_finished": counts.get(Outcome.FINISHED, 0) + counts.get(Outcome.FAILED, 0),
-        "jobs_refused": len(run.workload.refused) + counts.get(Outcome.REFUSED, 0) + counts.get(Outcome.REJECTED, 0),
+        "jobs_finished": counts.get(JobOutcome.FINISHED, 0) + counts.get(JobOutcome.FAILED, 0),
+        "jobs_refused": len(run.workload.refused)
+        + counts.get(JobOutcome.REFUSED, 0)
+        + counts.get(JobOutcome.REJECTED, 0),
         "rows_skipped": len(run.workload.skipped),
         "rows_changed": run.workload.rows_changed,
     }
 
 
-def _user_metrics(run: Run) -> dict[str, float | None]:
+def _user_metrics(run: ReplayRun) -> dict[str, float | None]:
     """Over users the trace names: the unluckiest one's p99 wait, and Jain's index of (mean wait + run) / run."""
     waits_by_user: dict[str, list[float]] = {}
     runs_by_user: dict[str, list[float]] = {}
@@ -198,7 +200,7 @@ def _user_metrics(run: Run) -> dict[str, float | None]:
     return {"user_wait_p99_worst_s": max(worst, default=None), "jain_users": jain_index(slowdowns)}
 
 
-def _real(run: Run) -> dict[str, float | None]:
+def _real(run: ReplayRun) -> dict[str, float | None]:
     starts_s = [job.start_wait_s for job in run.jobs if job.start_wait_s is not None]
     placed_s = [job.placement_wait_s for job in run.jobs if job.placement_wait_s is not None]
     return {
@@ -209,7 +211,7 @@ def _real(run: Run) -> dict[str, float | None]:
     }
 
 
-def _waited(run: Run) -> tuple[Waited, ...]:
+def _waited(run: ReplayRun) -> tuple[Waited, ...]:
     """At all; then by the wait for the placement, in trace time (those never placed waited until the end)."""
     waiting = [job for job in run.jobs if job.waited(run.ended_s)]
     rows = [Waited(longer_than="at all", jobs=len(waiting), said_why=sum(bool(job.reasons) for job in waiting))]
@@ -219,11 +221,11 @@ def _waited(run: Run) -> tuple[Waited, ...]:
     return tuple(rows)
 
 
-def _placement_wait_s(job: Followed, run: Run) -> float:
+def _placement_wait_s(job: FollowedJob, run: ReplayRun) -> float:
     return run.ended_s - job.sent.sent_s if job.placement_wait_s is None else job.placement_wait_s
 
 
-def _pending(jobs: Sequence[Followed]) -> tuple[tuple[str, int, str], ...]:
+def _pending(jobs: Sequence[FollowedJob]) -> tuple[tuple[str, int, str], ...]:
     jobs_by_code: Counter[str] = Counter()
     sentence_by_code: dict[str, str] = {}
     for job in jobs:
@@ -234,7 +236,7 @@ def _pending(jobs: Sequence[Followed]) -> tuple[tuple[str, int, str], ...]:
     return tuple((code, count, sentence_by_code[code]) for code, count in ordered)
 
 
-def _problems(run: Run) -> list[str]:
+def _problems(run: ReplayRun) -> list[str]:
     found = [run.stopped] if run.stopped else []
     found += [f"{part} of the local control plane ended by itself" for part in run.ended_parts]
     for breach in run.check.breaches if run.check else ():
@@ -247,14 +249,14 @@ def _problems(run: Run) -> list[str]:
     return found
 
 
-def _problem_of(job: Followed) -> list[str]:
+def _problem_of(job: FollowedJob) -> list[str]:
     name, history = job.submission.name, job.history
-    if job.outcome is Outcome.REJECTED:
+    if job.outcome is JobOutcome.REJECTED:
         return [f"{name} was not taken by the API server: {job.sent.refusal}"]
-    if job.outcome is Outcome.FAILED and history is not None:
+    if job.outcome is JobOutcome.FAILED and history is not None:
         how = "was deleted by somebody" if history.deleted else f"ended {history.phase.value if history.phase else ''}"
         return [f"{name} {how} after {history.attempt} attempts: {history.reason}: {history.message}"]
-    if job.outcome is Outcome.UNFINISHED:
+    if job.outcome is JobOutcome.UNFINISHED:
         if history is None:
             return [f"{name} was created and never seen again"]
         phase = history.phase.value if history.phase else "not accepted"
@@ -263,5 +265,5 @@ def _problem_of(job: Followed) -> list[str]:
     return []
 
 
-def _named(job: Followed, run: Run) -> str:
+def _named(job: FollowedJob, run: ReplayRun) -> str:
     return f"{job.submission.name} ({run.workload.trace}:{job.submission.gang.row.line})"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from coda_cli.job_history import Follower, following
 from coda_cli.progress import Progressed, ReplayDisplay, counts_of
-from coda_cli.replay.metrics import Followed
+from coda_cli.replay.metrics import FollowedJob
 from coda_cli.replay.submissions import LABEL_RUN, Manner, Sent, Submission, check_ready, submit_all
 from coda_kube.api.client import Client
 
@@ -24,7 +24,7 @@ PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ReplayLimits:
     """When to stop though jobs are open. `ended_parts` names processes of the cluster that should run and do not."""
 
     timeout_s: float | None = None
@@ -37,7 +37,7 @@ class Limits:
 class Replayed:
     """What was seen of all submissions that were sent; `stopped` says why it ended early."""
 
-    jobs: tuple[Followed, ...]
+    jobs: tuple[FollowedJob, ...]
     began_s: float
     ended_s: float
     stopped: str | None
@@ -48,7 +48,7 @@ async def replay(
     submissions: Sequence[Submission],
     manner: Manner,
     display: ReplayDisplay,
-    limits: Limits,
+    limits: ReplayLimits,
 ) -> Replayed:
     """Submit each job at its moment and follow them until all are over, or can never start, or time is up.
 
@@ -78,7 +78,7 @@ async def replay(
                 await submitting
         return Replayed(
             jobs=tuple(
-                Followed(submission=one, sent=sent_by_name[one.name], history=follower.by_name.get(one.name))
+                FollowedJob(submission=one, sent=sent_by_name[one.name], history=follower.by_name.get(one.name))
                 for one in submissions
                 if one.name in sent_by_name
             ),
@@ -89,7 +89,7 @@ async def replay(
 
 
 async def _until_over(
-    watch: _Watch, submitting: asyncio.Task[None], display: ReplayDisplay, limits: Limits
+    watch: _Watch, submitting: asyncio.Task[None], display: ReplayDisplay, limits: ReplayLimits
 ) -> str | None:
     """None once all jobs are over; else why it stopped before."""
     whole_s = watch.began_s  # when every part was last seen running
@@ -111,7 +111,7 @@ async def _until_over(
         await asyncio.sleep(LOOK_AFTER_S)
 
 
-def _why_stop(watch: _Watch, limits: Limits, now_s: float) -> str | None:
+def _why_stop(watch: _Watch, limits: ReplayLimits, now_s: float) -> str | None:
     if limits.timeout_s is not None and now_s - watch.began_s > limits.timeout_s:
         return "the time given (--timeout) was over"
     if now_s > watch.quiet_until_s() + limits.patience_s:

@@ -19,7 +19,7 @@ from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
 from coda_lab.kubelets.behaviour import PREFIX as SIMULATION_PREFIX
-from coda_sim.traces.trace import Status
+from coda_sim.traces.trace import RecordedStatus
 from coda_sim.workload.gangs import Gang
 
 CONCURRENT = 32  # creates on their way; at 20 ms each enough for far more than 50 per second
@@ -115,7 +115,7 @@ def submissions_from_gangs(gangs: Sequence[Gang], manner: Manner, *, source: str
 
 
 def _fails(gang: Gang, manner: Manner) -> bool:
-    return manner.with_failures and gang.row.status is Status.FAILED
+    return manner.with_failures and gang.row.status is RecordedStatus.FAILED
 
 
 def _manifest(gang: Gang, manner: Manner, name: str, source: str) -> Json:

@@ -9,13 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from coda_cli.job_history import Moments
-from coda_cli.replay.metrics import Followed, Outcome, Run, Summary, Workload
+from coda_cli.replay.metrics import FollowedJob, JobOutcome, ReplayRun, ReplaySummary, Workload
 from coda_sim.durations import duration_from_seconds
 
 SHOWN = 20  # of each kind of thing that is listed; the JSON has them all
 
 
-def show(summary: Summary, console: Console) -> None:
+def show(summary: ReplaySummary, console: Console) -> None:
     """Print the summary."""
     run = summary.run
     console.print()
@@ -33,7 +33,7 @@ def show(summary: Summary, console: Console) -> None:
     _show_lines(console, "Problems", list(summary.problems))
 
 
-def json_from_summary(summary: Summary, *, version: str) -> dict[str, Any]:
+def json_from_summary(summary: ReplaySummary, *, version: str) -> dict[str, Any]:
     """The summary under the names of every summary of the project; times in `metrics` are trace seconds."""
     run, workload = summary.run, summary.run.workload
     return {
@@ -72,7 +72,7 @@ def json_from_summary(summary: Summary, *, version: str) -> dict[str, Any]:
     }
 
 
-def _json_from_job(job: Followed, run: Run) -> dict[str, Any]:
+def _json_from_job(job: FollowedJob, run: ReplayRun) -> dict[str, Any]:
     row, history = job.submission.gang.row, job.history
     return {
         "name": job.submission.name,
@@ -100,7 +100,7 @@ def _json_from_job(job: Followed, run: Run) -> dict[str, Any]:
     }
 
 
-def _trace_time(job: Followed, run: Run) -> dict[str, Any]:
+def _trace_time(job: FollowedJob, run: ReplayRun) -> dict[str, Any]:
     """In trace seconds, as the simulator's `jobs.csv.gz` has them: it starts when it is placed."""
     row, wait_s = job.submission.gang.row, job.placement_wait_s
     first_s = row.submit_s - job.submission.at_s * run.speed
@@ -113,7 +113,7 @@ def _trace_time(job: Followed, run: Run) -> dict[str, Any]:
     }
 
 
-def _reported(job: Followed, run: Run) -> dict[str, float | None]:
+def _reported(job: FollowedJob, run: ReplayRun) -> dict[str, float | None]:
     """The moments that Coda itself wrote, by its own clocks, and when the pods were seen ended: real seconds since the
     replay began."""
     moments = job.history.reported if job.history else Moments()
@@ -133,13 +133,13 @@ def _skipped(workload: Workload) -> list[str]:
     return [f"{workload.trace}:{bad.line}: {bad.sentence}" for bad in workload.skipped]
 
 
-def _refused(summary: Summary) -> list[str]:
+def _refused(summary: ReplaySummary) -> list[str]:
     workload = summary.run.workload
     by_rule = [f"{workload.trace}:{one.row.line}: {one.row.job_id} {one.sentence}" for one in workload.refused]
     by_coda = [
         f"{workload.trace}:{job.submission.gang.row.line}: {job.submission.name}: {job.reasons[-1].message}"
         for job in summary.run.jobs
-        if job.outcome is Outcome.REFUSED
+        if job.outcome is JobOutcome.REFUSED
     ]
     return by_rule + by_coda
 
@@ -154,7 +154,7 @@ def _show_lines(console: Console, title: str, lines: list[str]) -> None:
         console.print(f"  ... and {len(lines) - SHOWN} more (all of them with --out FILE)", highlight=False)
 
 
-def _jobs_table(summary: Summary) -> Table:
+def _jobs_table(summary: ReplaySummary) -> Table:
     run, workload = summary.run, summary.run.workload
     table = Table(title=f"{workload.trace} on {run.cluster} at speed {run.speed:g}", show_header=False)
     table.add_row("rule", Text(workload.rule))
@@ -166,13 +166,13 @@ def _jobs_table(summary: Summary) -> Table:
     table.add_row("run times cut", str(workload.durations_cut))
     table.add_row("jobs submitted", str(len(run.jobs)))
     for outcome, count in summary.counts.items():
-        extra = f" and {len(workload.refused)} rows before submitting" if outcome is Outcome.REFUSED else ""
+        extra = f" and {len(workload.refused)} rows before submitting" if outcome is JobOutcome.REFUSED else ""
         table.add_row(f"jobs {outcome.value}", f"{count}{extra}")
     table.add_row("wall time", duration_from_seconds(run.ended_s - run.began_s))
     return table
 
 
-def _waits_table(summary: Summary) -> Table:
+def _waits_table(summary: ReplaySummary) -> Table:
     table = Table(title="Waits of GPU jobs, from submission")
     table.add_column("until")
     for column in ("p50", "p90", "p99", "mean"):
@@ -186,7 +186,7 @@ def _waits_table(summary: Summary) -> Table:
     return table
 
 
-def _reasons_table(summary: Summary) -> Table:
+def _reasons_table(summary: ReplaySummary) -> Table:
     table = Table(title="Who waited, and why")
     table.add_column("waited longer than (trace time), or reason")
     table.add_column("jobs", justify="right")

@@ -31,9 +31,17 @@ from coda_cli.trace_options import (
 from coda_sim.durations import duration_from_seconds, seconds_from_duration
 from coda_sim.engine.simulation_config import Costs
 from coda_sim.results.summary import json_from_results, json_from_timings
-from coda_sim.runs import PARTS, Order, Outcome, check, shape_of
+from coda_sim.runs import PARTS, RunOrder, RunOutcome, check, shape_of
 from coda_sim.traces.trace import OnError
-from coda_sim.workload.workload import MONTH, Load, Source, default_shape, default_warmup_s, json_from_source, load
+from coda_sim.workload.workload import (
+    MONTH,
+    Load,
+    WorkloadSource,
+    default_shape,
+    default_warmup_s,
+    json_from_source,
+    load,
+)
 
 ALL = "all"
 SHOWN = 20  # refused rows named one by one; the rest are counted
@@ -43,7 +51,7 @@ SHOWN = 20  # refused rows named one by one; the rest are counted
 class Study:
     """All runs of one command, and what is said of their workload."""
 
-    orders: tuple[Order, ...]
+    orders: tuple[RunOrder, ...]
     head: dict[str, Any]
     out: Path | None
 
@@ -93,7 +101,7 @@ def simulate_command(
     with one_sentence(notes):
         if workload != MONTH:
             raise InvalidInput(f"--workload {workload}: the generated workload is {MONTH}; a file is --trace FILE")
-        source = Source(
+        source = WorkloadSource(
             trace=trace,
             on_error=on_error,
             selection=selection_from_options(
@@ -110,7 +118,7 @@ def simulate_command(
         cluster = cluster or default_shape(source)
         if cluster is None:
             raise InvalidInput("--trace needs --cluster: NODESxGPUSxCORES, as 12x8x48")
-        template = Order(
+        template = RunOrder(
             source=source,
             cluster=cluster,
             racks=racks,
@@ -126,7 +134,9 @@ def simulate_command(
         _perform_and_report(study, jobs, notes)
 
 
-def _study(template: Order, policies: Sequence[str], seeds: Sequence[int], out: Path | None, notes: Console) -> Study:
+def _study(
+    template: RunOrder, policies: Sequence[str], seeds: Sequence[int], out: Path | None, notes: Console
+) -> Study:
     """Everything checked before anything runs. Orders stand by policy, then by seed."""
     names = list(POLICIES) if ALL in policies else list(dict.fromkeys(policies))
     named = [(name, seed) for name in names for seed in dict.fromkeys(seeds)]
@@ -152,12 +162,12 @@ def _study(template: Order, policies: Sequence[str], seeds: Sequence[int], out: 
     return Study(orders=orders, head=head, out=out)
 
 
-def _order(template: Order, policy: str, seed: int, out: Path | None, *, alone: bool) -> Order:
+def _order(template: RunOrder, policy: str, seed: int, out: Path | None, *, alone: bool) -> RunOrder:
     folder = None if out is None else out if alone else out / "-".join([policy, *template.without, f"seed{seed}"])
     return replace(template, policy=policy, seed=seed, records=folder and folder / "jobs.csv.gz")
 
 
-def _digest(template: Order) -> str:
+def _digest(template: RunOrder) -> str:
     """Of everything that has an effect on the results besides policy and seed."""
     return hashlib.blake2b(repr(template).encode(), digest_size=8).hexdigest()
 
@@ -170,7 +180,7 @@ def _make_folder(out: Path) -> None:
         raise InvalidInput(f"--out {out}: cannot be written: {error.strerror or error}") from error
 
 
-def _tell_account(template: Order, found: Load, warmup_s: float, notes: Console) -> None:
+def _tell_account(template: RunOrder, found: Load, warmup_s: float, notes: Console) -> None:
     """What was read, left out, changed and refused, on stderr."""
     lines = [] if found.trace is None else [found.trace.account()]
     lines += [
@@ -206,7 +216,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def _written(out: Path, outcomes: Sequence[Outcome]) -> str:
+def _written(out: Path, outcomes: Sequence[RunOutcome]) -> str:
     names = sorted(path.name for path in out.iterdir() if path.is_file())
     folders = "" if len(outcomes) == 1 else f", and jobs.csv.gz of {len(outcomes)} runs in folders of their own"
     return f"{', '.join(names)}{folders}"

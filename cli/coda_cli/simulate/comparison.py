@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coda_sim.durations import duration_from_seconds
-from coda_sim.results.summary import Interval, Result, grouped, intervals_of
+from coda_sim.results.summary import Interval, RunResult, grouped, intervals_of
 
 SECTIONS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
@@ -64,7 +64,7 @@ _NUMBERS: Final = frozenset({"useful_gpu_hours_per_hour", "tuning_steps_mean", "
 _UNIT_SECONDS: Final = frozenset({"lost_gpu_s", "lost_core_s", "victim_seconds"})
 
 
-def rows_of(results: Sequence[Result]) -> tuple[list[str], list[tuple[str, list[tuple[str, list[str]]]]]]:
+def rows_of(results: Sequence[RunResult]) -> tuple[list[str], list[tuple[str, list[tuple[str, list[str]]]]]]:
     """Column titles, and per section each measure's name with one cell per group of runs."""
     groups = grouped(results)
     found = [intervals_of(group) for group in groups.values()]
@@ -87,7 +87,7 @@ def cell(name: str, interval: Interval | None) -> str:
     return f"{_text(name, interval.mean)} ±{_text(name, half)}"
 
 
-def show(results: Sequence[Result], head: dict[str, Any], console: Console) -> None:
+def show(results: Sequence[RunResult], head: dict[str, Any], console: Console) -> None:
     """Print the comparison."""
     titles, sections = rows_of(results)
     seeds = sorted({result.seed for result in results})

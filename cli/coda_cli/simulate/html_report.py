@@ -10,7 +10,7 @@ from typing import Any
 
 from coda_cli.simulate.comparison import rows_of, title_of
 from coda_sim.durations import duration_from_seconds
-from coda_sim.results.summary import Result
+from coda_sim.results.summary import RunResult
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1b1f24; }
@@ -25,7 +25,7 @@ _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 _IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 
-def write_report(results: Sequence[Result], head: dict[str, Any], plots: Sequence[Path], path: Path) -> None:
+def write_report(results: Sequence[RunResult], head: dict[str, Any], plots: Sequence[Path], path: Path) -> None:
     """Write it."""
     titles, sections = rows_of(results)
     rows = [_row("th", "measure", titles)]
@@ -41,7 +41,7 @@ def write_report(results: Sequence[Result], head: dict[str, Any], plots: Sequenc
     )
 
 
-def _facts(results: Sequence[Result], head: dict[str, Any]) -> str:
+def _facts(results: Sequence[RunResult], head: dict[str, Any]) -> str:
     seeds = ", ".join(map(str, sorted({result.seed for result in results})))
     workload = head["workload"]
     lines = [

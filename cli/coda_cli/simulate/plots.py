@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from coda_sim.engine.log import CAUSES
 from coda_sim.results.series import QUANTILES
 from coda_sim.results.statistics import mean
-from coda_sim.runs import Outcome
+from coda_sim.runs import RunOutcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ MARKS: Final = ((10.0, "10 s"), (180.0, "3 min"), (600.0, "10 min"), (3600.0, "1
 _GRID: Final[dict[str, Any]] = {"alpha": 0.3, "linewidth": 0.5}
 
 
-def write_plots(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+def write_plots(outcomes: Sequence[RunOutcome], folder: Path) -> list[Path]:
     """Write them and return their paths, in the order they are to be shown. Curves are of each policy's first seed."""
     import matplotlib as mpl  # half a second that no other command should wait for
 
@@ -44,7 +44,7 @@ def write_plots(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
     return paths
 
 
-def _title(outcome: Outcome) -> str:
+def _title(outcome: RunOutcome) -> str:
     result = outcome.result
     return " ".join([result.policy, *(f"without {part}" for part in result.without)])
 
@@ -56,7 +56,7 @@ def _figure(rows: int, columns: int, *, height: float = 3.0) -> tuple[Figure, li
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def _gpus_over_time(outcomes: Sequence[Outcome]) -> Figure:
+def _gpus_over_time(outcomes: Sequence[RunOutcome]) -> Figure:
     figure, panels = _figure(3, 1, height=2.2)
     for panel, name, title in zip(
         panels,
@@ -75,7 +75,7 @@ def _gpus_over_time(outcomes: Sequence[Outcome]) -> Figure:
     return figure
 
 
-def _waits(outcomes: Sequence[Outcome]) -> Figure:
+def _waits(outcomes: Sequence[RunOutcome]) -> Figure:
     figure, panels = _figure(1, 2, height=3.4)
     shares = [100 * step / QUANTILES for step in range(QUANTILES + 1)]
     for panel, kind in zip(panels, ("gpu", "cpu"), strict=True):
@@ -95,7 +95,7 @@ def _waits(outcomes: Sequence[Outcome]) -> Figure:
     return figure
 
 
-def _user_waits(outcomes: Sequence[Outcome]) -> Figure | None:
+def _user_waits(outcomes: Sequence[RunOutcome]) -> Figure | None:
     users = sorted({user for outcome in outcomes for user, _ in outcome.series.wait_p99_by_user_s})
     if not users:
         return None
@@ -115,7 +115,7 @@ def _user_waits(outcomes: Sequence[Outcome]) -> Figure | None:
     return figure
 
 
-def _fragmentation(outcomes: Sequence[Outcome]) -> Figure:
+def _fragmentation(outcomes: Sequence[RunOutcome]) -> Figure:
     figure, (panel,) = _figure(1, 1)
     titles = list(dict.fromkeys(map(_title, outcomes)))
     below = [0.0] * len(titles)
@@ -132,12 +132,12 @@ def _fragmentation(outcomes: Sequence[Outcome]) -> Figure:
     return figure
 
 
-def _mean_of(outcomes: Sequence[Outcome], title: str, name: str) -> float:
+def _mean_of(outcomes: Sequence[RunOutcome], title: str, name: str) -> float:
     values = [outcome.result.metrics[name] for outcome in outcomes if _title(outcome) == title]
     return mean([value for value in values if value is not None]) or 0.0
 
 
-def _core_changes(outcomes: Sequence[Outcome]) -> Figure | None:
+def _core_changes(outcomes: Sequence[RunOutcome]) -> Figure | None:
     """How many GPU jobs ended with how many cores more or less; None where no policy changes any."""
     if not any(gain for outcome in outcomes for gain, _ in outcome.series.jobs_by_cores_gained):
         return None

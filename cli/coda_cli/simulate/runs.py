@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from coda_cli.progress import LINE_EVERY_S
-from coda_sim.runs import Order, Outcome, perform
+from coda_sim.runs import RunOrder, RunOutcome, run_order
 
 Told = SimpleQueue[tuple[int, int, int]]
 """Run, jobs that ended, jobs in all: from the processes that perform runs."""
@@ -24,7 +24,7 @@ _LOOK_AFTER_S = 0.2
 class Display:
     """Jobs simulated so far, of all runs: a bar with rate and time left on a terminal, else a line now and then."""
 
-    def __init__(self, console: Console, orders: Sequence[Order]) -> None:
+    def __init__(self, console: Console, orders: Sequence[RunOrder]) -> None:
         self._console = console
         self._orders = orders
         self._ended = [0] * len(orders)
@@ -65,18 +65,18 @@ class Display:
             )
 
 
-def performed(orders: Sequence[Order], at_once: int, console: Console) -> list[Outcome]:
+def performed(orders: Sequence[RunOrder], at_once: int, console: Console) -> list[RunOutcome]:
     """The outcomes in the order of `orders`, `at_once` runs at a time. Raises what a run raises."""
     for order in orders:
         if order.records is not None:
             order.records.parent.mkdir(parents=True, exist_ok=True)
     with Display(console, orders) as display:
         if at_once == 1 or len(orders) == 1:
-            return [perform(order, partial(display.tell, index)) for index, order in enumerate(orders)]
+            return [run_order(order, partial(display.tell, index)) for index, order in enumerate(orders)]
         return _performed_at_once(orders, at_once, display)
 
 
-def _performed_at_once(orders: Sequence[Order], at_once: int, display: Display) -> list[Outcome]:
+def _performed_at_once(orders: Sequence[RunOrder], at_once: int, display: Display) -> list[RunOutcome]:
     context = multiprocessing.get_context("spawn")
     told: Told = context.SimpleQueue()
     with ProcessPoolExecutor(
@@ -101,5 +101,5 @@ def _remember(told: Told) -> None:
     _told = told
 
 
-def _perform_there(index: int, order: Order) -> Outcome:
-    return perform(order, lambda ended, jobs: _told.put((index, ended, jobs)) if _told else None)
+def _perform_there(index: int, order: RunOrder) -> RunOutcome:
+    return run_order(order, lambda ended, jobs: _told.put((index, ended, jobs)) if _told else None)

@@ -23,7 +23,7 @@ class Stride(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningConfig:
+class CoreSearchConfig:
     """The allocator's search. Raises InvalidInput for values out of range."""
 
     window_s: float = 90.0
@@ -80,11 +80,11 @@ class TuningConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SteeringConfig:
+class TuningConfig:
     """How a search is steered. `wish_deadline_s`: seconds after which nobody answers a wish any more. Our choice:
     longer than a planner may be away. `wish_again_s`: seconds between wishes for what was found and cannot be had
     (others took the cores while fewer were tried). Our choice: as often as a kubelet retries what it deferred."""
 
-    tuning: TuningConfig = field(default_factory=TuningConfig)
+    tuning: CoreSearchConfig = field(default_factory=CoreSearchConfig)
     wish_deadline_s: float = 60.0
     wish_again_s: float = 180.0

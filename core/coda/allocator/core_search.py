@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from coda.allocator.config import Stride, TuningConfig
-from coda.allocator.curve import Point, Reading, merged, reference
+from coda.allocator.config import CoreSearchConfig, Stride
+from coda.allocator.curve import CurvePoint, WindowReading, merged, reference_utilisation
 from coda.errors import InvalidInput
 
 
@@ -31,7 +31,7 @@ class Leg(Enum):
     NARROW = "Narrow"  # halving between a count that failed and one that holds
 
 
-class Outcome(Enum):
+class SearchOutcome(Enum):
     """Why the search ended."""
 
     FOUND = "Found"
@@ -42,7 +42,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CoreLimits:
     """Cores per rank that the nodes of the job can give now, its own included."""
 
     least: int = 1
@@ -50,7 +50,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class CoreSearch:
     """All that the search remembers. Raises InvalidInput for a state that no search can be in."""
 
     start: int  # cores it began with
@@ -63,7 +63,7 @@ class Search:
     refused: int | None = None  # fewest cores that could not be had
     capped: bool = False  # the way up ended for want of cores
     silent: int = 0  # windows in a row without usable utilisation
-    curve: tuple[Point, ...] = ()  # what was measured, by cores
+    curve: tuple[CurvePoint, ...] = ()  # what was measured, by cores
 
     def __post_init__(self) -> None:
         if min(self.start, self.gpus, self.trying, self.kept, self.refused or 1) < 1:
@@ -78,12 +78,12 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SearchResult:
     """What the job should have, and how that was found."""
 
     cores: int  # per rank
-    outcome: Outcome
-    curve: tuple[Point, ...]
+    outcome: SearchOutcome
+    curve: tuple[CurvePoint, ...]
 
     @property
     def windows(self) -> int:
@@ -91,13 +91,15 @@ class Answer:
         return sum(point.windows for point in self.curve)
 
 
-def begin(start_cores: int, gpus: int, limits: Limits) -> Search:
+def begin_search(start_cores: int, gpus: int, limits: CoreLimits) -> CoreSearch:
     """The search that measures `start_cores` (clipped to the limits) first. `gpus`: per rank."""
     start = max(1, limits.least, min(start_cores, limits.most))
-    return Search(start=start, gpus=max(1, gpus), trying=start, kept=start)
+    return CoreSearch(start=start, gpus=max(1, gpus), trying=start, kept=start)
 
 
-def next_step(search: Search, reading: Reading | None, limits: Limits, config: TuningConfig) -> Search | Answer:
+def next_search(
+    search: CoreSearch, reading: WindowReading | None, limits: CoreLimits, config: CoreSearchConfig
+) -> CoreSearch | SearchResult:
     """What to measure next, or the answer, after one window at `search.trying` cores.
 
     `reading`: None when utilisation could not be measured. The same count again means: measure one more window.
@@ -106,7 +108,7 @@ def next_step(search: Search, reading: Reading | None, limits: Limits, config: T
     `loading_windows` before the first that shows any; our choice."""
     if reading is None or reading.share < config.idle_share:
         if search.silent >= (config.silent_windows if search.curve else config.loading_windows):
-            return _answer(search, Outcome.UNMEASURABLE)
+            return _answer(search, SearchOutcome.UNMEASURABLE)
         return replace(search, silent=search.silent + 1)
     curve = merged(search.curve, search.trying, reading)
     if search.leg is Leg.START:
@@ -114,29 +116,29 @@ def next_step(search: Search, reading: Reading | None, limits: Limits, config: T
     return _judge(replace(search, silent=0, curve=curve), limits, config)
 
 
-def refuse(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer:
+def refuse(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
     """How to go on when `search.trying` cores could not be had: refused, infeasible, or too late.
 
     On the way up a smaller growth is tried, and then what was found so far is the answer; elsewhere the search ends
     with what it keeps."""
     if search.leg is not Leg.UP:
-        return _answer(search, Outcome.REFUSED)
+        return _answer(search, SearchOutcome.REFUSED)
     return _up(replace(search, refused=search.trying), limits, config)
 
 
-def abandon(search: Search) -> Answer:
+def abandon(search: CoreSearch) -> SearchResult:
     """The best known so far, for a search that cannot go on: the start point until something was measured."""
-    return _answer(search, Outcome.ABANDONED)
+    return _answer(search, SearchOutcome.ABANDONED)
 
 
-def _answer(search: Search, outcome: Outcome) -> Answer:
-    return Answer(cores=search.kept, outcome=outcome, curve=search.curve)
+def _answer(search: CoreSearch, outcome: SearchOutcome) -> SearchResult:
+    return SearchResult(cores=search.kept, outcome=outcome, curve=search.curve)
 
 
-def _judge(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer:
+def _judge(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
     """Compare `trying` with the best other counts; measure again while the difference drowns in noise."""
     point = next(point for point in search.curve if point.cores == search.trying)
-    best = reference(search.curve, search.trying, config.noise_margin)
+    best = reference_utilisation(search.curve, search.trying, config.noise_margin)
     needed = best.share * (1 + config.noise_margin if search.leg is Leg.UP else 1 - config.noise_margin)
     doubt = config.certainty * (point.variance + best.variance) ** 0.5
     if abs(point.share - needed) < doubt and point.windows <= config.extra_windows:
@@ -153,7 +155,9 @@ def _judge(search: Search, limits: Limits, config: TuningConfig) -> Search | Ans
     return _narrow(lost, limits, config)
 
 
-def _climbed(search: Search, limits: Limits, config: TuningConfig, *, improved: bool, faint: bool) -> Search | Answer:
+def _climbed(
+    search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig, *, improved: bool, faint: bool
+) -> CoreSearch | SearchResult:
     moved = replace(search, moves=search.moves + 1)
     if improved:
         return _up(replace(moved, failed=search.kept, kept=search.trying), limits, config)
@@ -162,7 +166,7 @@ def _climbed(search: Search, limits: Limits, config: TuningConfig, *, improved: 
     return _up(moved, limits, config) if flat <= allowed else _narrow(moved, limits, config)
 
 
-def _stride(search: Search, config: TuningConfig) -> int:
+def _stride(search: CoreSearch, config: CoreSearchConfig) -> int:
     """One core shows the direction; then one per GPU, twice, and from there double. Unit: always one."""
     if config.stride is Stride.UNIT or search.moves == 0:
         return 1
@@ -170,7 +174,7 @@ def _stride(search: Search, config: TuningConfig) -> int:
     return search.gpus * growing
 
 
-def _down(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer:
+def _down(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
     cores = max(limits.least, search.kept - _stride(search, config))
     if cores < search.kept:
         return replace(search, leg=Leg.DOWN, trying=cores)
@@ -179,7 +183,7 @@ def _down(search: Search, limits: Limits, config: TuningConfig) -> Search | Answ
     return _narrow(search, limits, config)
 
 
-def _up(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer:
+def _up(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
     highest = search.curve[-1].cores
     cores = min(highest + _stride(search, config), limits.most)
     if search.refused is not None and cores >= search.refused:
@@ -189,10 +193,10 @@ def _up(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer
     return replace(search, leg=Leg.UP, trying=cores)
 
 
-def _narrow(search: Search, limits: Limits, config: TuningConfig) -> Search | Answer:
+def _narrow(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
     failed = max(search.failed, limits.least - 1)
     if search.kept - failed <= 1:
-        return _answer(search, Outcome.LIMITED if search.capped else Outcome.FOUND)
+        return _answer(search, SearchOutcome.LIMITED if search.capped else SearchOutcome.FOUND)
     cores = (search.kept + failed) // 2
     halved = replace(search, leg=Leg.NARROW, trying=cores)
     return _judge(halved, limits, config) if any(point.cores == cores for point in search.curve) else halved

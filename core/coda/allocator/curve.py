@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coda.allocator.config import TuningConfig
+from coda.allocator.config import CoreSearchConfig
 from coda.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class WindowReading:
     """One window's mean GPU utilisation. Raises InvalidInput for what no GPU can say."""
 
     share: float  # busy share of the job's GPUs, 0..1
@@ -28,7 +28,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class CurvePoint:
     """What all windows at one core count say together. Raises InvalidInput for impossible values."""
 
     cores: int  # per rank
@@ -39,10 +39,10 @@ class Point:
     def __post_init__(self) -> None:
         if self.cores < 1 or self.windows < 1:
             raise InvalidInput(f"a point needs cores and windows, got {self.cores} and {self.windows}")
-        Reading(share=self.share, variance=self.variance)
+        WindowReading(share=self.share, variance=self.variance)
 
 
-def reading_from_samples(samples: Sequence[tuple[float, float]], config: TuningConfig) -> Reading | None:
+def reading_from_samples(samples: Sequence[tuple[float, float]], config: CoreSearchConfig) -> WindowReading | None:
     """The reading of one window: mean and spread of its second half; None with too few samples.
 
     `samples`: (seconds since the window began, share of time the GPUs were busy 0..1), in any order; later than the
@@ -53,16 +53,16 @@ def reading_from_samples(samples: Sequence[tuple[float, float]], config: TuningC
         return None
     mean = sum(late) / len(late)
     spread = sum((share - mean) ** 2 for share in late) / (len(late) - 1)
-    return Reading(share=min(1.0, max(0.0, mean)), variance=spread / len(late))
+    return WindowReading(share=min(1.0, max(0.0, mean)), variance=spread / len(late))
 
 
-def merged(curve: Sequence[Point], cores: int, reading: Reading) -> tuple[Point, ...]:
+def merged(curve: Sequence[CurvePoint], cores: int, reading: WindowReading) -> tuple[CurvePoint, ...]:
     """`curve` with one more window at `cores`, in order of cores. Windows at one count weigh the same."""
     here = next((point for point in curve if point.cores == cores), None)
-    point = Point(cores=cores, share=reading.share, variance=reading.variance)
+    point = CurvePoint(cores=cores, share=reading.share, variance=reading.variance)
     if here is not None:
         windows = here.windows + 1
-        point = Point(
+        point = CurvePoint(
             cores=cores,
             share=min(1.0, (here.share * here.windows + reading.share) / windows),
             variance=(here.variance * here.windows**2 + reading.variance) / windows**2,
@@ -72,7 +72,7 @@ def merged(curve: Sequence[Point], cores: int, reading: Reading) -> tuple[Point,
     return tuple(sorted((*others, point), key=lambda other: other.cores))
 
 
-def reference(curve: Sequence[Point], without: int, margin: float) -> Reading:
+def reference_utilisation(curve: Sequence[CurvePoint], without: int, margin: float) -> WindowReading:
     """The best utilisation, but for the count `without`: the mean of all points within `margin` of the highest.
 
     A mean, because the highest of many noisy values is too high, and on a plateau would make the next count look
@@ -81,7 +81,7 @@ def reference(curve: Sequence[Point], without: int, margin: float) -> Reading:
     least = max(point.share for point in others) * (1 - margin)
     best = [point for point in others if point.share >= least]
     windows = sum(point.windows for point in best)
-    return Reading(
+    return WindowReading(
         share=min(1.0, sum(point.share * point.windows for point in best) / windows),
         variance=sum(point.variance * point.windows**2 for point in best) / windows**2,
     )

@@ -12,9 +12,17 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from coda.allocator.config import SteeringConfig, TuningConfig
-from coda.allocator.core_search import Answer, Limits, Outcome, Search, begin, next_step, refuse
-from coda.allocator.curve import Reading
+from coda.allocator.config import CoreSearchConfig, TuningConfig
+from coda.allocator.core_search import (
+    CoreLimits,
+    CoreSearch,
+    SearchOutcome,
+    SearchResult,
+    begin_search,
+    next_search,
+    refuse,
+)
+from coda.allocator.curve import WindowReading
 from coda.allocator.resize import NO_ANSWER, STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
 from coda.model.decision import DenialCode
 from coda.model.job import Wish, WishAnswer
@@ -49,7 +57,7 @@ class Tuning:
 
     attempt: int
     phase: TuningPhase
-    found: Search | Answer | None = None  # where the search stands, or what it found
+    found: CoreSearch | SearchResult | None = None  # where the search stands, or what it found
     wish: Wish | None = None  # the last one
     reason: str = ""
     message: str = ""
@@ -57,13 +65,13 @@ class Tuning:
     @property
     def best_cores(self) -> int | None:
         """Per rank, the fewest found so far that keep the GPUs as busy as any; None before anything was measured."""
-        if isinstance(self.found, Answer):
+        if isinstance(self.found, SearchResult):
             return self.found.cores if self.found.curve else None
         return self.found.kept if self.found is not None and self.found.curve else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TuningInput:
     """A running job of automatic cores, now. `answer` and `resize`: the last ones of this attempt, of any wish."""
 
     attempt: int
@@ -75,14 +83,14 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class WindowResult:
     """A window at the job's cores is over. `reading` None: utilisation could not be measured."""
 
-    reading: Reading | None
+    reading: WindowReading | None
 
 
-def steer(
-    tuning: Tuning | None, standing: Standing, measured: Measured | None, config: SteeringConfig, now_s: float
+def next_tuning(
+    tuning: Tuning | None, standing: TuningInput, measured: WindowResult | None, config: TuningConfig, now_s: float
 ) -> Tuning:
     """The tuning after what is now known; the same one where nothing follows from it.
 
@@ -90,15 +98,19 @@ def steer(
     wish nobody answers until its deadline is made once more, then refused; what was found is wished for again and
     again. Cost: O(counts measured). Source: the allocator of CODA (ICDCS 2020); grants and deadlines are ours."""
     if tuning is None or tuning.attempt != standing.attempt:
-        search = begin(standing.cores, standing.gpus, _limits(standing))
+        search = begin_search(standing.cores, standing.gpus, _limits(standing))
         wish = _last_answered(standing)
         fresh = Tuning(attempt=standing.attempt, phase=TuningPhase.MEASURING, found=search, wish=wish)
         return fresh if search.trying == standing.cores else _after(fresh, search, standing, config, now_s)
-    if tuning.phase is TuningPhase.MEASURING and isinstance(tuning.found, Search):
+    if tuning.phase is TuningPhase.MEASURING and isinstance(tuning.found, CoreSearch):
         return _measured(tuning, tuning.found, standing, measured, config, now_s)
     if tuning.phase is TuningPhase.WISHING and tuning.wish is not None and tuning.found is not None:
         return _answered(tuning, tuning.wish, standing, config, now_s)
-    if tuning.phase is TuningPhase.TUNED and isinstance(tuning.found, Answer) and tuning.found.cores != standing.cores:
+    if (
+        tuning.phase is TuningPhase.TUNED
+        and isinstance(tuning.found, SearchResult)
+        and tuning.found.cores != standing.cores
+    ):
         due_s = -math.inf if tuning.wish is None else tuning.wish.since_s + config.wish_again_s
         return _wishing(tuning, tuning.found, tuning.found.cores, config, now_s) if now_s >= due_s else tuning
     return tuning
@@ -113,7 +125,7 @@ def stopped(tuning: Tuning | None, attempt: int, reason: str, message: str) -> T
     return replace(before, phase=phase, reason=reason, message=message)
 
 
-def _last_answered(standing: Standing) -> Wish | None:
+def _last_answered(standing: TuningInput) -> Wish | None:
     """The last wish of the attempt as its answer tells it, where a tuning begins anew: the next number is above it."""
     last = standing.answer
     if last is None:
@@ -121,29 +133,34 @@ def _last_answered(standing: Standing) -> Wish | None:
     return Wish(sequence=last.sequence, cores=max(1, last.cores), since_s=last.answered_s, deadline_s=last.deadline_s)
 
 
-def _limits(standing: Standing) -> Limits:
-    return Limits(most=max(standing.cores, standing.most_cores))
+def _limits(standing: TuningInput) -> CoreLimits:
+    return CoreLimits(most=max(standing.cores, standing.most_cores))
 
 
 def _measured(
-    tuning: Tuning, search: Search, standing: Standing, measured: Measured | None, config: SteeringConfig, now_s: float
+    tuning: Tuning,
+    search: CoreSearch,
+    standing: TuningInput,
+    measured: WindowResult | None,
+    config: TuningConfig,
+    now_s: float,
 ) -> Tuning:
     if standing.cores != search.trying:  # somebody else changed them, or a restart lost the way
         return _wishing(tuning, search, search.trying, config, now_s)
     if measured is None:
         return tuning
-    step = next_step(search, measured.reading, _limits(standing), config.tuning)
+    step = next_search(search, measured.reading, _limits(standing), config.tuning)
     after = _after(tuning, step, standing, config, now_s)
     silence = _silence(measured.reading, config.tuning)
     if silence is None:
         return after
     reason, what = silence
-    if isinstance(step, Search):
+    if isinstance(step, CoreSearch):
         return replace(after, reason=reason, message=f"{what} in the last window: it is measured again")
     return replace(after, message=f"{what} in {counted(search.silent + 1, 'window')} one after the other")
 
 
-def _silence(reading: Reading | None, config: TuningConfig) -> tuple[str, str] | None:
+def _silence(reading: WindowReading | None, config: CoreSearchConfig) -> tuple[str, str] | None:
     """Why a window says nothing: one word, and what the GPUs did."""
     if reading is None:
         return TOO_FEW_SAMPLES, f"its GPUs could be looked at fewer than {config.least_samples} times"
@@ -152,25 +169,27 @@ def _silence(reading: Reading | None, config: TuningConfig) -> tuple[str, str] |
     return None
 
 
-def _after(tuning: Tuning, step: Search | Answer, standing: Standing, config: SteeringConfig, now_s: float) -> Tuning:
-    wanted = step.trying if isinstance(step, Search) else step.cores
+def _after(
+    tuning: Tuning, step: CoreSearch | SearchResult, standing: TuningInput, config: TuningConfig, now_s: float
+) -> Tuning:
+    wanted = step.trying if isinstance(step, CoreSearch) else step.cores
     if wanted != standing.cores:
         return _wishing(tuning, step, wanted, config, now_s)
     return _settled(tuning, step)
 
 
-def _settled(tuning: Tuning, step: Search | Answer) -> Tuning:
+def _settled(tuning: Tuning, step: CoreSearch | SearchResult) -> Tuning:
     """The job has the cores that `step` wants."""
-    if isinstance(step, Search):
+    if isinstance(step, CoreSearch):
         return replace(tuning, phase=TuningPhase.MEASURING, found=step, reason="", message="")
-    if step.outcome is Outcome.UNMEASURABLE:
+    if step.outcome is SearchOutcome.UNMEASURABLE:
         message = tuning.message or "its GPUs could not be measured"
         return replace(tuning, phase=TuningPhase.STOPPED, found=step, reason=step.outcome.value, message=message)
     message = f"{counted(step.cores, 'core')} per rank, found in {step.windows} windows"
     return replace(tuning, phase=TuningPhase.TUNED, found=step, reason=step.outcome.value, message=message)
 
 
-def _wishing(tuning: Tuning, step: Search | Answer, cores: int, config: SteeringConfig, now_s: float) -> Tuning:
+def _wishing(tuning: Tuning, step: CoreSearch | SearchResult, cores: int, config: TuningConfig, now_s: float) -> Tuning:
     wish = Wish(
         sequence=1 if tuning.wish is None else tuning.wish.sequence + 1,
         cores=cores,
@@ -180,7 +199,7 @@ def _wishing(tuning: Tuning, step: Search | Answer, cores: int, config: Steering
     return replace(tuning, phase=TuningPhase.WISHING, found=step, wish=wish, reason="", message="")
 
 
-def _answered(tuning: Tuning, wish: Wish, standing: Standing, config: SteeringConfig, now_s: float) -> Tuning:
+def _answered(tuning: Tuning, wish: Wish, standing: TuningInput, config: TuningConfig, now_s: float) -> Tuning:
     found = tuning.found
     assert found is not None
     answer, resize = standing.answer, standing.resize
@@ -199,9 +218,11 @@ def _answered(tuning: Tuning, wish: Wish, standing: Standing, config: SteeringCo
     return _refused(tuning, standing, resize.reason, resize.message, config, now_s)
 
 
-def _refused(tuning: Tuning, standing: Standing, reason: str, why: str, config: SteeringConfig, now_s: float) -> Tuning:
+def _refused(
+    tuning: Tuning, standing: TuningInput, reason: str, why: str, config: TuningConfig, now_s: float
+) -> Tuning:
     found = tuning.found
-    if isinstance(found, Search):
+    if isinstance(found, CoreSearch):
         if reason in SILENCES and tuning.reason not in SILENCES:
             again = _wishing(tuning, found, found.trying, config, now_s)
             return replace(again, reason=reason, message=f"asked again: {why}")

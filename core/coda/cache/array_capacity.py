@@ -9,14 +9,14 @@ from collections.abc import Hashable, Iterable, Mapping, Set
 from enum import Enum
 from typing import NamedTuple
 
-from coda.cache.queue import Shape
+from coda.cache.queue import GangClass
 from coda.model.decision import Stop, StopCause
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import ArraySizes
 from coda.nodes.candidates import Score
-from coda.nodes.free_capacity import Room
-from coda.nodes.node_search import Kind, Search
+from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.node_search import NodeSearch, RankClass
 from coda.policy.arrays import (
     NO_CLAIMS,
     Array,
@@ -33,10 +33,10 @@ from coda.policy.arrays import (
     reserved_cpu_m,
     victims,
 )
-from coda.policy.config import Part, PolicyConfig
+from coda.policy.config import Component, PolicyConfig
 
 
-class View(Enum):
+class CapacityView(Enum):
     """What is looked at as free on a node."""
 
     __hash__ = object.__hash__
@@ -50,29 +50,29 @@ class View(Enum):
     CLEARED_BUT_KEPT = "as cleared, but for the nodes where nobody may be stopped"
 
 
-class Option(NamedTuple):
+class StartOption(NamedTuple):
     """A way to start a gang: the view, the sub-array's nodes (None: all), and whether that is borrowed."""
 
-    view: View
+    view: CapacityView
     side: Array | None = None
     borrows: bool = False
     stops: bool = False
 
 
-Way = tuple[Option, Kind]
+Way = tuple[StartOption, RankClass]
 
 
-class Lending:
+class ArrayCapacity:
     """The arrays of one set of nodes."""
 
-    def __init__(self, search: Search, config: PolicyConfig, sizes: ArraySizes | None, score: Score | None) -> None:
+    def __init__(self, search: NodeSearch, config: PolicyConfig, sizes: ArraySizes | None, score: Score | None) -> None:
         room = self._room = search.room
-        self.borrowing = Part.BORROWING not in config.without
+        self.borrowing = Component.BORROWING not in config.without
         self.stoppable: set[int] = set()  # nodes that stops would leave more room on
         self.are_kept = False  # nodes are kept for somebody: on some nobody may be stopped
         self._unstopped: Set[int] = frozenset()  # these, in the views that say so
         self._stale: set[int] = set()  # nodes that these views have not followed
-        self._migration = Part.MIGRATION not in config.without
+        self._migration = Component.MIGRATION not in config.without
         self.sizes = sizes or config.arrays.sizes(sum(node.allocatable.gpus for node in room.nodes))
         large = large_nodes(room.nodes, self.sizes.large_gpus)
         self._reserves = [reserved_cpu_m(node.allocatable, self.sizes.reserve_cores_per_gpu) for node in room.nodes]
@@ -81,11 +81,11 @@ class Lending:
         self._seen: list[tuple[int, Claims] | None] = [None for _ in room.nodes]  # when it was looked at last
         self._after_stops = [(NOTHING, NOTHING, NOTHING) for _ in room.nodes]  # GPU jobs' own, RECLAIMED, CLEARED
         self._is_large = [node.name in large for node in room.nodes]
-        self._search_by_view = {View.FREE: search}
+        self._search_by_view = {CapacityView.FREE: search}
         for view in _VIEWS:
-            own = Room(room.nodes, config.levels, tells_sizes=score is not None)
-            is_same = view is View.GPU and self.borrowing
-            self._search_by_view[view] = search if is_same else Search(own, config, score)
+            own = FreeCapacity(room.nodes, config.levels, tells_sizes=score is not None)
+            is_same = view is CapacityView.GPU and self.borrowing
+            self._search_by_view[view] = search if is_same else NodeSearch(own, config, score)
         self._rooms = tuple(self._search_by_view[view].room for view in _VIEWS)
         numbers = range(len(room.nodes))
         sides: dict[Hashable, frozenset[int]] = {
@@ -175,7 +175,7 @@ class Lending:
         """True where it hangs on who waits in the array before whether a job may borrow."""
         return not self._migration
 
-    def ways(self, shape: Shape, *, may_borrow: bool) -> tuple[Way, ...]:
+    def ways(self, shape: GangClass, *, may_borrow: bool) -> tuple[Way, ...]:
         """The ways to start a gang of this shape, the best first. `may_borrow`: nobody waits in the arrays before
         its own. Only small GPU jobs that cannot be moved must mind: what CPU jobs borrow they give back at once."""
         key = (may_borrow, self.are_kept)
@@ -186,10 +186,10 @@ class Lending:
             ways = shape.ways[key] = tuple(zip(options, kinds, strict=True))
         return ways
 
-    def _search(self, view: View) -> Search:
+    def _search(self, view: CapacityView) -> NodeSearch:
         return self._search_by_view[_VIEW_BUT_KEPT.get(view, view) if self.are_kept else view]
 
-    def _options(self, array: Array, *, is_gang: bool, may_borrow: bool) -> tuple[Option, ...]:
+    def _options(self, array: Array, *, is_gang: bool, may_borrow: bool) -> tuple[StartOption, ...]:
         if array is Array.CPU:
             return _CPU if self.borrowing else _CPU[:1]
         if array is Array.SMALL and not may_borrow and not self._migration:
@@ -197,7 +197,7 @@ class Lending:
         options = _LARGE if array is Array.LARGE else _SMALL
         return (*options[:-1], _ANYWHERE, options[-1]) if is_gang else options
 
-    def stops_for(self, job: Job, kind: Kind) -> tuple[Stop, ...]:
+    def stops_for(self, job: Job, kind: RankClass) -> tuple[Stop, ...]:
         """Who must stop so that the job can start where `kind`, a view after stops, has room; by id. None without room.
 
         A gang of one rank takes the node where the fewest jobs move, then the fewest cores are freed beyond need, then
@@ -218,12 +218,12 @@ class Lending:
 
     def free_for_growth(self, number: int) -> Resources:
         """What a GPU job that runs on this node may take there."""
-        return self._search_by_view[View.GPU].room.free(number)
+        return self._search_by_view[CapacityView.GPU].room.free(number)
 
     def stops_for_growth(self, job: Job, growth_m: Mapping[int, int]) -> tuple[Stop, ...]:
         """Which borrowing CPU jobs must stop so that the GPU job can have so many more millicores on each of these
         nodes; by id. None where that is too few, or needless."""
-        reclaimed = self._search_by_view[View.RECLAIMED].room
+        reclaimed = self._search_by_view[CapacityView.RECLAIMED].room
         if any(cpu_m > reclaimed.free(number).cpu_m for number, cpu_m in growth_m.items()):
             return ()
         found: list[Victim] = []
@@ -233,7 +233,7 @@ class Lending:
         return _stops(job, found)
 
     def _victims_on(self, job: Job, ranks: int, number: int) -> list[Victim]:
-        free = self._search_by_view[View.GPU].room.free(number)
+        free = self._search_by_view[CapacityView.GPU].room.free(number)
         guests = self._migration and self._is_large[number] and array_of(job) is Array.LARGE
         return victims(self._held[number].values(), job.request * ranks, free, small_too=guests)
 
@@ -251,18 +251,31 @@ def _stops(by: Job, found: list[Victim]) -> tuple[Stop, ...]:
     return tuple(stop_by_job[job_id] for job_id in sorted(stop_by_job))
 
 
-_VIEWS = (View.GPU, View.CPU, View.RECLAIMED, View.CLEARED, View.RECLAIMED_BUT_KEPT, View.CLEARED_BUT_KEPT)
-_VIEW_BUT_KEPT = {View.RECLAIMED: View.RECLAIMED_BUT_KEPT, View.CLEARED: View.CLEARED_BUT_KEPT}
-_CPU = (Option(View.CPU), Option(View.FREE, borrows=True))
+_VIEWS = (
+    CapacityView.GPU,
+    CapacityView.CPU,
+    CapacityView.RECLAIMED,
+    CapacityView.CLEARED,
+    CapacityView.RECLAIMED_BUT_KEPT,
+    CapacityView.CLEARED_BUT_KEPT,
+)
+_VIEW_BUT_KEPT = {
+    CapacityView.RECLAIMED: CapacityView.RECLAIMED_BUT_KEPT,
+    CapacityView.CLEARED: CapacityView.CLEARED_BUT_KEPT,
+}
+_CPU = (StartOption(CapacityView.CPU), StartOption(CapacityView.FREE, borrows=True))
 _LARGE = (
-    Option(View.GPU, Array.LARGE),
-    Option(View.GPU, Array.SMALL),
-    Option(View.CLEARED, stops=True),
+    StartOption(CapacityView.GPU, Array.LARGE),
+    StartOption(CapacityView.GPU, Array.SMALL),
+    StartOption(CapacityView.CLEARED, stops=True),
 )
 _SMALL = (
-    Option(View.GPU, Array.SMALL),
-    Option(View.GPU, Array.LARGE, borrows=True),
-    Option(View.RECLAIMED, stops=True),
+    StartOption(CapacityView.GPU, Array.SMALL),
+    StartOption(CapacityView.GPU, Array.LARGE, borrows=True),
+    StartOption(CapacityView.RECLAIMED, stops=True),
 )
-_SMALL_AT_HOME = (Option(View.GPU, Array.SMALL), Option(View.RECLAIMED, Array.SMALL, stops=True))
-_ANYWHERE = Option(View.GPU)
+_SMALL_AT_HOME = (
+    StartOption(CapacityView.GPU, Array.SMALL),
+    StartOption(CapacityView.RECLAIMED, Array.SMALL, stops=True),
+)
+_ANYWHERE = StartOption(CapacityView.GPU)

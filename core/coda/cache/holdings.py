@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from coda.model.job import Job, JobId
 from coda.model.live_placement import live_placement
 from coda.model.resources import amount_of
-from coda.nodes.node_search import Match
-from coda.snapshots import Journal
+from coda.nodes.node_search import EligibleNodes
+from coda.snapshots import ChangeLog
 
 
 class Holding(NamedTuple):
@@ -21,7 +21,7 @@ class Holding(NamedTuple):
     nodes: tuple[str, ...]
 
 
-class Part(NamedTuple):
+class NodeHolding(NamedTuple):
     """What one job holds of one node."""
 
     job: Job
@@ -39,12 +39,12 @@ class Holdings:
     """The holdings of live plans and of starts, kept while jobs come and go. `count`: how many are named at most."""
 
     def __init__(self, count: int) -> None:
-        self._journal: Journal[str] = Journal(_CHANGES)
+        self._journal: ChangeLog[str] = ChangeLog(_CHANGES)
         self._count = count
-        self._parts_by_node: dict[str, dict[JobId, Part]] | None = None
+        self._parts_by_node: dict[str, dict[JobId, NodeHolding]] | None = None
         self._number_by_name: Mapping[str, int] = {}
         self._holding_by_job: dict[JobId, Holding] = {}
-        self._rankings: dict[tuple[Match, str], Ranking] = {}
+        self._rankings: dict[tuple[EligibleNodes, str], Ranking] = {}
 
     def of(self, job: JobId) -> Holding | None:
         """What the job holds."""
@@ -84,7 +84,7 @@ class Holdings:
         """Every holding, in no order."""
         return self._holding_by_job.values()
 
-    def watch(self) -> Journal[str]:
+    def watch(self) -> ChangeLog[str]:
         """The nodes whose holders change, from the first call on. O(1); O(ranks held) at that call."""
         if self._parts_by_node is None:
             self._parts_by_node = {}
@@ -92,15 +92,15 @@ class Holdings:
                 self._enter(self._parts_by_node, holding)
         return self._journal
 
-    def at(self, node: str) -> Collection[Part]:
+    def at(self, node: str) -> Collection[NodeHolding]:
         """Who holds something on a node, in no order. Only of what is watched."""
         parts = self._parts_by_node.get(node) if self._parts_by_node is not None else None
         return () if parts is None else parts.values()
 
-    def _enter(self, parts_by_node: dict[str, dict[JobId, Part]], holding: Holding) -> None:
+    def _enter(self, parts_by_node: dict[str, dict[JobId, NodeHolding]], holding: Holding) -> None:
         job, nodes = holding
         for node in dict.fromkeys(nodes):
-            parts_by_node.setdefault(node, {})[job.id] = Part(job, nodes.count(node))
+            parts_by_node.setdefault(node, {})[job.id] = NodeHolding(job, nodes.count(node))
             self._journal.add(node)
 
     def nodes_changed(self, number_by_name: Mapping[str, int]) -> None:
@@ -108,7 +108,7 @@ class Holdings:
         self._number_by_name = number_by_name
         self._rankings.clear()
 
-    def on_nodes(self, match: Match, resource: str) -> tuple[JobId, ...]:
+    def on_nodes(self, match: EligibleNodes, resource: str) -> tuple[JobId, ...]:
         """The jobs that hold most of a resource on a demand's matching nodes, largest first, then by id."""
         ranking = self._rankings.get((match, resource))
         if ranking is None:
@@ -125,14 +125,14 @@ class Holdings:
         )
         return tuple(job for _, job in nsmallest(self._count, (entry for entry in amounts if entry[0] < 0)))
 
-    def _amount(self, holding: Holding, match: Match, resource: str) -> int:
+    def _amount(self, holding: Holding, match: EligibleNodes, resource: str) -> int:
         amount = amount_of(holding.job.request, resource)
         if not amount or len(match.matching) == len(self._number_by_name):
             return amount * len(holding.nodes)
         return amount * sum(self._number_by_name.get(name) in match.matching for name in holding.nodes)
 
 
-def holds_alike(job: Job, before: Job) -> bool:
+def holds_the_same(job: Job, before: Job) -> bool:
     """True for two versions of a job that hold the same, whoever counts it, where their nodes are the same."""
     return (
         (job.request is before.request or job.request == before.request)

@@ -9,30 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from coda.cache.queue import Shape
-from coda.nodes.free_capacity import Room
-from coda.nodes.node_search import Kind
+from coda.cache.queue import GangClass
+from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.node_search import RankClass
 from coda.policy.arrays import Array
 
-_Sleepers = dict[Kind, dict[Hashable, Shape]]
+_Sleepers = dict[RankClass, dict[Hashable, GangClass]]
 """By what they found no room for, and by their keys: a shape that waits again takes its own place."""
 
 
-class Sleepers:
+class InadmissibleClasses:
     """Which waiting shapes may find room for all that is known, kept while the room changes by `Room.put` only."""
 
     def __init__(self) -> None:
-        self._awake: dict[Array, dict[Shape, None]] = {array: {} for array in Array}
-        self._at_home: dict[Array, dict[Hashable, Shape]] = {array: {} for array in Array}  # asleep, but for borrowing
-        self._asleep: dict[Room, _Sleepers] = {}
+        self._awake: dict[Array, dict[GangClass, None]] = {array: {} for array in Array}
+        self._at_home: dict[Array, dict[Hashable, GangClass]] = {
+            array: {} for array in Array
+        }  # asleep, but for borrowing
+        self._asleep: dict[FreeCapacity, _Sleepers] = {}
         self._were_kept = False  # nodes were kept for somebody when they were asked last
 
-    def wake(self, shapes: Iterable[Shape]) -> None:
+    def wake(self, shapes: Iterable[GangClass]) -> None:
         """These are new, or nothing is known about them any more."""
         for shape in shapes:
             self._awake[shape.array][shape] = None
 
-    def sleep(self, shape: Shape, kinds: Iterable[Kind], *, may_borrow: bool = True) -> None:
+    def sleep(self, shape: GangClass, kinds: Iterable[RankClass], *, may_borrow: bool = True) -> None:
         """None of these has room for a gang of this shape. `may_borrow` False: it was not asked whether others do."""
         self._awake[shape.array].pop(shape, None)
         if not may_borrow:
@@ -60,7 +62,7 @@ class Sleepers:
                 for kind in _with_room(sleepers, room, number) if sleepers else ():
                     self.wake(sleepers.pop(kind).values())
 
-    def awake(self, array: Array, *, may_borrow: bool = True) -> list[Shape]:
+    def awake(self, array: Array, *, may_borrow: bool = True) -> list[GangClass]:
         """The shapes of an array to ask about, after `rouse`. O(shapes awake)."""
         awake, at_home = self._awake[array], self._at_home[array]
         if may_borrow and at_home:
@@ -74,7 +76,7 @@ class Sleepers:
         return shapes
 
 
-def _with_room(kinds: Iterable[Kind], room: Room, number: int) -> list[Kind]:
+def _with_room(kinds: Iterable[RankClass], room: FreeCapacity, number: int) -> list[RankClass]:
     """Those of which the node has room for a rank."""
     free = room.free(number)
     gpus, cpu_m = free.gpus, free.cpu_m

@@ -8,13 +8,13 @@ from math import inf
 from operator import attrgetter
 from typing import Any, Final
 
-from coda.model.constraints import key_of_demand
+from coda.model.constraints import key_of_constraints
 from coda.model.job import Job, JobId
 from coda.model.live_placement import is_waiting
 from coda.model.resources import key_of_amount
 from coda.model.world import World
 from coda.policy.arrays import array_of
-from coda.policy.order import Order, Turn, by_arrival
+from coda.policy.order import Order, SortKey, by_arrival
 
 Party = Callable[[Job], Hashable]
 """Whom a job counts for."""
@@ -38,12 +38,12 @@ def waits_since_s(job: Job) -> float:
     return max(job.queued_s, job.as_of_s)
 
 
-class Waiter:
+class QueuedJob:
     """A waiting job in the queue, and what it was told last."""
 
     __slots__ = ("is_held", "job", "reason", "refusal", "shape", "turn")
 
-    def __init__(self, job: Job, shape: Shape, turn: Turn) -> None:
+    def __init__(self, job: Job, shape: GangClass, turn: SortKey) -> None:
         self.job = job
         self.shape = shape
         self.turn = turn
@@ -59,11 +59,11 @@ class Waiter:
         return not self.is_held or not (job.edited or job.not_before_s > now_s or job.bound or job.unbound)
 
 
-_Place = tuple[float, JobId, Waiter]
+_Place = tuple[float, JobId, QueuedJob]
 """By the longest wait, then by id."""
 
 
-class Shape:
+class GangClass:
     """Waiting jobs that ask for the same: where one of them does not fit, none does. `waiters` in order of turn."""
 
     __slots__ = ("anywhere", "array", "case", "job", "key", "kind", "waiters", "ways")
@@ -71,14 +71,14 @@ class Shape:
     def __init__(self, key: Hashable, job: Job) -> None:
         self.key = key
         self.job = job  # any of them, to ask questions with
-        self.waiters: list[Waiter] = []
+        self.waiters: list[QueuedJob] = []
         self.kind: Any = None  # the search's, found when it is asked for
         self.array = array_of(job)
         self.ways: dict[Hashable, Any] = {}  # the same for every way to start in the arrays, by what these hang on
         self.anywhere: Any = None  # the same without a required level
         self.case: Any = None  # what is known about why they wait
 
-    def turns(self, now_s: float) -> Iterator[Waiter]:
+    def turns(self, now_s: float) -> Iterator[QueuedJob]:
         """Those that may start now, in order."""
         return (waiter for waiter in self.waiters if waiter.may_start(now_s))
 
@@ -93,14 +93,14 @@ class Queue:
         self.limited = limited
         self._order = order
         self._party = party
-        self.waiters: list[Waiter] = []  # in order
-        self.shape_by_key: dict[Hashable, Shape] = {}
-        self._new_shapes: list[Shape] = []
-        self._waiter_by_job: dict[JobId, Waiter] = {}
+        self.waiters: list[QueuedJob] = []  # in order
+        self.shape_by_key: dict[Hashable, GangClass] = {}
+        self._new_shapes: list[GangClass] = []
+        self._waiter_by_job: dict[JobId, QueuedJob] = {}
         self._oldest_s = inf  # nobody waited for longer than since then
         self._line_by_priority: dict[int, list[_Place]] | None = None  # once somebody waited long
 
-    def waiting_since(self, moment_s: float, now_s: float) -> Iterator[Waiter]:
+    def waiting_since(self, moment_s: float, now_s: float) -> Iterator[QueuedJob]:
         """Those that may start now and have waited since that moment or longer: higher priority, longest wait, id.
 
         O(1) while nobody ever has; O(jobs log jobs) the first time; then O(priorities), and O(1) for each."""
@@ -120,7 +120,7 @@ class Queue:
                 if waiter.may_start(now_s):
                     yield waiter
 
-    def without(self, jobs: Collection[JobId]) -> list[Waiter]:
+    def without(self, jobs: Collection[JobId]) -> list[QueuedJob]:
         """The waiting jobs in order but for these. O(log jobs) for each of a few, and a copy of the list."""
         if len(jobs) > _FEW:
             return [waiter for waiter in self.waiters if waiter.job.id not in jobs]
@@ -147,40 +147,48 @@ class Queue:
         if self._line_by_priority is not None:
             for waiter in entered:
                 insort(self._line_by_priority.setdefault(waiter.job.priority, []), _place(waiter))
-        entered_by_shape: dict[Shape, list[Waiter]] = {}
+        entered_by_shape: dict[GangClass, list[QueuedJob]] = {}
         for waiter in entered:
             entered_by_shape.setdefault(waiter.shape, []).append(waiter)
         for shape, waiters in entered_by_shape.items():
             _insert(shape.waiters, waiters)
 
-    def take_new_shapes(self) -> list[Shape]:
+    def take_new_shapes(self) -> list[GangClass]:
         """The shapes that were not there at the last call."""
         new, self._new_shapes = self._new_shapes, []
         return new
 
-    def _waiter(self, job: Job) -> Waiter:
+    def _waiter(self, job: Job) -> QueuedJob:
         quota = (
             (job.namespace, frozenset(job.quota.items())) if self.limited and job.namespace in self.limited else None
         )
         party = self._party(job) if self._party else None
-        key = (key_of_demand(job.demand), key_of_amount(job.request), job.replicas, job.within, job.avoid, quota, party)
+        key = (
+            key_of_constraints(job.demand),
+            key_of_amount(job.request),
+            job.replicas,
+            job.within,
+            job.avoid,
+            quota,
+            party,
+        )
         shape = self.shape_by_key.get(key)
         if shape is None:
-            shape = self.shape_by_key[key] = Shape(key, job)
+            shape = self.shape_by_key[key] = GangClass(key, job)
             self._new_shapes.append(shape)
         self._oldest_s = min(self._oldest_s, waits_since_s(job))
-        waiter = self._waiter_by_job[job.id] = Waiter(job, shape, self._order(job))
+        waiter = self._waiter_by_job[job.id] = QueuedJob(job, shape, self._order(job))
         return waiter
 
 
-def _place(waiter: Waiter) -> _Place:
+def _place(waiter: QueuedJob) -> _Place:
     return (waits_since_s(waiter.job), waiter.job.id, waiter)
 
 
 _turn = attrgetter("turn")
 
 
-def _insert(waiters: list[Waiter], entered: list[Waiter]) -> None:
+def _insert(waiters: list[QueuedJob], entered: list[QueuedJob]) -> None:
     if len(entered) > _FEW:
         waiters += entered
         waiters.sort(key=_turn)
@@ -189,5 +197,5 @@ def _insert(waiters: list[Waiter], entered: list[Waiter]) -> None:
         insort(waiters, waiter, key=_turn)
 
 
-def _remove(waiters: list[Waiter], waiter: Waiter) -> None:
+def _remove(waiters: list[QueuedJob], waiter: QueuedJob) -> None:
     del waiters[bisect_left(waiters, waiter.turn, key=_turn)]

@@ -15,14 +15,14 @@ from typing import NamedTuple
 from coda.cache.holdings import Holdings
 from coda.model.job import Job
 from coda.model.resources import Resources
-from coda.nodes.free_capacity import Room
-from coda.nodes.node_search import Kind
+from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.node_search import RankClass
 
 Key = tuple[int, ...]
 """How good a node is, lowest first."""
 
 
-class Site(NamedTuple):
+class ReservableNode(NamedTuple):
     """A node that may be kept: how many ranks it will hold, and fits now."""
 
     number: int
@@ -60,12 +60,12 @@ def _distance(request: Resources, free: Resources) -> Key:
     )
 
 
-class Sites:
+class ReservableNodes:
     """The nodes of one kind of gang in order, in each domain, and what they hold once the jobs have ended that began by
     `due_s`: best first are those where most ranks fit already, then where least must end. With None, all jobs end, and
     best are those that hold most ranks when nothing runs there. Ties: the first by name."""
 
-    def __init__(self, room: Room, holdings: Holdings, kind: Kind, due_s: float | None) -> None:
+    def __init__(self, room: FreeCapacity, holdings: Holdings, kind: RankClass, due_s: float | None) -> None:
         self.distances = Distances(kind.request)
         self._room = room
         self._holdings = holdings
@@ -75,7 +75,7 @@ class Sites:
         self._due_s = due_s
         self._line_by_domain: dict[str, _Line] = {}  # one without a name, where no level is required
         self._key_by_node: dict[int, tuple[str, Key]] = {}  # of those in the lines
-        self._site_by_node: dict[int, Site] = {}  # those of them that were asked for
+        self._site_by_node: dict[int, ReservableNode] = {}  # those of them that were asked for
         self._places = (-1, -1)  # in the journals of the room and of the holdings
 
     def refresh(self) -> None:
@@ -98,10 +98,10 @@ class Sites:
             if number in self._pool.amount_by_node:
                 self._enter(number, may_gain=True)
 
-    def chosen(self, replicas: int) -> list[Site] | None:
+    def chosen(self, replicas: int) -> list[ReservableNode] | None:
         """Nodes that hold the whole gang, the first in order; of domains that where fewest ranks are still to fit, then
         the first by name. None where there are too few. O(nodes that hold a rank), fewer where these are enough."""
-        found: list[tuple[int, str, list[Site]]] = []
+        found: list[tuple[int, str, list[ReservableNode]]] = []
         for domain, line in self._line_by_domain.items():
             sites = self._filled(line, replicas)
             if sites:
@@ -151,9 +151,9 @@ class Sites:
             domain, key = entry
             self._line_by_domain[domain].remove(key, number)
 
-    def _filled(self, line: _Line, replicas: int) -> list[Site]:
+    def _filled(self, line: _Line, replicas: int) -> list[ReservableNode]:
         """The first that hold so many ranks together; none where all are too few. Those without room leave the line."""
-        sites: list[Site] = []
+        sites: list[ReservableNode] = []
         useless: list[int] = []
         for number in line:
             site = self._site_by_node.get(number) or self._judged(number)
@@ -168,13 +168,13 @@ class Sites:
             self._leave(number)
         return [] if replicas else sites
 
-    def _judged(self, number: int) -> Site | None:
+    def _judged(self, number: int) -> ReservableNode | None:
         free, room = self._room.free(number), self.room(number)
         ready = -self.distances.to(free)[0]
         ranks = ready if room is free else self._request.times_in(room)
         if not ranks:
             return None
-        site = self._site_by_node[number] = Site(number, ranks, ready)
+        site = self._site_by_node[number] = ReservableNode(number, ranks, ready)
         return site
 
 

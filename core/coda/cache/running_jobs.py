@@ -9,20 +9,20 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from operator import itemgetter
 
-from coda.cache.usage import Shares
+from coda.cache.usage import Usage
 from coda.model.decision import Stop, StopCause
 from coda.model.job import Job
 from coda.model.live_placement import live_placement
 from coda.model.resources import NOTHING, Resources
-from coda.nodes.node_search import Kind
+from coda.nodes.node_search import RankClass
 from coda.policy.arrays import RUNNING
-from coda.policy.preemption import Preemption
+from coda.policy.preemption import PreemptionRule
 
 
-class Preempting:
+class RunningJobs:
     """The jobs that run, by the moment they are judged by, kept while they start and end."""
 
-    def __init__(self, rule: Preemption, shares: Shares | None) -> None:
+    def __init__(self, rule: PreemptionRule, shares: Usage | None) -> None:
         self._rule = rule
         self._shares = shares
         self._runners: list[tuple[float, str, Job, tuple[str, ...]]] = []
@@ -41,12 +41,12 @@ class Preempting:
         """False when nobody may be stopped for the job."""
         return next(self._in_reach(job, now_s), None) is not None
 
-    def stops_for(self, job: Job, kind: Kind, now_s: float) -> tuple[Stop, ...]:
+    def stops_for(self, job: Job, kind: RankClass, now_s: float) -> tuple[Stop, ...]:
         """Who must stop so that the job fits, by id; nobody where even all in reach leave too little.
 
         Those in reach are taken in their order until it fits; then those are spared without whom it fits all the same,
         in the opposite order. O(jobs in reach x their nodes); O(nodes) more for a job that must stay in one domain."""
-        imagined = Imagined(kind, job.replicas)
+        imagined = WhatIf(kind, job.replicas)
         chosen: list[tuple[Job, tuple[str, ...]]] = []
         for runner, nodes in self._in_reach(job, now_s):
             if imagined.free(runner, nodes, +1):
@@ -109,10 +109,10 @@ _moment = itemgetter(0)
 _ANYWHERE = ""
 
 
-class Imagined:
+class WhatIf:
     """The nodes of one kind of gang, with more room than there is. Judges as `Candidates.place` does."""
 
-    def __init__(self, kind: Kind, replicas: int) -> None:
+    def __init__(self, kind: RankClass, replicas: int) -> None:
         self._kind = kind
         self._replicas = replicas
         self._room = kind.pool.room

@@ -10,7 +10,7 @@ from coda.model.world import Node, VirtualCluster, World
 from coda.policy.fair_share import _NONE, Amounts, Fairness, quota_share
 
 
-class Shares:
+class Usage:
     """What every party holds, kept while jobs start and end."""
 
     def __init__(self, fairness: Fairness) -> None:

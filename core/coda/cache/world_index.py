@@ -10,70 +10,70 @@ from collections.abc import Collection, Hashable, Mapping
 from functools import partial
 from typing import Final
 
-from coda.cache.array_capacity import Lending
-from coda.cache.holdings import Holding, Holdings, holds_alike, nodes_held, stands_alike
-from coda.cache.inadmissible import Sleepers
-from coda.cache.queue import Queue, Shape, Waiter
+from coda.cache.array_capacity import ArrayCapacity
+from coda.cache.holdings import Holding, Holdings, holds_the_same, nodes_held, stands_alike
+from coda.cache.inadmissible import InadmissibleClasses
+from coda.cache.queue import GangClass, Queue, QueuedJob
 from coda.cache.quotas import growth_m, ranks_without_pods
-from coda.cache.reservable_nodes import Sites
-from coda.cache.running_jobs import Preempting
-from coda.cache.usage import Shares
+from coda.cache.reservable_nodes import ReservableNodes
+from coda.cache.running_jobs import RunningJobs
+from coda.cache.usage import Usage
 from coda.model.capacity import free_on, withheld_shares
 from coda.model.job import Job, JobId
 from coda.model.live_placement import is_waiting, open_wish
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import ArraySizes, Node, World
-from coda.nodes.bottleneck import Shortages
+from coda.nodes.bottleneck import Bottlenecks
 from coda.nodes.candidates import Score
-from coda.nodes.free_capacity import Room
-from coda.nodes.node_search import Kind, Search
-from coda.policy.config import Part, PolicyConfig
+from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.node_search import NodeSearch, RankClass
+from coda.policy.config import Component, PolicyConfig
 from coda.policy.node_score import Mix, Scorer
-from coda.policy.order import Turn
+from coda.policy.order import SortKey
 from coda.policy.policies import policy_of
-from coda.snapshots import changed_keys, changes
+from coda.snapshots import changed_keys, removed_and_added
 
 _SPARE_POOLS: Final = 256  # pools, kinds and amounts nobody asks for any more, kept in case somebody does
 _SPARE_KINDS: Final = 1000
 _SPARE_AMOUNTS: Final = 2000
 
 
-class Memory:
+class PlannerCache:
     """Give one to every `decide` of one planner. Not for two threads at once. A round that raises empties it."""
 
     def __init__(self) -> None:
-        self._known: Known | None = None
+        self._known: WorldIndex | None = None
 
-    def about(self, world: World, config: PolicyConfig) -> Known:
+    def about(self, world: World, config: PolicyConfig) -> WorldIndex:
         """What is known about this world, for one round; `keep` it when the round is over."""
         known, self._known = self._known, None
         if known is None or (known.config is not config and known.config != config):
-            known = Known(config)
+            known = WorldIndex(config)
         known.follow(world)
         return known
 
-    def keep(self, known: Known) -> None:
+    def keep(self, known: WorldIndex) -> None:
         """The round is over, and this is what it leaves for the next."""
         self._known = known
 
 
-class Known:
+class WorldIndex:
     """One world, prepared for decisions about it."""
 
     def __init__(self, config: PolicyConfig) -> None:
         self.config = config
         self.policy = policy_of(config.policy)
-        self.shares = Shares(self.policy.fairness) if self.policy.fairness else None
+        self.shares = Usage(self.policy.fairness) if self.policy.fairness else None
         rule = self.policy.preempts
-        self.preempting = Preempting(rule, self.shares) if rule is not None else None
+        self.preempting = RunningJobs(rule, self.shares) if rule is not None else None
         self.nodes_version = 0  # another one: nodes came, went, or changed
         self.queue = self._empty_queue()
-        self.sleepers = Sleepers()
+        self.sleepers = InadmissibleClasses()
         self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods` or `growth_m`
         self.wishing: dict[JobId, Job] = {}  # all with an `open_wish`
-        self.shortages = Shortages()
+        self.shortages = Bottlenecks()
         self.holdings = Holdings(config.refusal_holders)
-        self.sites: dict[Hashable, Sites] = {}  # whatever was asked for, the latest last
+        self.sites: dict[Hashable, ReservableNodes] = {}  # whatever was asked for, the latest last
         self._world = World(nodes=())
         self._sizes: ArraySizes | None = None
         self._withheld_by_node: dict[str, Resources] = {}
@@ -86,7 +86,7 @@ class Known:
         before, self._world = self._world, world
         if self.shares is not None:
             self.shares.follow(world)
-        gone, come = changes(before.jobs, world.jobs)
+        gone, come = removed_and_added(before.jobs, world.jobs)
         touched = self._follow_holders(gone, come)
         if gone or come or world.quotas or before.quotas:
             self._follow_queue(gone, come)
@@ -96,18 +96,18 @@ class Known:
         self._follow_nodes(before.nodes, touched)
         self.sleepers.wake(self.queue.take_new_shapes())
 
-    def kind(self, shape: Shape) -> Kind:
+    def kind(self, shape: GangClass) -> RankClass:
         """What is known about the gangs of this shape."""
-        kind: Kind | None = shape.kind
+        kind: RankClass | None = shape.kind
         if kind is None:
             kind = shape.kind = self.search.kind(shape.job)
         return kind
 
-    def kind_anywhere(self, shape: Shape) -> Kind:
+    def kind_anywhere(self, shape: GangClass) -> RankClass:
         """The same, were they content with any domains."""
         if shape.job.within is None:
             return self.kind(shape)
-        kind: Kind | None = shape.anywhere
+        kind: RankClass | None = shape.anywhere
         if kind is None:
             kind = shape.anywhere = self.search.kind_anywhere(shape.job)
         return kind
@@ -132,7 +132,7 @@ class Known:
         if self.lending is not None:
             self.lending.follow(growth_m)
 
-    def turn(self, waiter: Waiter) -> Turn:
+    def turn(self, waiter: QueuedJob) -> SortKey:
         """When a job is tried now: its party's share first, where shares count, then its turn in the queue."""
         return waiter.turn if self.shares is None else (self.shares.rank(waiter.job), waiter.turn)
 
@@ -188,7 +188,7 @@ class Known:
     def _hold(self, job: Job, touched: set[str]) -> None:
         """Count what the job holds now, and touch the nodes where that is not what it held."""
         nodes, holding = nodes_held(job), self.holdings.of(job.id)
-        if holding is not None and holding.nodes == nodes and holds_alike(job, holding.job):
+        if holding is not None and holding.nodes == nodes and holds_the_same(job, holding.job):
             if stands_alike(job, holding.job):
                 return
             self._renew(job, holding)
@@ -224,7 +224,7 @@ class Known:
             self.queue.change([job for job in gone if is_waiting(job)], [job for job in come if is_waiting(job)])
             return
         self.queue = self._empty_queue(limited)
-        self.sleepers = Sleepers()
+        self.sleepers = InadmissibleClasses()
         self.queue.change((), filter(is_waiting, self._world.jobs))
 
     def _empty_queue(self, limited: frozenset[str] = frozenset()) -> Queue:
@@ -233,7 +233,7 @@ class Known:
 
     def _follow_nodes(self, before: tuple[Node, ...], touched: set[str]) -> None:
         world = self._world
-        gone, come = changes(before, world.nodes)
+        gone, come = removed_and_added(before, world.nodes)
         number_by_name = self.room.number_by_name
         divided_anew = self.lending is not None and (come or self._sizes is not world.array_sizes)
         if divided_anew or self._is_outgrown() or not _are_the_same(gone, come):
@@ -261,7 +261,7 @@ class Known:
 
     def _look_anew(self) -> None:
         self._look_at(self._world.nodes)
-        self.shortages = Shortages()
+        self.shortages = Bottlenecks()
         self.sites = {}
         for shape in self.queue.shape_by_key.values():
             shape.kind = shape.anywhere = None
@@ -273,18 +273,18 @@ class Known:
         score: Score | None = None
         if scorer is not None:
             score = partial(_scored, scorer, mix)
-        self.room = Room(nodes, self.config.levels, tells_sizes=score is not None)
-        self.search = Search(self.room, self.config, score)
-        self.lending: Lending | None = None
-        if self.policy.has_arrays and Part.ARRAYS not in self.config.without:
+        self.room = FreeCapacity(nodes, self.config.levels, tells_sizes=score is not None)
+        self.search = NodeSearch(self.room, self.config, score)
+        self.lending: ArrayCapacity | None = None
+        if self.policy.has_arrays and Component.ARRAYS not in self.config.without:
             self._sizes = self._world.array_sizes
-            self.lending = Lending(self.search, self.config, self._sizes, score)
+            self.lending = ArrayCapacity(self.search, self.config, self._sizes, score)
             for job in self._world.jobs:
                 self.lending.hold(job, nodes_held(job), +1)
 
     def _nodes_changed(self, *, match_others: bool) -> None:
         self.nodes_version += 1
-        self.sleepers = Sleepers()
+        self.sleepers = InadmissibleClasses()
         self.sleepers.wake(self.queue.shape_by_key.values())
         if self.shares is not None:
             self.shares.count_nodes(self.room.nodes)

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coda.contention.config import ContentionConfig
-from coda.contention.per_socket import Scene, Watch, decide
-from coda.contention.reference import Baseline, Training, followed
-from coda.contention.throttles import Action, Hardware, Means, Pod, Reason, Throttle, ending, standing
+from coda.contention.per_socket import SocketState, SocketWindow, decide_socket
+from coda.contention.reference import Reference, TrainingSample, next_reference
+from coda.contention.throttles import Action, Hardware, Means, Pod, Throttle, ThrottleReason, apply_action, lift_action
 from coda.errors import InvalidInput
 
 
@@ -26,7 +26,7 @@ class Window:
     at_s: float  # its end, any clock that does not jump
     share_by_socket: Mapping[int, float | None]  # bandwidth over peak, >= 0; None: not measured
     pods: Sequence[Pod] = ()
-    jobs: Sequence[Training] = ()
+    jobs: Sequence[TrainingSample] = ()
 
     def __post_init__(self) -> None:
         shares = [share for share in self.share_by_socket.values() if share is not None]
@@ -38,18 +38,18 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contention:
+class EliminatorState:
     """All that the eliminator remembers of a node."""
 
     at_s: float | None = None
-    baselines: tuple[Baseline, ...] = ()
-    watches: tuple[Watch, ...] = ()
+    baselines: tuple[Reference, ...] = ()
+    watches: tuple[SocketState, ...] = ()
     throttles: tuple[Throttle, ...] = ()
 
 
 def observe(
-    state: Contention, window: Window, hardware: Hardware, config: ContentionConfig
-) -> tuple[Contention, tuple[Action, ...]]:
+    state: EliminatorState, window: Window, hardware: Hardware, config: ContentionConfig
+) -> tuple[EliminatorState, tuple[Action, ...]]:
     """What to remember and what to do after one window; actions in order of sockets.
 
     Pods and jobs in any order give the same result. A clock that went back restarts every waiting time. At most one
@@ -62,10 +62,10 @@ def observe(
     shares = dict(sorted({**silent, **window.share_by_socket}.items()))
     held = {throttle.socket for throttle in throttles}
     calm = {socket for socket, share in shares.items() if share is not None and share < config.trigger_share} - held
-    baselines = {baseline.job: baseline for baseline in followed(state.baselines, window.jobs, calm, config)}
+    baselines = {baseline.job: baseline for baseline in next_reference(state.baselines, window.jobs, calm, config)}
     watches = {watch.socket: watch for watch in state.watches}
     for socket, share in shares.items():
-        scene = Scene(
+        scene = SocketWindow(
             now_s=window.at_s,
             socket=socket,
             share=share,
@@ -75,12 +75,14 @@ def observe(
             hardware=hardware,
             config=config,
         )
-        watches[socket], throttles, done = decide(scene, watches.get(socket, Watch(socket=socket)), throttles)
+        watches[socket], throttles, done = decide_socket(
+            scene, watches.get(socket, SocketState(socket=socket)), throttles
+        )
         actions += done
-        if any(action.reason is Reason.CONTENDED for action in done):  # judge it by what comes from now on
+        if any(action.reason is ThrottleReason.CONTENDED for action in done):  # judge it by what comes from now on
             fresh = {job.job: replace(baselines[job.job], recent=()) for job in scene.jobs}
             baselines.update(fresh)
-    return Contention(
+    return EliminatorState(
         at_s=window.at_s,
         baselines=tuple(baselines[name] for name in sorted(baselines)),
         watches=tuple(watches[socket] for socket in sorted(watches)),
@@ -94,7 +96,7 @@ def _refuse_shares_of_nothing(window: Window, hardware: Hardware) -> None:
             raise InvalidInput(f"socket {socket} has a bandwidth share but no peak bandwidth")
 
 
-def _in_step(state: Contention, window: Window, config: ContentionConfig) -> Contention:
+def _in_step(state: EliminatorState, window: Window, config: ContentionConfig) -> EliminatorState:
     """After a gap, or a clock that went back, nothing counts as consecutive; no time lies in the future."""
     if state.at_s is None or 0 <= window.at_s - state.at_s <= config.windows * config.window_s:
         return state
@@ -131,7 +133,7 @@ def _without_the_untouchable(
             kept.append(throttle)
         elif rest:
             kept.append(replace(throttle, pods=rest))
-            actions.append(standing(kept[-1], Reason.PROTECTED, ()))
+            actions.append(apply_action(kept[-1], ThrottleReason.PROTECTED, ()))
         elif throttle.means is Means.BANDWIDTH or throttle.pods[0] in pods:
-            actions.append(ending(throttle, Reason.PROTECTED, ()))
+            actions.append(lift_action(throttle, ThrottleReason.PROTECTED, ()))
     return tuple(kept), tuple(actions)

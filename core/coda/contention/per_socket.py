@@ -16,27 +16,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from coda.contention.config import ContentionConfig
-from coda.contention.reference import RECENT, Baseline, Training
+from coda.contention.reference import RECENT, Reference, TrainingSample
 from coda.contention.throttles import (
     Action,
     Hardware,
     Pod,
-    Reason,
     Throttle,
-    ending,
+    ThrottleReason,
+    apply_action,
+    is_still_limited,
+    lift_action,
     one_down,
     one_up,
-    presses,
-    rise,
+    predicted_rebound,
     settled,
-    standing,
 )
 
 LONGEST_HOLD_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suffering:
+class SlowedJob:
     """How busy a job kept its GPUs before anything was throttled for it."""
 
     job: str
@@ -44,7 +44,7 @@ class Suffering:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class SocketState:
     """What is remembered of one socket."""
 
     socket: int
@@ -53,21 +53,21 @@ class Watch:
     released_at_s: float | None = None
     calm_since_s: float | None = None  # little bandwidth, or nobody to protect
     blind_since_s: float | None = None
-    before: tuple[Suffering, ...] = ()  # when the first of the present throttles was set
+    before: tuple[SlowedJob, ...] = ()  # when the first of the present throttles was set
     reentries: int = 0  # releases that soon led to a throttle again
     futile_until_s: float | None = None
     futile_company: tuple[str, ...] = ()  # those on the socket then, once the undoing showed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class SocketWindow:
     """One socket in one window."""
 
     now_s: float
     socket: int
     share: float | None
-    jobs: tuple[Training, ...]
-    baselines: Mapping[str, Baseline]
+    jobs: tuple[TrainingSample, ...]
+    baselines: Mapping[str, Reference]
     pods: Mapping[str, Pod]
     hardware: Hardware
     config: ContentionConfig
@@ -117,10 +117,10 @@ class Scene:
         return (*sorted(here), *(job.job for job in self.jobs))
 
 
-Decision = tuple[Watch, tuple[Throttle, ...], tuple[Action, ...]]
+SocketDecision = tuple[SocketState, tuple[Throttle, ...], tuple[Action, ...]]
 
 
-def decide(scene: Scene, watch: Watch, throttles: tuple[Throttle, ...]) -> Decision:
+def decide_socket(scene: SocketWindow, watch: SocketState, throttles: tuple[Throttle, ...]) -> SocketDecision:
     """The socket's next memory, all throttles of the node afterwards, and what to do. At most one throttle or one
     round of releases."""
     watch = _watched(scene, watch)
@@ -128,7 +128,7 @@ def decide(scene: Scene, watch: Watch, throttles: tuple[Throttle, ...]) -> Decis
     throttles = tuple(_seen(throttle, scene, acted_at_s) for throttle in throttles)
     mine = tuple(throttle for throttle in throttles if throttle.socket == scene.socket)
     if watch.blind_since_s is not None and scene.now_s - watch.blind_since_s >= scene.config.blind_s:
-        return _undone(scene, watch, throttles, Reason.BLIND)
+        return _undone(scene, watch, throttles, ThrottleReason.BLIND)
     enough = sum(watch.votes) >= scene.config.votes and not scene.is_blind
     contended = enough and bool(scene.lasting_sufferers)
     if contended and watch.futile_until_s is None and _since(watch.throttled_at_s, scene) >= scene.config.step_s:
@@ -137,13 +137,13 @@ def decide(scene: Scene, watch: Watch, throttles: tuple[Throttle, ...]) -> Decis
             return _throttled(scene, watch, throttles, step)
     if mine and _is_useless(scene, watch, exhausted=contended):
         given_up = replace(watch, futile_until_s=scene.now_s + scene.config.futile_s, futile_company=(), votes=())
-        return _undone(scene, given_up, throttles, Reason.NO_GAIN)
+        return _undone(scene, given_up, throttles, ThrottleReason.NO_GAIN)
     if mine and _since(acted_at_s, scene) >= scene.config.release_step_s:
         return _released(scene, watch, throttles)
     return watch, throttles, ()
 
 
-def _watched(scene: Scene, watch: Watch) -> Watch:
+def _watched(scene: SocketWindow, watch: SocketState) -> SocketState:
     near_peak = scene.share is not None and scene.share >= scene.config.trigger_share
     votes = (*watch.votes, near_peak and bool(scene.sufferers))[-scene.config.windows :]
     calm_since_s = _started(watch.calm_since_s, scene) if scene.is_calm else None
@@ -165,11 +165,11 @@ def _watched(scene: Scene, watch: Watch) -> Watch:
     )
 
 
-def _started(since_s: float | None, scene: Scene) -> float:
+def _started(since_s: float | None, scene: SocketWindow) -> float:
     return scene.now_s if since_s is None else since_s
 
 
-def _since(at_s: float | None, scene: Scene) -> float:
+def _since(at_s: float | None, scene: SocketWindow) -> float:
     return math.inf if at_s is None else scene.now_s - at_s
 
 
@@ -177,23 +177,25 @@ def _latest(*times_s: float | None) -> float | None:
     return max((time_s for time_s in times_s if time_s is not None), default=None)
 
 
-def _seen(throttle: Throttle, scene: Scene, acted_at_s: float | None) -> Throttle:
+def _seen(throttle: Throttle, scene: SocketWindow, acted_at_s: float | None) -> Throttle:
     """`throttle` with what this window says of it: what it settled to, and since when its release would fit."""
     if throttle.socket != scene.socket or _since(acted_at_s, scene) < scene.config.settle_s:
         return throttle
     if throttle.settled_bytes_per_s is None and scene.share is not None:
         throttle = settled(throttle, scene.pods)
-    fits = scene.is_calm and rise(throttle, scene.pods) <= scene.room
+    fits = scene.is_calm and predicted_rebound(throttle, scene.pods) <= scene.room
     return replace(throttle, fits_since_s=_started(throttle.fits_since_s, scene) if fits else None)
 
 
-def _throttled(scene: Scene, watch: Watch, throttles: tuple[Throttle, ...], step: Throttle) -> Decision:
+def _throttled(
+    scene: SocketWindow, watch: SocketState, throttles: tuple[Throttle, ...], step: Throttle
+) -> SocketDecision:
     same = [throttle for throttle in throttles if (throttle.socket, throttle.means) == (step.socket, step.means)]
     replaced = next((throttle for throttle in same if set(throttle.pods) <= set(step.pods)), None)
     first = not any(throttle.socket == scene.socket for throttle in throttles)
     again = _since(watch.released_at_s, scene) < scene.config.reentry_hold_s
     before = (
-        Suffering(job=name, share=scene.baselines[name].latest(scene.config.votes) or 0.0)
+        SlowedJob(job=name, share=scene.baselines[name].latest(scene.config.votes) or 0.0)
         for name in scene.lasting_sufferers
     )
     watch = replace(
@@ -205,10 +207,10 @@ def _throttled(scene: Scene, watch: Watch, throttles: tuple[Throttle, ...], step
         before=tuple(before) if first else watch.before,
     )
     others = (throttle for throttle in throttles if throttle is not replaced)
-    return watch, _in_order((*others, step)), (standing(step, Reason.CONTENDED, scene.lasting_sufferers),)
+    return watch, _in_order((*others, step)), (apply_action(step, ThrottleReason.CONTENDED, scene.lasting_sufferers),)
 
 
-def _is_useless(scene: Scene, watch: Watch, *, exhausted: bool) -> bool:
+def _is_useless(scene: SocketWindow, watch: SocketState, *, exhausted: bool) -> bool:
     """Whether the throttles have had their effect, or there is nothing more to throttle, and nobody is better off."""
     relieved = scene.share is not None and scene.share < scene.config.trigger_share
     if not scene.sufferers or not (relieved or exhausted):
@@ -219,24 +221,26 @@ def _is_useless(scene: Scene, watch: Watch, *, exhausted: bool) -> bool:
     return bool(gains) and not any(gains)
 
 
-def _gained(scene: Scene, before: Suffering) -> bool:
+def _gained(scene: SocketWindow, before: SlowedJob) -> bool:
     baseline = scene.baselines[before.job]
     now = baseline.latest(RECENT)
     return now is None or now - before.share >= scene.config.gain_share * (baseline.reference - before.share)
 
 
-def _undone(scene: Scene, watch: Watch, throttles: tuple[Throttle, ...], reason: Reason) -> Decision:
+def _undone(
+    scene: SocketWindow, watch: SocketState, throttles: tuple[Throttle, ...], reason: ThrottleReason
+) -> SocketDecision:
     mine = [throttle for throttle in throttles if throttle.socket == scene.socket]
-    actions = tuple(ending(throttle, reason, _names(watch)) for throttle in mine)
+    actions = tuple(lift_action(throttle, reason, _names(watch)) for throttle in mine)
     return replace(watch, before=()), tuple(other for other in throttles if other not in mine), actions
 
 
-def _released(scene: Scene, watch: Watch, throttles: tuple[Throttle, ...]) -> Decision:
+def _released(scene: SocketWindow, watch: SocketState, throttles: tuple[Throttle, ...]) -> SocketDecision:
     """One step back for every throttle whose return has fitted long enough and fits now, the lightest first."""
     room, kept, actions = scene.room, [], []
-    reason = Reason.CALM if scene.jobs else Reason.NO_VICTIM
-    for throttle in sorted(throttles, key=lambda throttle: (rise(throttle, scene.pods), throttle.pods)):
-        wanted = rise(throttle, scene.pods)
+    reason = ThrottleReason.CALM if scene.jobs else ThrottleReason.NO_VICTIM
+    for throttle in sorted(throttles, key=lambda throttle: (predicted_rebound(throttle, scene.pods), throttle.pods)):
+        wanted = predicted_rebound(throttle, scene.pods)
         fits_s = 0.0 if throttle.fits_since_s is None else scene.now_s - throttle.fits_since_s
         if throttle.fits_since_s is None or fits_s < _hold_s(scene, watch, throttle) or wanted > room:
             kept.append(throttle)
@@ -244,22 +248,24 @@ def _released(scene: Scene, watch: Watch, throttles: tuple[Throttle, ...]) -> De
         room -= wanted
         up = one_up(throttle)
         kept += [] if up is None else [up]
-        actions.append(ending(throttle, reason, _names(watch)) if up is None else standing(up, reason, _names(watch)))
+        actions.append(
+            lift_action(throttle, reason, _names(watch)) if up is None else apply_action(up, reason, _names(watch))
+        )
     released_at_s = scene.now_s if actions else watch.released_at_s
     return replace(watch, released_at_s=released_at_s), _in_order(tuple(kept)), tuple(actions)
 
 
-def _hold_s(scene: Scene, watch: Watch, throttle: Throttle) -> float:
+def _hold_s(scene: SocketWindow, watch: SocketState, throttle: Throttle) -> float:
     """Longer, and longer each time, for pods that still press and whose release has led to a throttle before."""
     if throttle.socket != scene.socket:
         return math.inf
     config = scene.config
-    if not watch.reentries or not scene.jobs or not presses(throttle, scene.pods):
+    if not watch.reentries or not scene.jobs or not is_still_limited(throttle, scene.pods):
         return config.release_hold_s
     return max(config.release_hold_s, min(LONGEST_HOLD_S, config.reentry_hold_s * 2.0 ** (watch.reentries - 1)))
 
 
-def _names(watch: Watch) -> tuple[str, ...]:
+def _names(watch: SocketState) -> tuple[str, ...]:
     return tuple(one.job for one in watch.before)
 
 

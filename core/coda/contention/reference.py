@@ -17,7 +17,7 @@ RECENT = 10  # utilisations remembered to judge an action by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainingSample:
     """A training job's part on this node, as seen in one window."""
 
     job: str
@@ -31,7 +31,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
+class Reference:
     """What is remembered of one job. `recent`: utilisations since the last throttle around it, oldest first."""
 
     job: str
@@ -51,9 +51,9 @@ class Baseline:
         return sum(shares) / len(shares) if shares else None
 
 
-def followed(
-    baselines: Collection[Baseline], jobs: Collection[Training], calm: Collection[int], config: ContentionConfig
-) -> tuple[Baseline, ...]:
+def next_reference(
+    baselines: Collection[Reference], jobs: Collection[TrainingSample], calm: Collection[int], config: ContentionConfig
+) -> tuple[Reference, ...]:
     """The baselines after one more window, by job; jobs no longer there are forgotten. `calm`: the sockets that are."""
     known = {baseline.job: baseline for baseline in baselines}
     return tuple(
@@ -62,8 +62,8 @@ def followed(
     )
 
 
-def _followed(known: Baseline | None, job: Training, calm: bool, config: ContentionConfig) -> Baseline:
-    before = known if known is not None and known.cores == job.cores else Baseline(job=job.job, cores=job.cores)
+def _followed(known: Reference | None, job: TrainingSample, calm: bool, config: ContentionConfig) -> Reference:
+    before = known if known is not None and known.cores == job.cores else Reference(job=job.job, cores=job.cores)
     if job.share is None:
         return before
     seen = replace(before, recent=(*before.recent, job.share)[-RECENT:])

@@ -101,7 +101,7 @@ class Throttle:
             raise InvalidInput("a throttle needs a pod and a value to restore")
 
 
-class Reason(Enum):
+class ThrottleReason(Enum):
     """Why an action is taken."""
 
     CONTENDED = "Contended"
@@ -122,7 +122,7 @@ class Action:
     pods: tuple[str, ...]
     value: float
     ends: bool  # `value` is the original one; nothing stays throttled by this
-    reason: Reason
+    reason: ThrottleReason
     jobs: tuple[str, ...]  # for whom
 
 
@@ -163,12 +163,12 @@ def settled(throttle: Throttle, pods: Mapping[str, Pod]) -> Throttle:
     return replace(throttle, settled_bytes_per_s=bandwidth_of(throttle, pods))
 
 
-def presses(throttle: Throttle, pods: Mapping[str, Pod]) -> bool:
+def is_still_limited(throttle: Throttle, pods: Mapping[str, Pod]) -> bool:
     """Whether its pods still want more than they get: they use at least half of what they did when it settled."""
     return throttle.settled_bytes_per_s is None or bandwidth_of(throttle, pods) >= 0.5 * _held_to(throttle)
 
 
-def rise(throttle: Throttle, pods: Mapping[str, Pod]) -> float:
+def predicted_rebound(throttle: Throttle, pods: Mapping[str, Pod]) -> float:
     """The bandwidth, bytes/s, that one step of release is predicted to add, >= 0.
 
     Pods that use as much as when the throttle settled go back to what they used before its last step; pods that use
@@ -180,7 +180,7 @@ def rise(throttle: Throttle, pods: Mapping[str, Pod]) -> float:
     return max(0.0, before * min(1.0, now / held_to) - now) if held_to else 0.0
 
 
-def standing(throttle: Throttle, reason: Reason, jobs: tuple[str, ...]) -> Action:
+def apply_action(throttle: Throttle, reason: ThrottleReason, jobs: tuple[str, ...]) -> Action:
     """The action that makes `throttle` what it is."""
     return Action(
         means=throttle.means,
@@ -193,9 +193,9 @@ def standing(throttle: Throttle, reason: Reason, jobs: tuple[str, ...]) -> Actio
     )
 
 
-def ending(throttle: Throttle, reason: Reason, jobs: tuple[str, ...]) -> Action:
+def lift_action(throttle: Throttle, reason: ThrottleReason, jobs: tuple[str, ...]) -> Action:
     """The action that restores what was before `throttle`."""
-    return replace(standing(throttle, reason, jobs), value=throttle.stages[0].value, ends=True)
+    return replace(apply_action(throttle, reason, jobs), value=throttle.stages[0].value, ends=True)
 
 
 def _held_to(throttle: Throttle) -> float:
@@ -250,7 +250,7 @@ choice: a restart or an update of the agent takes less, and it undoes what it le
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tended:
+class ThrottleReport:
     """What a node's agent said last. `renewed_s`: when."""
 
     node: str
@@ -258,6 +258,6 @@ class Tended:
     renewed_s: float
 
 
-def untended(nodes: Collection[Tended], now_s: float) -> tuple[str, ...]:
+def nodes_with_stale_throttles(nodes: Collection[ThrottleReport], now_s: float) -> tuple[str, ...]:
     """The nodes with throttles of which nothing was heard for `LEASE_S`, by name. A time in the future is believed."""
     return tuple(sorted(one.node for one in nodes if one.throttles > 0 and now_s - one.renewed_s > LEASE_S))

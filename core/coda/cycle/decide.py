@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from coda.cache.quotas import QuotaLedger
-from coda.cache.world_index import Memory
+from coda.cache.world_index import PlannerCache
 from coda.cycle.refusals import refusals_of
 from coda.cycle.resize_grants import answers_to_wishes
-from coda.cycle.starts import Round, round_of
+from coda.cycle.starts import CycleStarts, starts_of_cycle
 from coda.model.capacity import after_stops
-from coda.model.decision import Plan
+from coda.model.decision import Decision
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
 
 
 def decide(
-    world: World, config: PolicyConfig, now_s: float, memory: Memory | None = None, *, explain: int | None = None
-) -> Plan:
+    world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None = None, *, explain: int | None = None
+) -> Decision:
     """Answer every open wish for cores; then start every waiting gang that fits whole, in order, and refuse each of the
     others with its reason. What ordered stops will free counts as free for starts, which are released once it is.
 
@@ -30,15 +30,15 @@ def decide(
     and starts nothing, and refuses alike.
     Cost: O(nodes + jobs log jobs), and O(nodes) for each distinct demand and O(amounts) for each distinct request among
     the waiting jobs. With a memory: O(nodes + jobs) comparisons of pointers, and the above for what changed."""
-    memory = memory or Memory()
+    memory = memory or PlannerCache()
     leaving, world = world.leaving, after_stops(world)
     known = memory.about(world, config)
     quotas = QuotaLedger(world, known.planned.values())
     answers = answers_to_wishes(known, quotas, world.in_flight, leaving, now_s)
-    this = Round(stops=answers.stops) if answers.stops else round_of(known, quotas, now_s)
+    this = CycleStarts(stops=answers.stops) if answers.stops else starts_of_cycle(known, quotas, now_s)
     refusals = refusals_of(known, quotas, now_s, explain, kept_for=this.kept_for)
     memory.keep(known)
-    return Plan(
+    return Decision(
         starts=this.starts,
         refusals=refusals,
         stops=this.stops,
@@ -50,8 +50,8 @@ def decide(
 
 
 def decide_around(
-    kept: Mapping[str, Resources], world: World, config: PolicyConfig, now_s: float, memory: Memory | None = None
-) -> Plan:
+    kept: Mapping[str, Resources], world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None = None
+) -> Decision:
     """As `decide`, where `kept` of each node's room is given to nobody yet, but will be free in a moment.
 
     Nobody is stopped for want of it: only who would be stopped as well if it were free. Cost: a second decision, where

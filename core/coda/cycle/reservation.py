@@ -19,17 +19,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from coda.cache.queue import Waiter, waits_since_s
-from coda.cache.reservable_nodes import Distances, Sites
-from coda.cache.world_index import Known
+from coda.cache.queue import QueuedJob, waits_since_s
+from coda.cache.reservable_nodes import Distances, ReservableNodes
+from coda.cache.world_index import WorldIndex
 from coda.model.job import Job
 from coda.model.resources import NOTHING, Resources
-from coda.nodes.node_search import Kind
+from coda.nodes.node_search import RankClass
 
 _REMEMBERED: Final = 8
 """For so many of the jobs asked for last, what nodes would hold is remembered. Our choice: most rounds ask for one."""
 
-Takes = Mapping[int, Resources]
+LeftForOthers = Mapping[int, Resources]
 """What others may take of each of these nodes, by number."""
 
 
@@ -38,11 +38,11 @@ class Reservation(NamedTuple):
     place that leaves would make these nodes better than the ones kept, and be kept itself."""
 
     job: Job
-    left_for_others: Takes
+    left_for_others: LeftForOthers
     unstopped: frozenset[int]
 
 
-def limit_s(known: Known) -> float | None:
+def limit_s(known: WorldIndex) -> float | None:
     """How long a job may be overtaken under this policy and configuration; None: for ever.
 
     Without borrowing there is no limit: a job can then be too large for its array, though it fits the cluster."""
@@ -51,13 +51,13 @@ def limit_s(known: Known) -> float | None:
     return known.config.overtaking_limit_s
 
 
-def overdue(known: Known, now_s: float) -> Iterator[Waiter]:
+def overdue(known: WorldIndex, now_s: float) -> Iterator[QueuedJob]:
     """The jobs that have waited too long: higher priority, longest wait, id."""
     limit = limit_s(known)
     return iter(()) if limit is None else known.queue.waiting_since(now_s - limit, now_s)
 
 
-def reserve(known: Known, job: Job, kind: Kind) -> Reservation | None:
+def reserve(known: WorldIndex, job: Job, kind: RankClass) -> Reservation | None:
     """The nodes for a job that does not fit now; None where it would not fit the nodes without any job of ours.
 
     Those where most ranks fit already, then where least must end (GPUs, cores), then the first by name; with a required
@@ -80,12 +80,12 @@ def reserve(known: Known, job: Job, kind: Kind) -> Reservation | None:
     return Reservation(job, {site.number: NOTHING for site in whole}, _stoppable(known))
 
 
-def _sites(known: Known, kind: Kind, due_s: float | None) -> Sites:
+def _sites(known: WorldIndex, kind: RankClass, due_s: float | None) -> ReservableNodes:
     """The nodes as they are once those have ended that began by then; None: whole nodes, whoever is there."""
     key = (kind, due_s)
     sites = known.sites.pop(key, None)
     if sites is None:
-        sites = Sites(known.room, known.holdings, kind, due_s)
+        sites = ReservableNodes(known.room, known.holdings, kind, due_s)
     known.sites[key] = sites
     if len(known.sites) > _REMEMBERED:
         del known.sites[next(iter(known.sites))]
@@ -93,7 +93,7 @@ def _sites(known: Known, kind: Kind, due_s: float | None) -> Sites:
     return sites
 
 
-def _unstopped(known: Known, kind: Kind, distances: Distances, left: Takes) -> frozenset[int]:
+def _unstopped(known: WorldIndex, kind: RankClass, distances: Distances, left: LeftForOthers) -> frozenset[int]:
     """Of the nodes kept, and of those that could become as good by stops, were the former used by others as far as may
     be, those where anybody can be stopped."""
     lending, room = known.lending, known.room
@@ -107,7 +107,7 @@ def _unstopped(known: Known, kind: Kind, distances: Distances, left: Takes) -> f
     )
 
 
-def _stoppable(known: Known) -> frozenset[int]:
+def _stoppable(known: WorldIndex) -> frozenset[int]:
     """The nodes that stops would leave more room on."""
     return frozenset() if known.lending is None else frozenset(known.lending.stoppable)
 
@@ -124,10 +124,10 @@ def _least(one: Resources, other: Resources) -> Resources:
     )
 
 
-class Kept:
+class ReservationHold:
     """From its making to `give_back` others find there what the reservation leaves them, and stop only who may be."""
 
-    def __init__(self, known: Known, reservation: Reservation) -> None:
+    def __init__(self, known: WorldIndex, reservation: Reservation) -> None:
         self.job = reservation.job
         self._known = known
         self._left = reservation.left_for_others
@@ -144,7 +144,7 @@ class Kept:
         if self._known.lending is not None:
             self._known.lending.keep_no_more()
 
-    def _put(self, room_by_number: Takes) -> None:
+    def _put(self, room_by_number: LeftForOthers) -> None:
         for number, room in room_by_number.items():
             self._known.room.put(number, room)
         if self._known.lending is not None:

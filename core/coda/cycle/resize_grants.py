@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from coda.cache.quotas import QuotaLedger
-from coda.cache.world_index import Known
+from coda.cache.world_index import WorldIndex
 from coda.model.decision import Denial, DenialCode, Grant, Stop
 from coda.model.job import Job, JobId, Wish, WishAnswer
 from coda.model.live_placement import growth_by_node, open_wish
@@ -37,7 +37,7 @@ _NO_ANSWERS: Final = Answers()
 
 
 def answers_to_wishes(
-    known: Known,
+    known: WorldIndex,
     quotas: QuotaLedger,
     in_flight: Mapping[str, Resources],
     leaving: Mapping[str, Resources],
@@ -92,7 +92,7 @@ def answer_from_denial(denial: Denial, now_s: float) -> WishAnswer:
 class _Answering:
     def __init__(
         self,
-        known: Known,
+        known: WorldIndex,
         quotas: QuotaLedger,
         in_flight: Mapping[str, Resources],
         leaving: Mapping[str, Resources],

@@ -6,21 +6,21 @@ from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
-from coda.cache.array_capacity import Lending, Option
-from coda.cache.queue import Shape, Waiter
+from coda.cache.array_capacity import ArrayCapacity, StartOption
+from coda.cache.queue import GangClass, QueuedJob
 from coda.cache.quotas import QuotaLedger
-from coda.cache.world_index import Known
-from coda.cycle.reservation import Kept, overdue, reserve
+from coda.cache.world_index import WorldIndex
+from coda.cycle.reservation import ReservationHold, overdue, reserve
 from coda.model.decision import Start, Stop
 from coda.model.job import Job, JobId
 from coda.policy.arrays import Array
 
 _ARRAYS: Final = tuple(Array)
-_Line = tuple[Any, Waiter, Iterator[Waiter]]
+_Line = tuple[Any, QueuedJob, Iterator[QueuedJob]]
 """The equal gangs of one shape: when the first of them is tried, that one, and the others."""
 
 
-class Round(NamedTuple):
+class CycleStarts(NamedTuple):
     """`stops`: who must stop for the first job that could start then. There the round ends, so that nobody else takes
     what is being freed. `kept_for`: the job for which nodes are kept. `wake_s`: when time alone brings stops."""
 
@@ -30,15 +30,15 @@ class Round(NamedTuple):
     wake_s: float | None = None
 
 
-def round_of(known: Known, quotas: QuotaLedger, now_s: float) -> Round:
+def starts_of_cycle(known: WorldIndex, quotas: QuotaLedger, now_s: float) -> CycleStarts:
     """What starts, in order, and what must stop."""
-    this = _Round(known, quotas, now_s)
+    this = _StartPhase(known, quotas, now_s)
     starts = (*this.starts_of_overdue(), *this.starts())
-    return Round(starts, this.stops, this.kept_for, this.wake_s())
+    return CycleStarts(starts, this.stops, this.kept_for, this.wake_s())
 
 
-class _Round:
-    def __init__(self, known: Known, quotas: QuotaLedger, now_s: float) -> None:
+class _StartPhase:
+    def __init__(self, known: WorldIndex, quotas: QuotaLedger, now_s: float) -> None:
         self._known = known
         self._quotas = quotas
         self._now_s = now_s
@@ -46,7 +46,7 @@ class _Round:
         self._may_borrow = True  # nobody waits in the arrays before this one
         self._early: set[JobId] = set()  # those that started before everybody else
         self._is_early = True  # what starts now has waited too long: what it takes is its own
-        self._kept: Kept | None = None
+        self._kept: ReservationHold | None = None
         self.stops: tuple[Stop, ...] = ()
 
     @property
@@ -56,7 +56,7 @@ class _Round:
 
     def starts_of_overdue(self) -> Iterator[Start]:
         """Those that waited too long go before all others, up to the first that fits nowhere: nodes are kept for it."""
-        hopeless: set[Shape] = set()
+        hopeless: set[GangClass] = set()
         for waiter in overdue(self._known, self._now_s):
             job = waiter.job
             if waiter.shape in hopeless or self._is_barred(job) or self._quotas.shortage(job) is not None:
@@ -70,7 +70,7 @@ class _Round:
                 continue
             reservation = reserve(self._known, job, self._known.kind(waiter.shape))
             if reservation is not None:
-                self._kept = Kept(self._known, reservation)
+                self._kept = ReservationHold(self._known, reservation)
                 return
             hopeless.add(waiter.shape)
 
@@ -100,7 +100,7 @@ class _Round:
             return None
         return known.preempting.wake_s((waiter.job for waiter in self._left_waiting()), self._now_s)
 
-    def _starts_of(self, shapes: Sequence[Shape]) -> Iterator[Start]:
+    def _starts_of(self, shapes: Sequence[GangClass]) -> Iterator[Start]:
         """Within a round room and quotas only shrink: a shape that was refused once is done with."""
         lines = self._lines
         blocks = self._known.policy.blocks
@@ -127,7 +127,7 @@ class _Round:
             elif blocks is not None:
                 blocked.add(queue)
 
-    def _starts_of_one(self, shape: Shape) -> Iterator[Start]:
+    def _starts_of_one(self, shape: GangClass) -> Iterator[Start]:
         """As `_starts_of`: alone, its jobs need no line, and the first tells whether there is room."""
         if self._is_barred(shape.job):
             self._sleep(shape)
@@ -142,19 +142,19 @@ class _Round:
         if not self.stops and not self._may_start(shape):
             self._sleep(shape)
 
-    def _line_up(self, turns: Iterator[Waiter]) -> None:
+    def _line_up(self, turns: Iterator[QueuedJob]) -> None:
         waiter = next(turns, None)
         if waiter is not None:
             heappush(self._lines, (self._known.turn(waiter), waiter, turns))
 
-    def _is_late(self, key: Any, waiter: Waiter, turns: Iterator[Waiter]) -> bool:
+    def _is_late(self, key: Any, waiter: QueuedJob, turns: Iterator[QueuedJob]) -> bool:
         """True when starts since it was lined up have put it further back: lined up again. Shares only grow."""
         if self._known.shares is None or (turn := self._known.turn(waiter)) == key:
             return False
         heappush(self._lines, (turn, waiter, turns))
         return True
 
-    def _turns(self, shape: Shape) -> Iterator[Waiter]:
+    def _turns(self, shape: GangClass) -> Iterator[QueuedJob]:
         turns = shape.turns(self._now_s)
         return (waiter for waiter in turns if waiter.job.id not in self._early) if self._early else turns
 
@@ -162,7 +162,7 @@ class _Round:
         """True where it must stay within a level that nobody configured."""
         return job.within is not None and self._known.config.level_index(job.within) is None
 
-    def _may_stop_others(self, shape: Shape) -> bool:
+    def _may_stop_others(self, shape: GangClass) -> bool:
         """Of equal gangs, the first may stop whomever the others may."""
         preempting = self._known.preempting
         if preempting is None or self._is_barred(shape.job):
@@ -170,7 +170,7 @@ class _Round:
         first = next(shape.turns(self._now_s), None)
         return first is not None and preempting.may_stop_for(first.job, self._now_s)
 
-    def _may_start(self, shape: Shape) -> bool:
+    def _may_start(self, shape: GangClass) -> bool:
         known, job = self._known, shape.job
         if self._is_barred(job):
             return False
@@ -185,7 +185,7 @@ class _Round:
                 return True
         return False
 
-    def _start(self, waiter: Waiter) -> Start | None:
+    def _start(self, waiter: QueuedJob) -> Start | None:
         """Start the job if it fits; else find who must stop for it."""
         known = self._known
         if known.lending is not None:
@@ -199,7 +199,7 @@ class _Round:
             self.stops = known.preempting.stops_for(waiter.job, kind, self._now_s)
         return None
 
-    def _start_in_arrays(self, lending: Lending, waiter: Waiter) -> Start | None:
+    def _start_in_arrays(self, lending: ArrayCapacity, waiter: QueuedJob) -> Start | None:
         job = waiter.job
         for option, kind in lending.ways(waiter.shape, may_borrow=self._may_borrow):
             kind.candidates.refresh()
@@ -212,7 +212,7 @@ class _Round:
                     return self._begin(job, shares, option)
         return None
 
-    def _sleep(self, shape: Shape) -> None:
+    def _sleep(self, shape: GangClass) -> None:
         """Not to be asked about again before a node gains room for it; where others may be stopped, time counts too."""
         known = self._known
         if known.lending is not None:
@@ -230,12 +230,12 @@ class _Round:
             for waiter in shape.turns(self._now_s)
         )
 
-    def _left_waiting(self) -> Iterator[Waiter]:
+    def _left_waiting(self) -> Iterator[QueuedJob]:
         started = self._known.started()
         for shape in self._known.queue.shape_by_key.values():
             yield from (waiter for waiter in shape.turns(self._now_s) if waiter.job.id not in started)
 
-    def _begin(self, job: Job, shares: list[tuple[int, int]], option: Option | None = None) -> Start:
+    def _begin(self, job: Job, shares: list[tuple[int, int]], option: StartOption | None = None) -> Start:
         self._quotas.take(job)
         return Start(
             job=job.id,

@@ -12,24 +12,24 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from coda.cache.quotas import QuotaLedger
-from coda.cache.world_index import Known
-from coda.model.constraints import NodeDemand
-from coda.model.decision import Reason, RefusalCode
+from coda.cache.world_index import WorldIndex
+from coda.model.constraints import NodeConstraints
+from coda.model.decision import WaitCode, WaitReason
 from coda.model.job import Job, JobId
 from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
 from coda.nodes.eligibility import Exclusion
-from coda.nodes.node_search import Kind
+from coda.nodes.node_search import RankClass
 from coda.wording import amounts_text, counted, listed, numbers_of, quota_text, shortage_text
 
-_CODE_BY_RESOURCE: Final[Mapping[str, RefusalCode]] = {
-    GPUS: RefusalCode.INSUFFICIENT_GPUS,
-    CPU: RefusalCode.INSUFFICIENT_CPU,
-    MEMORY: RefusalCode.INSUFFICIENT_MEMORY,
-    PODS: RefusalCode.INSUFFICIENT_PODS,
+_CODE_BY_RESOURCE: Final[Mapping[str, WaitCode]] = {
+    GPUS: WaitCode.INSUFFICIENT_GPUS,
+    CPU: WaitCode.INSUFFICIENT_CPU,
+    MEMORY: WaitCode.INSUFFICIENT_MEMORY,
+    PODS: WaitCode.INSUFFICIENT_PODS,
 }
 
 
-class Lack(NamedTuple):
+class Shortfall(NamedTuple):
     """What a gang lacks: equal values, equal reasons. `name`: the one resource in the way, if one is."""
 
     holders: tuple[JobId, ...]
@@ -43,23 +43,23 @@ class Lack(NamedTuple):
     avoided: int = 0
 
 
-EDITED: Final = Reason(code=RefusalCode.EDITED, message="its spec was edited; waits for the operator to accept that")
+EDITED: Final = WaitReason(code=WaitCode.EDITED, message="its spec was edited; waits for the operator to accept that")
 
-HELD_BY_POLICY: Final = Reason(
-    code=RefusalCode.HELD_BY_POLICY, message="there is room now, and the policy keeps it for jobs that go first"
+HELD_BY_POLICY: Final = WaitReason(
+    code=WaitCode.HELD_BY_POLICY, message="there is room now, and the policy keeps it for jobs that go first"
 )
 
 
-def kept_for_job(job: JobId) -> Reason:
+def kept_for_job(job: JobId) -> WaitReason:
     """Where nodes are kept for a job that waited too long."""
     message = f"there is room now, and it is kept for jobs that go first: {job} has waited too long to be overtaken"
-    return Reason(code=RefusalCode.HELD_BY_POLICY, message=message, holders=(job,))
+    return WaitReason(code=WaitCode.HELD_BY_POLICY, message=message, holders=(job,))
 
 
-class Refuser:
+class ReasonFinder:
     """The causes, one by one, at the end of one round. Equal gangs have equal reasons, but for `held_back`."""
 
-    def __init__(self, known: Known, quotas: QuotaLedger, now_s: float) -> None:
+    def __init__(self, known: WorldIndex, quotas: QuotaLedger, now_s: float) -> None:
         self._search = known.search
         self._shortages = known.shortages
         self._holdings = known.holdings
@@ -67,7 +67,7 @@ class Refuser:
         self._quotas = quotas
         self._now_s = now_s
 
-    def lasting(self, job: Job, kind: Kind) -> Reason | None:
+    def lasting(self, job: Job, kind: RankClass) -> WaitReason | None:
         """What no other job's end can mend; avoided and cordoned nodes count as there."""
         if not kind.match.matching:
             return self._no_matching_node(job.demand, kind)
@@ -89,9 +89,9 @@ class Refuser:
             gang = f"needs all {counted(job.replicas, 'rank')} of {each} each within one {job.within}"
             message = f"{gang}; even empty, no {job.within} holds more than {ranks}"
         numbers = numbers_of(ranks=job.replicas, ranks_when_empty=ranks, nodes_matching=len(kind.match.matching))
-        return Reason(code=RefusalCode.NEVER_FITS, message=message, numbers=numbers)
+        return WaitReason(code=WaitCode.NEVER_FITS, message=message, numbers=numbers)
 
-    def _no_matching_node(self, demand: NodeDemand, kind: Kind) -> Reason:
+    def _no_matching_node(self, demand: NodeConstraints, kind: RankClass) -> WaitReason:
         counts = {cause: kind.match.excluded.get(cause, 0) for cause in Exclusion}
         selector = ", ".join(f"{key}={value}" for key, value in sorted(demand.selector.items()))
         clauses = {
@@ -103,61 +103,63 @@ class Refuser:
         total = len(self._search.room.nodes)
         message = f"none of {counted(total, 'node')} accepts its pods: {listed(parts)}" if total else "there is no node"
         numbers = numbers_of(nodes=total, **{f"excluded_by_{cause.value}": count for cause, count in counts.items()})
-        return Reason(code=RefusalCode.NO_MATCHING_NODE, message=message, numbers=numbers)
+        return WaitReason(code=WaitCode.NO_MATCHING_NODE, message=message, numbers=numbers)
 
-    def held_back(self, job: Job) -> Reason | None:
+    def held_back(self, job: Job) -> WaitReason | None:
         """What this one job waits for, though there may be room."""
         return self._rolling_back(job) or self._backing_off(job)
 
-    def quota_exceeded(self, job: Job) -> Reason | None:
+    def quota_exceeded(self, job: Job) -> WaitReason | None:
         """The first ResourceQuota that leaves too little for the whole gang."""
         short = self._quotas.shortage(job)
         if short is None:
             return None
         needed, left = quota_text(short.key, short.needed_milli), quota_text(short.key, max(0, short.left_milli))
-        return Reason(
-            code=RefusalCode.QUOTA_EXCEEDED,
+        return WaitReason(
+            code=WaitCode.QUOTA_EXCEEDED,
             message=f"the whole gang needs {needed} of {short.key}, and ResourceQuota {short.quota} leaves {left}",
             numbers=numbers_of(needed=ceil(short.needed_milli / 1000), left=short.left_milli // 1000),
             holders=self._holdings.of_quota(job.namespace, short.key),
         )
 
-    def unknown_level(self, job: Job) -> Reason | None:
+    def unknown_level(self, job: Job) -> WaitReason | None:
         """A level that is required and that nobody configured."""
         if job.within is None or self._config.level_index(job.within) is not None:
             return None
         known = listed(level.name for level in self._config.levels) or "none"
         message = f"locality names the level {job.within!r}, which is not configured here; known: {known}"
-        return Reason(code=RefusalCode.UNKNOWN_LEVEL, message=message)
+        return WaitReason(code=WaitCode.UNKNOWN_LEVEL, message=message)
 
-    def _rolling_back(self, job: Job) -> Reason | None:
+    def _rolling_back(self, job: Job) -> WaitReason | None:
         if not job.bound and not job.unbound:
             return None
         message = "pods of a plan that was dropped are still going away"
-        return Reason(code=RefusalCode.ROLLING_BACK, message=message)
+        return WaitReason(code=WaitCode.ROLLING_BACK, message=message)
 
-    def _backing_off(self, job: Job) -> Reason | None:
+    def _backing_off(self, job: Job) -> WaitReason | None:
         if job.not_before_s <= self._now_s:
             return None
         ended = f"attempt {job.attempt - 1} ended early" if job.attempt > 1 else "the last launch did not work"
         numbers = numbers_of(attempt=job.attempt, not_before_s=ceil(job.not_before_s))
-        return Reason(code=RefusalCode.BACKING_OFF, message=f"{ended}; the next try waits out a pause", numbers=numbers)
+        return WaitReason(
+            code=WaitCode.BACKING_OFF, message=f"{ended}; the next try waits out a pause", numbers=numbers
+        )
 
-    def has_room(self, job: Job, kind: Kind) -> bool:
+    def has_room(self, job: Job, kind: RankClass) -> bool:
         """True when nothing but the policy keeps the gang from starting."""
         kind.candidates.refresh()
         return kind.candidates.place(job.replicas, kind.within) is not None
 
-    def lack(self, job: Job, kind: Kind, anywhere: Kind) -> Lack:
+    def lack(self, job: Job, kind: RankClass, anywhere: RankClass) -> Shortfall:
         """What is short: room in one domain, or, `anywhere`, room at all."""
         kind.candidates.refresh()
         anywhere.candidates.refresh()
         if kind.within is not None and anywhere.candidates.ranks >= job.replicas:
             most = kind.candidates.most_ranks_in_one_domain(kind.within)
             holders = self._holdings.on_nodes(kind.match, GPUS if kind.request.gpus else CPU)
-            return Lack(most_in_one_domain=most, holders=holders)
+            return Shortfall(most_in_one_domain=most, holders=holders)
         name = self._shortages.lacking(anywhere, job.replicas)
-        return Lack(
+        return Shortfall(
             name=name,
             scattered=name is not None and self._shortages.is_enough(anywhere, name, job.replicas),
             ranks=anywhere.candidates.ranks,
@@ -169,23 +171,23 @@ class Refuser:
         )
 
 
-def reason_from_lack(job: Job, lack: Lack) -> Reason:
+def reason_from_shortfall(job: Job, lack: Shortfall) -> WaitReason:
     """The words for what is short."""
     return _insufficient(job, lack) if lack.most_in_one_domain is None else _no_domain_fits(job, lack)
 
 
-def _no_domain_fits(job: Job, lack: Lack) -> Reason:
+def _no_domain_fits(job: Job, lack: Shortfall) -> WaitReason:
     most = lack.most_in_one_domain or 0
     gang = f"needs all {counted(job.replicas, 'rank')} of {amounts_text(job.request)} each within one {job.within}"
-    return Reason(
-        code=RefusalCode.NO_DOMAIN_FITS,
+    return WaitReason(
+        code=WaitCode.NO_DOMAIN_FITS,
         message=f"{gang}; enough is free in all, but no {job.within} has room for more than {most} of them now",
         numbers=numbers_of(ranks=job.replicas, ranks_in_one_domain=most),
         holders=lack.holders,
     )
 
 
-def _insufficient(job: Job, lack: Lack) -> Reason:
+def _insufficient(job: Job, lack: Shortfall) -> WaitReason:
     name = lack.name
     clauses = [_want_text(job, lack.nodes, lack.matching, lack.ranks)]
     if name is not None:
@@ -198,8 +200,8 @@ def _insufficient(job: Job, lack: Lack) -> Reason:
         clauses.append("more than one resource is short")
     elif not lack.holders and len(clauses) == 2 and name is not None:
         clauses.append("pods outside Coda hold the rest")
-    return Reason(
-        code=_CODE_BY_RESOURCE.get(name or "", RefusalCode.INSUFFICIENT_RESOURCES),
+    return WaitReason(
+        code=_CODE_BY_RESOURCE.get(name or "", WaitCode.INSUFFICIENT_RESOURCES),
         message="; ".join(clauses),
         numbers=numbers_of(
             ranks=job.replicas,

@@ -10,7 +10,7 @@ POD_GONE = "PodGone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Failure:
     """Why an attempt cannot go on. `own`: the job's own fault, counted against `spec.retries`."""
 
     own: bool
@@ -19,19 +19,19 @@ class Fault:
     node: str | None = None  # to keep away from
 
 
-def gang_fault(now: Situation, now_s: float, config: LifecycleConfig) -> Fault | None:
+def gang_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
     """A fault of an attempt whose pods were all created: also a missing one counts."""
     present = {pod.rank for pod in of_attempt(now)}
     missing = next((rank for rank in range(now.terms.replicas) if rank not in present), None)
-    return pod_gone(missing) if missing is not None else attempt_fault(now, now_s, config)
+    return pod_gone(missing) if missing is not None else attempt_failure(now, now_s, config)
 
 
-def pod_gone(rank: int) -> Fault:
+def pod_gone(rank: int) -> Failure:
     """The fault of an attempt that lost a pod."""
-    return Fault(own=False, reason=POD_GONE, message=f"the pod of rank {rank} is gone")
+    return Failure(own=False, reason=POD_GONE, message=f"the pod of rank {rank} is gone")
 
 
-def attempt_fault(now: Situation, now_s: float, config: LifecycleConfig) -> Fault | None:
+def attempt_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
     """The first fault of the attempt's pods: an own failure before a disruption, then by rank.
 
     A pod that was seen and is gone is a fault even if another took its name: no rank is started twice."""
@@ -45,36 +45,36 @@ def attempt_fault(now: Situation, now_s: float, config: LifecycleConfig) -> Faul
     return min(faults, key=lambda entry: entry[:2])[2] if faults else None
 
 
-def _pod_fault(pod: RankPod, now: Situation, now_s: float, config: LifecycleConfig) -> Fault | None:
+def _pod_fault(pod: RankPod, now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
     where = f"rank {pod.rank}" + (f" on {pod.node}" if pod.node else "")
     if pod.state is PodState.SUCCEEDED:
         return None
     if pod.terminating:
-        return Fault(own=False, reason="PodDeleted", message=f"the pod of {where} was deleted by somebody else")
+        return Failure(own=False, reason="PodDeleted", message=f"the pod of {where} was deleted by somebody else")
     if pod.state is PodState.FAILED and not pod.disrupted:
         code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
         said = f": {pod.reason}" if pod.reason not in ("", "Error") else ""
-        return Fault(own=True, reason="RankFailed", message=f"{where} failed{code}{said}")
+        return Failure(own=True, reason="RankFailed", message=f"{where} failed{code}{said}")
     if pod.state is PodState.FAILED:
         message = f"{where} was ended from outside: {pod.reason}" + (f": {pod.message}" if pod.message else "")
-        return Fault(own=False, reason=pod.reason or "Disrupted", message=message, node=pod.node)
+        return Failure(own=False, reason=pod.reason or "Disrupted", message=message, node=pod.node)
     if pod.node and is_lost(pod.node, now, now_s, config):
-        return Fault(own=False, reason="NodeLost", message=f"{where}: the node is not Ready", node=pod.node)
+        return Failure(own=False, reason="NodeLost", message=f"{where}: the node is not Ready", node=pod.node)
     since_s = pod.unschedulable_since_s
     if since_s is not None and now_s - since_s >= config.unschedulable_s:
         message = f"rank {pod.rank} does not fit where it was planned: {pod.message}"
-        return Fault(own=False, reason="Unschedulable", message=message)
+        return Failure(own=False, reason="Unschedulable", message=message)
     return None
 
 
-def bind_deadline_missed(pods: tuple[RankPod, ...], replicas: int) -> Fault:
+def bind_deadline_missed(pods: tuple[RankPod, ...], replicas: int) -> Failure:
     """The fault of an attempt whose pods are not all bound in time."""
     bound = sum(1 for pod in pods if pod.node)
     message = f"only {bound} of {replicas} pods were bound by the deadline"
-    return Fault(own=False, reason="BindDeadlineExceeded", message=message)
+    return Failure(own=False, reason="BindDeadlineExceeded", message=message)
 
 
-def start_deadline_missed(now: Situation, now_s: float) -> Fault | None:
+def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
     """A rank that has not started by the deadline: the job's own fault, named with what its kubelet says."""
     if now_s < now.progress.launch_s + now.terms.start_deadline_s:
         return None
@@ -84,7 +84,7 @@ def start_deadline_missed(now: Situation, now_s: float) -> Fault | None:
     where = f"rank {late.rank} on {late.node}" if late.node else f"rank {late.rank}"
     why = f": {late.reason}" + (f": {late.message}" if late.message else "") if late.reason else ""
     message = f"{where} did not start within {now.terms.start_deadline_s:g} s{why}"
-    return Fault(own=True, reason="StartDeadlineExceeded", message=message, node=late.node)
+    return Failure(own=True, reason="StartDeadlineExceeded", message=message, node=late.node)
 
 
 def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None:

@@ -16,11 +16,11 @@ from dataclasses import replace
 
 from coda.lifecycle.deadlines import pods_left, with_stuck, with_wake
 from coda.lifecycle.failures import (
-    Fault,
+    Failure,
     active_deadline_over,
-    attempt_fault,
+    attempt_failure,
     bind_deadline_missed,
-    gang_fault,
+    gang_failure,
     start_deadline_missed,
     with_trouble,
 )
@@ -92,7 +92,7 @@ def _decide(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 def launch_refused(now: Situation, reason: str, message: str, now_s: float, config: LifecycleConfig) -> Step:
     """Roll the attempt back because the API server refused one of its pods (a quota, say)."""
-    step = roll_back(now, Fault(own=False, reason=reason, message=message), now_s, config)
+    step = roll_back(now, Failure(own=False, reason=reason, message=message), now_s, config)
     return replace(step, progress=in_short(step.progress))
 
 
@@ -116,7 +116,7 @@ def _new(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if now.pods:  # its status was taken away: the pods still say which attempt it was at
         attempt = max(now.progress.attempt, *(pod.attempt for pod in now.pods))
         lost = replace(now, progress=replace(now.progress, attempt=attempt, queued_s=now_s))
-        fault = Fault(own=False, reason="StatusLost", message="the status of the job was lost")
+        fault = Failure(own=False, reason="StatusLost", message="the status of the job was lost")
         return roll_back(lost, fault, now_s, config)
     return enqueue(now, now_s, attempt=now.progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
 
@@ -125,17 +125,17 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     pods = of_attempt(now)
     if now.progress.generation != now.generation:
         if pods:
-            fault = Fault(own=False, reason="SpecChanged", message="the spec was edited while its pods were created")
+            fault = Failure(own=False, reason="SpecChanged", message="the spec was edited while its pods were created")
             return roll_back(now, fault, now_s, config)
         return accept_again(now)
     plan = _released_plan(now)
     if pods and (plan is None or any(pod.plan_id != plan.plan_id for pod in pods)):
-        fault = Fault(own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods existed")
+        fault = Failure(own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods existed")
         return roll_back(now, fault, now_s, config)
     if plan is None:  # the planner avoids what is named, and knows no time
         avoid = {node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s}
         return Step(progress=replace(now.progress, avoid=avoid), delete=_strays(now))
-    fault_found = attempt_fault(now, now_s, config)
+    fault_found = attempt_failure(now, now_s, config)
     if fault_found is None and now_s > plan.bind_deadline_s:
         fault_found = bind_deadline_missed(pods, now.terms.replicas)
     if fault_found is not None:
@@ -151,14 +151,14 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if (order := _stop_order(now)) is not None:
         return stop(now, order)
-    fault = gang_fault(now, now_s, config) or start_deadline_missed(now, now_s)
+    fault = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
     if fault is not None:
         return roll_back(now, fault, now_s, config)
     pods = of_attempt(now)
     if not all(pod.node for pod in pods):
         plan = now.placement
         if plan is None or plan.attempt != now.progress.attempt:
-            gone = Fault(
+            gone = Failure(
                 own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods were bound"
             )
             return roll_back(now, gone, now_s, config)
@@ -172,7 +172,7 @@ def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if (order := _stop_order(now)) is not None:
         return stop(now, order)
-    fault = gang_fault(now, now_s, config) or start_deadline_missed(now, now_s)
+    fault = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
     if fault is not None:
         return roll_back(now, fault, now_s, config)
     pods = of_attempt(now)
@@ -193,7 +193,7 @@ def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", success))
     if (order := _stop_order(now)) is not None:
         return stop(now, order)
-    fault = gang_fault(now, now_s, config)
+    fault = gang_failure(now, now_s, config)
     if fault is not None:
         return roll_back(now, fault, now_s, config)
     return Step(progress=replace(now.progress, generation=now.generation), delete=_strays(now))

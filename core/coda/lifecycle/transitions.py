@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from coda.lifecycle.failures import Fault
+from coda.lifecycle.failures import Failure
 from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step
 from coda.model.job import Phase, PlacementState, StopCause, StopOrder
 
@@ -81,7 +81,7 @@ def all_bound(now: Situation) -> Progress:
     return replace(now.progress, phase=Phase.STARTING, reason=STARTING, message=message)
 
 
-def roll_back(now: Situation, fault: Fault, now_s: float, config: LifecycleConfig) -> Step:
+def roll_back(now: Situation, fault: Failure, now_s: float, config: LifecycleConfig) -> Step:
     """Count the fault, then either the next attempt or the end."""
     failures = now.progress.failures + (1 if fault.own else 0)
     disruptions = now.progress.disruptions + (0 if fault.own else 1)

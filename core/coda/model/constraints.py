@@ -46,7 +46,7 @@ class NodeTerm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDemand:
+class NodeConstraints:
     """Which nodes a pod accepts: the selector, any one of the terms (none: all), and what it tolerates."""
 
     selector: Mapping[str, str] = field(default_factory=dict)
@@ -54,6 +54,6 @@ class NodeDemand:
     tolerations: tuple[Toleration, ...] = ()
 
 
-def key_of_demand(demand: NodeDemand) -> Hashable:
+def key_of_constraints(demand: NodeConstraints) -> Hashable:
     """Equal for demands that mean the same."""
     return (frozenset(demand.selector.items()), demand.terms, demand.tolerations)

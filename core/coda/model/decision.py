@@ -14,7 +14,7 @@ from coda.model.job import JobId
 from coda.model.job import StopCause as StopCause  # what a stop is for is kept with the placement
 
 
-class RefusalCode(Enum):
+class WaitCode(Enum):
     """Why a job waits. One word a user can search for; the sentence beside it says the rest."""
 
     __hash__ = object.__hash__  # as fast as members that are single objects allow: they are counted by the ten thousand
@@ -36,10 +36,10 @@ class RefusalCode(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class WaitReason:
     """Why jobs that ask for the same do not start now: one object for all of them."""
 
-    code: RefusalCode
+    code: WaitCode
     message: str
     numbers: Mapping[str, int] = field(default_factory=dict)
     holders: tuple[JobId, ...] = ()
@@ -52,10 +52,10 @@ class Refusal(NamedTuple):
 
     job: JobId
     generation: int  # of the spec it answers
-    reason: Reason
+    reason: WaitReason
 
     @property
-    def code(self) -> RefusalCode:
+    def code(self) -> WaitCode:
         """The reason's code."""
         return self.reason.code
 
@@ -126,7 +126,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Decision:
     """What `decide` wants: stops, starts in the order they were decided, and a refusal for each job left waiting; for
     each open wish a grant or a denial, but for those `postponed`: decided once foreign pods in flight have landed, or
     once its stops are carried out.

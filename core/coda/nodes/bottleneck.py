@@ -10,39 +10,39 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from coda.model.resources import CPU, GPUS, MAIN, MEMORY, PODS, Resources, amount_of
-from coda.nodes.node_groups import Pool
-from coda.nodes.node_search import Kind
+from coda.nodes.node_groups import NodeGroups
+from coda.nodes.node_search import RankClass
 
 _PLENTY = 2**31
 """Ranks on a node of gangs that ask for nothing: more than any gang has."""
 
 
-class Shortages:
+class Bottlenecks:
     """What each kind of gang lacks."""
 
     def __init__(self) -> None:
-        self._ranks_without: dict[tuple[Kind, str], Total] = {}
-        self._free: dict[tuple[Kind, str], Total] = {}
+        self._ranks_without: dict[tuple[RankClass, str], RankTotal] = {}
+        self._free: dict[tuple[RankClass, str], RankTotal] = {}
 
-    def lacking(self, kind: Kind, replicas: int) -> str | None:
+    def lacking(self, kind: RankClass, replicas: int) -> str | None:
         """The resource that alone stands in the way; GPUs, cores, memory, pod slots, others by name when several do."""
         names = (name for name in (*MAIN, *sorted(kind.request.other)) if amount_of(kind.request, name))
         return next((name for name in names if self._ranks(kind, name) >= replicas), None)
 
-    def is_enough(self, kind: Kind, name: str, replicas: int) -> bool:
+    def is_enough(self, kind: RankClass, name: str, replicas: int) -> bool:
         """True when all usable nodes together have as much of a resource as the gang needs, wherever it is."""
         total = self._free.get((kind, name))
         if total is None:
-            total = self._free[kind, name] = Total(kind.pool, lambda free: max(0, amount_of(free, name)))
+            total = self._free[kind, name] = RankTotal(kind.pool, lambda free: max(0, amount_of(free, name)))
         return total.now() >= amount_of(kind.request, name) * replicas
 
-    def _ranks(self, kind: Kind, name: str) -> int:
+    def _ranks(self, kind: RankClass, name: str) -> int:
         """How many ranks would fit, did they ask for nothing of one resource."""
         total = self._ranks_without.get((kind, name))
         if total is None:
             rest = _without(kind.request, name)
             asks = rest.gpus or rest.cpu_m or rest.memory_bytes or rest.pods or any(rest.other.values())
-            total = Total(kind.pool, rest.times_in if asks else lambda _free: _PLENTY)
+            total = RankTotal(kind.pool, rest.times_in if asks else lambda _free: _PLENTY)
             self._ranks_without[kind, name] = total
         return total.now()
 
@@ -59,10 +59,10 @@ def _without(request: Resources, name: str) -> Resources:
     return replace(request, other={other: amount for other, amount in request.other.items() if other != name})
 
 
-class Total:
+class RankTotal:
     """A sum over the nodes of a pool of what each is worth, which depends on what is free on it alone."""
 
-    def __init__(self, pool: Pool, worth: Callable[[Resources], int]) -> None:
+    def __init__(self, pool: NodeGroups, worth: Callable[[Resources], int]) -> None:
         self._pool = pool
         self._worth = worth
         self._worth_by_amount: dict[int, int] = {}

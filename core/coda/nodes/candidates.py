@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coda.model.resources import Resources
-from coda.nodes.node_groups import Counts, Move, Pool
+from coda.nodes.node_groups import Counts, GroupMove, NodeGroups
 
 Key = tuple[Any, ...]
 """How good a free amount is for the gang, best first; different for different amounts."""
@@ -25,7 +25,7 @@ Score = Callable[[Resources, Resources, Resources], tuple[float, ...]]
 class Candidates:
     """The nodes with room for at least one rank of some gang, best first, kept up to date with the changing room."""
 
-    def __init__(self, pool: Pool, request: Resources, *, packs: bool, score: Score | None = None) -> None:
+    def __init__(self, pool: NodeGroups, request: Resources, *, packs: bool, score: Score | None = None) -> None:
         self._all_ranks = self._all_nodes = 0  # as `ranks` and `nodes`
         self._room = pool.room
         self._pool = pool
@@ -120,7 +120,7 @@ class Candidates:
         self._all_nodes = sum(nodes for ranks, nodes in held if ranks)
         self._refused_from = None
 
-    def _follow(self, move: Move) -> None:
+    def _follow(self, move: GroupMove) -> None:
         before = 0 if move.old is None else self._ranks_of(move.old)
         after = 0 if move.new is None else self._ranks_of(move.new)
         self._all_ranks += after - before

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
-from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint, Toleration
+from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
 from coda.model.world import Node
 
 _KEEPS_OUT: Final = ("NoSchedule", "NoExecute")  # PreferNoSchedule only lowers a score
@@ -29,7 +29,7 @@ class Exclusion(Enum):
     TAINT = "taint"
 
 
-def exclusion(demand: NodeDemand, node: Node) -> Exclusion | None:
+def exclusion(demand: NodeConstraints, node: Node) -> Exclusion | None:
     """The first thing in the demand that keeps the job off this node for good; None when it accepts it.
 
     Taints that only mirror a passing condition of the node do not count here, see `is_blocked`."""
@@ -42,14 +42,14 @@ def exclusion(demand: NodeDemand, node: Node) -> Exclusion | None:
     return None
 
 
-def is_blocked(demand: NodeDemand, node: Node) -> bool:
+def is_blocked(demand: NodeConstraints, node: Node) -> bool:
     """True while the node's present state forbids the job: cordoned, not ready, leaving, or in a condition."""
     return not node.schedulable or not all(
         tolerates(demand.tolerations, taint) for taint in node.taints if _is_condition(taint)
     )
 
 
-def accepts(demand: NodeDemand, node: Node) -> bool:
+def accepts(demand: NodeConstraints, node: Node) -> bool:
     """True when a pod with this demand may be scheduled on the node now, room aside."""
     return exclusion(demand, node) is None and not is_blocked(demand, node)
 

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable
 from coda.model.resources import Resources
 from coda.model.world import Node
 from coda.policy.config import Level
-from coda.snapshots import Journal
+from coda.snapshots import ChangeLog
 
 
 class LevelDomains:
@@ -33,7 +33,7 @@ class LevelDomains:
         ]
 
 
-class Room:
+class FreeCapacity:
     """The free resources of every node, by node number, and the topology they stand in. At first all is free.
 
     `tells_sizes`: equal amounts free on nodes of different sizes count as different."""
@@ -51,7 +51,9 @@ class Room:
         ]
         self.free_amounts: list[int] = list(self.whole_amounts)
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
-        self.journal: Journal[int] = Journal(2 * len(self.nodes) + 1000)  # nodes that changed, or their room, in order
+        self.journal: ChangeLog[int] = ChangeLog(
+            2 * len(self.nodes) + 1000
+        )  # nodes that changed, or their room, in order
         self._gained: dict[int, Resources] = {}  # what was free before nodes gained, since the last `take_gained`
 
     def free(self, number: int) -> Resources:

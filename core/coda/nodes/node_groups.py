@@ -11,29 +11,29 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from coda.nodes.free_capacity import Room
-from coda.snapshots import Journal
+from coda.nodes.free_capacity import FreeCapacity
+from coda.snapshots import ChangeLog
 
 Counts = dict[int, int]
 """Nodes by the number of the amount that is free on them."""
 
 
-class Move(NamedTuple):
+class GroupMove(NamedTuple):
     """A node went from one free amount to another; None where it joined or left the pool."""
 
     old: int | None
     new: int | None
 
 
-class Pool:
+class NodeGroups:
     """Some nodes of a room by their free amounts, all together and for each domain of each level."""
 
-    def __init__(self, room: Room, numbers: Iterable[int]) -> None:
+    def __init__(self, room: FreeCapacity, numbers: Iterable[int]) -> None:
         self.room = room
         self.amount_by_node: dict[int, int] = {}
         self.nodes_by_amount: Counts = {}
         self.domains: tuple[dict[str, Counts], ...] = tuple({} for _ in room.levels)  # of more than one node
-        self.moves: Journal[Move] = Journal(1000)
+        self.moves: ChangeLog[GroupMove] = ChangeLog(1000)
         self._heaps: dict[int, list[int]] = {}
         self.place = room.journal.end  # up to where this follows the room
         for number in sorted(numbers):
@@ -61,7 +61,7 @@ class Pool:
         """A node that accepts the demand no more."""
         amount = self.amount_by_node.pop(number)
         self._count(number, amount, -1)
-        self.moves.add(Move(amount, None))
+        self.moves.add(GroupMove(amount, None))
 
     def first_node(self, amount: int) -> int:
         """The first by name of the nodes with this amount free; there must be one."""
@@ -79,7 +79,7 @@ class Pool:
         if len(heap) > 2 * self.nodes_by_amount[amount] + 16:  # nodes that came and went more than once
             heap[:] = {other for other in heap if self.amount_by_node.get(other) == amount}
             heapify(heap)
-        self.moves.add(Move(old, amount))
+        self.moves.add(GroupMove(old, amount))
 
     def _count(self, number: int, amount: int, nodes: int) -> None:
         _add(self.nodes_by_amount, amount, nodes)

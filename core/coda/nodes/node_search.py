@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping
 
-from coda.model.constraints import NodeDemand, key_of_demand
+from coda.model.constraints import NodeConstraints, key_of_constraints
 from coda.model.job import Job
 from coda.model.resources import key_of_amount
 from coda.model.world import Node
 from coda.nodes.candidates import Candidates, Score
 from coda.nodes.eligibility import Exclusion, exclusion, is_blocked
-from coda.nodes.free_capacity import Room
-from coda.nodes.node_groups import Pool
+from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.node_groups import NodeGroups
 from coda.policy.config import PolicyConfig
 
 
-class Match:
+class EligibleNodes:
     """Which nodes, by number, accept a demand. One per distinct demand."""
 
-    def __init__(self, demand: NodeDemand) -> None:
+    def __init__(self, demand: NodeConstraints) -> None:
         self.demand = demand
         self.accepting: set[int] = set()  # now
         self.matching: set[int] = set()  # whenever their state allows
@@ -40,10 +40,12 @@ class Match:
             (self.accepting.add if sign > 0 else self.accepting.discard)(number)
 
 
-class Kind:
+class RankClass:
     """Gangs that differ in their number of ranks only: one rank's request, the nodes it may go to, and how it packs."""
 
-    def __init__(self, job: Job, match: Match, pool: Pool, within: int | None, candidates: Candidates) -> None:
+    def __init__(
+        self, job: Job, match: EligibleNodes, pool: NodeGroups, within: int | None, candidates: Candidates
+    ) -> None:
         self.request = job.request
         self.avoid = job.avoid
         self.match = match
@@ -60,25 +62,25 @@ class Kind:
         return frozenset(number for number in numbers if number is not None and number in self.match.accepting)
 
 
-class Search:
+class NodeSearch:
     """All searches over one room. What it keeps is right for as long as nodes change by `replace_node` only."""
 
-    def __init__(self, room: Room, config: PolicyConfig, score: Score | None = None) -> None:
+    def __init__(self, room: FreeCapacity, config: PolicyConfig, score: Score | None = None) -> None:
         self.room = room
         self._score = score  # of nodes for gangs of one rank
         self._config = config
-        self._match_by_demand: dict[Hashable, Match] = {}
-        self.kinds: dict[Hashable, Kind] = {}  # every kind of gang asked for
-        self.pools: dict[tuple[Match, int | None, frozenset[str], Hashable], Pool] = {}  # what they share
+        self._match_by_demand: dict[Hashable, EligibleNodes] = {}
+        self.kinds: dict[Hashable, RankClass] = {}  # every kind of gang asked for
+        self.pools: dict[tuple[EligibleNodes, int | None, frozenset[str], Hashable], NodeGroups] = {}  # what they share
         self.sides: Mapping[Hashable, frozenset[int]] = {}  # parts of the cluster that jobs can be kept to
-        self._empties_by_match: dict[tuple[Match, int | None], Counter[tuple[str, int]]] = {}
+        self._empties_by_match: dict[tuple[EligibleNodes, int | None], Counter[tuple[str, int]]] = {}
         self._nodes_by_label: dict[str, dict[str, list[int]]] = {}
 
-    def kind(self, job: Job, side: Hashable = None) -> Kind:
+    def kind(self, job: Job, side: Hashable = None) -> RankClass:
         """What is known about gangs like this one, on one side's nodes where given. An unknown level counts as none."""
         return self._kind(job, None if job.within is None else self._config.level_index(job.within), side)
 
-    def kind_anywhere(self, job: Job) -> Kind:
+    def kind_anywhere(self, job: Job) -> RankClass:
         """The same, were the job content with any domains."""
         return self._kind(job, None, None)
 
@@ -103,7 +105,7 @@ class Search:
                 pool.remove(number)
         return moved
 
-    def ranks_when_empty(self, kind: Kind, level: int | None) -> int:
+    def ranks_when_empty(self, kind: RankClass, level: int | None) -> int:
         """How many ranks the matching nodes hold without any pod; with a level, the roomiest of its domains."""
         ranks_by_amount: dict[int, int] = {}
         ranks_by_domain: dict[str, int] = {}
@@ -114,7 +116,7 @@ class Search:
             ranks_by_domain[domain] = ranks_by_domain.get(domain, 0) + ranks * nodes
         return max(ranks_by_domain.values(), default=0)
 
-    def _kind(self, job: Job, within: int | None, side: Hashable) -> Kind:
+    def _kind(self, job: Job, within: int | None, side: Hashable) -> RankClass:
         match = self._match(job.demand)
         score = self._score if job.replicas == 1 else None
         packs = job.replicas == 1 and job.request.gpus <= 1
@@ -123,15 +125,15 @@ class Search:
         kind = self.kinds.get(key)
         if kind is None:
             candidates = Candidates(pool, job.request, packs=packs, score=score)
-            kind = self.kinds[key] = Kind(job, match, pool, within, candidates)
+            kind = self.kinds[key] = RankClass(job, match, pool, within, candidates)
         return kind
 
-    def _match(self, demand: NodeDemand) -> Match:
+    def _match(self, demand: NodeConstraints) -> EligibleNodes:
         """Which nodes accept the demand. O(nodes) per distinct demand, fewer with a selector."""
-        key = key_of_demand(demand)
+        key = key_of_constraints(demand)
         match = self._match_by_demand.get(key)
         if match is None:
-            match = self._match_by_demand[key] = Match(demand)
+            match = self._match_by_demand[key] = EligibleNodes(demand)
             asked = self._nodes_selected(demand)
             if len(asked) < len(self.room.nodes):
                 match.excluded[Exclusion.SELECTOR] = len(self.room.nodes) - len(asked)
@@ -139,7 +141,7 @@ class Search:
                 match.judge(number, self.room.nodes[number])
         return match
 
-    def _empties(self, match: Match, level: int | None) -> Counter[tuple[str, int]]:
+    def _empties(self, match: EligibleNodes, level: int | None) -> Counter[tuple[str, int]]:
         """How many matching nodes of each allocatable amount each domain has; one nameless domain without a level."""
         empties = self._empties_by_match.get((match, level))
         if empties is None:
@@ -150,13 +152,13 @@ class Search:
             self._empties_by_match[match, level] = empties
         return empties
 
-    def _pool(self, match: Match, within: int | None, avoid: frozenset[str], side: Hashable) -> Pool:
+    def _pool(self, match: EligibleNodes, within: int | None, avoid: frozenset[str], side: Hashable) -> NodeGroups:
         """The accepting nodes, without those to avoid and, for a required level, those in no domain of it."""
         key = (match, within, avoid, side)
         pool = self.pools.get(key)
         if pool is None:
             numbers = (number for number in match.accepting if self._allows(number, within, avoid, side))
-            pool = self.pools[key] = Pool(self.room, numbers)
+            pool = self.pools[key] = NodeGroups(self.room, numbers)
         return pool
 
     def _allows(self, number: int, within: int | None, avoid: frozenset[str], side: Hashable) -> bool:
@@ -166,7 +168,7 @@ class Search:
             return False
         return within is None or self.room.levels[within].domain_by_node[number] is not None
 
-    def _nodes_selected(self, demand: NodeDemand) -> list[int]:
+    def _nodes_selected(self, demand: NodeConstraints) -> list[int]:
         """The nodes with the selector's rarest label; all without a selector."""
         groups = [self._labelled(key).get(value, []) for key, value in demand.selector.items()]
         return min(groups, key=len, default=None) or ([] if groups else list(range(len(self.room.nodes))))

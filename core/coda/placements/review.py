@@ -20,7 +20,7 @@ from coda.nodes.eligibility import exclusion, is_blocked
 from coda.policy.config import PolicyConfig
 
 
-class Fate(Enum):
+class PlacementAction(Enum):
     """What a plan gets next."""
 
     RELEASE = "release"  # it fits beside everything in flight: pods may be created
@@ -30,18 +30,18 @@ class Fate(Enum):
 
 
 class DropCause(Enum):
-    """Why a plan is dropped, apart from a `Flaw` of its nodes."""
+    """Why a plan is dropped, apart from a `DefectKind` of its nodes."""
 
     LATE = "its bind deadline passed before it was released"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
+class PlacementReview:
     """The fate of one job's plan; `why` only for a dropped one. `awaits_stops`: stopped jobs still have its room."""
 
     job: Job
-    fate: Fate
-    why: Misfit | DropCause | None = None
+    fate: PlacementAction
+    why: PlacementDefect | DropCause | None = None
     awaits_stops: bool = False
 
 
@@ -54,7 +54,7 @@ def awaits_decision(job: Job, *, epoch: int) -> bool:
     return is_waiting(job) or _open_plan(job, epoch) is not None or open_wish(job) is not None
 
 
-def rule_on_plans(world: World, *, epoch: int, now_s: float) -> tuple[Ruling, ...]:
+def review_placements(world: World, *, epoch: int, now_s: float) -> tuple[PlacementReview, ...]:
     """The fate of each live, not fully bound plan that is not released yet or is another leader's, oldest first.
 
     Plans that are over-committed together do not all die: per node only the last one is dropped (committed before
@@ -67,21 +67,21 @@ def rule_on_plans(world: World, *, epoch: int, now_s: float) -> tuple[Ruling, ..
         return ()
     open_plans.sort(key=lambda entry: (entry[1].committed_s, entry[0].id))
     job_ids = [job.id for job, _ in open_plans]
-    calm = misfits(replace(after_stops(world), in_flight={}), job_ids)
-    still = misfits(replace(world, in_flight={}), job_ids) if world.leaving else calm
-    busy = misfits(world, job_ids) if world.in_flight else still
+    calm = placement_defects(replace(after_stops(world), in_flight={}), job_ids)
+    still = placement_defects(replace(world, in_flight={}), job_ids) if world.leaving else calm
+    busy = placement_defects(world, job_ids) if world.in_flight else still
     last_by_node = _last_by_node([(job, plan, calm[job.id]) for job, plan in open_plans])
-    rulings: list[Ruling] = []
+    rulings: list[PlacementReview] = []
     for job, plan in open_plans:
         flaw = calm[job.id]
         if flaw is not None:
-            if flaw.flaw is not Flaw.NO_CAPACITY or last_by_node[flaw.name] == job.id:
-                rulings.append(Ruling(job=job, fate=Fate.DROP, why=flaw))
+            if flaw.flaw is not DefectKind.NO_CAPACITY or last_by_node[flaw.name] == job.id:
+                rulings.append(PlacementReview(job=job, fate=PlacementAction.DROP, why=flaw))
         elif plan.state is PlacementState.COMMITTED and plan.bind_deadline_s <= now_s:
-            rulings.append(Ruling(job=job, fate=Fate.DROP, why=DropCause.LATE))
+            rulings.append(PlacementReview(job=job, fate=PlacementAction.DROP, why=DropCause.LATE))
         else:
             fate = _fate(plan, epoch, fits_beside_all=busy[job.id] is None)
-            rulings.append(Ruling(job=job, fate=fate, awaits_stops=still[job.id] is not None))
+            rulings.append(PlacementReview(job=job, fate=fate, awaits_stops=still[job.id] is not None))
     return tuple(rulings)
 
 
@@ -94,16 +94,16 @@ def _open_plan(job: Job, epoch: int) -> Placement | None:
     return plan if plan.state is PlacementState.COMMITTED or plan.epoch != epoch else None
 
 
-def _fate(plan: Placement, epoch: int, *, fits_beside_all: bool) -> Fate:
+def _fate(plan: Placement, epoch: int, *, fits_beside_all: bool) -> PlacementAction:
     if plan.state is PlacementState.COMMITTED and fits_beside_all:
-        return Fate.RELEASE
-    return Fate.ADOPT if plan.epoch != epoch else Fate.SETTLE
+        return PlacementAction.RELEASE
+    return PlacementAction.ADOPT if plan.epoch != epoch else PlacementAction.SETTLE
 
 
-def _last_by_node(judged: list[tuple[Job, Placement, Misfit | None]]) -> dict[str, str]:
+def _last_by_node(judged: list[tuple[Job, Placement, PlacementDefect | None]]) -> dict[str, str]:
     last_by_node: dict[str, tuple[tuple[bool, float, str], str]] = {}
     for job, plan, flaw in judged:
-        if flaw is not None and flaw.flaw is Flaw.NO_CAPACITY:
+        if flaw is not None and flaw.flaw is DefectKind.NO_CAPACITY:
             rank = (plan.state is PlacementState.COMMITTED, plan.committed_s, job.id)
             last_by_node[flaw.name] = max(last_by_node.get(flaw.name, (rank, job.id)), (rank, job.id))
     return {name: job_id for name, (_, job_id) in last_by_node.items()}
@@ -125,7 +125,7 @@ def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float
     )
 
 
-class Flaw(Enum):
+class DefectKind(Enum):
     """Why a plan no longer stands; the value ends the sentence "plan dropped: <node> ..."."""
 
     NO_LIVE_PLAN = "has no live plan"
@@ -136,17 +136,17 @@ class Flaw(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
+class PlacementDefect:
     """The first thing wrong with a plan: the flaw, and the node (or, without a live plan, the job) that has it."""
 
-    flaw: Flaw
+    flaw: DefectKind
     name: str
 
     def __str__(self) -> str:
         return f"{self.name} {self.flaw.value}"
 
 
-def misfits(world: World, job_ids: Iterable[JobId]) -> dict[JobId, Misfit | None]:
+def placement_defects(world: World, job_ids: Iterable[JobId]) -> dict[JobId, PlacementDefect | None]:
     """Whether each of these jobs' plans still stands: None, or what is wrong. Raises InvalidInput for an unknown job.
 
     Judged are the nodes of ranks without a bound pod: there, still willing, and the room that all plans together
@@ -155,7 +155,7 @@ def misfits(world: World, job_ids: Iterable[JobId]) -> dict[JobId, Misfit | None
     job_by_id = {job.id: job for job in world.jobs}
     node_by_name = {node.name: node for node in world.nodes}
     free = free_by_node(world)
-    answers: dict[JobId, Misfit | None] = {}
+    answers: dict[JobId, PlacementDefect | None] = {}
     for job_id in job_ids:
         if job_id not in job_by_id:
             raise InvalidInput(f"job {job_id} is not in this world")
@@ -165,27 +165,27 @@ def misfits(world: World, job_ids: Iterable[JobId]) -> dict[JobId, Misfit | None
 
 def still_fits(world: World, job_id: JobId) -> bool:
     """True when the job has a live plan and every rank of it that is not bound can still go where it says."""
-    return misfits(world, [job_id])[job_id] is None
+    return placement_defects(world, [job_id])[job_id] is None
 
 
-def _misfit(job: Job, node_by_name: Mapping[str, Node], free: Mapping[str, Resources]) -> Misfit | None:
+def _misfit(job: Job, node_by_name: Mapping[str, Node], free: Mapping[str, Resources]) -> PlacementDefect | None:
     if live_placement(job) is None:
-        return Misfit(flaw=Flaw.NO_LIVE_PLAN, name=job.id)
+        return PlacementDefect(flaw=DefectKind.NO_LIVE_PLAN, name=job.id)
     for name in sorted({node for _, node in withheld_ranks(job)}):
         flaw = _flaw(job, node_by_name.get(name), free)
         if flaw is not None:
-            return Misfit(flaw=flaw, name=name)
+            return PlacementDefect(flaw=flaw, name=name)
     return None
 
 
-def _flaw(job: Job, node: Node | None, free: Mapping[str, Resources]) -> Flaw | None:
+def _flaw(job: Job, node: Node | None, free: Mapping[str, Resources]) -> DefectKind | None:
     if node is None:
-        return Flaw.NODE_GONE
+        return DefectKind.NODE_GONE
     if is_blocked(job.demand, node):
-        return Flaw.NODE_BLOCKED
+        return DefectKind.NODE_BLOCKED
     if exclusion(job.demand, node) is not None:
-        return Flaw.NODE_REFUSES
-    return None if _is_covered(job.request, free[node.name]) else Flaw.NO_CAPACITY
+        return DefectKind.NODE_REFUSES
+    return None if _is_covered(job.request, free[node.name]) else DefectKind.NO_CAPACITY
 
 
 def _is_covered(request: Resources, rest: Resources) -> bool:

@@ -22,7 +22,7 @@ class Level(NamedTuple):
     label: str
 
 
-class Part(Enum):
+class Component(Enum):
     """What can be left out of a policy that has it, to see what it is worth."""
 
     ALLOCATOR = "allocator"  # jobs keep the cores they asked for
@@ -81,7 +81,7 @@ class PolicyConfig:
     mix: Mix = TYPICAL_MIX
     """The workload that fragmentation is judged by (fgd); weights not negative. Default: the month of CODA's text."""
 
-    without: frozenset[Part] = frozenset()
+    without: frozenset[Component] = frozenset()
     """Parts of the policy that are left out. Default: none."""
 
     arrays: ArraysConfig = ArraysConfig()

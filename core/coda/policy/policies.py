@@ -26,7 +26,7 @@ from coda.policy.fair_share import (
 )
 from coda.policy.node_score import Scorer, best_fit, dot_product, fewest_gpus, least_allocated, least_fragmenting
 from coda.policy.order import Order, by_arrival, by_attained_service, by_least_left, by_remaining
-from coda.policy.preemption import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FIRST, Preemption
+from coda.policy.preemption import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FIRST, PreemptionRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Policy:
     score: Scorer | None = fewest_gpus
     cores: CoresRule = CoresRule.ASKED
     lends_spare_cores: bool = False
-    preempts: Preemption | None = None
+    preempts: PreemptionRule | None = None
     limits_overtaking: bool = False
     has_arrays: bool = False
     throttles: bool = False

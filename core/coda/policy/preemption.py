@@ -22,7 +22,7 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preemption:
+class PreemptionRule:
     """A rule of who is stopped.
 
     stands_at: the moment a running job is judged by; among those that may be stopped the latest goes first (ties: the
@@ -59,13 +59,13 @@ def _counts_since_s(job: Job) -> float:
     return max(began_s, job.as_of_s)
 
 
-SHORTEST_FIRST: Final = Preemption(
+SHORTEST_FIRST: Final = PreemptionRule(
     stands_at=end_s,
     reach=lambda job, now_s: None if job.remaining_s is None else (now_s + job.remaining_s, inf),
 )
 """Whoever has strictly more left than the waiting job, the most first; unknown counts as most. Source: SRTF."""
 
-LEAST_SERVED_FIRST: Final = Preemption(
+LEAST_SERVED_FIRST: Final = PreemptionRule(
     stands_at=demoted_s,
     reach=lambda job, now_s: (-inf, now_s) if is_little_served(job) else None,
     is_timed=True,
@@ -73,7 +73,7 @@ LEAST_SERVED_FIRST: Final = Preemption(
 """GPU jobs of the second queue for GPU jobs of the first, the last that came into it first; within a queue nobody.
 Source: Tiresias, whose queues are FIFO, so that what runs stays."""
 
-QUOTAS_FIRST: Final = Preemption(
+QUOTAS_FIRST: Final = PreemptionRule(
     stands_at=gpus_since_s,
     reach=lambda job, now_s: (-inf, inf) if job.request.gpus else None,
     of_borrowers=True,

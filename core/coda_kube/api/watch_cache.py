@@ -1,6 +1,6 @@
 """Caches kept by list and watch, and nothing about what the objects mean.
 
-A `Cache` holds every object of one collection, tells one listener of each change, and survives everything an API
+A `WatchCache` holds every object of one collection, tells one listener of each change, and survives everything an API
 server does: it lists again when its place in the stream is gone, and reconnects with a growing delay. What we wrote
 ourselves is `put` at once, so a decision never works on a state older than its own last write.
 """
@@ -39,7 +39,7 @@ def version_of(item: Mapping[str, Any]) -> int:
     return int(item["metadata"].get("resourceVersion") or 0)
 
 
-class Cache:
+class WatchCache:
     """Every object at `path`, by `key_of`. `run` keeps it; `synced` is set once the first list is in.
 
     `in_touch` is cleared while a watch that broke is not back: what happens meanwhile is not seen. `on_break` is called

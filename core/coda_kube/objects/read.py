@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint, Toleration
+from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
 from coda.model.job import FINISHED, Job, JobId, Phase, Placement, PlacementState, StopCause, StopOrder
 from coda.model.resources import Resources
 from coda.model.world import Node, Quota
@@ -175,9 +175,9 @@ def _stop_from_json(stop: Item | None) -> StopOrder | None:
     return StopOrder(cause=StopCause(stop["cause"]), by=stop["by"], since_s=seconds_from_time(stop["time"]))
 
 
-def demand_from_json(spec: Item, terms: tuple[Item, ...]) -> NodeDemand:
+def constraints_from_json(spec: Item, terms: tuple[Item, ...]) -> NodeConstraints:
     """Which nodes are accepted: `nodeSelector` and `tolerations` of `spec`, and the node selector terms beside them."""
-    return NodeDemand(
+    return NodeConstraints(
         selector=spec.get("nodeSelector") or {},
         terms=tuple(
             NodeTerm(
@@ -232,7 +232,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         replicas=int(spec["replicas"]),
         request=asked,
         cpus_per_replica=cores,
-        demand=demand_from_json(request, tuple(request.get("nodeSelectorTerms") or ())),
+        demand=constraints_from_json(request, tuple(request.get("nodeSelectorTerms") or ())),
         priority=int(request.get("priority") or 0),
         queued_s=seconds_from_time(status.get("queuedTime")),
         not_before_s=seconds_from_time(status.get("notBefore")),

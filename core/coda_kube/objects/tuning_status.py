@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coda.allocator.core_search import Answer, Outcome, Search
-from coda.allocator.curve import Point
+from coda.allocator.core_search import CoreSearch, SearchOutcome, SearchResult
+from coda.allocator.curve import CurvePoint
 from coda.allocator.resize import Resize, ResizeState
 from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import InvalidInput
@@ -30,7 +30,7 @@ def tuning_json(tuning: Tuning) -> Json:
     status |= {name: text for name, text in (("reason", tuning.reason), ("message", tuning.message)) if text}
     if tuning.wish is not None:
         status["wish"] = _wish_json(tuning.wish)
-    if isinstance(tuning.found, Answer):
+    if isinstance(tuning.found, SearchResult):
         status["answer"] = {"coresPerReplica": tuning.found.cores, "outcome": tuning.found.outcome.value}
     elif tuning.found is not None:
         search = plain_from_value(tuning.found)
@@ -150,12 +150,12 @@ def _wish(tuning: Item) -> Wish | None:
     )
 
 
-def _step_json(point: Point) -> Json:
+def _step_json(point: CurvePoint) -> Json:
     step = plain_from_value(point)
     return {"coresPerReplica": step.pop("cores"), "gpuUtilization": step.pop("share"), **step}
 
 
-def _found(tuning: Item) -> Search | Answer | None:
+def _found(tuning: Item) -> CoreSearch | SearchResult | None:
     search, answer = tuning.get("search"), tuning.get("answer")
     if search is not None and answer is not None:
         raise InvalidInput("a search that has its answer goes on no more")
@@ -164,21 +164,23 @@ def _found(tuning: Item) -> Search | Answer | None:
         counts = [point.cores for point in curve]
         if counts != sorted(set(counts)):
             raise InvalidInput("steps must have each core count once, in order")
-        return Answer(cores=_count(answer, "coresPerReplica"), outcome=Outcome(answer["outcome"]), curve=curve)
+        return SearchResult(
+            cores=_count(answer, "coresPerReplica"), outcome=SearchOutcome(answer["outcome"]), curve=curve
+        )
     if search is not None:
-        return value_from_plain(Search, {**search, "curve": [plain_from_value(point) for point in curve]})
+        return value_from_plain(CoreSearch, {**search, "curve": [plain_from_value(point) for point in curve]})
     if curve:
         raise InvalidInput("there are steps, but neither a search nor an answer")
     return None
 
 
-def _point(step: Item, place: str) -> Point:
+def _point(step: Item, place: str) -> CurvePoint:
     plain = dict(step)
     try:
         plain["cores"], plain["share"] = plain.pop("coresPerReplica"), plain.pop("gpuUtilization")
     except KeyError as missing:
         raise InvalidInput(f"{place} has no {missing.args[0]}") from None
-    return value_from_plain(Point, plain)
+    return value_from_plain(CurvePoint, plain)
 
 
 def _count(item: Item, name: str) -> int:

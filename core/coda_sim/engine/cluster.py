@@ -13,14 +13,14 @@ from coda.model.job import Job, JobId, Phase, Placement, PlacementState, Wish
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import Node, VirtualCluster, World
 from coda.policy.config import PolicyConfig
-from coda.snapshots import Shelf
-from coda_sim.engine.job_run import Running
-from coda_sim.workload.cluster_shape import GIB, Shape
+from coda.snapshots import VersionedMap
+from coda_sim.engine.job_run import JobRun
+from coda_sim.workload.cluster_shape import GIB, ClusterShape
 
 _RACK_LABEL, _HOST_LABEL = (level.label for level in PolicyConfig().levels)
 
 
-def nodes_of_shape(shape: Shape) -> tuple[Node, ...]:
+def nodes_of_shape(shape: ClusterShape) -> tuple[Node, ...]:
     """`node-0001` and on, group after group, as large as the shape says and without limit in all else."""
     sizes = [group for group in shape.groups for _ in range(group.nodes)]
     return tuple(
@@ -39,7 +39,7 @@ def nodes_of_shape(shape: Shape) -> tuple[Node, ...]:
 class Cluster:
     """The nodes and the live jobs: those that wait and those that run."""
 
-    def __init__(self, shape: Shape, virtual_clusters: tuple[VirtualCluster, ...] = ()) -> None:
+    def __init__(self, shape: ClusterShape, virtual_clusters: tuple[VirtualCluster, ...] = ()) -> None:
         self._virtual_clusters = virtual_clusters
         self.nodes = nodes_of_shape(shape)
         self.free_gpus = [node.allocatable.gpus for node in self.nodes]
@@ -48,12 +48,12 @@ class Cluster:
         self._touched: set[int] = set()
         self.gpus = sum(self.free_gpus)
         self.cores = sum(self.free_cores)
-        self.running: dict[JobId, Running] = {}
-        self.waiting: dict[JobId, Running] = {}
-        self.wishing: dict[JobId, Running] = {}
-        self.on_node: tuple[dict[JobId, Running], ...] = tuple({} for _ in self.nodes)
-        self._jobs: Shelf[JobId, Job] = Shelf()
-        self._used: Shelf[str, Resources] = Shelf()
+        self.running: dict[JobId, JobRun] = {}
+        self.waiting: dict[JobId, JobRun] = {}
+        self.wishing: dict[JobId, JobRun] = {}
+        self.on_node: tuple[dict[JobId, JobRun], ...] = tuple({} for _ in self.nodes)
+        self._jobs: VersionedMap[JobId, Job] = VersionedMap()
+        self._used: VersionedMap[str, Resources] = VersionedMap()
         for node in self.nodes:
             self._used.put(node.name, NOTHING)
         self._number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
@@ -72,12 +72,12 @@ class Cluster:
         touched, self._touched = self._touched, set()
         return touched
 
-    def enqueue(self, run: Running) -> None:
+    def enqueue(self, run: JobRun) -> None:
         """The job waits from now on."""
         self.waiting[run.job.id] = run
         self._show(run)
 
-    def start(self, run: Running, start: Start, now_s: float, cost_s: float = 0.0) -> None:
+    def start(self, run: JobRun, start: Start, now_s: float, cost_s: float = 0.0) -> None:
         """The job runs where the plan says, after the time that a restart costs."""
         run.attempt += 1
         run.cores = start.cpus_per_replica
@@ -96,11 +96,11 @@ class Cluster:
         self._hold(run, 1)
         self._show(run)
 
-    def most_cores(self, run: Running) -> int:
+    def most_cores(self, run: JobRun) -> int:
         """Cores that each rank of a running job could have if its nodes had nothing else, all ranks alike."""
         return min(self.nodes[number].allocatable.cpu_m // 1000 // ranks for number, ranks in run.nodes)
 
-    def wish(self, run: Running, cores: int, now_s: float) -> None:
+    def wish(self, run: JobRun, cores: int, now_s: float) -> None:
         """A running job wants so many cores per rank: the planner has to answer, at once."""
         run.wishes += 1
         wish = Wish(sequence=run.wishes, cores=cores, since_s=now_s, deadline_s=now_s)
@@ -108,13 +108,13 @@ class Cluster:
         self.wishing[run.job.id] = run
         self._show(run)
 
-    def deny(self, run: Running) -> None:
+    def deny(self, run: JobRun) -> None:
         """The job has no wish any more."""
         run.job = replace(run.job, wish=None)
         del self.wishing[run.job.id]
         self._show(run)
 
-    def resize(self, run: Running, cores: int, *, own: bool = True) -> None:
+    def resize(self, run: JobRun, cores: int, *, own: bool = True) -> None:
         """A running job has so many cores per rank from now on; of those that are not its own, the planner knows
         nothing. Its own are what it wished for: a grant is carried out at once, so no answer needs to be remembered."""
         self._hold(run, -1)
@@ -131,7 +131,7 @@ class Cluster:
         node = self.nodes[number]
         return (node.allocatable.cpu_m - (self._used.get(node.name) or NOTHING).cpu_m) // 1000
 
-    def stop(self, run: Running) -> None:
+    def stop(self, run: JobRun) -> None:
         """The job runs no more, and is no part of the world."""
         self._hold(run, -1)
         self.wishing.pop(run.job.id, None)
@@ -139,16 +139,16 @@ class Cluster:
         self._jobs.drop(run.job.id)
         run.nodes = ()
 
-    def forget(self, run: Running) -> None:
+    def forget(self, run: JobRun) -> None:
         """The job never runs."""
         del self.waiting[run.job.id]
         self._jobs.drop(run.job.id)
 
-    def _show(self, run: Running) -> None:
+    def _show(self, run: JobRun) -> None:
         """The job as it is now."""
         self._jobs.put(run.job.id, run.job)
 
-    def _hold(self, run: Running, sign: int) -> None:
+    def _hold(self, run: JobRun, sign: int) -> None:
         request = run.job.request
         for number, ranks in run.nodes:
             share, name = request if ranks == 1 else request * ranks, self.nodes[number].name
@@ -172,7 +172,7 @@ def _ranks_by_node(start: Start, number_by_name: dict[str, int]) -> tuple[tuple[
     return tuple(ranks.items())
 
 
-def _placement(run: Running, start: Start, now_s: float) -> Placement:
+def _placement(run: JobRun, start: Start, now_s: float) -> Placement:
     return Placement(
         attempt=start.attempt,
         plan_id=f"{run.job.uid}-{run.attempt}",
@@ -190,5 +190,5 @@ def _placement(run: Running, start: Start, now_s: float) -> Placement:
 _ONE_RANK = frozenset({0})
 
 
-def _ranks(run: Running) -> frozenset[int]:
+def _ranks(run: JobRun) -> frozenset[int]:
     return _ONE_RANK if run.gang.replicas == 1 else frozenset(range(run.gang.replicas))

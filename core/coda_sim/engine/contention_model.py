@@ -11,27 +11,27 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from coda.contention.config import ContentionConfig
-from coda.contention.eliminator import Contention, Window, observe
-from coda.contention.reference import Baseline, Training
-from coda.contention.throttles import Hardware, Pod, Reason, percent_limits
+from coda.contention.eliminator import EliminatorState, Window, observe
+from coda.contention.reference import Reference, TrainingSample
+from coda.contention.throttles import Hardware, Pod, ThrottleReason, percent_limits
 from coda.model.job import JobId
 from coda_sim.engine.cluster import Cluster
-from coda_sim.engine.event_queue import Agenda
-from coda_sim.engine.job_run import Running
-from coda_sim.engine.pace import Pacing
+from coda_sim.engine.event_queue import EventQueue
+from coda_sim.engine.job_run import JobRun
+from coda_sim.engine.pace import PaceModel
 
 _SOCKET: Final = 0
 _LIMITS: Final = percent_limits(10, 10)
 
 
-class Eliminator:
+class ContentionModel:
     """What is remembered of every node, and which limit stands where."""
 
     def __init__(self, config: ContentionConfig, peak_bytes_per_s: float) -> None:
         self.config = config
         self.throttles = 0  # actions that took bandwidth away
         self._hardware = Hardware(peak_bytes_per_s={_SOCKET: peak_bytes_per_s}, limits={_SOCKET: _LIMITS})
-        self._state_by_node: dict[int, Contention] = {}
+        self._state_by_node: dict[int, EliminatorState] = {}
         self._watched: dict[int, float] = {}  # node -> since when
 
     def watches(self, number: int) -> bool:
@@ -50,7 +50,7 @@ class Eliminator:
         return True
 
     def limits(
-        self, number: int, now_s: float, share: float, runs: Iterable[Running], undisturbed: Mapping[JobId, float]
+        self, number: int, now_s: float, share: float, runs: Iterable[JobRun], undisturbed: Mapping[JobId, float]
     ) -> dict[JobId, float]:
         """One window: the share of its bandwidth that each CPU job of the node may have from now on, by job id.
 
@@ -67,7 +67,7 @@ class Eliminator:
             share_by_socket={_SOCKET: share},
             pods=pods,
             jobs=[
-                Training(
+                TrainingSample(
                     job=run.job.id,
                     sockets=frozenset({_SOCKET}),
                     cores=run.cores,
@@ -76,8 +76,8 @@ class Eliminator:
                 for run in jobs
             ],
         )
-        before = self._state_by_node.get(number, Contention())
-        state = Contention(
+        before = self._state_by_node.get(number, EliminatorState())
+        state = EliminatorState(
             at_s=before.at_s,
             baselines=self._baselines(number, before, jobs, undisturbed),
             watches=before.watches,
@@ -85,13 +85,13 @@ class Eliminator:
         )
         state, actions = observe(state, window, self._hardware, self.config)
         self._state_by_node[number] = state
-        self.throttles += sum(action.reason is Reason.CONTENDED for action in actions)
+        self.throttles += sum(action.reason is ThrottleReason.CONTENDED for action in actions)
         held = {uid: throttle.value / _LIMITS[0] for throttle in state.throttles for uid in throttle.pods}
         return {run.job.id: held.get(run.job.id, 1.0) for run in runs if not run.gpus}
 
     def _baselines(
-        self, number: int, state: Contention, jobs: list[Running], undisturbed: Mapping[JobId, float]
-    ) -> tuple[Baseline, ...]:
+        self, number: int, state: EliminatorState, jobs: list[JobRun], undisturbed: Mapping[JobId, float]
+    ) -> tuple[Reference, ...]:
         """With the references of jobs that ran long enough before the node was watched: that utilisation was constant,
         so windows then would have taught exactly it."""
         calm_s = self.config.learn_windows * self.config.window_s
@@ -100,7 +100,7 @@ class Eliminator:
             baseline = known.get(run.job.id)
             is_known = baseline is not None and baseline.cores == run.cores
             if not is_known and self._watched[number] - run.piece_from_s >= calm_s:
-                known[run.job.id] = Baseline(
+                known[run.job.id] = Reference(
                     job=run.job.id,
                     cores=run.cores,
                     reference=undisturbed[run.job.id],
@@ -109,11 +109,13 @@ class Eliminator:
         return tuple(known[name] for name in sorted(known))
 
 
-class Watching:
+class NodeContention:
     """The eliminator at work on a cluster; without a configuration it does nothing."""
 
-    def __init__(self, config: ContentionConfig | None, cluster: Cluster, pacing: Pacing, agenda: Agenda) -> None:
-        self._eliminator = Eliminator(config, pacing.peak_bytes_per_s) if config else None
+    def __init__(
+        self, config: ContentionConfig | None, cluster: Cluster, pacing: PaceModel, agenda: EventQueue
+    ) -> None:
+        self._eliminator = ContentionModel(config, pacing.peak_bytes_per_s) if config else None
         self._cluster = cluster
         self._pacing = pacing
         self._agenda = agenda
@@ -134,7 +136,7 @@ class Watching:
                 eliminator.watch(number, now_s)
                 self._agenda.plan_look(now_s + eliminator.config.window_s, number)
 
-    def look(self, number: int, now_s: float) -> list[Running]:
+    def look(self, number: int, now_s: float) -> list[JobRun]:
         """A window is over: the CPU jobs of the node get the bandwidth that the eliminator leaves them. Returns the
         jobs whose pace may be another now."""
         eliminator = self._eliminator
@@ -142,7 +144,7 @@ class Watching:
         runs = list(self._cluster.on_node[number].values())
         undisturbed = {run.job.id: self._pacing.undisturbed_utilisation(run) for run in runs if run.gpus}
         limits = eliminator.limits(number, now_s, self._pacing.share(number), runs, undisturbed)
-        found: dict[int, Running] = {}
+        found: dict[int, JobRun] = {}
         for run in runs:
             if not run.gpus and limits[run.job.id] != run.limit:
                 touched = self._pacing.left(run)

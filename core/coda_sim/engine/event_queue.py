@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from heapq import heappop, heappush
 
-from coda_sim.engine.job_run import Running
+from coda_sim.engine.job_run import JobRun
 
 
 class Event(Enum):
@@ -19,11 +19,11 @@ class Event(Enum):
     END = "end"
 
 
-class Agenda:
+class EventQueue:
     """The future. What happens at the same moment comes in the order in which it was planned."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Event, Running | None, int]] = []  # version, or the node to look at
+        self._heap: list[tuple[float, int, Event, JobRun | None, int]] = []  # version, or the node to look at
         self._sequence = 0
 
     @property
@@ -31,11 +31,11 @@ class Agenda:
         """When something happens next; None: never."""
         return self._heap[0][0] if self._heap else None
 
-    def pop(self) -> tuple[Event, Running | None, int]:
+    def pop(self) -> tuple[Event, JobRun | None, int]:
         """What happens next, with the version of the job it was planned for, or the node to look at."""
         return heappop(self._heap)[2:]
 
-    def plan(self, at_s: float, event: Event, run: Running) -> None:
+    def plan(self, at_s: float, event: Event, run: JobRun) -> None:
         """This happens to the job then, unless it is of another version (a window: of another attempt) by that time."""
         self._sequence += 1
         version = run.attempt if event is Event.WINDOW else run.version

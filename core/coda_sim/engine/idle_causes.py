@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeVar
 
 from coda_sim.engine.cluster import Cluster
-from coda_sim.engine.job_run import Running
+from coda_sim.engine.job_run import JobRun
 
 _NEVER: Final = 1 << 62  # more than any node has
 
@@ -25,7 +25,7 @@ class Demand(NamedTuple):
     memory_bytes: int
 
 
-class Idle(NamedTuple):
+class IdleGpus(NamedTuple):
     """Idle GPUs by cause; those that are in none are scattered."""
 
     cores: int = 0
@@ -33,12 +33,12 @@ class Idle(NamedTuple):
     policy: int = 0
 
 
-_NONE: Final = Idle()
+_NONE: Final = IdleGpus()
 
 Counted = TypeVar("Counted")
 
 
-class Idling:
+class IdleCauses:
     """The waiting GPU jobs by what they ask for, and the cause of every node's idle GPUs."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -49,10 +49,10 @@ class Idling:
         self._stirred: set[Demand] = set()  # of jobs of one rank that came or left since these were found
         self._judged: list[Demand] = []  # what the nodes were judged by
         self._idle_by_node = [_NONE] * len(cluster.nodes)
-        self._idle = Idle()
+        self._idle = IdleGpus()
         self.jobs = 0
 
-    def wait(self, run: Running) -> None:
+    def wait(self, run: JobRun) -> None:
         """A GPU job waits from now on."""
         demand, ranks = _key(run)
         self.jobs += 1
@@ -62,7 +62,7 @@ class Idling:
         self._waiting[demand] += 1
         self._stirred.add(demand)
 
-    def leave(self, run: Running) -> None:
+    def leave(self, run: JobRun) -> None:
         """It waits no more; it must ask for what it asked for when it came."""
         demand, ranks = _key(run)
         self.jobs -= 1
@@ -72,7 +72,7 @@ class Idling:
         _take_one(self._waiting, demand)
         self._stirred.add(demand)
 
-    def idle(self) -> Idle:
+    def idle(self) -> IdleGpus:
         """The idle GPUs now. O(nodes that changed), O(nodes) where the demands did, and for gangs of several ranks."""
         touched: Iterable[int] = self._cluster.take_touched()
         self._look_again()
@@ -87,7 +87,7 @@ class Idling:
                 cores += after.cores - before.cores
                 memory += after.memory - before.memory
                 policy += after.policy - before.policy
-        self._idle = Idle(cores, memory, policy)
+        self._idle = IdleGpus(cores, memory, policy)
         return self._idle
 
     def _look_again(self) -> None:
@@ -131,7 +131,7 @@ class Idling:
             total += max(0, ranks)
         return total
 
-    def _of_node(self, number: int) -> Idle:
+    def _of_node(self, number: int) -> IdleGpus:
         free = self._cluster.free_gpus[number]
         if not free:
             return _NONE
@@ -141,12 +141,12 @@ class Idling:
             return _NONE
         with_cores = [demand for demand in could if demand.cores <= free_cores]
         if not with_cores:
-            return Idle(cores=free)
+            return IdleGpus(cores=free)
         fits = any(demand.memory_bytes <= free_memory_bytes for demand in with_cores)
-        return Idle(policy=free) if fits else Idle(memory=free)
+        return IdleGpus(policy=free) if fits else IdleGpus(memory=free)
 
 
-def _key(run: Running) -> tuple[Demand, int]:
+def _key(run: JobRun) -> tuple[Demand, int]:
     request = run.job.request
     return Demand(request.gpus, request.cpu_m // 1000, request.memory_bytes), run.gang.replicas
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from coda.model.constraints import NodeDemand
+from coda.model.constraints import NodeConstraints
 from coda.model.decision import StopCause
 from coda.model.job import Job, JobId, Phase
 from coda.model.resources import Resources
 from coda_sim.engine.log import Piece
 from coda_sim.workload.gangs import Gang
-from coda_sim.workload.job_models import Traits
+from coda_sim.workload.job_models import JobModel
 
-_NO_DEMAND: Final = NodeDemand()  # of any node: the same for all jobs
+_NO_DEMAND: Final = NodeConstraints()  # of any node: the same for all jobs
 
 
-class Running:
+class JobRun:
     """A job from its submission to its end. Mutable; owned by one engine."""
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Running:
 
     job: Job  # as the planner sees it, from its submission on
 
-    def __init__(self, gang: Gang, traits: Traits) -> None:
+    def __init__(self, gang: Gang, traits: JobModel) -> None:
         self.gang = gang
         self.traits = traits
         self.gpus = gang.gpus

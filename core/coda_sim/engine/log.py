@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entry:
+class JobEntry:
     """What became of one job. `end_s` None: it was refused, and `refusal` says why."""
 
     gang: Gang
@@ -98,10 +98,10 @@ CAUSES = ("cores", "scatter", "memory", "quota")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class RunLog:
     """One run. `entries` in order of submission."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[JobEntry, ...]
     trail: Trail
     end_s: float
     gpus: int

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coda_sim.engine.cluster import Cluster
-from coda_sim.engine.job_run import Running
-from coda_sim.workload.model_profiles import Profile, ProfileSet
+from coda_sim.engine.job_run import JobRun
+from coda_sim.workload.model_profiles import ModelProfile, ProfileSet
 from coda_sim.workload.speed import Distance, asked_speed, bandwidth_bytes_per_s, contention_loss, speed, utilisation
 
 VICTIM_LOSS = 0.05
 """A job that loses a larger share of its utilisation to contention is a victim."""
 
 
-class Pacing:
+class PaceModel:
     """The bandwidth wanted on every node, and the pace of jobs there."""
 
     def __init__(self, cluster: Cluster, profiles: ProfileSet) -> None:
@@ -26,35 +26,35 @@ class Pacing:
         self.peak_bytes_per_s = shared.node_bandwidth_bytes_per_s
         self._calm_bytes_per_s = shared.contention_from * shared.node_bandwidth_bytes_per_s
         self._wanted_bytes_per_s = [0] * len(cluster.nodes)
-        self._asked: dict[tuple[Profile, int, int, int], float] = {}
-        self._quiet: dict[tuple[Profile, int, int], float] = {}
+        self._asked: dict[tuple[ModelProfile, int, int, int], float] = {}
+        self._quiet: dict[tuple[ModelProfile, int, int], float] = {}
 
     def share(self, number: int) -> float:
         """What the node's jobs want of its memory bandwidth; above 1 where they want more than there is."""
         return self._wanted_bytes_per_s[number] / self.peak_bytes_per_s
 
-    def undisturbed_utilisation(self, run: Running) -> float:
+    def undisturbed_utilisation(self, run: JobRun) -> float:
         """Of a GPU job's GPUs, where it runs now but without contention."""
         assert run.traits.profile is not None
         loss = self._worst_loss(run, run.traits.profile)
         return min(1.0, run.busy_gpus / run.gpus / (1 - loss)) if loss < 1 else 0.0
 
-    def joined(self, run: Running) -> set[int]:
+    def joined(self, run: JobRun) -> set[int]:
         """The job's bandwidth counts from now on. Returns the nodes where the pace of others may be another now."""
         return self._moved(run, 1)
 
-    def left(self, run: Running) -> set[int]:
+    def left(self, run: JobRun) -> set[int]:
         """The job's bandwidth counts no more; it must still have its nodes. Returns as `joined`."""
         return self._moved(run, -1)
 
-    def neighbours(self, numbers: Iterable[int]) -> list[Running]:
+    def neighbours(self, numbers: Iterable[int]) -> list[JobRun]:
         """The GPU jobs on these nodes, each once, in order of nodes and of arrival there."""
-        found: dict[int, Running] = {}
+        found: dict[int, JobRun] = {}
         for number in sorted(numbers):
             found.update((id(run), run) for run in self._cluster.on_node[number].values() if run.gpus)
         return list(found.values())
 
-    def set_pace(self, run: Running) -> None:
+    def set_pace(self, run: JobRun) -> None:
         """Write the job's pace and busy GPUs as they are now."""
         profile = run.traits.profile
         if profile is None:
@@ -65,7 +65,7 @@ class Pacing:
         run.pace = at_speed / self._asked_speed(run, profile)
         run.busy_gpus = utilisation(profile, at_speed) * run.gpus
 
-    def _moved(self, run: Running, sign: int) -> set[int]:
+    def _moved(self, run: JobRun, sign: int) -> set[int]:
         """Only where the bandwidth is above calm, before or after, or where ranks of a spread gang have neighbours."""
         touched: set[int] = set()
         if not run.gpus:
@@ -82,7 +82,7 @@ class Pacing:
     def _has_spread_gang(self, number: int) -> bool:
         return any(len(run.nodes) > 1 for run in self._cluster.on_node[number].values())
 
-    def _bandwidth(self, run: Running, ranks: int) -> int:
+    def _bandwidth(self, run: JobRun, ranks: int) -> int:
         profile, gang = run.traits.profile, run.gang
         if profile is not None:
             return round(bandwidth_bytes_per_s(profile, gang.gpus_per_replica * ranks))
@@ -91,13 +91,13 @@ class Pacing:
             return 0
         return round(wanted * run.limit * run.cores * ranks / (gang.cpus_per_replica * gang.replicas))
 
-    def _worst_loss(self, run: Running, profile: Profile) -> float:
+    def _worst_loss(self, run: JobRun, profile: ModelProfile) -> float:
         """The share of its speed that it loses to contention, on the worst of its nodes."""
         if all(self._wanted_bytes_per_s[number] <= self._calm_bytes_per_s for number, _ in run.nodes):
             return 0.0
         return max(contention_loss(profile, self.share(number)) for number, _ in run.nodes)
 
-    def _speed(self, run: Running, profile: Profile) -> float:
+    def _speed(self, run: JobRun, profile: ModelProfile) -> float:
         gpus = run.gang.gpus_per_replica
         if len(run.nodes) == 1:
             ((number, ranks),) = run.nodes
@@ -109,14 +109,14 @@ class Pacing:
             speed(profile, run.cores * ranks, gpus * ranks, distance, self.share(number)) for number, ranks in run.nodes
         )
 
-    def _quiet_speed(self, profile: Profile, cores: int, gpus: int) -> float:
+    def _quiet_speed(self, profile: ModelProfile, cores: int, gpus: int) -> float:
         key = (profile, cores, gpus)
         found = self._quiet.get(key)
         if found is None:
             found = self._quiet[key] = speed(profile, cores, gpus)
         return found
 
-    def _asked_speed(self, run: Running, profile: Profile) -> float:
+    def _asked_speed(self, run: JobRun, profile: ModelProfile) -> float:
         gang = run.gang
         key = (profile, gang.cpus_per_replica, gang.gpus_per_replica, gang.replicas)
         found = self._asked.get(key)
@@ -124,7 +124,7 @@ class Pacing:
             found = self._asked[key] = asked_speed(profile, gang.cpus_per_replica, gang.gpus_per_replica, gang.replicas)
         return found
 
-    def _has_neighbours(self, run: Running) -> bool:
+    def _has_neighbours(self, run: JobRun) -> bool:
         """Whether another GPU job is on one of its nodes."""
         on_node = self._cluster.on_node
         return any(other.gpus and other is not run for number, _ in run.nodes for other in on_node[number].values())

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from coda.cache.world_index import Memory
+from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
-from coda.model.decision import Plan, Stop, StopCause
+from coda.model.decision import Decision, Stop, StopCause
 from coda.model.job import JobId
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda.policy.cores import starting_cores
-from coda_sim.engine.allocator_model import Allocator
+from coda_sim.engine.allocator_model import AllocatorModel
 from coda_sim.engine.cluster import Cluster
-from coda_sim.engine.contention_model import Watching
-from coda_sim.engine.event_queue import Agenda, Event
-from coda_sim.engine.job_run import Running
-from coda_sim.engine.log import Entry, Log
-from coda_sim.engine.pace import Pacing
-from coda_sim.engine.simulation_config import Setting
-from coda_sim.engine.spare_cores import Loans, best_of
-from coda_sim.engine.usage_trail import Tally
+from coda_sim.engine.contention_model import NodeContention
+from coda_sim.engine.event_queue import Event, EventQueue
+from coda_sim.engine.job_run import JobRun
+from coda_sim.engine.log import JobEntry, RunLog
+from coda_sim.engine.pace import PaceModel
+from coda_sim.engine.simulation_config import SimulationConfig
+from coda_sim.engine.spare_cores import SpareCores, best_of
+from coda_sim.engine.usage_trail import UsageTrail
 from coda_sim.workload.gangs import Gang
-from coda_sim.workload.job_models import TraitDraws
+from coda_sim.workload.job_models import JobModelDraws
 from coda_sim.workload.virtual_clusters import virtual_clusters
 
 TELL_EVERY = 500  # moments between two reports of progress
@@ -38,34 +38,36 @@ class Decide(Protocol):
     """The planner's `decide`, or one that watches it."""
 
     def __call__(
-        self, world: World, config: PolicyConfig, now_s: float, memory: Memory | None, *, explain: int | None
-    ) -> Plan:
+        self, world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+    ) -> Decision:
         """As `coda.cycle.decide.decide`."""
 
 
 class Simulation:
     """One workload under one policy. Use once."""
 
-    def __init__(self, setting: Setting, gangs: Sequence[Gang], traits: TraitDraws, *, decide: Decide = decide) -> None:
+    def __init__(
+        self, setting: SimulationConfig, gangs: Sequence[Gang], traits: JobModelDraws, *, decide: Decide = decide
+    ) -> None:
         self._setting = setting
         self._decide = decide
         self._cluster = Cluster(setting.shape, virtual_clusters(gangs, setting.shape.gpus))
-        self._pacing = Pacing(self._cluster, setting.profiles)
-        self._tally = Tally(self._cluster)
-        self._allocator = Allocator(setting.tuning, setting.shape) if setting.allocator else None
-        self._memory = Memory()
-        self._agenda = Agenda()
-        self._watching = Watching(setting.contention, self._cluster, self._pacing, self._agenda)
-        self._loans = Loans(self._cluster) if setting.lends_spare_cores else None
+        self._pacing = PaceModel(self._cluster, setting.profiles)
+        self._tally = UsageTrail(self._cluster)
+        self._allocator = AllocatorModel(setting.tuning, setting.shape) if setting.allocator else None
+        self._memory = PlannerCache()
+        self._agenda = EventQueue()
+        self._watching = NodeContention(setting.contention, self._cluster, self._pacing, self._agenda)
+        self._loans = SpareCores(self._cluster) if setting.lends_spare_cores else None
         self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
         self._traits = traits
-        self._entries: dict[JobId, Entry] = {}
+        self._entries: dict[JobId, JobEntry] = {}
         self._now_s = 0.0
         self._may_start = False  # something changed since the last round that could let a job start, or grow
         self._rounds = 0
         self._wake_s = 0.0  # when the planner is asked again, whatever happens
 
-    def run(self, tell: Callable[[float, int], None] | None = None) -> Log:
+    def run(self, tell: Callable[[float, int], None] | None = None) -> RunLog:
         """Everything from the first submission to the last end. `tell`: virtual time and jobs that ended, now and then.
 
         Jobs that still wait when nothing runs any more never start: they are refused, with the planner's reason."""
@@ -84,7 +86,7 @@ class Simulation:
             if tell is not None and moments % TELL_EVERY == 0:
                 tell(now_s, ended)
         self._refuse_the_rest()
-        return Log(
+        return RunLog(
             entries=tuple(self._entries.values()),
             trail=self._tally.trail,
             end_s=self._now_s,
@@ -95,7 +97,7 @@ class Simulation:
             throttles=self._watching.throttles,
         )
 
-    def _apply(self, event: Event, run: Running | None, version: int) -> bool:
+    def _apply(self, event: Event, run: JobRun | None, version: int) -> bool:
         """True when a job ended."""
         if run is None:
             if event is Event.LOOK:
@@ -119,15 +121,15 @@ class Simulation:
         gang = next(self._gangs, None)
         if gang is not None:
             traits = self._traits.of(gang.row)
-            self._agenda.plan(gang.row.submit_s, Event.SUBMIT, Running(gang, traits))
+            self._agenda.plan(gang.row.submit_s, Event.SUBMIT, JobRun(gang, traits))
 
-    def _submit(self, run: Running) -> None:
+    def _submit(self, run: JobRun) -> None:
         self._next_submission()
         run.submit(self._starting_cores(run))
-        self._entries[run.job.id] = Entry(gang=run.gang)
+        self._entries[run.job.id] = JobEntry(gang=run.gang)
         self._wait(run)
 
-    def _starting_cores(self, run: Running) -> int:
+    def _starting_cores(self, run: JobRun) -> int:
         gang, tuned = run.gang, 0
         if self._allocator and run.traits.profile:
             tuned = self._allocator.proposed_cores(gang, run.traits.profile)
@@ -141,7 +143,7 @@ class Simulation:
             reserved_per_gpu=self._setting.reserved_per_gpu,
         )
 
-    def _wait(self, run: Running) -> None:
+    def _wait(self, run: JobRun) -> None:
         self._cluster.enqueue(run)
         self._tally.waits(run)
         self._may_start = True
@@ -180,7 +182,7 @@ class Simulation:
         run.wait_again(stop.cause, cores, self._now_s)
         self._wait(run)
 
-    def _begin(self, run: Running, cost_s: float) -> None:
+    def _begin(self, run: JobRun, cost_s: float) -> None:
         """It has its nodes: a piece begins. `cost_s`: until it does anything."""
         now_s = self._now_s
         run.since_s, run.limit, run.is_restarting = now_s, 1.0, cost_s > 0
@@ -198,12 +200,12 @@ class Simulation:
         if self._allocator and run.gpus and self._allocator.begin(run, self._cluster.most_cores(run)):
             self._agenda.plan(now_s + cost_s + self._setting.tuning.window_s, Event.WINDOW, run)
 
-    def _tune(self, run: Running) -> None:
+    def _tune(self, run: JobRun) -> None:
         """A window is over: the job wishes for the cores that its search wants next."""
         assert self._allocator is not None
         self._want(run, self._allocator.measured(run, self._cluster.most_cores(run)))
 
-    def _want(self, run: Running, cores: int) -> None:
+    def _want(self, run: JobRun, cores: int) -> None:
         """Ask the planner for other cores than the job has; with those it has, the next window begins."""
         if cores != run.cores:
             self._cluster.wish(run, cores, self._now_s)
@@ -211,11 +213,11 @@ class Simulation:
         elif self._allocator and self._allocator.is_searching(run):
             self._agenda.plan(self._now_s + self._setting.tuning.window_s, Event.WINDOW, run)
 
-    def _grant(self, run: Running, cores: int) -> None:
+    def _grant(self, run: JobRun, cores: int) -> None:
         self._resize(run, cores)
         self._want(run, cores)
 
-    def _deny(self, run: Running, most_cores: int) -> None:
+    def _deny(self, run: JobRun, most_cores: int) -> None:
         assert self._allocator is not None
         self._cluster.deny(run)
         self._want(run, self._allocator.refused(run, most_cores))
@@ -225,7 +227,7 @@ class Simulation:
         for run, cores in self._loans.changes() if self._loans else ():
             self._resize(run, cores, own=False)
 
-    def _resize(self, run: Running, cores: int, *, own: bool = True) -> None:
+    def _resize(self, run: JobRun, cores: int, *, own: bool = True) -> None:
         """Other cores from now on: its own, which the planner counts with, or lent ones."""
         run.advance(self._now_s)
         self._entries[run.job.id].pieces.append(run.piece(self._now_s))
@@ -236,7 +238,7 @@ class Simulation:
         run.begin_piece(self._now_s)
         self._repace((run,))
 
-    def _repace(self, runs: Iterable[Running]) -> None:
+    def _repace(self, runs: Iterable[JobRun]) -> None:
         """Count what was done at the old pace, take the new one, and foretell the end again where it changed."""
         for run in runs:
             if run.is_restarting:
@@ -249,7 +251,7 @@ class Simulation:
                 self._agenda.plan(run.end_s(self._now_s), Event.END, run)
             self._tally.goes(run, run.busy_gpus - busy_gpus, run.pace - pace)
 
-    def _end(self, run: Running) -> None:
+    def _end(self, run: JobRun) -> None:
         entry = self._entries[run.job.id]
         run.advance(self._now_s)
         if self._allocator and run.traits.profile:
@@ -257,7 +259,7 @@ class Simulation:
         self._leave(run, entry)
         entry.end_s = self._now_s
 
-    def _leave(self, run: Running, entry: Entry) -> None:
+    def _leave(self, run: JobRun, entry: JobEntry) -> None:
         """It has its nodes no more."""
         entry.pieces.append(run.piece(self._now_s))
         entry.victim_s = run.victim_s

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from coda.allocator.config import TuningConfig
+from coda.allocator.config import CoreSearchConfig
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
-from coda.policy.config import Part, PolicyConfig
+from coda.policy.config import Component, PolicyConfig
 from coda.policy.cores import CoresRule
 from coda.policy.policies import policy_of
-from coda_sim.workload.cluster_shape import Shape
+from coda_sim.workload.cluster_shape import ClusterShape
 from coda_sim.workload.model_profiles import ProfileSet
-from coda_sim.workload.provenance import Origin, Tag
+from coda_sim.workload.provenance import Origin, Provenance
 
-A, M = Tag.ASSUMED, Tag.MEASURED
+A, M = Provenance.ASSUMED, Provenance.MEASURED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +40,17 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class SimulationConfig:
     """`config` is the planner's own. `allocator`: GPU jobs get the cores it finds instead of those asked for.
     `tuning`: the allocator's search.
     `contention`: of the eliminator, with windows as coarse as the simulation may be; None: nobody is throttled."""
 
-    shape: Shape
+    shape: ClusterShape
     profiles: ProfileSet
     config: PolicyConfig
     costs: Costs = Costs()
     allocator: bool = False
-    tuning: TuningConfig = field(default_factory=TuningConfig)
+    tuning: CoreSearchConfig = field(default_factory=CoreSearchConfig)
     contention: ContentionConfig | None = None
 
     @property
@@ -69,5 +69,5 @@ class Setting:
     @property
     def reserved_per_gpu(self) -> float | None:
         """Cores per GPU that belong to the GPU array; None where there are no arrays."""
-        has_arrays = policy_of(self.config.policy).has_arrays and Part.ARRAYS not in self.config.without
+        has_arrays = policy_of(self.config.policy).has_arrays and Component.ARRAYS not in self.config.without
         return self.config.arrays.reserve_cores_per_gpu if has_arrays else None

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from coda.policy.cores import Borrower, cores_with_loans
 from coda_sim.engine.cluster import Cluster
-from coda_sim.engine.job_run import Running
+from coda_sim.engine.job_run import JobRun
 from coda_sim.workload.speed import Distance, best_cores
 
 
-def best_of(run: Running) -> int:
+def best_of(run: JobRun) -> int:
     """Cores per rank with which a GPU job is fastest, undisturbed: where it runs, or with each rank on its own node."""
     profile, gang = run.traits.profile, run.gang
     if profile is None:
@@ -22,18 +22,18 @@ def best_of(run: Running) -> int:
     return best_cores(profile, gang.gpus_per_replica, distance)
 
 
-class Loans:
+class SpareCores:
     """Which nodes have to be looked at again."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._changed: set[int] = set()
 
-    def changed(self, run: Running) -> None:
+    def changed(self, run: JobRun) -> None:
         """The job came, or goes; it must have its nodes."""
         self._changed.update(number for number, _ in run.nodes)
 
-    def changes(self) -> list[tuple[Running, int]]:
+    def changes(self) -> list[tuple[JobRun, int]]:
         """The jobs that have other cores per rank from now on, with these: who has fewer first, then by id.
 
         O(jobs on the nodes that changed, and on those that these jobs share with others)."""
@@ -54,10 +54,10 @@ class Loans:
         other = [(run, cores[run.job.id]) for run in runs if cores[run.job.id] != run.cores]
         return sorted(other, key=lambda pair: (pair[1] - pair[0].cores, pair[0].job.id))
 
-    def _connected(self) -> tuple[set[int], list[Running]]:
+    def _connected(self) -> tuple[set[int], list[JobRun]]:
         """The nodes that changed and all that jobs connect with them, and the GPU jobs there, each once."""
         numbers, left = set(self._changed), sorted(self._changed)
-        runs: dict[int, Running] = {}
+        runs: dict[int, JobRun] = {}
         while left:
             for run in self._cluster.on_node[left.pop()].values():
                 if run.gpus and id(run) not in runs:

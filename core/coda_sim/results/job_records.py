@@ -12,7 +12,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from coda_sim.engine.log import Entry, Log
+from coda_sim.engine.log import JobEntry, RunLog
 
 COLUMNS = (
     "job_id",
@@ -38,7 +38,7 @@ COLUMNS = (
 )
 
 
-def write_records(log: Log, path: Path) -> None:
+def write_records(log: RunLog, path: Path) -> None:
     """Write them. O(pieces)."""
     with (
         path.open("wb") as raw,
@@ -51,7 +51,7 @@ def write_records(log: Log, path: Path) -> None:
             lines.writerows(_lines(entry, log.node_names))
 
 
-def _lines(entry: Entry, node_names: tuple[str, ...]) -> Iterator[tuple[object, ...]]:
+def _lines(entry: JobEntry, node_names: tuple[str, ...]) -> Iterator[tuple[object, ...]]:
     gang, row = entry.gang, entry.gang.row
     cores_asked = gang.cpus_per_replica * gang.replicas
     asked = (row.job_id, row.user, row.kind.value, row.submit_s, row.duration_s, gang.replicas, gang.gpus, cores_asked)

@@ -10,16 +10,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coda_sim.engine.log import Entry, Log, Trail
+from coda_sim.engine.log import JobEntry, RunLog, Trail
 from coda_sim.results.statistics import jain_index, mean, percentile, started_measures, wait_measures
 
 HOUR_S = 3600.0
 
-Metrics = dict[str, float | None]
+RunMetrics = dict[str, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class MeasuredSpan:
     """What counts: from the end of the warm-up to the beginning of the drain."""
 
     from_s: float
@@ -34,12 +34,12 @@ class Window:
         return max(0.0, min(end_s, self.to_s) - max(start_s, self.from_s))
 
 
-def window_of(submits_s: Sequence[float], *, warmup_s: float, drain_s: float) -> Window:
+def window_of(submits_s: Sequence[float], *, warmup_s: float, drain_s: float) -> MeasuredSpan:
     """From `warmup_s` after the first submission to `drain_s` before the last: afterwards the cluster runs empty."""
-    return Window(from_s=min(submits_s) + warmup_s, to_s=max(submits_s) - drain_s)
+    return MeasuredSpan(from_s=min(submits_s) + warmup_s, to_s=max(submits_s) - drain_s)
 
 
-def metrics_of(log: Log, window: Window) -> Metrics:
+def metrics_of(log: RunLog, window: MeasuredSpan) -> RunMetrics:
     """All measures of a run but those of its workload (`rows_skipped`, `rows_changed`). O(jobs log jobs + moments)."""
     counted = [entry for entry in log.entries if window.holds(entry.gang.row.submit_s)]
     gpu_jobs = [entry for entry in counted if entry.gang.gpus]
@@ -95,7 +95,7 @@ class _Sums:
             self.scattered += passed_s * (gpus - trail.held_gpus[index] - causes)
 
 
-def spans(trail: Trail, window: Window) -> Iterator[tuple[int, float]]:
+def spans(trail: Trail, window: MeasuredSpan) -> Iterator[tuple[int, float]]:
     """Index and seconds of each stretch of the trail within the window; the last state lasts no time."""
     at_s = trail.at_s
     for index in range(len(at_s) - 1):
@@ -104,7 +104,7 @@ def spans(trail: Trail, window: Window) -> Iterator[tuple[int, float]]:
             yield index, passed_s
 
 
-def _over_time(log: Log, window: Window) -> Metrics:
+def _over_time(log: RunLog, window: MeasuredSpan) -> RunMetrics:
     sums = _Sums()
     for index, passed_s in spans(log.trail, window):
         sums.add(log.trail, index, passed_s, log.gpus)
@@ -122,7 +122,7 @@ def _over_time(log: Log, window: Window) -> Metrics:
     }
 
 
-def _fragmentation(sums: _Sums, queueing_gpus: float) -> Metrics:
+def _fragmentation(sums: _Sums, queueing_gpus: float) -> RunMetrics:
     """By the causes of `idling`; what is in none of them is scattered. What the policy keeps counts as quota."""
     idle = queueing_gpus - sums.held_queueing
     idle_by_cause = {
@@ -137,7 +137,7 @@ def _fragmentation(sums: _Sums, queueing_gpus: float) -> Metrics:
     }
 
 
-def _lost(entry: Entry, window: Window) -> float:
+def _lost(entry: JobEntry, window: MeasuredSpan) -> float:
     """Work done within the window and thrown away later, seconds of the recorded run time."""
     return math.fsum(
         piece.work_s * window.overlap_s(piece.start_s, piece.end_s) / (piece.end_s - piece.start_s)
@@ -146,7 +146,7 @@ def _lost(entry: Entry, window: Window) -> float:
     )
 
 
-def _of_jobs(kind: str, entries: Sequence[Entry]) -> Metrics:
+def _of_jobs(kind: str, entries: Sequence[JobEntry]) -> RunMetrics:
     waits = [wait for entry in entries if (wait := wait_s(entry)) is not None]
     spent = [entry.end_s - entry.gang.row.submit_s for entry in entries if entry.end_s is not None]
     return {
@@ -157,17 +157,17 @@ def _of_jobs(kind: str, entries: Sequence[Entry]) -> Metrics:
     }
 
 
-def wait_s(entry: Entry) -> float | None:
+def wait_s(entry: JobEntry) -> float | None:
     """Submission to first start; None: it never started."""
     return None if entry.start_s is None else entry.start_s - entry.gang.row.submit_s
 
 
-def _makespan_s(log: Log) -> float | None:
+def _makespan_s(log: RunLog) -> float | None:
     ends = [entry.end_s for entry in log.entries if entry.end_s is not None]
     return max(ends) - min(entry.gang.row.submit_s for entry in log.entries) if ends else None
 
 
-def waits_by_user(entries: Sequence[Entry]) -> dict[str, list[float]]:
+def waits_by_user(entries: Sequence[JobEntry]) -> dict[str, list[float]]:
     """The waits of each user's jobs that started, by name of the user."""
     waits: dict[str, list[float]] = {}
     for entry in entries:
@@ -177,7 +177,7 @@ def waits_by_user(entries: Sequence[Entry]) -> dict[str, list[float]]:
     return dict(sorted(waits.items()))
 
 
-def _of_users(entries: Sequence[Entry]) -> Metrics:
+def _of_users(entries: Sequence[JobEntry]) -> RunMetrics:
     waits = waits_by_user(entries)
     worst = [percentile(of_user, 0.99) or 0.0 for of_user in waits.values()]
     return {
@@ -186,7 +186,7 @@ def _of_users(entries: Sequence[Entry]) -> Metrics:
     }
 
 
-def _slowdowns(waits: Mapping[str, Sequence[float]], entries: Sequence[Entry]) -> list[float]:
+def _slowdowns(waits: Mapping[str, Sequence[float]], entries: Sequence[JobEntry]) -> list[float]:
     """Per user (mean wait + mean run) / mean run; run is from the first start to the end."""
     runs: dict[str, list[float]] = {}
     for entry in entries:
@@ -196,7 +196,7 @@ def _slowdowns(waits: Mapping[str, Sequence[float]], entries: Sequence[Entry]) -
     return [(wait + run) / run for wait, run in means if run > 0]
 
 
-def _of_losses(log: Log, window: Window) -> Metrics:
+def _of_losses(log: RunLog, window: MeasuredSpan) -> RunMetrics:
     return {
         "aborts": sum(entry.aborts for entry in log.entries),
         "migrations": sum(entry.migrations for entry in log.entries),
@@ -208,7 +208,7 @@ def _of_losses(log: Log, window: Window) -> Metrics:
     }
 
 
-def _of_cores(gpu_jobs: Sequence[Entry]) -> Metrics:
+def _of_cores(gpu_jobs: Sequence[JobEntry]) -> RunMetrics:
     """By the cores a job ended with against those it asked for, all its ranks together."""
     steps = [float(entry.tuning_steps) for entry in gpu_jobs if entry.tuning_steps]
     gains = [cores_gained(entry) for entry in gpu_jobs if entry.end_s is not None]
@@ -221,7 +221,7 @@ def _of_cores(gpu_jobs: Sequence[Entry]) -> Metrics:
     }
 
 
-def cores_gained(entry: Entry) -> int:
+def cores_gained(entry: JobEntry) -> int:
     """Cores at the end of a job that ran, less cores asked for; below 0: fewer."""
     return (entry.pieces[-1].cores - entry.gang.cpus_per_replica) * entry.gang.replicas
 

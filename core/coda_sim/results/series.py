@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coda_sim.engine.log import Log
-from coda_sim.results.metrics import Window, cores_gained, spans, wait_s, waits_by_user
+from coda_sim.engine.log import RunLog
+from coda_sim.results.metrics import MeasuredSpan, cores_gained, spans, wait_s, waits_by_user
 from coda_sim.results.statistics import percentile
 
 MOST_BUCKETS = 400
@@ -29,7 +29,7 @@ class Series:
     jobs_by_cores_gained: tuple[tuple[int, int], ...]
 
 
-def series_of(log: Log, window: Window) -> Series:
+def series_of(log: RunLog, window: MeasuredSpan) -> Series:
     """The series of a run. O(jobs log jobs + moments)."""
     bucket_s = _bucket_s(window)
     held, busy, cores = _buckets(log, window, bucket_s)
@@ -49,13 +49,13 @@ def series_of(log: Log, window: Window) -> Series:
     )
 
 
-def _bucket_s(window: Window) -> float:
+def _bucket_s(window: MeasuredSpan) -> float:
     """An hour, or as much more as keeps the number of buckets small; less for short windows."""
     length_s = max(1.0, window.to_s - window.from_s)
     return max(min(3600.0, length_s / 50), length_s / MOST_BUCKETS)
 
 
-def _buckets(log: Log, window: Window, bucket_s: float) -> tuple[list[float], list[float], list[float]]:
+def _buckets(log: RunLog, window: MeasuredSpan, bucket_s: float) -> tuple[list[float], list[float], list[float]]:
     """Unit-seconds held, busy, and of cores held, in each bucket."""
     count = max(1, round((window.to_s - window.from_s) / bucket_s))
     held, busy, cores = [0.0] * count, [0.0] * count, [0.0] * count

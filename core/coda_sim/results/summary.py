@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coda_sim.results.metrics import Metrics
+from coda_sim.results.metrics import RunMetrics
 from coda_sim.results.statistics import mean
 
 SCHEMA = 1
@@ -32,13 +32,13 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class RunResult:
     """One run's outcome."""
 
     policy: str
     without: tuple[str, ...]
     seed: int
-    metrics: Metrics
+    metrics: RunMetrics
     timing: Timing
 
 
@@ -66,20 +66,20 @@ def interval_of(values: Sequence[float | None]) -> Interval | None:
     return Interval(mean=middle, low=middle - half, high=middle + half)
 
 
-def grouped(results: Sequence[Result]) -> dict[tuple[str, tuple[str, ...]], list[Result]]:
+def grouped(results: Sequence[RunResult]) -> dict[tuple[str, tuple[str, ...]], list[RunResult]]:
     """The runs of each policy with the same parts left out, in the order given."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Result]] = {}
+    groups: dict[tuple[str, tuple[str, ...]], list[RunResult]] = {}
     for result in results:
         groups.setdefault((result.policy, result.without), []).append(result)
     return groups
 
 
-def intervals_of(results: Sequence[Result]) -> dict[str, Interval | None]:
+def intervals_of(results: Sequence[RunResult]) -> dict[str, Interval | None]:
     """Every metric of one group."""
     return {name: interval_of([result.metrics[name] for result in results]) for name in results[0].metrics}
 
 
-def json_from_results(results: Sequence[Result], head: dict[str, Any]) -> dict[str, Any]:
+def json_from_results(results: Sequence[RunResult], head: dict[str, Any]) -> dict[str, Any]:
     """The summary. `head`: version, command, workload, cluster, warmup_s, drain_s; a metric without values is null."""
     return {
         "schema": SCHEMA,
@@ -92,7 +92,7 @@ def json_from_results(results: Sequence[Result], head: dict[str, Any]) -> dict[s
     }
 
 
-def json_from_timings(results: Sequence[Result]) -> dict[str, Any]:
+def json_from_timings(results: Sequence[RunResult]) -> dict[str, Any]:
     """What each run cost."""
     return {
         "runs": [
@@ -110,7 +110,7 @@ def json_from_timings(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _means(policy: str, without: tuple[str, ...], group: Sequence[Result]) -> dict[str, Any]:
+def _means(policy: str, without: tuple[str, ...], group: Sequence[RunResult]) -> dict[str, Any]:
     found = intervals_of(group)
     empty = {"mean": None, "low": None, "high": None}
     metrics = {

@@ -25,14 +25,14 @@ from coda_sim.traces.fields import (
     text,
     whole,
 )
-from coda_sim.traces.trace import COLUMNS, Format, Kind, Row, Status
+from coda_sim.traces.trace import COLUMNS, Format, JobKind, RecordedStatus, Row
 
 MIB_PER_GIB = 1024
 MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class RowReading:
     """A row, and what had to be changed to make it one (empty: nothing)."""
 
     row: Row
@@ -45,14 +45,14 @@ class CsvFormat:
 
     format: Format
     columns: tuple[str, ...]
-    reading_from_fields: Callable[[int, Fields], Reading]
+    reading_from_fields: Callable[[int, Fields], RowReading]
     has_dates: bool = False
 
 
-def _common(line: int, fields: Fields) -> Reading:
+def _common(line: int, fields: Fields) -> RowReading:
     gpus = whole(fields, "gpus", 0, MAX_GPUS)
-    kind = one_of(fields, "kind", Kind)
-    if (gpus > 0) is not (kind is Kind.GPU):
+    kind = one_of(fields, "kind", JobKind)
+    if (gpus > 0) is not (kind is JobKind.GPU):
         raise Bad(f"kind is {kind.value!r} but gpus is {gpus}")
     row = Row(
         line=line,
@@ -65,23 +65,23 @@ def _common(line: int, fields: Fields) -> Reading:
         cpus=amount(fields, "cpus", 0, MAX_CPUS) if text(fields, "cpus") else None,
         memory_gib=amount(fields, "memory_gib", 0, MAX_MEMORY_GIB) if text(fields, "memory_gib") else None,
         nodes_requested=whole(fields, "nodes_requested", 1, MAX_NODES) if text(fields, "nodes_requested") else None,
-        status=one_of(fields, "status", Status) if text(fields, "status") else Status.OTHER,
+        status=one_of(fields, "status", RecordedStatus) if text(fields, "status") else RecordedStatus.OTHER,
         kind=kind,
     )
-    return Reading(row=row)
+    return RowReading(row=row)
 
 
-_STATUS_BY_HELIOS_STATE: Final[Mapping[str, Status]] = {
-    "COMPLETED": Status.PASSED,
-    "CANCELLED": Status.KILLED,
-    "FAILED": Status.FAILED,
-    "NODE_FAIL": Status.FAILED,  # as the source's own analysis counts it
-    "TIMEOUT": Status.TIMEOUT,
+_STATUS_BY_HELIOS_STATE: Final[Mapping[str, RecordedStatus]] = {
+    "COMPLETED": RecordedStatus.PASSED,
+    "CANCELLED": RecordedStatus.KILLED,
+    "FAILED": RecordedStatus.FAILED,
+    "NODE_FAIL": RecordedStatus.FAILED,  # as the source's own analysis counts it
+    "TIMEOUT": RecordedStatus.TIMEOUT,
 }
 _UNFINISHED = ("RUNNING", "SUSPENDED", "PENDING")  # the log ends before the job does
 
 
-def _helios(line: int, fields: Fields) -> Reading:
+def _helios(line: int, fields: Fields) -> RowReading:
     state = text(fields, "state")
     if state in _UNFINISHED:
         raise Bad(f"state is {state!r}: the log ends before the job does", is_benign=True)
@@ -101,19 +101,19 @@ def _helios(line: int, fields: Fields) -> Reading:
         memory_gib=None,
         nodes_requested=whole(fields, "node_num", 1, MAX_NODES),
         status=_STATUS_BY_HELIOS_STATE[state],
-        kind=Kind.GPU if gpus else Kind.CPU,
+        kind=JobKind.GPU if gpus else JobKind.CPU,
     )
-    return Reading(row=row, amendment=amendment)
+    return RowReading(row=row, amendment=amendment)
 
 
-_STATUS_BY_POD_PHASE: Final[Mapping[str, Status]] = {
-    "Succeeded": Status.PASSED,
-    "Failed": Status.FAILED,
-    "Running": Status.OTHER,  # deleted by its owner while it ran
+_STATUS_BY_POD_PHASE: Final[Mapping[str, RecordedStatus]] = {
+    "Succeeded": RecordedStatus.PASSED,
+    "Failed": RecordedStatus.FAILED,
+    "Running": RecordedStatus.OTHER,  # deleted by its owner while it ran
 }
 
 
-def _openb(line: int, fields: Fields) -> Reading:
+def _openb(line: int, fields: Fields) -> RowReading:
     phase = text(fields, "pod_phase")
     if phase == "Pending":
         raise Bad("pod_phase is 'Pending': the pod was never scheduled and has no run time", is_benign=True)
@@ -137,9 +137,9 @@ def _openb(line: int, fields: Fields) -> Reading:
         memory_gib=round(amount(fields, "memory_mib", 0, MAX_MEMORY_GIB * MIB_PER_GIB) / MIB_PER_GIB, 2),
         nodes_requested=1,  # a pod is on one node
         status=_STATUS_BY_POD_PHASE[phase],
-        kind=Kind.GPU if gpus else Kind.CPU,
+        kind=JobKind.GPU if gpus else JobKind.CPU,
     )
-    return Reading(row=row, amendment="; ".join(part for part in (_share_of_a_gpu(fields, gpus), raised) if part))
+    return RowReading(row=row, amendment="; ".join(part for part in (_share_of_a_gpu(fields, gpus), raised) if part))
 
 
 def _share_of_a_gpu(fields: Fields, gpus: int) -> str:

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from coda_sim.durations import MAX_S
-from coda_sim.traces.csv_formats import Reading, at_least_a_second
+from coda_sim.traces.csv_formats import RowReading, at_least_a_second
 from coda_sim.traces.fields import MAX_GPUS, Bad, moment_s, name
 from coda_sim.traces.json_list import json_values
-from coda_sim.traces.trace import Kind, Row, Status
+from coda_sim.traces.trace import JobKind, RecordedStatus, Row
 
-_STATUS: Final[Mapping[str, Status]] = {
-    "Pass": Status.PASSED,
-    "Killed": Status.KILLED,
-    "Failed": Status.FAILED,
+_STATUS: Final[Mapping[str, RecordedStatus]] = {
+    "Pass": RecordedStatus.PASSED,
+    "Killed": RecordedStatus.KILLED,
+    "Failed": RecordedStatus.FAILED,
 }
 _UNKNOWN = (None, "", "None")  # how the log writes a time that it does not know
 
 
-def philly_readings(path: Path, text: TextIO, first: str, number: int) -> Iterator[tuple[int, Reading | Bad]]:
+def philly_readings(path: Path, text: TextIO, first: str, number: int) -> Iterator[tuple[int, RowReading | Bad]]:
     """Line and reading of each job; `first`, line `number`, was read. Raises InvalidInput where the JSON is broken."""
     for line, value in json_values(path, text, first, number):
         try:
@@ -35,7 +35,7 @@ def philly_readings(path: Path, text: TextIO, first: str, number: int) -> Iterat
             yield line, problem
 
 
-def reading_from_job(line: int, value: object) -> Reading:
+def reading_from_job(line: int, value: object) -> RowReading:
     """One member of the list as a row, `submit_s` counted from 1970. Raises Bad."""
     job = _mapping(value, "the job")
     fields = {key: _text(job, key) for key in ("jobid", "submitted_time", "status", "vc", "user")}
@@ -59,9 +59,9 @@ def reading_from_job(line: int, value: object) -> Reading:
         memory_gib=None,
         nodes_requested=None,
         status=_STATUS[fields["status"]],
-        kind=Kind.GPU,
+        kind=JobKind.GPU,
     )
-    return Reading(row=row, amendment="; ".join(part for part in (amendment, raised) if part))
+    return RowReading(row=row, amendment="; ".join(part for part in (amendment, raised) if part))
 
 
 def _gpus(attempt: Mapping[str, object]) -> int:

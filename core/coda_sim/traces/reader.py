@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from coda.errors import InvalidInput
-from coda_sim.traces.csv_formats import CSV_FORMATS, CsvFormat, Reading
+from coda_sim.traces.csv_formats import CSV_FORMATS, CsvFormat, RowReading
 from coda_sim.traces.fields import Bad, Fields
 from coda_sim.traces.philly import philly_readings
 from coda_sim.traces.text_lines import check_length, csv_columns, csv_records, first_line, numbered_lines, opened, split
@@ -21,7 +21,7 @@ from coda_sim.traces.trace import Amendment, BadRow, BadRows, Format, OnError, R
 DAY_S = 86_400
 MAX_BAD = 200_000  # lines left out and named; a file with more is no trace, and naming them all could fill the memory
 
-_Readings = Iterator[tuple[int, Reading | Bad]]
+_Readings = Iterator[tuple[int, RowReading | Bad]]
 
 
 def read_trace(path: Path, *, on_error: OnError) -> Trace:
@@ -86,7 +86,7 @@ def _sorted_out(path: Path, readings: _Readings) -> tuple[list[Row], tuple[BadRo
     amended: list[Amendment] = []
     line_by_id: dict[str, int] = {}
     for line, reading in readings:
-        if isinstance(reading, Reading) and reading.row.job_id in line_by_id:
+        if isinstance(reading, RowReading) and reading.row.job_id in line_by_id:
             job_id = reading.row.job_id
             reading = Bad(f"job_id {job_id!r} was used before, in line {line_by_id[job_id]}")
         if isinstance(reading, Bad):

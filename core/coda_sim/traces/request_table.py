@@ -13,7 +13,7 @@ MAX_JOBS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requests:
+class RequestTable:
     """One line of a request table: `jobs` jobs of `gpus` GPUs asked for `cpus` cores in total."""
 
     gpus: int
@@ -21,9 +21,9 @@ class Requests:
     jobs: float  # a count, or any other weight
 
 
-def read_request_table(path: Path) -> tuple[Requests, ...]:
+def read_request_table(path: Path) -> tuple[RequestTable, ...]:
     """The GPU lines of a table gpus, cpus, nodes_requested, jobs. Any bad line refuses the file (InvalidInput)."""
-    table: list[Requests] = []
+    table: list[RequestTable] = []
     with opened(path) as text:
         lines = numbered_lines(path, text)
         columns = csv_columns(path, next(lines, (0, ""))[1], ("gpus", "cpus", "jobs"))
@@ -38,10 +38,10 @@ def read_request_table(path: Path) -> tuple[Requests, ...]:
     return tuple(sorted(with_gpus, key=lambda entry: (entry.gpus, entry.cpus, entry.jobs)))
 
 
-def _requests(fields: Fields | Bad) -> Requests:
+def _requests(fields: Fields | Bad) -> RequestTable:
     if isinstance(fields, Bad):
         raise fields
-    return Requests(
+    return RequestTable(
         gpus=whole(fields, "gpus", 0, MAX_GPUS),
         cpus=amount(fields, "cpus", 0, MAX_CPUS),
         jobs=whole(fields, "jobs", 1, MAX_JOBS),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from coda.errors import InvalidInput
 from coda_sim.durations import duration_from_seconds
-from coda_sim.traces.trace import Kind, Row
+from coda_sim.traces.trace import JobKind, Row
 
 DAY_S = 86_400.0
 KEEP_OF = 1000
@@ -84,7 +84,7 @@ def _is_wanted(row: Row, selection: Selection) -> bool:
         first, last = selection.window_days
         if not first * DAY_S <= row.submit_s < last * DAY_S:
             return False
-    if row.kind is Kind.CPU:
+    if row.kind is JobKind.CPU:
         return not selection.gpu_jobs_only
     if selection.max_gpus_per_job is not None and row.gpus > selection.max_gpus_per_job:
         return False

@@ -37,7 +37,7 @@ class OnError(Enum):
     REFUSE = "refuse"
 
 
-class Status(Enum):
+class RecordedStatus(Enum):
     """How the job ended in the source; OTHER is not recorded."""
 
     PASSED = "passed"
@@ -47,7 +47,7 @@ class Status(Enum):
     OTHER = "other"
 
 
-class Kind(Enum):
+class JobKind(Enum):
     """Whether the job asked for GPUs."""
 
     GPU = "gpu"
@@ -77,8 +77,8 @@ class Row:
     cpus: float | None
     memory_gib: float | None
     nodes_requested: int | None
-    status: Status
-    kind: Kind
+    status: RecordedStatus
+    kind: JobKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ class NodeGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ClusterShape:
     """A cluster as far as the rules must know it: its groups of equal nodes, and the racks they are spread over, as
     equal as can be in the order of the nodes."""
 
@@ -82,7 +82,7 @@ class Shape:
         return max(self.groups, key=lambda group: (group.gpus, group.cores))
 
 
-def shape_from_text(text: str) -> Shape:
+def shape_from_text(text: str) -> ClusterShape:
     """`20x8x28,60x4x28` (nodes x GPUs x cores, and x GiB of memory where that is limited) -> Shape.
 
     Raises InvalidInput."""
@@ -96,15 +96,15 @@ def shape_from_text(text: str) -> Shape:
     return shape_from_groups(groups)
 
 
-def shape_from_groups(groups: Sequence[NodeGroup]) -> Shape:
+def shape_from_groups(groups: Sequence[NodeGroup]) -> ClusterShape:
     """The shape of these groups. Raises InvalidInput where some have a memory and others none."""
-    shape = Shape(groups=tuple(groups))
+    shape = ClusterShape(groups=tuple(groups))
     if shape.limits_memory and not all(group.memory_gib for group in groups):
         raise InvalidInput(f"{shape}: either all groups of nodes have a memory (NODESxGPUSxCORESxGIB), or none has")
     return shape
 
 
-def shape_from_argument(text: str) -> Shape:
+def shape_from_argument(text: str) -> ClusterShape:
     """Groups as text, else `FILE` or `FILE:NAME`. Raises InvalidInput for what is neither.
 
     FILE is a CSV file with nodes, gpus_per_node, cores_per_node and, where memory is limited, memory_gib_per_node;
@@ -115,7 +115,7 @@ def shape_from_argument(text: str) -> Shape:
     return read_shape(Path(path), name)
 
 
-def read_shape(path: Path, name: str = "") -> Shape:
+def read_shape(path: Path, name: str = "") -> ClusterShape:
     """The node groups of the file, of shape `name` where it holds several. A bad line of it refuses (InvalidInput)."""
     groups: dict[str, list[NodeGroup]] = {}
     with opened(path) as text:

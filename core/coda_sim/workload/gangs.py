@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from coda_sim.traces.request_table import Requests
+from coda_sim.traces.request_table import RequestTable
 from coda_sim.traces.trace import Row
-from coda_sim.workload.cluster_shape import GIB, Shape
+from coda_sim.workload.cluster_shape import GIB, ClusterShape
 
 CORES_PER_GPU = 4
 """Cores of a row that names none, where no request table is given. Our choice: within the 3.5 to 6 a GPU has on the
@@ -61,7 +61,7 @@ class Cores:
 
     A GPU count the table lacks takes the ratio of the nearest count (ties: the smaller). No table: 4 per GPU."""
 
-    table: tuple[Requests, ...] = ()
+    table: tuple[RequestTable, ...] = ()
     seed: int = 0
 
     def of(self, row: Row) -> float:
@@ -77,7 +77,7 @@ class Cores:
         return drawn.cpus * row.gpus / nearest
 
 
-def gang_from_row(row: Row, shape: Shape, cores: Cores) -> Gang | RefusedRow:
+def gang_from_row(row: Row, shape: ClusterShape, cores: Cores) -> Gang | RefusedRow:
     """The row as a gang that the empty cluster holds, with the fewest replicas the rules allow; else why not.
 
     Replicas start at `nodes_requested` (1 if unknown; at most one per GPU) and are raised to the next count that
@@ -101,7 +101,9 @@ def gang_from_row(row: Row, shape: Shape, cores: Cores) -> Gang | RefusedRow:
     return RefusedRow(row=row, sentence=_why_never(row, asked, shape))
 
 
-def gangs_from_rows(rows: Sequence[Row], shape: Shape, cores: Cores) -> tuple[tuple[Gang, ...], tuple[RefusedRow, ...]]:
+def gangs_from_rows(
+    rows: Sequence[Row], shape: ClusterShape, cores: Cores
+) -> tuple[tuple[Gang, ...], tuple[RefusedRow, ...]]:
     """Every row as a gang or refused, in the order of `rows`."""
     results = [gang_from_row(row, shape, cores) for row in rows]
     gangs = tuple(result for result in results if isinstance(result, Gang))
@@ -125,7 +127,7 @@ def _changes(row: Row, replicas_changed: bool, cores: int) -> tuple[Change, ...]
     return tuple(found)
 
 
-def _why_never(row: Row, cores: float, shape: Shape) -> str:
+def _why_never(row: Row, cores: float, shape: ClusterShape) -> str:
     largest = shape.largest
     gpus = "1 GPU" if row.gpus == 1 else f"{row.gpus} GPUs"
     asks = f"asks {gpus} and {cores:g} cores"

@@ -13,17 +13,17 @@ from itertools import accumulate
 from typing import Annotated
 
 from coda.errors import InvalidInput
-from coda_sim.traces.trace import Kind, Row
-from coda_sim.workload.model_profiles import GB, Profile, ProfileSet
-from coda_sim.workload.provenance import Origin, Tag
+from coda_sim.traces.trace import JobKind, Row
+from coda_sim.workload.model_profiles import GB, ModelProfile, ProfileSet
+from coda_sim.workload.provenance import Origin, Provenance
 
 _DRAWS = 1 << 64
 
-A, T = Tag.ASSUMED, Tag.TEXT
+A, T = Provenance.ASSUMED, Provenance.TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraitsConfig:
+class JobModelConfig:
     """Shares are 0..1. Raises InvalidInput when the models' do not sum to 1."""
 
     models: Annotated[
@@ -51,36 +51,36 @@ class TraitsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class JobModel:
     """`profile`: the model of a GPU job; None: CPU-only. `bandwidth_bytes_per_s`: of a CPU-only job, at its requested
     cores and linear in them; 0 for a GPU job, whose profile says it."""
 
-    profile: Profile | None
+    profile: ModelProfile | None
     bandwidth_bytes_per_s: float = 0.0
 
 
-class TraitDraws:
+class JobModelDraws:
     """The traits of every job under one seed. Raises InvalidInput for a model that the profile set lacks."""
 
-    def __init__(self, profiles: ProfileSet, config: TraitsConfig, *, seed: int) -> None:
+    def __init__(self, profiles: ProfileSet, config: JobModelConfig, *, seed: int) -> None:
         unknown = sorted({model for model, _ in config.models} - profiles.profile_by_model.keys())
         if unknown:
             raise InvalidInput(f"profile set {profiles.name} has no model {', '.join(unknown)}")
         self._config = config
         self._seed = seed
         self._sums = list(accumulate(share for _, share in config.models))
-        self._by_model = [Traits(profile=profiles.profile_by_model[model]) for model, _ in config.models]
-        self._light = Traits(profile=None, bandwidth_bytes_per_s=config.light_gb_per_s * GB)
+        self._by_model = [JobModel(profile=profiles.profile_by_model[model]) for model, _ in config.models]
+        self._light = JobModel(profile=None, bandwidth_bytes_per_s=config.light_gb_per_s * GB)
 
-    def of(self, row: Row) -> Traits:
+    def of(self, row: Row) -> JobModel:
         """The same for a row every time; values are shared between rows."""
         uniform = self._uniform(row)
-        if row.kind is Kind.GPU:
+        if row.kind is JobKind.GPU:
             return self._by_model[min(bisect(self._sums, uniform * self._sums[-1]), len(self._sums) - 1)]
         if uniform >= self._config.heavy_share:
             return self._light
         low, high = self._config.heavy_gb_per_s
-        return Traits(
+        return JobModel(
             profile=None, bandwidth_bytes_per_s=(low + (high - low) * uniform / self._config.heavy_share) * GB
         )
 

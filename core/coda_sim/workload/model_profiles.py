@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from coda.allocator.start_point import Category, Hints
 from coda.errors import InvalidInput
-from coda_sim.workload.provenance import Origin, Tag
+from coda_sim.workload.provenance import Origin, Provenance
 
 PROFILE_SETS: Final = ("paper", "steep", "synergy")
 RECORDED: Final = "recorded"
@@ -42,7 +42,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Profile:
+class ModelProfile:
     """One model. Compared by identity: one per set and name."""
 
     name: str
@@ -63,7 +63,7 @@ class ProfileSet:
 
     name: str
     summary: str
-    profile_by_model: Mapping[str, Profile]
+    profile_by_model: Mapping[str, ModelProfile]
     origin_by_column: Mapping[str, Origin]
 
 
@@ -88,7 +88,7 @@ def profile_set_from_tables(name: str, tables: Mapping[str, Any]) -> ProfileSet:
         summary=tables["summary"],
         profile_by_model=MappingProxyType({model: _profile(model, row, common) for model, row in models.items()}),
         origin_by_column=MappingProxyType(
-            {column: Origin(Tag(origin["tag"]), origin["source"]) for column, origin in origins.items()}
+            {column: Origin(Provenance(origin["tag"]), origin["source"]) for column, origin in origins.items()}
         ),
     )
 
@@ -115,8 +115,8 @@ def _shared(table: Mapping[str, Any]) -> Shared:
     return Shared(**columns)
 
 
-def _profile(name: str, row: Mapping[str, Any], shared: Shared) -> Profile:
-    return Profile(
+def _profile(name: str, row: Mapping[str, Any], shared: Shared) -> ModelProfile:
+    return ModelProfile(
         name=name,
         category=Category(row["category"]),
         hints=Hints(**{hint: row.get(hint, False) for hint in _HINTS}),

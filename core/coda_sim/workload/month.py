@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from coda_sim.traces.request_table import Requests
-from coda_sim.traces.trace import Kind, Row, Status
+from coda_sim.traces.request_table import RequestTable
+from coda_sim.traces.trace import JobKind, RecordedStatus, Row
 from coda_sim.workload.month_config import DAY_S, HOUR_S, Arrivals, CoresReading, Mix, MonthConfig
 
 _SATURDAY = 5
@@ -55,11 +55,11 @@ def coda_month(config: MonthConfig | None = None, *, seed: int) -> tuple[Row, ..
     return tuple(_row(number, draft, tenants[draft.user]) for number, draft in enumerate(drafts, 1))
 
 
-def month_requests(config: MonthConfig | None = None) -> tuple[Requests, ...]:
+def month_requests(config: MonthConfig | None = None) -> tuple[RequestTable, ...]:
     """What the month's GPU jobs ask for, as a request table: a fitted one for traces that record no cores."""
     config = config or MonthConfig()
     return tuple(
-        Requests(gpus=gpus, cpus=cpus, jobs=gpus_share * share)
+        RequestTable(gpus=gpus, cpus=cpus, jobs=gpus_share * share)
         for gpus, gpus_share in config.gpus
         for cpus, share in sorted(_cores_shares(config, gpus).items())
     )
@@ -197,6 +197,6 @@ def _row(number: int, draft: _Draft, tenant: str) -> Row:
         cpus=float(draft.cpus),
         memory_gib=None,
         nodes_requested=draft.nodes,
-        status=Status.PASSED,
-        kind=Kind.GPU if draft.gpus else Kind.CPU,
+        status=RecordedStatus.PASSED,
+        kind=JobKind.GPU if draft.gpus else JobKind.CPU,
     )

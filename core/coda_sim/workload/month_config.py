@@ -12,13 +12,13 @@ from enum import Enum
 from typing import Annotated
 
 from coda.errors import InvalidInput
-from coda_sim.workload.cluster_shape import Shape, shape_from_text
-from coda_sim.workload.provenance import Origin, Tag
+from coda_sim.workload.cluster_shape import ClusterShape, shape_from_text
+from coda_sim.workload.provenance import Origin, Provenance
 
 HOUR_S = 3600.0
 DAY_S = 86_400.0
 
-A, D, M, T = Tag.ASSUMED, Tag.DERIVED, Tag.MEASURED, Tag.TEXT
+A, D, M, T = Provenance.ASSUMED, Provenance.DERIVED, Provenance.MEASURED, Provenance.TEXT
 
 Mix = tuple[tuple[int, float], ...]
 """Value and share; the shares sum to 1."""
@@ -101,7 +101,7 @@ class MonthConfig:
             raise InvalidInput("month: it needs a day and a user, and no count may be negative")
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ClusterShape:
         """The cluster the month is for."""
         return shape_from_text(self.cluster)
 

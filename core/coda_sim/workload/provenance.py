@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, NamedTuple, get_type_hints
 
 
-class Tag(Enum):
+class Provenance(Enum):
     """How far a number can be trusted."""
 
     TEXT = "T"  # in a paper's text or a table
@@ -20,7 +20,7 @@ class Tag(Enum):
 class Origin(NamedTuple):
     """The tag and, in words, the source. Stands in the annotation of the field whose default it explains."""
 
-    tag: Tag
+    tag: Provenance
     source: str
 
 

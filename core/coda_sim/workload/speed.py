@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left
 from enum import Enum
 
-from coda_sim.workload.model_profiles import Profile
+from coda_sim.workload.model_profiles import ModelProfile
 
 
 class Distance(Enum):
@@ -23,7 +23,7 @@ class Distance(Enum):
     RACKS = "nodes of several racks"
 
 
-def best_cores(profile: Profile, gpus: int, distance: Distance = Distance.ONE_NODE) -> int:
+def best_cores(profile: ModelProfile, gpus: int, distance: Distance = Distance.ONE_NODE) -> int:
     """The cores on one node with which the model runs fastest on `gpus` (>= 1) of that node's GPUs, at least 1.
 
     On one node linear in the GPUs, rounded (ties: to the even count); for a measured model the fewest cores that reach
@@ -36,7 +36,7 @@ def best_cores(profile: Profile, gpus: int, distance: Distance = Distance.ONE_NO
 
 
 def speed(
-    profile: Profile,
+    profile: ModelProfile,
     cores: float,
     gpus: int,
     distance: Distance = Distance.ONE_NODE,
@@ -50,29 +50,29 @@ def speed(
     return whole * (1 - contention_loss(profile, bandwidth_share))
 
 
-def asked_speed(profile: Profile, cores_per_replica: float, gpus_per_replica: int, replicas: int) -> float:
+def asked_speed(profile: ModelProfile, cores_per_replica: float, gpus_per_replica: int, replicas: int) -> float:
     """The speed at which the recorded run time was: undisturbed, each replica on a node of its own, in one rack."""
     distance = Distance.ONE_NODE if replicas == 1 else Distance.NODES
     return speed(profile, cores_per_replica, gpus_per_replica, distance)
 
 
-def utilisation(profile: Profile, job_speed: float) -> float:
+def utilisation(profile: ModelProfile, job_speed: float) -> float:
     """Busy share (0..1) of the job's GPUs at that speed: both peak at the same core count."""
     return profile.peak_utilisation * job_speed
 
 
-def bandwidth_bytes_per_s(profile: Profile, gpus: int) -> float:
+def bandwidth_bytes_per_s(profile: ModelProfile, gpus: int) -> float:
     """Memory bandwidth the job wants on a node where it has `gpus` GPUs: linear in them."""
     return profile.bandwidth_bytes_per_s * gpus
 
 
-def contention_loss(profile: Profile, bandwidth_share: float) -> float:
+def contention_loss(profile: ModelProfile, bandwidth_share: float) -> float:
     """Share of the speed lost while `bandwidth_share` of the node's is wanted: linear from the threshold to 1."""
     threshold = profile.shared.contention_from
     return profile.contention_loss * min(1.0, max(0.0, (bandwidth_share - threshold) / (1 - threshold)))
 
 
-def _speed_by_cores(profile: Profile, cores: float, gpus: int, distance: Distance) -> float:
+def _speed_by_cores(profile: ModelProfile, cores: float, gpus: int, distance: Distance) -> float:
     if profile.measured and distance is Distance.ONE_NODE:
         return _interpolated(profile.measured, cores / gpus)
     best, shared = best_cores(profile, gpus, distance), profile.shared
@@ -81,7 +81,7 @@ def _speed_by_cores(profile: Profile, cores: float, gpus: int, distance: Distanc
     return 1 - shared.drop_per_core * min(cores - best, shared.drop_at_most_cores)
 
 
-def _speed_by_distance(profile: Profile, distance: Distance) -> float:
+def _speed_by_distance(profile: ModelProfile, distance: Distance) -> float:
     if distance is Distance.ONE_NODE:
         return 1.0
     shared = profile.shared
@@ -99,5 +99,5 @@ def _interpolated(points: tuple[tuple[float, float], ...], cores: float) -> floa
     return low + (high - low) * (cores - low_cores) / (high_cores - low_cores)
 
 
-def _best(profile: Profile) -> float:
+def _best(profile: ModelProfile) -> float:
     return max(share for _, share in profile.measured)

@@ -11,7 +11,7 @@ from coda_sim.traces.reader import read_trace
 from coda_sim.traces.request_table import read_request_table
 from coda_sim.traces.selection import Selection, select
 from coda_sim.traces.trace import OnError, Trace
-from coda_sim.workload.cluster_shape import Shape
+from coda_sim.workload.cluster_shape import ClusterShape
 from coda_sim.workload.gangs import CORES_PER_GPU, Cores, Gang, RefusedRow, gangs_from_rows
 from coda_sim.workload.month import coda_month
 from coda_sim.workload.month_config import MonthConfig
@@ -22,7 +22,7 @@ _LONG_S = 10 * DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class WorkloadSource:
     """Where the rows come from. `trace` None: the generated month, drawn from the run's seed."""
 
     trace: Path | None = None
@@ -58,7 +58,7 @@ class Load:
         return sum(bool(gang.changes) for gang in self.gangs)
 
 
-def load(source: Source, shape: Shape, *, seed: int) -> Load:
+def load(source: WorkloadSource, shape: ClusterShape, *, seed: int) -> Load:
     """The workload of one seed. Raises InvalidInput when nothing is left to run."""
     trace = None if source.trace is None else read_trace(source.trace, on_error=source.on_error)
     rows = coda_month(seed=seed) if trace is None else trace.rows
@@ -78,7 +78,7 @@ def load(source: Source, shape: Shape, *, seed: int) -> Load:
     )
 
 
-def default_shape(source: Source) -> str | None:
+def default_shape(source: WorkloadSource) -> str | None:
     """The cluster a workload is for; None: a trace must be told."""
     return MonthConfig().cluster if source.trace is None else None
 
@@ -89,7 +89,7 @@ def default_warmup_s(found: Load) -> float:
     return DAY_S if max(submits_s) - min(submits_s) >= _LONG_S else 0.0
 
 
-def json_from_source(source: Source, found: Load) -> dict[str, Any]:
+def json_from_source(source: WorkloadSource, found: Load) -> dict[str, Any]:
     """How the rows were chosen and scaled, to stand in every result."""
     table = source.request_table
     return {

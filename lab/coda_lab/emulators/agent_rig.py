@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from coda.allocator.tuning import Tuning
 from coda.errors import Conflict, Outage
-from coda_agent.cluster.caches import Cluster
+from coda_agent.cluster.caches import AgentCaches
 from coda_agent.cluster.jobs import TunedJob
 from coda_agent.cluster.pods import LocalPod, local_pod_from_json
 from coda_agent.gpus.pod_resources import PodResources
@@ -115,7 +115,7 @@ class Rig:
         self.agent = Node(settings, files=self.node.files, pod_resources=resources)
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry, "n1")
-        self.loop = Loop(settings, self.agent, cast(Cluster, self.api), metrics, clock=lambda: self.node.now)
+        self.loop = Loop(settings, self.agent, cast(AgentCaches, self.api), metrics, clock=lambda: self.node.now)
 
     def kill(self) -> None:
         """As SIGKILL: nothing is put back."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 from coda.errors import CodaError
 from coda_kube.api.client import connect
-from coda_kube.api.watch_cache import Cache, key_of
+from coda_kube.api.watch_cache import WatchCache, key_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_LEADER, SYSTEM_NAMESPACE
 from coda_lab.host.ports import LOOPBACK
@@ -127,7 +127,7 @@ async def serve(kubeconfig: str, port: int) -> None:
     backends = Backends()
     forwarder = Forwarder(backends)
     selector = f"app.kubernetes.io/component={EXTENDER},{LABEL_LEADER}=true"
-    pods = Cache(
+    pods = WatchCache(
         api,
         f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods",
         listener=backends.listener,

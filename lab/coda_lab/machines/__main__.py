@@ -21,7 +21,7 @@ from pathlib import Path
 
 from coda.errors import CodaError
 from coda_kube.api.client import Client, connect
-from coda_kube.api.watch_cache import Cache
+from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.names import API_VERSION
 from coda_lab.emulators.node import EmulatedNode
 from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServer
@@ -85,7 +85,7 @@ class Simulated:
         self.flow()
         self.host.machine.train()
 
-    def follow(self, pods: Cache, category_by_job: dict[str, str]) -> None:
+    def follow(self, pods: WatchCache, category_by_job: dict[str, str]) -> None:
         """What the API server says of its pods."""
         mine = [pod for pod in pods.by_key.values() if pod["spec"].get("nodeName") == self.places.node]
         if self.host.follow(mine, category_by_job):
@@ -116,19 +116,19 @@ async def run(options: argparse.Namespace) -> None:
             await _keep_time(machines, pods, jobs)
 
 
-def _caches(client: Client) -> tuple[Cache, Cache]:
+def _caches(client: Client) -> tuple[WatchCache, WatchCache]:
     """Bound pods, and jobs."""
-    pods = Cache(client, "/api/v1/pods", query={"fieldSelector": "spec.nodeName!="})
-    return pods, Cache(client, f"/apis/{API_VERSION}/trainingjobs")
+    pods = WatchCache(client, "/api/v1/pods", query={"fieldSelector": "spec.nodeName!="})
+    return pods, WatchCache(client, f"/apis/{API_VERSION}/trainingjobs")
 
 
-def _follow(machines: Sequence[Simulated], pods: Cache, jobs: Cache) -> None:
+def _follow(machines: Sequence[Simulated], pods: WatchCache, jobs: WatchCache) -> None:
     category_by_job = {key: job["spec"].get("category") or "" for key, job in jobs.by_key.items()}
     for machine in machines:
         machine.follow(pods, category_by_job)
 
 
-async def _keep_time(machines: Sequence[Simulated], pods: Cache, jobs: Cache) -> None:
+async def _keep_time(machines: Sequence[Simulated], pods: WatchCache, jobs: WatchCache) -> None:
     while True:
         _follow(machines, pods, jobs)
         for machine in machines:

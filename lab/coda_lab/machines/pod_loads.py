@@ -19,7 +19,7 @@ from coda.allocator.start_point import Category
 from coda.errors import InvalidInput
 from coda_kube.objects.names import GROUP
 from coda_lab.emulators.load import Trainer
-from coda_sim.workload.model_profiles import GB, Profile, profile_set
+from coda_sim.workload.model_profiles import GB, ModelProfile, profile_set
 from coda_sim.workload.speed import best_cores
 
 PREFIX: Final = f"load.{GROUP}/"
@@ -78,7 +78,7 @@ def load_of(annotations: Mapping[str, Any], *, gpus: int, limit_cores: float | N
     return PodLoad(demand_cores=trainer.cores_needed, bytes_per_s=traffic, trainer=trainer, socket=socket)
 
 
-def _profile(model: str) -> Profile:
+def _profile(model: str) -> ModelProfile:
     known = profile_set("paper").profile_by_model
     if model not in known:
         raise InvalidInput(f"annotation {PREFIX}model is {model!r}: give one of {', '.join(known)}")

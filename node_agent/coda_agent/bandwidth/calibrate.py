@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from coda.errors import InvalidInput, Outage
 from coda_agent.bandwidth.idle_check import buffer_bytes_by_cpu, read_cpu_times, reason_not_idle
-from coda_agent.bandwidth.peak import Peak, Source
+from coda_agent.bandwidth.peak import Peak, PeakSource
 from coda_agent.host.files import Files
-from coda_agent.resctrl.counters import Meter
-from coda_agent.resctrl.groups import Groups, Outcome
+from coda_agent.resctrl.counters import TrafficMeter
+from coda_agent.resctrl.groups import GroupOutcome, Groups
 
 GROUP = "calibration"  # in place of a pod's uid
 PERCENTILE = 0.9  # the fastest seconds are bursts, the others the load's own hiccups
@@ -29,7 +29,7 @@ SPARE_S = 60.0  # after which a load that was forgotten ends by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CalibrationPlan:
     """How to measure: seconds of load that count, and between two samples."""
 
     span_s: float = 10.0
@@ -49,7 +49,12 @@ class Pace:
 
 
 def calibrate(
-    files: Files, groups: Groups, domains: tuple[int, ...], plan: Plan, pace: Pace, tenants: Collection[str] = ()
+    files: Files,
+    groups: Groups,
+    domains: tuple[int, ...],
+    plan: CalibrationPlan,
+    pace: Pace,
+    tenants: Collection[str] = (),
 ) -> Peak:
     """The peak of every domain, measured now. Takes the plan's span and some seconds, and all cores of the node.
 
@@ -64,7 +69,7 @@ def calibrate(
     try:
         with _group(groups), _load(buffers, plan) as processes:
             outcome = groups.settle(GROUP, lambda: processes)
-            if outcome is not Outcome.DONE:
+            if outcome is not GroupOutcome.DONE:
                 raise Outage(f"the peak bandwidth is not measured: the load has no group ({outcome.value})")
             rates = _rates(files, domains, plan, pace)
     except OSError as error:
@@ -78,7 +83,7 @@ def peak_from(rates: Mapping[int, list[float]], domains: Collection[int]) -> Pea
         samples = rates.get(domain, [])
         if len(samples) < LEAST_SAMPLES or not high(samples):
             raise Outage(f"the peak bandwidth of domain {domain} cannot be told from {len(samples)} samples")
-    return Peak(bytes_per_s={domain: high(rates[domain]) for domain in sorted(domains)}, source=Source.MEASURED)
+    return Peak(bytes_per_s={domain: high(rates[domain]) for domain in sorted(domains)}, source=PeakSource.MEASURED)
 
 
 def high(samples: list[float]) -> float:
@@ -86,8 +91,8 @@ def high(samples: list[float]) -> float:
     return sorted(samples)[math.ceil(PERCENTILE * len(samples)) - 1]
 
 
-def _rates(files: Files, domains: tuple[int, ...], plan: Plan, pace: Pace) -> Mapping[int, list[float]]:
-    meter = Meter(files, domains)
+def _rates(files: Files, domains: tuple[int, ...], plan: CalibrationPlan, pace: Pace) -> Mapping[int, list[float]]:
+    meter = TrafficMeter(files, domains)
     pace.wait(LEAD_S)
     meter.sample(pace.now_s())
     rates: dict[int, list[float]] = {domain: [] for domain in domains}
@@ -104,7 +109,7 @@ def _rates(files: Files, domains: tuple[int, ...], plan: Plan, pace: Pace) -> Ma
 def _group(groups: Groups) -> Iterator[None]:
     outcome = groups.add_pod(GROUP)
     try:
-        if outcome is not Outcome.DONE:
+        if outcome is not GroupOutcome.DONE:
             raise Outage(f"the peak bandwidth is not measured: no monitoring group is to be had ({outcome.value})")
         yield
     finally:
@@ -112,7 +117,7 @@ def _group(groups: Groups) -> Iterator[None]:
 
 
 @contextmanager
-def _load(buffers: Mapping[int, int], plan: Plan) -> Iterator[frozenset[int]]:
+def _load(buffers: Mapping[int, int], plan: CalibrationPlan) -> Iterator[frozenset[int]]:
     """One generator per core; they end with the block, with this process, and by themselves a while later."""
     seconds = LEAD_S + plan.span_s + SPARE_S
     command = [sys.executable, "-m", "coda_agent.bandwidth.load_generator"]

@@ -21,7 +21,7 @@ SLOT = re.compile(r"^(?P<channel>.*(?<!DIM)[A-P])[0-9]$")  # DIMM_A2, CPU0_DIMMB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Module:
+class MemoryModule:
     """One module in its place."""
 
     bank: str
@@ -55,7 +55,7 @@ def bytes_per_s_from(table: bytes) -> float | None:
     return sum(fastest.values()) or None
 
 
-def modules_in(table: bytes) -> Iterator[Module]:
+def modules_in(table: bytes) -> Iterator[MemoryModule]:
     """The modules that are there and have a speed."""
     for body, strings in _structures(table):
         if body[0] != MEMORY_DEVICE or len(body) < 0x17 or _word(body, 0x0C) == 0:
@@ -64,7 +64,7 @@ def modules_in(table: bytes) -> Iterator[Module]:
         if speed is None:
             continue
         width_bits = _word(body, 0x0A)
-        yield Module(
+        yield MemoryModule(
             bank=_string(strings, body[0x11]),
             locator=_string(strings, body[0x10]),
             transfers_per_s=speed * 1e6,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from coda.errors import Outage
-from coda_agent.bandwidth.memory_headroom import memory_room_bytes
+from coda_agent.bandwidth.memory_headroom import memory_headroom_bytes
 from coda_agent.host.files import Files
 
 BUSY_SHARE = 0.05  # of all cores; more is somebody's work
@@ -74,7 +74,7 @@ def buffer_bytes_by_cpu(files: Files, usable: Collection[int]) -> Mapping[int, i
 
 
 def _check_own_limit(files: Files, wanted_bytes: int) -> None:
-    room_bytes = memory_room_bytes(files)
+    room_bytes = memory_headroom_bytes(files)
     if room_bytes is not None and wanted_bytes > room_bytes:
         raise Outage(
             f"the peak bandwidth is not measured: that takes {wanted_bytes >> 20} MiB, and the agent's memory limit "

@@ -11,7 +11,7 @@ _V1: Final = ("memory/", "memory.limit_in_bytes", "memory.usage_in_bytes", "tota
 _V2: Final = ("", "memory.max", "memory.current", "inactive_file")
 
 
-def memory_room_bytes(files: Files) -> int | None:
+def memory_headroom_bytes(files: Files) -> int | None:
     """The least that a limit on this process's path leaves; None where none is to be seen.
 
     Copies of files that nobody used lately count as free, as for the kubelet. In a cgroup namespace of its own a

@@ -16,7 +16,7 @@ from typing import Any
 
 from coda.errors import InvalidInput
 from coda_agent.host.files import Files
-from coda_agent.host.state_dir import Disk
+from coda_agent.host.state_dir import StateDir
 
 NAME = "peak.json"
 SUSTAINED_SHARE = 0.8  # of the theoretical bandwidth
@@ -24,7 +24,7 @@ SUSTAINED_WINDOWS = 5  # in a row, that traffic must exceed a peak to prove it w
 MOST_BYTES = 1 << 20
 
 
-class Source(Enum):
+class PeakSource(Enum):
     """Where a peak is from."""
 
     CONFIGURED = "Configured"
@@ -37,7 +37,7 @@ class Peak:
     """Peak bandwidth by domain, bytes/s. Raises InvalidInput for what is no bandwidth."""
 
     bytes_per_s: Mapping[int, float]
-    source: Source
+    source: PeakSource
 
     def __post_init__(self) -> None:
         for domain, rate in self.bytes_per_s.items():
@@ -55,12 +55,12 @@ def chosen(
     if not domains:
         return None
     if configured_bytes_per_s is not None:
-        return Peak(bytes_per_s=dict.fromkeys(sorted(domains), configured_bytes_per_s), source=Source.CONFIGURED)
+        return Peak(bytes_per_s=dict.fromkeys(sorted(domains), configured_bytes_per_s), source=PeakSource.CONFIGURED)
     if measured is not None and set(measured.bytes_per_s) == set(domains):
         return measured
     if memory is not None:
         each = SUSTAINED_SHARE * memory / len(domains)
-        return Peak(bytes_per_s=dict.fromkeys(sorted(domains), each), source=Source.THEORETICAL)
+        return Peak(bytes_per_s=dict.fromkeys(sorted(domains), each), source=PeakSource.THEORETICAL)
     return None
 
 
@@ -89,19 +89,19 @@ def sustained(windows: Sequence[Mapping[int, float | None]]) -> Mapping[int, flo
     }
 
 
-def load(disk: Disk, machine: str) -> Peak | None:
+def load(disk: StateDir, machine: str) -> Peak | None:
     """The peak that was kept for this `machine`; None when there is none, or it is another's or garbage."""
     try:
         kept: Any = json.loads(disk.read(NAME, most_bytes=MOST_BYTES))
         if kept["machine"] != machine:
             return None
         rates = {int(domain): float(rate) for domain, rate in kept["bytes_per_s"].items()}
-        return Peak(bytes_per_s=rates, source=Source(kept["source"])) if rates else None
+        return Peak(bytes_per_s=rates, source=PeakSource(kept["source"])) if rates else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, InvalidInput):
         return None
 
 
-def keep(disk: Disk, machine: str, peak: Peak) -> None:
+def keep(disk: StateDir, machine: str, peak: Peak) -> None:
     """Keep `peak` over restarts. OSError: it could not be kept."""
     rates = {str(domain): rate for domain, rate in peak.bytes_per_s.items()}
     kept = {"machine": machine, "bytes_per_s": rates, "source": peak.source.value}

@@ -16,7 +16,7 @@ START_FIELD = 19  # of /proc/<pid>/stat, counted from behind the command's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class ContainerIdentity:
     """The pod, and where known the container, that a process belongs to."""
 
     pod_uid: str
@@ -37,7 +37,7 @@ def container_id_from(segment: str) -> str | None:
     return found.group(1) if found else None
 
 
-def owner_from(text: str) -> Owner | None:
+def owner_from(text: str) -> ContainerIdentity | None:
     """Whose process it is, from `/proc/<pid>/cgroup`; None for one of no pod, and for garbage.
 
     The outermost pod counts, and the container right below it: what runs nested inside belongs to them."""
@@ -56,11 +56,11 @@ def start_ticks_from(text: str) -> int | None:
     return int(fields[START_FIELD])
 
 
-def _owner_from_path(path: str) -> Owner | None:
+def _owner_from_path(path: str) -> ContainerIdentity | None:
     segments = path.split("/")
     for index, segment in enumerate(segments):
         pod_uid = pod_uid_from(segment)
         if pod_uid is not None:
             below = segments[index + 1] if index + 1 < len(segments) else ""
-            return Owner(pod_uid=pod_uid, container_id=container_id_from(below))
+            return ContainerIdentity(pod_uid=pod_uid, container_id=container_id_from(below))
     return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from coda.errors import InvalidInput, Outage
 from coda_agent.cgroups.layout import Layout, Version
-from coda_agent.cgroups.quota import Limit, limit_from, same
+from coda_agent.cgroups.quota import CpuLimit, limit_from, same
 from coda_agent.host.files import Files
 
 QUOTA = "cpu.cfs_quota_us"
@@ -20,12 +20,12 @@ MAX = "cpu.max"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class LimitChange:
     """One cgroup's limit, as it is and as it shall be."""
 
     path: str
-    now: Limit
-    wanted: Limit
+    now: CpuLimit
+    wanted: CpuLimit
 
     @property
     def is_raise(self) -> bool:
@@ -33,19 +33,19 @@ class Change:
         return self.wanted.cores > self.now.cores
 
 
-def read_limit(files: Files, layout: Layout, path: str) -> Limit:
+def read_limit(files: Files, layout: Layout, path: str) -> CpuLimit:
     """The limit of cgroup `path`. OSError: as the kernel gave it; Outage: the file holds no limit."""
     try:
         if layout.version is Version.V2:
             return limit_from(files.cgroup.read_text(layout.cpu_file(path, MAX), most_bytes=4096))
         quota_us = files.cgroup.read_int(layout.cpu_file(path, QUOTA))
         period_us = files.cgroup.read_int(layout.cpu_file(path, PERIOD))
-        return Limit(quota_us=None if quota_us < 0 else quota_us, period_us=period_us)
+        return CpuLimit(quota_us=None if quota_us < 0 else quota_us, period_us=period_us)
     except InvalidInput as error:
         raise Outage(f"the CPU limit of {path} cannot be read: {error}") from error
 
 
-def write_limit(files: Files, layout: Layout, path: str, limit: Limit) -> None:
+def write_limit(files: Files, layout: Layout, path: str, limit: CpuLimit) -> None:
     """Make `limit` that of cgroup `path`, and read it back. On v1 the period must be the one in place.
 
     OSError: as the kernel gave it, nothing changed; Outage: another value is in place afterwards."""
@@ -59,7 +59,7 @@ def write_limit(files: Files, layout: Layout, path: str, limit: Limit) -> None:
         raise Outage(f"the CPU limit of {path} is {found} although {limit} was written")
 
 
-def ordered(changes: Sequence[Change]) -> tuple[Change, ...]:
+def ordered(changes: Sequence[LimitChange]) -> tuple[LimitChange, ...]:
     """The changes in the order that the kernel takes: raises from the top, then cuts from the bottom; then by path.
 
     What is as wanted already is left out."""

@@ -19,7 +19,7 @@ US_PER_S = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class CpuLimit:
     """CPU time per period. Raises InvalidInput for what no kernel holds."""
 
     quota_us: int | None  # None: unlimited
@@ -43,7 +43,7 @@ class Limit:
         return f"{'max' if self.quota_us is None else self.quota_us} {self.period_us}"
 
 
-def limit_from(text: str) -> Limit:
+def limit_from(text: str) -> CpuLimit:
     """The limit that `cpu.max` says (`max 100000`, `400000 100000`). Raises InvalidInput for anything else."""
     words = text.split()
     if len(words) != 2 or not all(word.isascii() and (word.isdigit() or word == "max") for word in words):
@@ -51,21 +51,21 @@ def limit_from(text: str) -> Limit:
     quota, period = words
     if period == "max":
         raise InvalidInput(f"a CPU period is a number, got {text[:80]!r}")
-    return Limit(quota_us=None if quota == "max" else int(quota[:30]), period_us=int(period[:30]))
+    return CpuLimit(quota_us=None if quota == "max" else int(quota[:30]), period_us=int(period[:30]))
 
 
-def limit_for(cores: float, period_us: int) -> Limit:
+def limit_for(cores: float, period_us: int) -> CpuLimit:
     """The limit of `cores` in an existing period, not below what the kernel takes; infinite: unlimited.
 
     Raises InvalidInput for what is no number of cores."""
     if math.isnan(cores) or cores <= 0:
         raise InvalidInput(f"a CPU limit must be above 0 cores, got {cores}")
     if math.isinf(cores):
-        return Limit(quota_us=None, period_us=period_us)
-    return Limit(quota_us=max(LEAST_QUOTA_US, round(cores * period_us)), period_us=period_us)
+        return CpuLimit(quota_us=None, period_us=period_us)
+    return CpuLimit(quota_us=max(LEAST_QUOTA_US, round(cores * period_us)), period_us=period_us)
 
 
-def rounded_by_systemd(limit: Limit) -> Limit:
+def rounded_by_systemd(limit: CpuLimit) -> CpuLimit:
     """What the systemd driver makes of `limit`: up to a whole 1 % of a core.
 
     Source: opencontainers/cgroups `systemd/common.go`."""
@@ -74,9 +74,9 @@ def rounded_by_systemd(limit: Limit) -> Limit:
     per_s_us = limit.quota_us * US_PER_S // limit.period_us
     steps = -(-per_s_us // SYSTEMD_STEP_US)
     quota_us = max(LEAST_QUOTA_US, steps * SYSTEMD_STEP_US * limit.period_us // US_PER_S)
-    return Limit(quota_us=quota_us, period_us=limit.period_us)
+    return CpuLimit(quota_us=quota_us, period_us=limit.period_us)
 
 
-def same(limit: Limit, wanted: Limit) -> bool:
+def same(limit: CpuLimit, wanted: CpuLimit) -> bool:
     """Whether a limit found is the one wanted, as it was written or as systemd rounds it."""
     return limit in (wanted, rounded_by_systemd(wanted))

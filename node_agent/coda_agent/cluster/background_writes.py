@@ -18,7 +18,7 @@ AGAIN_S: Final = 5.0
 """Seconds before what failed is tried again. Our choice: an API server that comes back is not stormed by its nodes."""
 
 
-class Writes:
+class BackgroundWrites:
     """At most one write at a time about the same thing.
 
     `count_failure` is called for each failed write. `now_s`: a clock that never jumps. `muted`: write nothing."""

@@ -17,7 +17,7 @@ from coda.errors import CodaError
 from coda_agent.cluster.jobs import TunedJob
 from coda_agent.cluster.pods import LocalPod, local_pod_from_json
 from coda_kube.api.client import Client, NotFound
-from coda_kube.api.watch_cache import Cache, version_of
+from coda_kube.api.watch_cache import WatchCache, version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT, API_VERSION, GROUP, KIND, THROTTLING, VERSION
 from coda_kube.objects.tuning_status import tuning_json
@@ -28,17 +28,17 @@ BROKEN: Final = (CodaError, LookupError, TypeError, ValueError)
 """What reading an object raises that is not as its schema says."""
 
 
-class Cluster:
+class AgentCaches:
     """Caches of this node's pods, of namespaces that allow throttling, and of the jobs followed."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
         self._node = node
-        self._pods = Cache(client, "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node}"})
-        self._namespaces = Cache(client, "/api/v1/namespaces", query={"labelSelector": f"{THROTTLING}=true"})
+        self._pods = WatchCache(client, "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node}"})
+        self._namespaces = WatchCache(client, "/api/v1/namespaces", query={"labelSelector": f"{THROTTLING}=true"})
         self._read: dict[str, tuple[int, frozenset[str], LocalPod | None]] = {}  # by key: version, namespaces, pod
         self._fresh_at_s = float("-inf")
-        self._jobs: dict[str, tuple[Cache, asyncio.Task[None]]] = {}
+        self._jobs: dict[str, tuple[WatchCache, asyncio.Task[None]]] = {}
         self._has_profile = False
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class Cluster:
             log.error("the watch of job %s ended and begins anew: %r", job, error)
         for job in wanted - self._jobs.keys():
             namespace, _, name = job.partition("/")
-            cache = Cache(self._client, _jobs_path(namespace), query={"fieldSelector": f"metadata.name={name}"})
+            cache = WatchCache(self._client, _jobs_path(namespace), query={"fieldSelector": f"metadata.name={name}"})
             self._jobs[job] = (cache, asyncio.create_task(cache.run()))
 
     def job(self, job: str) -> Json | None:

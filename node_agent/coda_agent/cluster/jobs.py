@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coda.allocator.tuning import Standing, Tuning
+from coda.allocator.tuning import Tuning, TuningInput
 from coda.errors import InvalidInput
 from coda.model.job import Phase
 from coda_kube.objects.read import AUTO
@@ -23,7 +23,7 @@ class TunedJob:
     name: str
     uid: str
     version: str  # the resourceVersion that it was read at
-    standing: Standing
+    standing: TuningInput
     tuning: Tuning | None
     fault: str = ""  # why the tuning in its status cannot be read; a new one begins
 
@@ -46,7 +46,7 @@ def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
     resize = resize_from_json(status)
     if resize is not None and resize.attempt != attempt:
         resize = None
-    standing = Standing(
+    standing = TuningInput(
         attempt=attempt,
         cores=int(status["request"]["cpusPerReplica"]) if resize is None else resize.cores,
         gpus=int(spec["gpusPerReplica"]),

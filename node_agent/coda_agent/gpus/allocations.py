@@ -35,7 +35,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class GpuPlace:
     """A GPU, or one MIG slice of it."""
 
     gpu_uuid: str
@@ -47,7 +47,7 @@ class Place:
         return self.instance_uuid or self.gpu_uuid
 
 
-def places_of(grant: Grant, gpus: Sequence[Gpu], uuid_by_claim: Mapping[Claimed, str]) -> tuple[Place, ...]:
+def places_of(grant: Grant, gpus: Sequence[Gpu], uuid_by_claim: Mapping[Claimed, str]) -> tuple[GpuPlace, ...]:
     """The GPUs and slices of this node that the grant names, each once, by UUID; other devices are left out."""
     ids = [device_id for resource, device_id in grant.device_ids if _may_be_gpu(resource, device_id)]
     ids += [uuid_by_claim[claim] for claim in grant.claimed if claim in uuid_by_claim]
@@ -55,9 +55,9 @@ def places_of(grant: Grant, gpus: Sequence[Gpu], uuid_by_claim: Mapping[Claimed,
     return tuple(sorted(places, key=lambda place: place.uuid))
 
 
-def places_in(gpu: Gpu) -> tuple[Place, ...]:
+def places_in(gpu: Gpu) -> tuple[GpuPlace, ...]:
     """What of a GPU can be granted: itself, or its slices in MIG mode."""
-    return tuple(_slice(gpu, part) for part in gpu.instances) if gpu.mig else (Place(gpu_uuid=gpu.uuid),)
+    return tuple(_slice(gpu, part) for part in gpu.instances) if gpu.mig else (GpuPlace(gpu_uuid=gpu.uuid),)
 
 
 def _may_be_gpu(resource: str, device_id: str) -> bool:
@@ -65,7 +65,7 @@ def _may_be_gpu(resource: str, device_id: str) -> bool:
     return not device_id.startswith("nvidia") or resource.startswith("nvidia.com/")
 
 
-def _places_named(device_id: str, gpus: Sequence[Gpu]) -> tuple[Place, ...]:
+def _places_named(device_id: str, gpus: Sequence[Gpu]) -> tuple[GpuPlace, ...]:
     name = _REPLICA.sub("", device_id)
     if old := _OLD_SLICE.match(name):
         return tuple(
@@ -77,14 +77,14 @@ def _places_named(device_id: str, gpus: Sequence[Gpu]) -> tuple[Place, ...]:
     if by_minor := _BY_MINOR.match(name):
         named = [gpu for gpu in gpus if gpu.minor is not None and str(gpu.minor) == by_minor[1]]
         if by_minor[2] is None:
-            return tuple(Place(gpu_uuid=gpu.uuid) for gpu in named)
+            return tuple(GpuPlace(gpu_uuid=gpu.uuid) for gpu in named)
         return tuple(place for gpu in named for place in _slices(gpu, gpu_instance=by_minor[2]))
-    whole = tuple(Place(gpu_uuid=gpu.uuid) for gpu in gpus if gpu.uuid == name)
+    whole = tuple(GpuPlace(gpu_uuid=gpu.uuid) for gpu in gpus if gpu.uuid == name)
     parts = (_slice(gpu, part) for gpu in gpus for part in gpu.instances if part.uuid == name)
     return (*whole, *parts)
 
 
-def _slices(gpu: Gpu, *, gpu_instance: str, compute_instance: str | None = None) -> tuple[Place, ...]:
+def _slices(gpu: Gpu, *, gpu_instance: str, compute_instance: str | None = None) -> tuple[GpuPlace, ...]:
     """Ids are compared as text: what the kubelet sends may be any number."""
     return tuple(
         _slice(gpu, part)
@@ -93,5 +93,5 @@ def _slices(gpu: Gpu, *, gpu_instance: str, compute_instance: str | None = None)
     )
 
 
-def _slice(gpu: Gpu, part: Instance) -> Place:
-    return Place(gpu_uuid=gpu.uuid, instance_uuid=part.uuid)
+def _slice(gpu: Gpu, part: Instance) -> GpuPlace:
+    return GpuPlace(gpu_uuid=gpu.uuid, instance_uuid=part.uuid)

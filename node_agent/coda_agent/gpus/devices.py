@@ -63,7 +63,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class GpuSample:
     """How much of one driver sample period (1/6 s to 1 s) the GPU was busy."""
 
     at_s: float  # end of the period, on the clock that never jumps
@@ -88,13 +88,13 @@ class GpuProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class GpuReading:
     """One device in one round. None means not measured, and never 0."""
 
     gpu: Gpu
     health: Health
     why: str | None = None  # one sentence: why it is not READY, or what could not be measured this time
-    samples: tuple[Sample, ...] = ()  # utilisation since the round before, in order of time
+    samples: tuple[GpuSample, ...] = ()  # utilisation since the round before, in order of time
     share: float | None = None  # their mean, 0..1
     memory: Memory | None = None
     memory_by_instance: Mapping[str, Memory] = field(default_factory=dict)  # by MIG UUID
@@ -111,7 +111,7 @@ class Snapshot:
     library: LibraryState
     why: str | None = None  # one sentence, where the library is not READY
     driver: str | None = None  # version
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[GpuReading, ...] = ()
     unreadable: tuple[str, ...] = ()  # devices NVML counts but does not open, one sentence each
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coda_agent.gpus.devices import Gpu, Health, LibraryState, Reading, Snapshot
+from coda_agent.gpus.devices import Gpu, GpuReading, Health, LibraryState, Snapshot
 from coda_agent.gpus.discovery import Found, find_devices
 from coda_agent.gpus.measure import Tracked, lost, measure
 from coda_agent.gpus.nvml import NvmlFailure, Trouble
 from coda_agent.gpus.samples import Moment
-from coda_agent.gpus.session import Session
+from coda_agent.gpus.session import NvmlSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,9 @@ class Gpus:
 
     def __init__(self, config: SensingConfig | None = None) -> None:
         self._config = config or SensingConfig()
-        self._session = Session(first_pause_s=self._config.first_pause_s, longest_pause_s=self._config.longest_pause_s)
+        self._session = NvmlSession(
+            first_pause_s=self._config.first_pause_s, longest_pause_s=self._config.longest_pause_s
+        )
         self._tracked: dict[str, Tracked] = {}  # by UUID; open in this session
         self._missing: dict[str, tuple[Gpu, str]] = {}  # by UUID; once seen, not open now, and why
         self._refused: tuple[str, ...] = ()
@@ -98,15 +100,15 @@ class Gpus:
         known.found = device
         return known
 
-    def _measure(self, now: Moment) -> list[Reading]:
+    def _measure(self, now: Moment) -> list[GpuReading]:
         return [self._measure_one(tracked, now) for tracked in self._tracked.values()]
 
-    def _all_lost(self, why: str) -> list[Reading]:
+    def _all_lost(self, why: str) -> list[GpuReading]:
         for tracked in self._tracked.values():
             tracked.is_lost = True
         return [lost(tracked.found.gpu, why) for tracked in self._tracked.values()]
 
-    def _measure_one(self, tracked: Tracked, now: Moment) -> Reading:
+    def _measure_one(self, tracked: Tracked, now: Moment) -> GpuReading:
         if tracked.is_lost:  # if it answers again, it settles first
             tracked.ready_from_s = now.monotonic_s + self._config.settle_s
         try:
@@ -119,7 +121,7 @@ class Gpus:
         tracked.is_lost = False
         return reading
 
-    def _plan_mending(self, readings: list[Reading], now: Moment) -> None:
+    def _plan_mending(self, readings: list[GpuReading], now: Moment) -> None:
         if self._session.state is not LibraryState.READY:
             return
         if self._refused or any(reading.health is Health.LOST for reading in readings):

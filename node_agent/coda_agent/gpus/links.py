@@ -14,7 +14,7 @@ from coda_agent.gpus.discovery import Found
 from coda_agent.gpus.nvml import NvmlFailure, optional
 
 
-class Path(Enum):
+class LinkPath(Enum):
     """What PCIe traffic between two GPUs passes, nearest first; NVML's levels."""
 
     BOARD = 0
@@ -31,7 +31,7 @@ class Link:
 
     one: str
     other: str
-    path: Path | None  # None: not told
+    path: LinkPath | None  # None: not told
     nvlinks: int  # active NVLinks from the one to the other; through switches: of the GPU that has fewer
     is_switched: bool = False  # through NVSwitches
 
@@ -65,7 +65,7 @@ def _link(one: Found, other: Found, ends: Mapping[str, Counter[str]], bus_ids: s
     return Link(
         one=one.gpu.uuid,
         other=other.gpu.uuid,
-        path=Path(level) if level in {path.value for path in Path} else None,
+        path=LinkPath(level) if level in {path.value for path in LinkPath} else None,
         nvlinks=direct or switched,
         is_switched=switched > 0,
     )

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from coda_agent.gpus import nvml
-from coda_agent.gpus.devices import Gpu, Health, Memory, Metric, Reading, Sample
+from coda_agent.gpus.devices import Gpu, GpuReading, GpuSample, Health, Memory, Metric
 from coda_agent.gpus.discovery import Found, find_instances
 from coda_agent.gpus.nvml import NvmlFailure, Trouble
 from coda_agent.gpus.samples import Moment, fresh_samples, fresh_shares, mean_share, seen_until
@@ -34,7 +34,7 @@ class Tracked:
     failures: list[str] = field(default_factory=list)  # of this round
 
 
-def measure(tracked: Tracked, now: Moment) -> Reading:
+def measure(tracked: Tracked, now: Moment) -> GpuReading:
     """One round. Raises NvmlFailure (LOST, CLOSED, ABSENT or OUTDATED) when nothing more can be asked."""
     tracked.failures = []
     memory_by_instance = _follow_mig(tracked)
@@ -43,7 +43,7 @@ def measure(tracked: Tracked, now: Moment) -> Reading:
     processes = _try(tracked, Metric.PROCESSES, partial(nvml.processes_on, tracked.found.handle))
     memory = _try(tracked, Metric.MEMORY, partial(nvml.memory_of, tracked.found.handle))
     share_by_pid = _shares(tracked, now)
-    return Reading(
+    return GpuReading(
         gpu=tracked.found.gpu,
         health=Health.SETTLING if is_settling else Health.READY,
         why="it was opened just now" if is_settling else "; ".join(tracked.failures) or None,
@@ -57,9 +57,9 @@ def measure(tracked: Tracked, now: Moment) -> Reading:
     )
 
 
-def lost(gpu: Gpu, why: str) -> Reading:
+def lost(gpu: Gpu, why: str) -> GpuReading:
     """The reading of a device that cannot be asked."""
-    return Reading(gpu=gpu, health=Health.LOST, why=why)
+    return GpuReading(gpu=gpu, health=Health.LOST, why=why)
 
 
 def _try(tracked: Tracked, metric: Metric, question: Callable[[], _T]) -> _T | None:
@@ -77,7 +77,7 @@ def _try(tracked: Tracked, metric: Metric, question: Callable[[], _T]) -> _T | N
         return None
 
 
-def _samples(tracked: Tracked, now: Moment) -> tuple[Sample, ...]:
+def _samples(tracked: Tracked, now: Moment) -> tuple[GpuSample, ...]:
     """From the driver's buffer; polled where a device has none."""
     handle = tracked.found.handle
     if not tracked.polls:
@@ -90,7 +90,7 @@ def _samples(tracked: Tracked, now: Moment) -> tuple[Sample, ...]:
         tracked.unmeasured.discard(Metric.UTILISATION)
         tracked.polls = True
     percent = _try(tracked, Metric.UTILISATION, partial(nvml.utilisation_percent, handle))
-    return (Sample(at_s=now.monotonic_s, share=percent / 100),) if percent is not None and percent <= 100 else ()
+    return (GpuSample(at_s=now.monotonic_s, share=percent / 100),) if percent is not None and percent <= 100 else ()
 
 
 def _shares(tracked: Tracked, now: Moment) -> dict[int, float] | None:

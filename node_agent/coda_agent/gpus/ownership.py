@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from coda_agent.gpus.allocations import Claimed, Grant, Place, places_in, places_of
+from coda_agent.gpus.allocations import Claimed, GpuPlace, Grant, places_in, places_of
 from coda_agent.gpus.devices import Gpu
-from coda_agent.gpus.processes import User
+from coda_agent.gpus.processes import GpuUser
 
 
 class Belief(Enum):
@@ -33,7 +33,7 @@ class NodePod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class GpuOwner:
     """A container that was granted a place. `pod_uid` None: the API knows no such running pod on this node."""
 
     pod_uid: str | None
@@ -46,19 +46,19 @@ class Owner:
 class Ownership:
     """Whose one GPU or MIG slice is. `strangers`: users that no owner explains. `why`: unless CONFIRMED."""
 
-    place: Place
-    owners: tuple[Owner, ...]  # by namespace, pod, container
+    place: GpuPlace
+    owners: tuple[GpuOwner, ...]  # by namespace, pod, container
     belief: Belief
-    strangers: tuple[User, ...] = ()
+    strangers: tuple[GpuUser, ...] = ()
     why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class GpuHolding:
     """What one pod has of the node's GPUs. `why_not`: the one reason not to tune it; None: it may be tuned."""
 
     pod_uid: str
-    places: tuple[Place, ...]  # by UUID
+    places: tuple[GpuPlace, ...]  # by UUID
     why_not: str | None
 
 
@@ -70,7 +70,7 @@ class Evidence:
     gpus: Sequence[Gpu]
     grants: Sequence[Grant]
     pods: Sequence[NodePod]
-    users: Mapping[str, Sequence[User]]
+    users: Mapping[str, Sequence[GpuUser]]
     uuid_by_claim: Mapping[Claimed, str]
 
 
@@ -84,14 +84,14 @@ def find_owners(evidence: Evidence) -> tuple[Ownership, ...]:
     )
 
 
-def holding_of(pod_uid: str, ownerships: Sequence[Ownership]) -> Holding:
+def holding_of(pod_uid: str, ownerships: Sequence[Ownership]) -> GpuHolding:
     """What a pod has, and whether its use may decide anything. Not so if any place of it is disputed, shared or a MIG
     slice, if it uses a place of others, or if none of its places shows a process of it yet."""
     own = [ownership for ownership in ownerships if pod_uid in {owner.pod_uid for owner in ownership.owners}]
     foreign = [
         ownership for ownership in ownerships if pod_uid in {stranger.pod_uid for stranger in ownership.strangers}
     ]
-    return Holding(
+    return GpuHolding(
         pod_uid=pod_uid,
         places=tuple(ownership.place for ownership in own),
         why_not=_objection(own, foreign),
@@ -116,7 +116,7 @@ def _objection(own: Sequence[Ownership], foreign: Sequence[Ownership]) -> str | 
     return None
 
 
-def _granted(evidence: Evidence) -> Mapping[Place, tuple[Owner, ...]]:
+def _granted(evidence: Evidence) -> Mapping[GpuPlace, tuple[GpuOwner, ...]]:
     running: dict[tuple[str, str], list[str]] = {}
     finished: set[tuple[str, str]] = set()
     for pod in evidence.pods:
@@ -124,13 +124,13 @@ def _granted(evidence: Evidence) -> Mapping[Place, tuple[Owner, ...]]:
             finished.add((pod.namespace, pod.name))
         else:
             running.setdefault((pod.namespace, pod.name), []).append(pod.uid)
-    found: dict[Place, set[Owner]] = {}
+    found: dict[GpuPlace, set[GpuOwner]] = {}
     for grant in evidence.grants:
         uids = running.get((grant.namespace, grant.pod), [])
         if not uids and (grant.namespace, grant.pod) in finished:
             continue
         uid = uids[0] if len(uids) == 1 else None
-        owner = Owner(pod_uid=uid, namespace=grant.namespace, pod=grant.pod, container=grant.container)
+        owner = GpuOwner(pod_uid=uid, namespace=grant.namespace, pod=grant.pod, container=grant.container)
         for place in places_of(grant, evidence.gpus, evidence.uuid_by_claim):
             found.setdefault(place, set()).add(owner)
     return {
@@ -139,7 +139,7 @@ def _granted(evidence: Evidence) -> Mapping[Place, tuple[Owner, ...]]:
     }
 
 
-def _judge(place: Place, owners: tuple[Owner, ...], users: Sequence[User] | None) -> Ownership:
+def _judge(place: GpuPlace, owners: tuple[GpuOwner, ...], users: Sequence[GpuUser] | None) -> Ownership:
     uids = {owner.pod_uid for owner in owners if owner.pod_uid is not None}
     strangers = tuple(user for user in users or () if user.pod_uid is None or user.pod_uid not in uids)
     unknown = next((owner for owner in owners if owner.pod_uid is None), None)
@@ -157,7 +157,7 @@ def _judge(place: Place, owners: tuple[Owner, ...], users: Sequence[User] | None
     return Ownership(place=place, owners=owners, belief=belief, strangers=strangers, why=why)
 
 
-def _dispute(place: Place, owners: tuple[Owner, ...], stranger: User) -> str:
+def _dispute(place: GpuPlace, owners: tuple[GpuOwner, ...], stranger: GpuUser) -> str:
     whose = "no pod" if stranger.pod_uid is None else f"the pod with uid {stranger.pod_uid}"
     given = " and ".join(sorted({f"{owner.namespace}/{owner.pod}" for owner in owners})) or "nobody"
     return f"process {stranger.pid} of {whose} uses {place.uuid}, which was given to {given}"

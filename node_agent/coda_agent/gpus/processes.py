@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coda_agent.cgroups.identity import owner_from, start_ticks_from
-from coda_agent.gpus.devices import Reading
+from coda_agent.gpus.devices import GpuReading
 from coda_agent.host.files import Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class User:
+class GpuUser:
     """A process that uses a GPU. `pod_uid` None: it belongs to no pod, or /proc does not say to which."""
 
     pid: int
@@ -30,18 +30,18 @@ class ProcessOwners:
         self._pod_uid_of = pod_uid_of or _pod_uid  # from the text of /proc/<pid>/cgroup
         self._uids: dict[tuple[int, int], str] = {}  # by pid and start in ticks
 
-    def identify(self, pids: Iterable[int]) -> Mapping[int, User]:
+    def identify(self, pids: Iterable[int]) -> Mapping[int, GpuUser]:
         """Who is behind each pid, by pid; processes that are gone are left out. What is not asked for is forgotten.
 
         Cost: two short reads for a process known before, three for another."""
         known: dict[tuple[int, int], str] = {}
-        users: dict[int, User] = {}
+        users: dict[int, GpuUser] = {}
         for pid in sorted(set(pids)):
             try:
                 started, uid = self._identify(pid)
             except _GoneError:
                 continue
-            users[pid] = User(pid=pid, pod_uid=uid)
+            users[pid] = GpuUser(pid=pid, pod_uid=uid)
             if uid is not None and started is not None:
                 known[pid, started] = uid
         self._uids = known
@@ -67,12 +67,12 @@ class ProcessOwners:
             return ""
 
 
-def users_of(readings: Sequence[Reading], owners: ProcessOwners) -> Mapping[str, tuple[User, ...]]:
+def users_of(readings: Sequence[GpuReading], owners: ProcessOwners) -> Mapping[str, tuple[GpuUser, ...]]:
     """Who uses each GPU, or each slice in MIG mode, by UUID and in order of pid; without devices whose processes were
     not measured. One round of `owners`."""
     seen = [(reading.gpu, reading.processes) for reading in readings if reading.processes is not None]
     users = owners.identify(process.pid for _, processes in seen for process in processes)
-    found: dict[str, tuple[User, ...]] = {}
+    found: dict[str, tuple[GpuUser, ...]] = {}
     for gpu, processes in seen:
         if not gpu.mig:
             found[gpu.uuid] = _those(users, {process.pid for process in processes})
@@ -82,7 +82,7 @@ def users_of(readings: Sequence[Reading], owners: ProcessOwners) -> Mapping[str,
     return found
 
 
-def _those(users: Mapping[int, User], pids: set[int]) -> tuple[User, ...]:
+def _those(users: Mapping[int, GpuUser], pids: set[int]) -> tuple[GpuUser, ...]:
     return tuple(users[pid] for pid in sorted(pids) if pid in users)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from coda_agent.gpus.devices import Sample
+from coda_agent.gpus.devices import GpuSample
 
 _AHEAD_US = 2_000_000  # a stamp further in the future than that comes from before the wall clock was set back
 
@@ -26,7 +26,7 @@ def seen_until(last_us: int, now: Moment) -> int:
     return now_us if last_us > now_us + _AHEAD_US else last_us
 
 
-def fresh_samples(entries: Iterable[tuple[int, float]], last_us: int, now: Moment) -> tuple[tuple[Sample, ...], int]:
+def fresh_samples(entries: Iterable[tuple[int, float]], last_us: int, now: Moment) -> tuple[tuple[GpuSample, ...], int]:
     """(samples after `last_us` in order of time, the newest stamp to ask from next).
 
     `entries`: (microseconds of the wall clock, percent). Stale, future and impossible ones are left out; of two with
@@ -38,7 +38,7 @@ def fresh_samples(entries: Iterable[tuple[int, float]], last_us: int, now: Momen
         if last_us < at_us <= now_us + _AHEAD_US and 0 <= percent <= 100  # NaN compares false
     }
     samples = tuple(
-        Sample(at_s=now.monotonic_s - max(0.0, now_us - at_us) / 1e6, share=percents[at_us] / 100)
+        GpuSample(at_s=now.monotonic_s - max(0.0, now_us - at_us) / 1e6, share=percents[at_us] / 100)
         for at_us in sorted(percents)
     )
     return samples, max(percents, default=last_us)
@@ -60,6 +60,6 @@ def fresh_shares(
     return {pid: sum(found) / len(found) / 100 for pid, found in sorted(percents.items())}, newest_us
 
 
-def mean_share(samples: tuple[Sample, ...]) -> float | None:
+def mean_share(samples: tuple[GpuSample, ...]) -> float | None:
     """Their mean, each period weighing the same; None without any."""
     return sum(sample.share for sample in samples) / len(samples) if samples else None

@@ -9,7 +9,7 @@ from coda_agent.gpus.devices import LibraryState
 from coda_agent.gpus.nvml import NvmlFailure, Trouble
 
 
-class Session:
+class NvmlSession:
     """NVML's session of this process. `state`, `why` (where it is not READY) and `driver` say how it stands.
 
     `first_pause_s` doubles with every attempt that did not end in health, up to `longest_pause_s`."""

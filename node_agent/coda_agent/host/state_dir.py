@@ -11,7 +11,7 @@ from pathlib import Path
 from coda.errors import Outage
 
 
-class Disk:
+class StateDir:
     """The agent's state directory, made if it is missing. Every method may raise OSError."""
 
     def __init__(self, directory: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from coda.errors import Outage
-from coda_agent.host.state_dir import Disk
+from coda_agent.host.state_dir import StateDir
 
 NAME = "journal"
 LOCK = "lock"
@@ -26,7 +26,7 @@ MOST_BYTES = 16 << 20  # read at start; one record has some 500 bytes
 MOST_RECORDS = 2000  # before closed entries are cleared out
 
 
-class Kind(Enum):
+class ChangeKind(Enum):
     """What was changed."""
 
     CPU_LIMIT = "cpu.max"  # a cgroup's CPU limit; target: its path
@@ -35,10 +35,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class JournalEntry:
     """One change that is to be undone. `replaced`: in place just before `value`, the original or an own value."""
 
-    kind: Kind
+    kind: ChangeKind
     target: str
     original: str
     replaced: str
@@ -50,15 +50,15 @@ class Entry:
     started_ticks: int | None = None  # when the container's first process began; None: not known
 
     @property
-    def key(self) -> tuple[Kind, str]:
+    def key(self) -> tuple[ChangeKind, str]:
         """What it is about; at most one entry per key is open."""
         return self.kind, self.target
 
 
-class Journal:
+class UndoJournal:
     """The journal of one state directory; only one process can have it open. Entries are in the order they began."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: StateDir) -> None:
         """Lock the directory, read what the agent before left open, and clear out the rest.
 
         Outage: another agent is at work, or the directory cannot be used."""
@@ -67,7 +67,7 @@ class Journal:
         except OSError as error:
             raise Outage(f"the state directory {disk.directory} cannot be used: {error}") from error
         self._disk = disk
-        self._entries: dict[tuple[Kind, str], Entry] = {}
+        self._entries: dict[tuple[ChangeKind, str], JournalEntry] = {}
         self._records = 0
         try:
             self.damage = self._read()
@@ -79,22 +79,22 @@ class Journal:
             raise
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[JournalEntry, ...]:
         """What is to be undone, in the order it began."""
         return tuple(self._entries.values())
 
-    def entry(self, kind: Kind, target: str) -> Entry | None:
+    def entry(self, kind: ChangeKind, target: str) -> JournalEntry | None:
         """The open entry of `target`; None when nothing of it is to be undone."""
         return self._entries.get((kind, target))
 
-    def begin(self, entry: Entry) -> None:
+    def begin(self, entry: JournalEntry) -> None:
         """`entry` is on the disk, in place of one about the same; only now may the change be made.
 
         Outage: it could not be written, and the change must not be made."""
         self._append({"begin": _plain(entry)})
         self._entries[entry.key] = entry
 
-    def end(self, kind: Kind, target: str) -> None:
+    def end(self, kind: ChangeKind, target: str) -> None:
         """Nothing of `target` is to be undone any more. Outage: could not be written; the entry stays open."""
         if (kind, target) in self._entries:
             self._append({"end": [kind.value, target]})
@@ -138,7 +138,7 @@ class Journal:
             self._entries[entry.key] = entry
         else:
             kind, target = record["end"]
-            self._entries.pop((Kind(kind), target), None)
+            self._entries.pop((ChangeKind(kind), target), None)
 
 
 def _locked(path: Path) -> int:
@@ -156,7 +156,7 @@ def _locked(path: Path) -> int:
     return descriptor
 
 
-def _plain(entry: Entry) -> dict[str, object]:
+def _plain(entry: JournalEntry) -> dict[str, object]:
     return {**asdict(entry), "kind": entry.kind.value}
 
 
@@ -173,5 +173,5 @@ def _record_from(line: bytes) -> Mapping[str, Any]:
     return record
 
 
-def _entry_from(plain: Mapping[str, Any]) -> Entry:
-    return Entry(**{**plain, "kind": Kind(plain["kind"])})
+def _entry_from(plain: Mapping[str, Any]) -> JournalEntry:
+    return JournalEntry(**{**plain, "kind": ChangeKind(plain["kind"])})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from coda.contention.throttles import Action, Means, Reason
+from coda.contention.throttles import Action, Means, ThrottleReason
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.resctrl.probe import Unit
 from coda_kube.objects.json_types import Json
@@ -18,13 +18,13 @@ _AMOUNTS: Mapping[Unit, str] = {
 }
 
 
-WORDS: Mapping[Reason, str] = {
-    Reason.CONTENDED: "training jobs suffer from memory traffic",
-    Reason.NO_GAIN: "it helped no training job",
-    Reason.CALM: "the memory traffic has gone down",
-    Reason.NO_VICTIM: "no training job is there any more",
-    Reason.BLIND: "nothing could be measured for too long",
-    Reason.PROTECTED: "it may not be throttled any more",
+WORDS: Mapping[ThrottleReason, str] = {
+    ThrottleReason.CONTENDED: "training jobs suffer from memory traffic",
+    ThrottleReason.NO_GAIN: "it helped no training job",
+    ThrottleReason.CALM: "the memory traffic has gone down",
+    ThrottleReason.NO_VICTIM: "no training job is there any more",
+    ThrottleReason.BLIND: "nothing could be measured for too long",
+    ThrottleReason.PROTECTED: "it may not be throttled any more",
 }
 
 
@@ -51,7 +51,7 @@ def _about(action: Action, unit: Unit) -> str:
 
 def _event(pod: LocalPod, note: str, node: str, now_s: float, action: Action) -> Json:
     stamp = micro_time_from_seconds(now_s)
-    throttles = not action.ends and action.reason is Reason.CONTENDED
+    throttles = not action.ends and action.reason is ThrottleReason.CONTENDED
     return {
         "apiVersion": "v1",
         "kind": "Event",

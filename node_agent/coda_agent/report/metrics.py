@@ -17,7 +17,7 @@ from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.devices import Health, LibraryState
 from coda_agent.gpus.ownership import Ownership
 from coda_agent.sensor import Senses
-from coda_agent.throttling.restore import InForce
+from coda_agent.throttling.restore import ThrottleInForce
 
 _WINDOW_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 _GPU = ["gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname"]
@@ -26,13 +26,13 @@ _OWNER = ["namespace", "pod", "container", "pod_uid"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ScrapeView:
     """What a scrape shows: the last window."""
 
     senses: Senses
     pods: Mapping[str, LocalPod] = field(default_factory=dict)  # by uid
     peaks_bytes_per_s: Mapping[int, float] = field(default_factory=dict)  # by socket
-    throttles: tuple[InForce, ...] = ()
+    throttles: tuple[ThrottleInForce, ...] = ()
     stale_s: float = 0.0
 
 
@@ -40,7 +40,7 @@ class Metrics:
     """Everything this agent counts, in `registry`."""
 
     def __init__(self, registry: CollectorRegistry, node: str) -> None:
-        self.view: View | None = None
+        self.view: ScrapeView | None = None
         self._actions = Counter(
             "coda_agent_actions_total", "Throttles made and released", ["means", "reason"], registry=registry
         )
@@ -106,7 +106,7 @@ class _LastWindow(Collector):
         yield from _cpu(view)
         yield from _health(view)
 
-    def _gpus(self, view: View) -> Iterator[Metric]:
+    def _gpus(self, view: ScrapeView) -> Iterator[Metric]:
         busy = GaugeMetricFamily("coda_gpu_utilization_ratio", "Busy share of a GPU's time", labels=_GPU + _OWNER)
         used = GaugeMetricFamily("coda_gpu_memory_used_bytes", "Memory in use on a GPU", labels=_GPU + _OWNER)
         healthy = GaugeMetricFamily("coda_gpu_healthy", "1 while a GPU can be measured", labels=_GPU)
@@ -130,12 +130,12 @@ def _owner_labels(ownership: Ownership | None) -> list[str]:
     return [owner.namespace, owner.pod, owner.container, owner.pod_uid or ""]
 
 
-def _pod_labels(view: View, uid: str) -> list[str]:
+def _pod_labels(view: ScrapeView, uid: str) -> list[str]:
     pod = view.pods.get(uid)
     return ["", "", uid] if pod is None else [pod.namespace, pod.name, uid]
 
 
-def _bandwidth(view: View) -> Iterator[Metric]:
+def _bandwidth(view: ScrapeView) -> Iterator[Metric]:
     node = GaugeMetricFamily("coda_memory_bandwidth_bytes_per_second", "Memory traffic of a socket", labels=["socket"])
     peak = GaugeMetricFamily("coda_memory_bandwidth_peak_bytes_per_second", "Peak of a socket", labels=["socket"])
     pods = GaugeMetricFamily(
@@ -153,7 +153,7 @@ def _bandwidth(view: View) -> Iterator[Metric]:
     yield from (node, peak, pods)
 
 
-def _cpu(view: View) -> Iterator[Metric]:
+def _cpu(view: ScrapeView) -> Iterator[Metric]:
     used = GaugeMetricFamily("coda_pod_cpu_cores", "Cores a pod uses", labels=_POD)
     throttled = GaugeMetricFamily("coda_pod_cpu_throttled_ratio", "Periods in which its limit held it", labels=_POD)
     for uid, rates in sorted(view.senses.cpu_by_pod.items()):
@@ -162,7 +162,7 @@ def _cpu(view: View) -> Iterator[Metric]:
     yield from (used, throttled)
 
 
-def _health(view: View) -> Iterator[Metric]:
+def _health(view: ScrapeView) -> Iterator[Metric]:
     up = GaugeMetricFamily("coda_agent_sensor_up", "1 while a sensor gives samples", labels=["sensor"])
     totals = view.senses.traffic.totals.values()
     gpus = view.senses.gpus

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from coda_agent.bandwidth.peak import Source
-from coda_agent.gpus.devices import Reading
+from coda_agent.bandwidth.peak import PeakSource
+from coda_agent.gpus.devices import GpuReading
 from coda_agent.gpus.links import Link
 from coda_agent.resctrl.probe import Abilities, Unit
-from coda_agent.throttling.restore import InForce
+from coda_agent.throttling.restore import ThrottleInForce
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, NODE_PROFILE
 from coda_kube.objects.quantities import time_from_seconds
@@ -25,30 +25,30 @@ CONTROLS: Mapping[Unit, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Socket:
+class SocketProfile:
     """What has memory bandwidth of its own."""
 
     id: int
     cpus: frozenset[int]
     peak_bytes_per_s: float | None = None
-    peak_source: Source | None = None
+    peak_source: PeakSource | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class NodeProfile:
     """Everything a NodeProfile says but when."""
 
     cores: int
-    sockets: Sequence[Socket]
+    sockets: Sequence[SocketProfile]
     abilities: Abilities
     limits_cores: bool
-    gpus: Sequence[Reading]
+    gpus: Sequence[GpuReading]
     links: Sequence[Link]
-    throttles: Sequence[InForce]
+    throttles: Sequence[ThrottleInForce]
     lacks: Sequence[str]
 
 
-def profile_json(profile: Profile) -> Json:
+def profile_json(profile: NodeProfile) -> Json:
     """`status` of the NodeProfile, without its time."""
     status: Json = {
         **_agent_version(),
@@ -64,7 +64,7 @@ def profile_json(profile: Profile) -> Json:
     return with_throttles(status, profile.throttles)
 
 
-def with_throttles(status: Json, throttles: Sequence[InForce]) -> Json:
+def with_throttles(status: Json, throttles: Sequence[ThrottleInForce]) -> Json:
     """`status` of a NodeProfile in which exactly these are in force. Counted are the pods they concern; 1, if only the
     limit of a domain is left to be undone."""
     pods = {throttle.pod_uid for throttle in throttles if throttle.pod_uid}
@@ -99,14 +99,14 @@ def _agent_version() -> Json:
         return {}
 
 
-def _socket_json(socket: Socket) -> Json:
+def _socket_json(socket: SocketProfile) -> Json:
     told: Json = {"id": socket.id, "cpus": cpu_list(socket.cpus)}
     if socket.peak_bytes_per_s is not None and socket.peak_source is not None:
         told |= {"peakBytesPerSecond": int(socket.peak_bytes_per_s), "peakSource": socket.peak_source.value}
     return told
 
 
-def _gpu_json(reading: Reading) -> Json:
+def _gpu_json(reading: GpuReading) -> Json:
     gpu = reading.gpu
     told: Json = {
         "uuid": gpu.uuid,
@@ -124,7 +124,7 @@ def _link_json(link: Link) -> Json:
     return {"gpus": [link.one, link.other], "nvlinks": link.nvlinks, **path}
 
 
-def _bandwidth_json(profile: Profile) -> Json:
+def _bandwidth_json(profile: NodeProfile) -> Json:
     abilities = profile.abilities
     fallback = "Cores" if profile.limits_cores and abilities.monitoring else "None"
     told: Json = {
@@ -135,7 +135,7 @@ def _bandwidth_json(profile: Profile) -> Json:
     return told | {name: count for name, count in counts.items() if count is not None}
 
 
-def _throttle_json(throttle: InForce) -> Json:
+def _throttle_json(throttle: ThrottleInForce) -> Json:
     told: Json = {"what": throttle.what, "original": throttle.original, "value": throttle.value}
     told["since"] = time_from_seconds(throttle.since_s)
     ids = {"podUID": throttle.pod_uid, "containerID": throttle.container_id}

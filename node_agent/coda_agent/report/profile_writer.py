@@ -8,12 +8,12 @@ from functools import partial
 from typing import Final
 
 from coda.errors import CodaError
-from coda_agent.cluster.background_writes import Writes
-from coda_agent.cluster.caches import Cluster
+from coda_agent.cluster.background_writes import BackgroundWrites
+from coda_agent.cluster.caches import AgentCaches
 from coda_agent.gpus.devices import Health
 from coda_agent.gpus.links import Link
 from coda_agent.node import Node
-from coda_agent.report.node_profile import Profile, Socket, profile_json, profile_object, with_throttles
+from coda_agent.report.node_profile import NodeProfile, SocketProfile, profile_json, profile_object, with_throttles
 from coda_agent.sensor import Senses
 from coda_kube.objects.json_types import Json
 
@@ -32,10 +32,10 @@ END_S: Final = 5.0
 """Seconds in which the last word has to be written; the pod's grace period is 30."""
 
 
-class ProfileTeller:
+class ProfileWriter:
     """Writes the NodeProfile of one node."""
 
-    def __init__(self, name: str, node: Node, cluster: Cluster, writes: Writes) -> None:
+    def __init__(self, name: str, node: Node, cluster: AgentCaches, writes: BackgroundWrites) -> None:
         self._name = name
         self._node = node
         self._cluster = cluster
@@ -89,10 +89,10 @@ class ProfileTeller:
 def profile_of(node: Node, senses: Senses, links: tuple[Link, ...]) -> Json:
     """`status` of the NodeProfile, but for its time."""
     return profile_json(
-        Profile(
+        NodeProfile(
             cores=node.topology.cores,
             sockets=[
-                Socket(
+                SocketProfile(
                     id=socket,
                     cpus=cpus,
                     peak_bytes_per_s=None if node.peak is None else node.peak.bytes_per_s.get(socket),

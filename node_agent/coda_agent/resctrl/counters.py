@@ -18,7 +18,7 @@ FASTEST_BYTES_PER_S = 4e12  # no domain has this much; a jump beyond it is a cou
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class MemoryTraffic:
     """Bandwidth in one window, bytes/s by domain; None: no sample. `uncounted`: pods whose group has no counter, for
     `Groups.add_pod`."""
 
@@ -38,7 +38,7 @@ class _Counts:
     uncounted: frozenset[str] = frozenset()
 
 
-class Meter:
+class TrafficMeter:
     """The rates of one resctrl tree; remembers the counters of the window before."""
 
     def __init__(self, files: Files, domains: tuple[int, ...]) -> None:
@@ -46,7 +46,7 @@ class Meter:
         self._domains = domains
         self._before: _Counts | None = None
 
-    def sample(self, now_s: float) -> Traffic:
+    def sample(self, now_s: float) -> MemoryTraffic:
         """The rates since the last call; `now_s` from a clock that does not jump. The first call has no sample.
 
         Never raises. Cost: one file per domain for every pod and control group."""
@@ -56,7 +56,7 @@ class Meter:
         for (uid, domain), count in now.pods.items():
             past = None if before is None else before.pods.get((uid, domain))
             by_pod.setdefault(uid, {})[domain] = _rate(past, count, now, before)
-        return Traffic(by_pod=by_pod, totals=_totals(before, now), uncounted=now.uncounted)
+        return MemoryTraffic(by_pod=by_pod, totals=_totals(before, now), uncounted=now.uncounted)
 
     def _counts(self, now_s: float) -> _Counts:
         children = self._children()

@@ -15,15 +15,15 @@ from enum import Enum
 
 from coda_agent.host.files import Files
 from coda_agent.resctrl.layout import FREE, THROTTLE, THROTTLED, group_name, inside, uid_of
-from coda_agent.resctrl.remove import Restored, remove_all, rescue_foreign
+from coda_agent.resctrl.remove import Removed, remove_all, rescue_foreign
 from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
-from coda_agent.resctrl.tasks import Target, Tids, evacuate, fill
+from coda_agent.resctrl.tasks import TaskGroup, Tids, evacuate, fill
 
 ANEW_EVERY = 30  # calls of `settle`; a thread's id comes again, or is moved by others, seldom enough for that
 _CANNOT_RENAME = frozenset({errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EXDEV})
 
 
-class Outcome(Enum):
+class GroupOutcome(Enum):
     """What became of a step."""
 
     DONE = "Done"  # it is so now, whether or not it was before
@@ -33,17 +33,17 @@ class Outcome(Enum):
     GONE = "Gone"  # a group it needs is not there
 
 
-_OUTCOMES: Mapping[int | None, Outcome] = {
-    errno.EEXIST: Outcome.DONE,
-    errno.EBUSY: Outcome.RETRY,
-    errno.EWOULDBLOCK: Outcome.RETRY,
-    errno.ENOSPC: Outcome.EXHAUSTED,
-    errno.EPERM: Outcome.UNSUPPORTED,
-    errno.EACCES: Outcome.UNSUPPORTED,
-    errno.EROFS: Outcome.UNSUPPORTED,
-    errno.ENOENT: Outcome.GONE,
-    errno.ENODEV: Outcome.GONE,
-    errno.ENOTDIR: Outcome.GONE,
+_OUTCOMES: Mapping[int | None, GroupOutcome] = {
+    errno.EEXIST: GroupOutcome.DONE,
+    errno.EBUSY: GroupOutcome.RETRY,
+    errno.EWOULDBLOCK: GroupOutcome.RETRY,
+    errno.ENOSPC: GroupOutcome.EXHAUSTED,
+    errno.EPERM: GroupOutcome.UNSUPPORTED,
+    errno.EACCES: GroupOutcome.UNSUPPORTED,
+    errno.EROFS: GroupOutcome.UNSUPPORTED,
+    errno.ENOENT: GroupOutcome.GONE,
+    errno.ENODEV: GroupOutcome.GONE,
+    errno.ENOTDIR: GroupOutcome.GONE,
 }
 
 
@@ -70,36 +70,36 @@ class Groups:
         throttled = self._pods_in(THROTTLED)
         return Placed(free=self._pods_in(FREE) - throttled, throttled=throttled)
 
-    def add_pod(self, uid: str) -> Outcome:
+    def add_pod(self, uid: str) -> GroupOutcome:
         """Step: the pod has a monitoring group that counts, unthrottled if it is new. Its threads come with `settle`.
 
         Where no counter is left for it the group goes again: then its traffic counts in the root's at least."""
         name = group_name(uid)
         directory = next((place for place in (THROTTLED, FREE) if self._tree.exists(f"{place}/{name}")), FREE)
         outcome = self._create(f"{directory}/{name}", "tasks")
-        if outcome is Outcome.DONE and not self._has_counter(f"{directory}/{name}"):
-            return Outcome.EXHAUSTED if self.remove_pod(uid) is Outcome.DONE else Outcome.RETRY
+        if outcome is GroupOutcome.DONE and not self._has_counter(f"{directory}/{name}"):
+            return GroupOutcome.EXHAUSTED if self.remove_pod(uid) is GroupOutcome.DONE else GroupOutcome.RETRY
         return outcome
 
-    def remove_pod(self, uid: str) -> Outcome:
+    def remove_pod(self, uid: str) -> GroupOutcome:
         """Step: the pod has no group; living threads go back to the root."""
         self._known.pop(uid, None)
         self._settled.pop(uid, None)
         for place in (THROTTLED, FREE):
             self._remove(f"{place}/{group_name(uid)}")
-        return Outcome.DONE
+        return GroupOutcome.DONE
 
-    def add_throttle(self) -> Outcome:
+    def add_throttle(self) -> GroupOutcome:
         """Step: the throttle group exists; a new one limits nothing."""
         return self._create(THROTTLE, "schemata")
 
-    def remove_throttle(self) -> Outcome:
+    def remove_throttle(self) -> GroupOutcome:
         """Step: no throttle group, so nothing is limited. Pods in it lose their groups: release them first."""
         for uid in self._pods_in(THROTTLED):
             self._known.pop(uid, None)
         rescue_foreign(self._tree, THROTTLE)
         self._remove(THROTTLE)
-        return Outcome.DONE
+        return GroupOutcome.DONE
 
     def limits(self) -> Mapping[int, int]:
         """Reads the throttle group's limit by domain, in the hardware's unit; nothing where there is no group."""
@@ -120,28 +120,28 @@ class Groups:
             raise OSError(errno.EIO, f"the limit of domain {domain} does not show after writing it", THROTTLE)
         return effective
 
-    def throttle_pod(self, uid: str, tids: Tids) -> Outcome:
+    def throttle_pod(self, uid: str, tids: Tids) -> GroupOutcome:
         """Step: the pod's group is in the throttle group, which must exist (else GONE), and has all `tids`.
 
         One rename; on kernels that cannot, a new group takes the threads over and the old one goes: killed half-way,
         calling again, `release_pod` or `restore_all` put it right."""
         if not self._tree.exists(f"{THROTTLE}/schemata"):
-            return Outcome.GONE
-        return self._move(uid, FREE, Target(directory=f"{THROTTLED}/{group_name(uid)}", control=THROTTLE), tids)
+            return GroupOutcome.GONE
+        return self._move(uid, FREE, TaskGroup(directory=f"{THROTTLED}/{group_name(uid)}", control=THROTTLE), tids)
 
-    def release_pod(self, uid: str, tids: Tids) -> Outcome:
+    def release_pod(self, uid: str, tids: Tids) -> GroupOutcome:
         """Step: the pod's group is below the root, and has all `tids`; as `throttle_pod`, backwards.
 
         Where the pod can have no group there, its threads are freed all the same, and the outcome says why."""
         name = group_name(uid)
-        outcome = self._move(uid, THROTTLED, Target(directory=f"{FREE}/{name}", control=""), tids)
-        if outcome not in (Outcome.DONE, Outcome.RETRY):
+        outcome = self._move(uid, THROTTLED, TaskGroup(directory=f"{FREE}/{name}", control=""), tids)
+        if outcome not in (GroupOutcome.DONE, GroupOutcome.RETRY):
             evacuate(self._files, tids)
             self._remove(f"{THROTTLED}/{name}")
             evacuate(self._files, tids)  # what was cloned meanwhile
         return outcome
 
-    def settle(self, uid: str, tids: Tids, *, anew: bool = False) -> Outcome:
+    def settle(self, uid: str, tids: Tids, *, anew: bool = False) -> GroupOutcome:
         """Step: threads of the pod that are new since the last call (`anew`: all) are in its group, wherever that is.
 
         Threads that another program's group holds stay there. To be called once a window; every 30th call is `anew`,
@@ -152,19 +152,19 @@ class Groups:
         if anew or self._settled[uid] % ANEW_EVERY == 0:
             self._known.pop(uid, None)
         elif tids() <= self._known.get(uid, set()):
-            return Outcome.DONE
+            return GroupOutcome.DONE
         for place, control in ((THROTTLED, THROTTLE), (FREE, "")):
             if self._tree.exists(f"{place}/{name}"):
-                return self._fill(uid, Target(directory=f"{place}/{name}", control=control), tids)
-        return Outcome.GONE
+                return self._fill(uid, TaskGroup(directory=f"{place}/{name}", control=control), tids)
+        return GroupOutcome.GONE
 
-    def restore_all(self) -> Restored:
+    def restore_all(self) -> Removed:
         """No `coda-` group is left, nothing is limited. Any number of steps; goes on after failures; a second call
         finishes what a killed one began."""
         self._known.clear()
         return remove_all(self._tree)
 
-    def _move(self, uid: str, origin: str, target: Target, tids: Tids) -> Outcome:
+    def _move(self, uid: str, origin: str, target: TaskGroup, tids: Tids) -> GroupOutcome:
         old = f"{origin}/{target.name}"
         try:
             if not self._tree.exists(target.directory):
@@ -176,35 +176,35 @@ class Groups:
         if self._tree.exists(old):  # what a killed step left
             return self._carry_over(uid, old, target, tids)
         outcome = self._fill(uid, target, tids)
-        return Outcome.DONE if outcome is Outcome.RETRY else outcome
+        return GroupOutcome.DONE if outcome is GroupOutcome.RETRY else outcome
 
-    def _carry_over(self, uid: str, old: str, target: Target, tids: Tids) -> Outcome:
+    def _carry_over(self, uid: str, old: str, target: TaskGroup, tids: Tids) -> GroupOutcome:
         """Without rename: fill a new group, then drop the old one."""
         try:
             with self._tree.locked():
                 outcome = self._create(target.directory, "tasks")
-                if outcome is not Outcome.DONE:
+                if outcome is not GroupOutcome.DONE:
                     return outcome
                 self._has_counter(target.directory)
                 self._known.pop(uid, None)
                 outcome = self._fill(uid, target, tids)
-                if outcome is not Outcome.GONE:
+                if outcome is not GroupOutcome.GONE:
                     self._remove(old)
         except BlockingIOError:
-            return Outcome.RETRY
-        return Outcome.DONE if outcome is Outcome.RETRY else outcome
+            return GroupOutcome.RETRY
+        return GroupOutcome.DONE if outcome is GroupOutcome.RETRY else outcome
 
-    def _fill(self, uid: str, target: Target, tids: Tids) -> Outcome:
+    def _fill(self, uid: str, target: TaskGroup, tids: Tids) -> GroupOutcome:
         try:
             complete = fill(self._files, target, tids, self._known.setdefault(uid, set()))
         except OSError as failure:
             if failure.errno not in (errno.ENOENT, errno.ENODEV):
                 raise
             self._known.pop(uid, None)
-            return Outcome.GONE
-        return Outcome.DONE if complete else Outcome.RETRY
+            return GroupOutcome.GONE
+        return GroupOutcome.DONE if complete else GroupOutcome.RETRY
 
-    def _create(self, directory: str, proof: str) -> Outcome:
+    def _create(self, directory: str, proof: str) -> GroupOutcome:
         """mkdir; a directory that the kernel does not fill with `proof` is no group, and goes again."""
         try:
             self._tree.mkdir(directory)
@@ -213,11 +213,11 @@ class Groups:
                 raise
             outcome = _OUTCOMES[failure.errno]
             is_below = directory.startswith(THROTTLE + "/")
-            return Outcome.UNSUPPORTED if outcome is Outcome.GONE and not is_below else outcome
+            return GroupOutcome.UNSUPPORTED if outcome is GroupOutcome.GONE and not is_below else outcome
         if self._tree.exists(f"{directory}/{proof}"):
-            return Outcome.DONE
+            return GroupOutcome.DONE
         self._remove(directory)
-        return Outcome.UNSUPPORTED
+        return GroupOutcome.UNSUPPORTED
 
     def _has_counter(self, directory: str) -> bool:
         """Where counters are assigned: one for the total, none for what is not read. False: none is left."""

@@ -13,14 +13,14 @@ from functools import partial
 from coda_agent.cgroups.layout import Layout, PodCgroup
 from coda_agent.cgroups.threads import threads_of
 from coda_agent.host.files import Files
-from coda_agent.resctrl.groups import Groups, Outcome
+from coda_agent.resctrl.groups import GroupOutcome, Groups
 
 TURNS = 10  # windows in which every pod is looked at once
 RETRY = 60  # windows until a group that could not be had is asked for again
 
-WHY: Mapping[Outcome, str] = {
-    Outcome.EXHAUSTED: "the hardware has no free monitoring id",
-    Outcome.RETRY: "the hardware still clears the monitoring ids that are free",
+WHY: Mapping[GroupOutcome, str] = {
+    GroupOutcome.EXHAUSTED: "the hardware has no free monitoring id",
+    GroupOutcome.RETRY: "the hardware still clears the monitoring ids that are free",
 }
 
 
@@ -56,11 +56,11 @@ class PodGroups:
             problems += self._tried(uid, partial(self._settled, uid, at))
         return tuple(problems)
 
-    def _settled(self, uid: str, at: PodCgroup) -> Outcome:
+    def _settled(self, uid: str, at: PodCgroup) -> GroupOutcome:
         outcome = self._groups.settle(uid, lambda: threads_of(self._files, self._layout, at.path))
-        return Outcome.DONE if outcome is Outcome.GONE else outcome
+        return GroupOutcome.DONE if outcome is GroupOutcome.GONE else outcome
 
-    def _tried(self, uid: str, step: Callable[[], Outcome]) -> tuple[str, ...]:
+    def _tried(self, uid: str, step: Callable[[], GroupOutcome]) -> tuple[str, ...]:
         try:
             outcome = step()
         except OSError as error:

@@ -15,14 +15,14 @@ from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class Removed:
     """What was done: directories removed, and one sentence for each that would not go."""
 
     removed: tuple[str, ...]
     failures: tuple[str, ...]
 
 
-def remove_all(tree: Tree) -> Restored:
+def remove_all(tree: Tree) -> Removed:
     """No group with the agent's prefix is left. Goes on after failures; without resctrl there is nothing to do."""
     removed: list[str] = []
     failures: list[str] = []
@@ -34,7 +34,7 @@ def remove_all(tree: Tree) -> Restored:
                 removed.append(directory)
             else:
                 failures.append(f"{directory} cannot be removed: {failure.strerror}")
-    return Restored(removed=tuple(removed), failures=tuple(failures))
+    return Removed(removed=tuple(removed), failures=tuple(failures))
 
 
 def rescue_foreign(tree: Tree, control: str) -> None:

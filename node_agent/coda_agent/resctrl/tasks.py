@@ -18,7 +18,7 @@ PASSES = 5  # a pod that forks faster than this is finished with the next window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TaskGroup:
     """A group to fill: its directory, and the control group around it ("" is the root)."""
 
     directory: str
@@ -43,7 +43,7 @@ class Home:
         return bool((self.control and not is_ours(self.control)) or (self.group and not is_ours(self.group)))
 
 
-def fill(files: Files, target: Target, tids: Tids, known: set[int]) -> bool:
+def fill(files: Files, target: TaskGroup, tids: Tids, known: set[int]) -> bool:
     """Put the threads that are not `known` into `target`, and make `known` those that are dealt with.
 
     False: the last pass still found new ones. Raises OSError: ENOENT or ENODEV when the group is gone; anything else
@@ -64,7 +64,7 @@ def evacuate(files: Files, tids: Tids) -> None:
         _write(files, "tasks", tid)
 
 
-def _place(files: Files, target: Target, tid: int) -> bool:
+def _place(files: Files, target: TaskGroup, tid: int) -> bool:
     """Whether the thread is dealt with: it is in, it has ended, or it is not ours to move."""
     home = _home(files, tid)
     if home is None:
@@ -76,7 +76,7 @@ def _place(files: Files, target: Target, tid: int) -> bool:
     return _write_to_group(files, target, tid)
 
 
-def _place_blindly(files: Files, target: Target, tid: int) -> bool:
+def _place_blindly(files: Files, target: TaskGroup, tid: int) -> bool:
     """For kernels that do not tell a thread's groups: the group refuses a thread of another control group."""
     if _write_to_group(files, target, tid):
         return True
@@ -85,7 +85,7 @@ def _place_blindly(files: Files, target: Target, tid: int) -> bool:
     return _write(files, inside(target.control, "tasks"), tid) is False or _write_to_group(files, target, tid)
 
 
-def _write_to_group(files: Files, target: Target, tid: int) -> bool:
+def _write_to_group(files: Files, target: TaskGroup, tid: int) -> bool:
     """False: the thread is in another control group (perhaps since a moment ago)."""
     try:
         _write(files, f"{target.directory}/tasks", tid)

@@ -14,9 +14,9 @@ from coda.contention.throttles import Action, Means
 from coda_agent.cgroups.layout import Layout, pod
 from coda_agent.cgroups.threads import threads_of
 from coda_agent.host.files import Files
-from coda_agent.host.undo_journal import Entry, Journal
+from coda_agent.host.undo_journal import JournalEntry, UndoJournal
 from coda_agent.resctrl.groups import Groups
-from coda_agent.throttling.bandwidth_limits import BandwidthLimits, Standing
+from coda_agent.throttling.bandwidth_limits import BandwidthLimits, LimitInForce
 from coda_agent.throttling.core_limits import CoreLimits
 
 NO_MEANS: Mapping[Means, str] = {
@@ -35,13 +35,13 @@ class Actuator:
         files: Files,
         layout: Layout | None,
         groups: Groups | None,
-        journal: Journal,
+        journal: UndoJournal,
         now_s: Callable[[], float],
         boot_id: str,
     ) -> None:
         """`groups`: None where bandwidth cannot be limited; `layout`: None where no kubelet has made cgroups."""
 
-        def stamp(entry: Entry) -> Entry:
+        def stamp(entry: JournalEntry) -> JournalEntry:
             return replace(entry, at_s=now_s(), boot_id=boot_id)
 
         def tids_of(uid: str) -> frozenset[int]:
@@ -50,7 +50,7 @@ class Actuator:
 
         self._cores = None if layout is None else CoreLimits(files, layout, journal, stamp)
         self._bandwidth = None if groups is None else BandwidthLimits(groups, journal, stamp, tids_of)
-        self._standing: dict[int, Standing] = {}  # by domain
+        self._standing: dict[int, LimitInForce] = {}  # by domain
         self._held: dict[str, float] = {}  # cores by uid
 
     def act(self, action: Action) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class Actuator:
             return (NO_MEANS[action.means],)
         self._standing.pop(action.socket, None)
         if not action.ends:
-            self._standing[action.socket] = Standing(value=int(action.value), pods=frozenset(action.pods))
+            self._standing[action.socket] = LimitInForce(value=int(action.value), pods=frozenset(action.pods))
         return self._bandwidth.hold(self._standing)
 
     def _act_on_cores(self, action: Action) -> tuple[str, ...]:

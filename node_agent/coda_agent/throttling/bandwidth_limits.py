@@ -10,21 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from coda.errors import Outage
-from coda_agent.host.undo_journal import Entry, Journal, Kind
-from coda_agent.resctrl.groups import Groups, Outcome
+from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
+from coda_agent.resctrl.groups import GroupOutcome, Groups
 
 ROOT = "/"
 THROTTLED = "coda-throttle"
-FAILED: Mapping[Outcome, str] = {
-    Outcome.RETRY: "the hardware is not ready for it; it will be tried again",
-    Outcome.EXHAUSTED: "no class of service or monitoring id is left",
-    Outcome.UNSUPPORTED: "this kernel or hardware cannot do it",
-    Outcome.GONE: "the group is gone",
+FAILED: Mapping[GroupOutcome, str] = {
+    GroupOutcome.RETRY: "the hardware is not ready for it; it will be tried again",
+    GroupOutcome.EXHAUSTED: "no class of service or monitoring id is left",
+    GroupOutcome.UNSUPPORTED: "this kernel or hardware cannot do it",
+    GroupOutcome.GONE: "the group is gone",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class LimitInForce:
     """What holds in one domain: the limit in the hardware's unit, and for which pods."""
 
     value: int
@@ -37,8 +37,8 @@ class BandwidthLimits:
     def __init__(
         self,
         groups: Groups,
-        journal: Journal,
-        stamp: Callable[[Entry], Entry],
+        journal: UndoJournal,
+        stamp: Callable[[JournalEntry], JournalEntry],
         tids_of: Callable[[str], frozenset[int]],
     ) -> None:
         self._groups = groups
@@ -47,7 +47,7 @@ class BandwidthLimits:
         self._tids_of = tids_of
         self._made_of: dict[tuple[int, int], int] = {}  # (domain, value asked) -> what the kernel made of it
 
-    def hold(self, standing: Mapping[int, Standing]) -> tuple[str, ...]:
+    def hold(self, standing: Mapping[int, LimitInForce]) -> tuple[str, ...]:
         """Exactly the pods of `standing`, by domain, are in the group, and exactly its domains are limited.
 
         Nothing standing: no group is left. Domains are limited before pods join, and freed before pods leave."""
@@ -58,7 +58,7 @@ class BandwidthLimits:
         except (OSError, Outage) as error:
             return (f"memory bandwidth cannot be limited as decided: {error}",)
 
-    def _hold(self, standing: Mapping[int, Standing]) -> tuple[str, ...]:
+    def _hold(self, standing: Mapping[int, LimitInForce]) -> tuple[str, ...]:
         self._limit(standing)
         wanted = frozenset(uid for one in standing.values() for uid in one.pods)
         throttled = self._groups.placed().throttled
@@ -70,7 +70,7 @@ class BandwidthLimits:
         self._close_all_but(wanted)
         return tuple(problems)
 
-    def _limit(self, standing: Mapping[int, Standing]) -> None:
+    def _limit(self, standing: Mapping[int, LimitInForce]) -> None:
         now = self._groups.limits()
         free = self._groups.unlimited()
         for domain in sorted(now.keys() | standing.keys()):
@@ -78,15 +78,15 @@ class BandwidthLimits:
                 self._set(domain, now.get(domain), standing[domain].value, free.get(domain))
             elif now[domain] != free.get(domain):
                 self._groups.set_limit(domain, free[domain])
-        for entry in self._open(Kind.BANDWIDTH):
+        for entry in self._open(ChangeKind.BANDWIDTH):
             if int(entry.target) not in standing:
                 self._journal.end(*entry.key)
 
     def _set(self, domain: int, now: int | None, value: int, free: int | None) -> None:
-        if now == self._made_of.get((domain, value), value) and self._journal.entry(Kind.BANDWIDTH, str(domain)):
+        if now == self._made_of.get((domain, value), value) and self._journal.entry(ChangeKind.BANDWIDTH, str(domain)):
             return
-        entry = Entry(
-            kind=Kind.BANDWIDTH,
+        entry = JournalEntry(
+            kind=ChangeKind.BANDWIDTH,
             target=str(domain),
             original=str(free),
             replaced=str(now),
@@ -98,8 +98,8 @@ class BandwidthLimits:
         self._made_of[domain, value] = self._groups.set_limit(domain, value)
 
     def _join(self, uid: str) -> tuple[str, ...]:
-        entry = Entry(
-            kind=Kind.GROUP,
+        entry = JournalEntry(
+            kind=ChangeKind.GROUP,
             target=uid,
             original=ROOT,
             replaced=ROOT,
@@ -113,7 +113,7 @@ class BandwidthLimits:
 
     def _leave(self, uid: str) -> tuple[str, ...]:
         outcome = self._groups.release_pod(uid, lambda: self._tids_of(uid))
-        if outcome is Outcome.GONE:
+        if outcome is GroupOutcome.GONE:
             return ()
         return self._failed(f"pod {uid}", outcome)
 
@@ -121,7 +121,7 @@ class BandwidthLimits:
         limited = self._groups.limits()
         problems = self._emptied(limited) if limited else ()
         if not problems:
-            for entry in (*self._open(Kind.BANDWIDTH), *self._open(Kind.GROUP)):
+            for entry in (*self._open(ChangeKind.BANDWIDTH), *self._open(ChangeKind.GROUP)):
                 self._journal.end(*entry.key)
         return problems
 
@@ -136,12 +136,12 @@ class BandwidthLimits:
 
     def _close_all_but(self, wanted: frozenset[str]) -> None:
         throttled = self._groups.placed().throttled
-        for entry in self._open(Kind.GROUP):
+        for entry in self._open(ChangeKind.GROUP):
             if entry.target not in wanted | throttled:
                 self._journal.end(*entry.key)
 
-    def _open(self, kind: Kind) -> tuple[Entry, ...]:
+    def _open(self, kind: ChangeKind) -> tuple[JournalEntry, ...]:
         return tuple(entry for entry in self._journal.entries if entry.kind is kind)
 
-    def _failed(self, what: str, outcome: Outcome) -> tuple[str, ...]:
-        return () if outcome is Outcome.DONE else (f"{what} cannot be throttled or released: {FAILED[outcome]}",)
+    def _failed(self, what: str, outcome: GroupOutcome) -> tuple[str, ...]:
+        return () if outcome is GroupOutcome.DONE else (f"{what} cannot be throttled or released: {FAILED[outcome]}",)

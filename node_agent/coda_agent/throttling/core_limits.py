@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from coda.errors import Outage
 from coda_agent.cgroups.layout import ENDED, ContainerCgroup, Layout, containers, pod
-from coda_agent.cgroups.limits import Change, ordered, read_limit, write_limit
-from coda_agent.cgroups.quota import Limit
+from coda_agent.cgroups.limits import LimitChange, ordered, read_limit, write_limit
+from coda_agent.cgroups.quota import CpuLimit
 from coda_agent.host.files import Files
-from coda_agent.host.undo_journal import Entry, Journal, Kind
+from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
 from coda_agent.throttling.core_split import limits_within
 from coda_agent.throttling.undo import Undone, is_another_start, is_own, limit_in, put_back, started_ticks
 
-Stamp = Callable[[Entry], Entry]  # gives an entry the time and the boot it is of
+Stamp = Callable[[JournalEntry], JournalEntry]  # gives an entry the time and the boot it is of
 
 
 class CoreLimits:
@@ -25,7 +25,7 @@ class CoreLimits:
 
     Methods give one sentence per thing that did not go as wanted; calling again is safe and tries again."""
 
-    def __init__(self, files: Files, layout: Layout, journal: Journal, stamp: Stamp) -> None:
+    def __init__(self, files: Files, layout: Layout, journal: UndoJournal, stamp: Stamp) -> None:
         self._files = files
         self._layout = layout
         self._journal = journal
@@ -34,7 +34,7 @@ class CoreLimits:
 
     def pods(self) -> frozenset[str]:
         """The pods with a limit that is to be put back, by uid."""
-        return frozenset(entry.pod_uid for entry in self._journal.entries if entry.kind is Kind.CPU_LIMIT)
+        return frozenset(entry.pod_uid for entry in self._journal.entries if entry.kind is ChangeKind.CPU_LIMIT)
 
     def decide(self, uid: str, cores: float) -> tuple[str, ...]:
         """Hold a pod to `cores` from now on, whatever its limit is; at or above its own limits: give them back."""
@@ -76,12 +76,12 @@ class CoreLimits:
         before = {path: self._original(path, limit) for path, limit in now.items()}
         inside = {path: before[path] for path in held if path in before}
         wanted = limits_within(cores, self._layout.version, (at.path, before[at.path]), inside)
-        changes = [Change(path=path, now=now[path], wanted=limit) for path, limit in wanted.items()]
+        changes = [LimitChange(path=path, now=now[path], wanted=limit) for path, limit in wanted.items()]
         for change in ordered([one for one in changes if one.path not in self._left_alone]):
             problems += self._change(uid, change, before[change.path], held.get(change.path))
         return tuple(problems)
 
-    def _read(self, path: str) -> Limit | None:
+    def _read(self, path: str) -> CpuLimit | None:
         try:
             return read_limit(self._files, self._layout, path)
         except OSError as error:
@@ -89,9 +89,9 @@ class CoreLimits:
                 return None
             raise
 
-    def _give_up(self, uid: str, path: str, now: Limit) -> str | None:
+    def _give_up(self, uid: str, path: str, now: CpuLimit) -> str | None:
         """Close the entry of what is not the agent's any more; gives a sentence when somebody else has set a value."""
-        entry = self._journal.entry(Kind.CPU_LIMIT, path)
+        entry = self._journal.entry(ChangeKind.CPU_LIMIT, path)
         if entry is None:
             return None
         if is_another_start(self._files, self._layout, entry):
@@ -103,17 +103,19 @@ class CoreLimits:
         self._left_alone[path] = uid
         return f"the CPU limit of {path} was set to {now} by another program and is left so"
 
-    def _original(self, path: str, now: Limit) -> Limit:
-        entry = self._journal.entry(Kind.CPU_LIMIT, path)
+    def _original(self, path: str, now: CpuLimit) -> CpuLimit:
+        entry = self._journal.entry(ChangeKind.CPU_LIMIT, path)
         return now if entry is None else limit_in(entry.original)
 
-    def _change(self, uid: str, change: Change, original: Limit, container: ContainerCgroup | None) -> tuple[str, ...]:
-        before = self._journal.entry(Kind.CPU_LIMIT, change.path)
+    def _change(
+        self, uid: str, change: LimitChange, original: CpuLimit, container: ContainerCgroup | None
+    ) -> tuple[str, ...]:
+        before = self._journal.entry(ChangeKind.CPU_LIMIT, change.path)
         if change.wanted.cores >= original.cores:
             return () if before is None else self._put_back(before)
         started = None if container is None else started_ticks(self._files, self._layout, change.path)
-        entry = Entry(
-            kind=Kind.CPU_LIMIT,
+        entry = JournalEntry(
+            kind=ChangeKind.CPU_LIMIT,
             target=change.path,
             original=str(original),
             replaced=str(change.now),
@@ -132,14 +134,14 @@ class CoreLimits:
             return () if error.errno in ENDED else (f"the CPU limit of {change.path} cannot be lowered: {error}",)
         return ()
 
-    def _take_back(self, entry: Entry, before: Entry | None) -> None:
+    def _take_back(self, entry: JournalEntry, before: JournalEntry | None) -> None:
         """Nothing was changed: the journal says again what it said before."""
         if before is None:
             self._journal.end(*entry.key)
         else:
             self._journal.begin(before)
 
-    def _put_back(self, entry: Entry) -> tuple[str, ...]:
+    def _put_back(self, entry: JournalEntry) -> tuple[str, ...]:
         try:
             undone = put_back(self._files, self._layout, entry)
             self._journal.end(*entry.key)
@@ -150,7 +152,7 @@ class CoreLimits:
         return ()
 
 
-def from_the_top(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def from_the_top(entries: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
     """The CPU limits among `entries` in the order that gives them back: pods before their containers."""
-    limits = (entry for entry in entries if entry.kind is Kind.CPU_LIMIT)
+    limits = (entry for entry in entries if entry.kind is ChangeKind.CPU_LIMIT)
     return tuple(sorted(limits, key=lambda entry: (entry.target.count("/"), entry.target)))

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coda_agent.cgroups.layout import Version
-from coda_agent.cgroups.quota import Limit, limit_for
+from coda_agent.cgroups.quota import CpuLimit, limit_for
 
 
 def limits_within(
-    cores: float, version: Version, pod: tuple[str, Limit], containers: Mapping[str, Limit]
-) -> Mapping[str, Limit]:
+    cores: float, version: Version, pod: tuple[str, CpuLimit], containers: Mapping[str, CpuLimit]
+) -> Mapping[str, CpuLimit]:
     """The limits to set, by path, so that the pod gets at most `cores`; paths to be left alone are missing.
 
     `pod` and `containers`: paths with what limited them before. v1: limited containers keep their proportions. Where

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from coda.errors import Outage
 from coda_agent.cgroups.layout import Layout
 from coda_agent.host.files import Files
-from coda_agent.host.undo_journal import Entry, Journal, Kind
+from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
 from coda_agent.resctrl.groups import Groups
 from coda_agent.throttling.core_limits import from_the_top
 from coda_agent.throttling.undo import Undone, put_back
@@ -26,8 +26,8 @@ ABSENT = frozenset((errno.ENOENT, errno.ENODEV, errno.ENOTDIR))
 class Restoration:
     """What `restore` did; `failures`: one sentence each for what still stands and is to be tried again."""
 
-    put_back: tuple[Entry, ...] = ()
-    dropped: tuple[Entry, ...] = ()  # nothing was left to undo: gone, another boot, or set by others
+    put_back: tuple[JournalEntry, ...] = ()
+    dropped: tuple[JournalEntry, ...] = ()  # nothing was left to undo: gone, another boot, or set by others
     failures: tuple[str, ...] = ()
 
     @property
@@ -37,7 +37,7 @@ class Restoration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
+class ThrottleInForce:
     """One throttle in force, as published for whoever must undo it when this agent is dead."""
 
     pod_uid: str  # empty: the limit of a whole domain
@@ -56,7 +56,9 @@ def boot_id(files: Files) -> str:
         raise Outage(f"the machine's boot id cannot be read: {error}") from error
 
 
-def restore(*, files: Files, layout: Layout | None, groups: Groups | None, journal: Journal, boot: str) -> Restoration:
+def restore(
+    *, files: Files, layout: Layout | None, groups: Groups | None, journal: UndoJournal, boot: str
+) -> Restoration:
     """Undo all that the journal has and all groups of the agent; goes on after failures; calling again is safe.
 
     `layout`, `groups`: None where the node has none (any more); what was changed there is gone with it."""
@@ -71,13 +73,13 @@ def restore(*, files: Files, layout: Layout | None, groups: Groups | None, journ
     )
 
 
-def in_force(entries: Iterable[Entry]) -> tuple[InForce, ...]:
+def in_force(entries: Iterable[JournalEntry]) -> tuple[ThrottleInForce, ...]:
     """What of the agent's is in force, from its journal, oldest first: what an operator has to undo if it is dead.
 
     Ties: by target."""
     ranked = sorted(entries, key=lambda entry: (entry.at_s, entry.target, entry.kind.value))
     return tuple(
-        InForce(
+        ThrottleInForce(
             pod_uid=entry.pod_uid,
             container_id=entry.container_id,
             what=_words(entry),
@@ -89,15 +91,15 @@ def in_force(entries: Iterable[Entry]) -> tuple[InForce, ...]:
     )
 
 
-def _words(entry: Entry) -> str:
-    if entry.kind is Kind.CPU_LIMIT:
+def _words(entry: JournalEntry) -> str:
+    if entry.kind is ChangeKind.CPU_LIMIT:
         return f"CPU limit of {entry.target}"
-    if entry.kind is Kind.BANDWIDTH:
+    if entry.kind is ChangeKind.BANDWIDTH:
         return f"memory bandwidth limit of domain {entry.target}"
     return "limited memory bandwidth"
 
 
-def _limit_restored(files: Files, layout: Layout | None, journal: Journal, entry: Entry) -> Restoration:
+def _limit_restored(files: Files, layout: Layout | None, journal: UndoJournal, entry: JournalEntry) -> Restoration:
     try:
         undone = Undone.GONE if layout is None else put_back(files, layout, entry)
     except (OSError, Outage) as error:
@@ -108,9 +110,9 @@ def _limit_restored(files: Files, layout: Layout | None, journal: Journal, entry
     return closed
 
 
-def _groups_restored(groups: Groups | None, journal: Journal) -> Restoration:
+def _groups_restored(groups: Groups | None, journal: UndoJournal) -> Restoration:
     """Groups need no record: their names are the agent's own, and without them nothing is limited."""
-    entries = tuple(entry for entry in journal.entries if entry.kind is not Kind.CPU_LIMIT)
+    entries = tuple(entry for entry in journal.entries if entry.kind is not ChangeKind.CPU_LIMIT)
     if groups is None:
         return _closed(journal, entries)
     try:
@@ -125,8 +127,8 @@ def _groups_restored(groups: Groups | None, journal: Journal) -> Restoration:
     return closed if closed.failures else Restoration(put_back=entries)
 
 
-def _closed(journal: Journal, entries: Iterable[Entry]) -> Restoration:
-    done: list[Entry] = []
+def _closed(journal: UndoJournal, entries: Iterable[JournalEntry]) -> Restoration:
+    done: list[JournalEntry] = []
     try:
         for entry in entries:
             journal.end(*entry.key)

@@ -12,10 +12,10 @@ from coda.errors import InvalidInput, Outage
 from coda_agent.cgroups.identity import start_ticks_from
 from coda_agent.cgroups.layout import ENDED, Layout, Version
 from coda_agent.cgroups.limits import read_limit, write_limit
-from coda_agent.cgroups.quota import Limit, limit_for, limit_from, same
+from coda_agent.cgroups.quota import CpuLimit, limit_for, limit_from, same
 from coda_agent.cgroups.threads import processes_of
 from coda_agent.host.files import Files
-from coda_agent.host.undo_journal import Entry
+from coda_agent.host.undo_journal import JournalEntry
 
 
 class Undone(Enum):
@@ -27,7 +27,7 @@ class Undone(Enum):
     GONE = "Gone"  # the pod, the container, or this start of it
 
 
-def put_back(files: Files, layout: Layout, entry: Entry) -> Undone:
+def put_back(files: Files, layout: Layout, entry: JournalEntry) -> Undone:
     """Compare and restore one CPU limit. OSError or Outage: it still stands, try again."""
     try:
         if is_another_start(files, layout, entry):
@@ -45,12 +45,12 @@ def put_back(files: Files, layout: Layout, entry: Entry) -> Undone:
     return Undone.PUT_BACK
 
 
-def is_own(now: Limit, entry: Entry) -> bool:
+def is_own(now: CpuLimit, entry: JournalEntry) -> bool:
     """Whether a limit found is one the agent wrote for `entry`, as written or as systemd rounds it."""
     return same(now, limit_in(entry.value)) or same(now, limit_in(entry.replaced))
 
 
-def is_another_start(files: Files, layout: Layout, entry: Entry) -> bool:
+def is_another_start(files: Files, layout: Layout, entry: JournalEntry) -> bool:
     """Whether the container was started anew since, so that its limit is a new one; False where it cannot be told."""
     if entry.started_ticks is None:
         return False
@@ -64,7 +64,7 @@ def started_ticks(files: Files, layout: Layout, path: str) -> int | None:
     return min((start for start in starts if start is not None), default=None)
 
 
-def limit_in(text: str) -> Limit:
+def limit_in(text: str) -> CpuLimit:
     """The limit that an entry holds. Outage: it holds none, which no agent writes."""
     try:
         return limit_from(text)
@@ -72,7 +72,7 @@ def limit_in(text: str) -> Limit:
         raise Outage(f"the journal holds no CPU limit: {error}") from error
 
 
-def _raise_to(files: Files, layout: Layout, path: str, original: Limit) -> None:
+def _raise_to(files: Files, layout: Layout, path: str, original: CpuLimit) -> None:
     """v1 refuses more than the pod has; if the pod was cut meanwhile, all that it has is the most that can be."""
     try:
         write_limit(files, layout, path, original)

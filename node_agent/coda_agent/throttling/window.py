@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coda.contention.eliminator import Window
-from coda.contention.reference import Training
+from coda.contention.reference import TrainingSample
 from coda.contention.throttles import Hardware, Pod, Protection
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.sensor import Senses, share_of
@@ -69,10 +69,10 @@ def _measured(senses: Senses, uid: str) -> Mapping[int, float]:
     return {domain: rate for domain, rate in rates.items() if rate is not None}
 
 
-def _jobs(pods: Sequence[LocalPod], senses: Senses, domains: Sequence[int]) -> tuple[Training, ...]:
+def _jobs(pods: Sequence[LocalPod], senses: Senses, domains: Sequence[int]) -> tuple[TrainingSample, ...]:
     """One for each training pod: ranks of one job on one node suffer apart."""
     return tuple(
-        Training(
+        TrainingSample(
             job=pod.uid,
             sockets=_sockets(_measured(senses, pod.uid), domains),
             cores=max(1, round(pod.limit_cores or pod.request_cores)),

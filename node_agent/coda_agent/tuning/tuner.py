@@ -10,15 +10,15 @@ import logging
 from functools import partial
 
 from coda.allocator.tuning import Tuning
-from coda_agent.cluster.background_writes import Writes
-from coda_agent.cluster.caches import BROKEN, Cluster
+from coda_agent.cluster.background_writes import BackgroundWrites
+from coda_agent.cluster.caches import BROKEN, AgentCaches
 from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.ownership import holding_of
 from coda_agent.report.metrics import Metrics
 from coda_agent.sensor import Senses, share_of
 from coda_agent.settings import Settings
-from coda_agent.tuning.windows import Look, Windows
+from coda_agent.tuning.windows import TuningLook, Windows
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
 
@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 class Tuner:
     """Takes the jobs of one node on. `most_cores`: of this node, that pods can have."""
 
-    def __init__(self, settings: Settings, most_cores: int, cluster: Cluster, metrics: Metrics, writes: Writes) -> None:
+    def __init__(
+        self, settings: Settings, most_cores: int, cluster: AgentCaches, metrics: Metrics, writes: BackgroundWrites
+    ) -> None:
         self._most_cores = most_cores
         self._cluster = cluster
         self._metrics = metrics
@@ -53,7 +55,7 @@ class Tuner:
     def _step(self, job: TunedJob, pod: LocalPod, senses: Senses) -> None:
         """What is not written now is decided anew by the next round: its window stays open until then."""
         about = f"tuning {job.id}"
-        look = Look(
+        look = TuningLook(
             at_s=senses.at.monotonic_s,
             wall_s=senses.at.wall_s,
             container=self._cluster.container_of(pod),

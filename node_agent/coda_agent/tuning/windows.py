@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from coda.allocator.config import SteeringConfig
+from coda.allocator.config import TuningConfig
 from coda.allocator.curve import reading_from_samples
-from coda.allocator.tuning import TOO_FEW_SAMPLES, Measured, Tuning, TuningPhase, steer
+from coda.allocator.tuning import TOO_FEW_SAMPLES, Tuning, TuningPhase, WindowResult, next_tuning
 from coda_agent.cluster.jobs import TunedJob
 
 Conditions = tuple[int, int, str, object]
@@ -19,7 +19,7 @@ Conditions = tuple[int, int, str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class TuningLook:
     """What one round saw of the job's GPUs. `share` None: not measured, with the reason in `why_not` if it is known.
 
     `at_s` on the clock that never jumps, `wall_s` since 1970. `is_last_word`: whether the job is surely as it was read
@@ -43,7 +43,7 @@ class _Window:
 class Windows:
     """The windows of this node's jobs, by job uid. They are lost with the process, and begin anew."""
 
-    def __init__(self, config: SteeringConfig, settle_s: float) -> None:
+    def __init__(self, config: TuningConfig, settle_s: float) -> None:
         self._config = config
         self._settle_s = settle_s
         self._by_job: dict[str, _Window] = {}
@@ -52,18 +52,18 @@ class Windows:
         """Forget the others."""
         self._by_job = {uid: window for uid, window in self._by_job.items() if uid in job_uids}
 
-    def step(self, job: TunedJob, look: Look) -> Tuning | None:
+    def step(self, job: TunedJob, look: TuningLook) -> Tuning | None:
         """The job's tuning after this round; equal to `job.tuning` when nothing is to be written."""
         measured = self._measured(job, look)
         if not look.is_last_word:
             return job.tuning
-        tuning = steer(job.tuning, job.standing, measured, self._config, look.wall_s)
+        tuning = next_tuning(job.tuning, job.standing, measured, self._config, look.wall_s)
         is_unseen = tuning.phase is TuningPhase.STOPPED or tuning.reason == TOO_FEW_SAMPLES
         if is_unseen and tuning != job.tuning and look.why_not:
             return replace(tuning, reason="NotMeasured", message=look.why_not)
         return tuning
 
-    def _measured(self, job: TunedJob, look: Look) -> Measured | None:
+    def _measured(self, job: TunedJob, look: TuningLook) -> WindowResult | None:
         """A window that is long enough; it ends with the step that follows from it."""
         if job.tuning is None or job.tuning.phase is not TuningPhase.MEASURING:
             self._by_job.pop(job.uid, None)
@@ -77,4 +77,4 @@ class Windows:
             window.samples.append((look.at_s - window.began_s, look.share))
         if look.at_s - window.began_s < self._config.tuning.window_s:
             return None
-        return Measured(reading=reading_from_samples(window.samples, self._config.tuning))
+        return WindowResult(reading=reading_from_samples(window.samples, self._config.tuning))

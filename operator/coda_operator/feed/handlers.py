@@ -14,7 +14,7 @@ from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 from coda_kube.objects.names import GROUP, VERSION
 from coda_operator.feed.lean_kopf import kopf
-from coda_operator.view.cluster import Cluster
+from coda_operator.view.cluster import ClusterView
 
 ERROR_DELAYS_S = (1, 2, 4, 8, 16, 30)
 OUTAGE_DELAY_S = 1.0
@@ -59,7 +59,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.inactivity_timeout = IDLE_TIMEOUT_S
 
 
-def registry_for(cluster: Cluster, client: Client) -> kopf.OperatorRegistry:
+def registry_for(cluster: ClusterView, client: Client) -> kopf.OperatorRegistry:
     """kopf's registry with our handlers, bound to `cluster`; kopf is who `client` is, with tokens as fresh."""
     registry = kopf.OperatorRegistry()
 

@@ -12,7 +12,7 @@ from coda_kube.api.client import Client
 from coda_kube.objects.names import API_VERSION, GROUP
 from coda_operator.feed.handlers import registry_for
 from coda_operator.feed.lean_kopf import Forgetful, kopf
-from coda_operator.view.cluster import Cluster
+from coda_operator.view.cluster import ClusterView
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ LOOK_EVERY_S = 2.0
 AGAIN_S = 1.0  # after kopf gave up
 
 
-async def feed(cluster: Cluster, client: Client, listen_to_signals: Callable[[], None]) -> NoReturn:
+async def feed(cluster: ClusterView, client: Client, listen_to_signals: Callable[[], None]) -> NoReturn:
     """Feed `cluster` with jobs until cancelled. kopf dies of errors it does not know; then it is started anew.
 
     kopf takes the signals of the process for itself; `listen_to_signals` takes them back."""
@@ -33,7 +33,7 @@ async def feed(cluster: Cluster, client: Client, listen_to_signals: Callable[[],
         await asyncio.sleep(AGAIN_S)
 
 
-async def _run_kopf(cluster: Cluster, client: Client, listen_to_signals: Callable[[], None]) -> None:
+async def _run_kopf(cluster: ClusterView, client: Client, listen_to_signals: Callable[[], None]) -> None:
     """Run kopf until it ends or is cancelled; then nothing of it is left.
 
     Its own way of running ends by cancelling every task that is younger than itself, ours too."""

@@ -9,9 +9,9 @@ from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.json_types import Json
 from coda_operator.reconcile.api_refusals import Blame, blame_for
 from coda_operator.reconcile.pod_spec import probe_pod
-from coda_operator.reconcile.request_slots import Requests
+from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.reconcile.status import request_from_pod
-from coda_operator.view.cluster import Cluster
+from coda_operator.view.cluster import ClusterView
 from coda_operator.view.job_status import tuning_from_json
 
 MOST_CORES = 1024  # the CRD's limit, where no node says less
@@ -27,7 +27,7 @@ class TemplateRefused:
 class Acceptor:
     """Makes `status.request` of a job's template."""
 
-    def __init__(self, client: Client, cluster: Cluster, requests: Requests) -> None:
+    def __init__(self, client: Client, cluster: ClusterView, requests: RequestSlots) -> None:
         self._client = client
         self._cluster = cluster
         self._requests = requests

@@ -17,8 +17,8 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import KIND
 from coda_operator.reconcile.api_refusals import Blame, blame_for
 from coda_operator.reconcile.pod_spec import headless_service, rank_pod
-from coda_operator.reconcile.request_slots import Requests
-from coda_operator.view.cluster import Cluster
+from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.view.cluster import ClusterView
 
 
 class NameTaken(Rejected):
@@ -31,7 +31,7 @@ class NameTaken(Rejected):
 class Launcher:
     """Creates the objects of attempts."""
 
-    def __init__(self, client: Client, cluster: Cluster, requests: Requests) -> None:
+    def __init__(self, client: Client, cluster: ClusterView, requests: RequestSlots) -> None:
         self._client = client
         self._cluster = cluster
         self._requests = requests

@@ -28,15 +28,16 @@ from coda_operator.reconcile.acceptance import Acceptor, TemplateRefused
 from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.launch import Launcher, NameTaken
-from coda_operator.reconcile.request_slots import Requests
+from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.reconcile.resize import Resizer
 from coda_operator.reconcile.status import is_news, status_json
-from coda_operator.view.cluster import Cluster
+from coda_operator.view.cluster import ClusterView
 from coda_operator.view.job_status import situation_from_json
 
 TRIES_AT_ONCE: Final = 3  # after so many conflicts in a row somebody fights us: back off like after an outage
 ACCEPTED_AT_ONCE: Final = 8
-"""The other new jobs of a burst wait as keys, not as objects of 40 KiB each; our choice: half the slots of `Requests`,
+"""The other new jobs of a burst wait as keys, not as objects of 40 KiB each; our choice: half the slots of
+`RequestSlots`,
 so that no slow webhook of theirs holds up the jobs that were accepted."""
 _MOVES_ON: Final = frozenset({Phase.RESTARTING, Phase.SUSPENDED})
 
@@ -47,8 +48,8 @@ class Reconciler:
     def __init__(
         self,
         client: Client,
-        cluster: Cluster,
-        requests: Requests,
+        cluster: ClusterView,
+        requests: RequestSlots,
         recorder: Recorder,
         metrics: Metrics,
         config: LifecycleConfig,

@@ -16,7 +16,7 @@ class NotLeaderError(Outage):
     """The Lease is not ours (any more): nothing may be written."""
 
 
-class Requests:
+class RequestSlots:
     """Slots: `at_once` for the pods of gangs, half as many for all else (an idle TLS connection costs 130 KiB).
 
     `may_write` is asked when a write's turn has come, not when it was decided."""

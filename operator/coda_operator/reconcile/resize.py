@@ -18,8 +18,8 @@ from coda_kube.api.client import STRATEGIC_MERGE, Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import quantity_from_milli
 from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for_resize
-from coda_operator.reconcile.request_slots import Requests
-from coda_operator.view.cluster import Cluster
+from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.view.cluster import ClusterView
 
 _ANOTHER: Final = "metadata.uid"  # another pod has the name now: the API server takes that for a change of the field
 _NOT_SERVED: Final = "the server could not find the requested resource"
@@ -28,7 +28,9 @@ _NOT_SERVED: Final = "the server could not find the requested resource"
 class Resizer:
     """Resizes ranks. `clock` is in seconds since 1970."""
 
-    def __init__(self, client: Client, cluster: Cluster, requests: Requests, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, client: Client, cluster: ClusterView, requests: RequestSlots, clock: Callable[[], float]
+    ) -> None:
         self._client = client
         self._cluster = cluster
         self._requests = requests

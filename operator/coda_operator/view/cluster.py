@@ -18,11 +18,11 @@ from coda.lifecycle.state import RankPod
 from coda.lifecycle.steps import TEMPLATE_REFUSED
 from coda.model.job import FINISHED
 from coda_kube.api.client import Client, NotFound
-from coda_kube.api.watch_cache import Cache, key_of, version_of
+from coda_kube.api.watch_cache import WatchCache, key_of, version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.write import job_path
-from coda_operator.view.experience import Lessons
+from coda_operator.view.experience import LearnedCores
 from coda_operator.view.nodes import Nodes
 from coda_operator.view.rank_pods import rank_pod_from_json
 
@@ -35,7 +35,7 @@ LISTING_S = 2.0  # a listing of kopf's comes object by object; after this it is 
 _FINISHED = frozenset(phase.value for phase in FINISHED)
 
 
-class Cluster:
+class ClusterView:
     """Caches of jobs, gang pods and nodes. `wake` is called with the key of each job that changed, `wake_soon` with the
     key of each known job whose pods or nodes did."""
 
@@ -57,9 +57,9 @@ class Cluster:
         self._vanished_by_job_uid: dict[str, tuple[int, set[int]]] = {}  # (newest attempt that lost pods, their ranks)
         self._job_uid_by_pod_by_node: dict[str, dict[str, str]] = {}
         self._listed_again = asyncio.Event()
-        self.lessons = Lessons()
-        self.jobs = Cache(client, JOBS_PATH, listener=self._on_job)
-        self.pods = Cache(client, "/api/v1/pods", listener=self._on_pod, query={"labelSelector": LABEL_JOB_UID})
+        self.lessons = LearnedCores()
+        self.jobs = WatchCache(client, JOBS_PATH, listener=self._on_job)
+        self.pods = WatchCache(client, "/api/v1/pods", listener=self._on_pod, query={"labelSelector": LABEL_JOB_UID})
         self.nodes = Nodes(client, self._on_node, clock)
 
     async def run(self) -> None:
@@ -173,7 +173,7 @@ class Cluster:
         self._key_by_uid.pop(uid, None)
         self._vanished_by_job_uid.pop(uid, None)
 
-    def _drop_older(self, cache: Cache, item: Json, version: int) -> None:
+    def _drop_older(self, cache: WatchCache, item: Json, version: int) -> None:
         """Drop what a list of that version lacks; what is newer than the list was not in it yet."""
         if version_of(item) <= version:
             cache.drop(item)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coda.allocator.core_search import Answer, Outcome
+from coda.allocator.core_search import SearchOutcome, SearchResult
 from coda.allocator.start_point import NO_EXPERIENCE, Category, Experience, Tuned, experience_with, experienced_cores
 from coda.allocator.tuning import Tuning
 from coda.errors import InvalidInput
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 Item = Mapping[str, Any]
 
 _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
-_TAUGHT: Final = frozenset({Outcome.FOUND, Outcome.LIMITED})
+_TAUGHT: Final = frozenset({SearchOutcome.FOUND, SearchOutcome.LIMITED})
 
 
-class Lessons:
+class LearnedCores:
     """What finished jobs taught so far. Taking a job twice changes nothing."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Lessons:
         if status.get("phase") not in _FINISHED or not status.get("tuning"):
             return
         tuning = _tuning_of(job)
-        if tuning is None or not isinstance(tuning.found, Answer) or tuning.found.outcome not in _TAUGHT:
+        if tuning is None or not isinstance(tuning.found, SearchResult) or tuning.found.outcome not in _TAUGHT:
             return
         tuned = Tuned(
             owner=job["metadata"]["namespace"],

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from coda_kube.api.client import Client
-from coda_kube.api.watch_cache import Cache, key_of
+from coda_kube.api.watch_cache import WatchCache, key_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GPU
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
@@ -34,7 +34,7 @@ class Nodes:
         self._seen: dict[str, NodeSeen] = {}
         self._unready_since_s: dict[str, float] = {}
         self._most_cores_by_gpus: dict[int, int] = {}
-        self.cache = Cache(client, "/api/v1/nodes", listener=self._on_node)
+        self.cache = WatchCache(client, "/api/v1/nodes", listener=self._on_node)
 
     def unready_since_s(self, names: Iterable[str]) -> Mapping[str, float]:
         """Of these nodes, those not Ready or gone: since when."""

@@ -15,10 +15,10 @@ from coda.model.job import JobId
 from coda.model.live_placement import is_waiting, open_wish
 from coda.model.world import World
 from coda.placements.review import awaits_decision
-from coda_extender.cluster.ending_gangs import SETTLE_S, Endings
+from coda_extender.cluster.ending_gangs import SETTLE_S, EndingGangs
 from coda_extender.guard.guard import Guard
 from coda_kube.api.client import Client
-from coda_kube.api.watch_cache import Cache, key_of
+from coda_kube.api.watch_cache import WatchCache, key_of
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
@@ -27,7 +27,7 @@ from coda_kube.objects.read import id_of
 GATHER_S: Final = 0.04  # our choice: a job that waits for room notices less, and most changes are pods of others
 
 
-class Cluster:
+class ExtenderCluster:
     """Caches, state and guard of one replica. `changed` is set by whatever a decision may depend on; `pressing` with it
     where somebody waits for just that decision: a job came into the queue, wants other cores, or shows why it waited
     though it left."""
@@ -51,14 +51,14 @@ class Cluster:
             in_touch=self.is_in_touch,
             on_settled=self.changed.set,
         )
-        self._endings = Endings(self.state, clock, settle_s=settle_s)
+        self._endings = EndingGangs(self.state, clock, settle_s=settle_s)
         self._gather_s = gather_s
         self.stale_pending: set[JobId] = set()  # jobs that left the queue and still show why they waited
-        self.jobs = Cache(client, f"/apis/{API_VERSION}/trainingjobs", listener=self._on_job)
+        self.jobs = WatchCache(client, f"/apis/{API_VERSION}/trainingjobs", listener=self._on_job)
         self._caches = (
-            Cache(client, "/api/v1/nodes", listener=self._on_node),
-            Cache(client, "/api/v1/pods", listener=self._on_pod, on_break=self.guard.outage),
-            Cache(client, "/api/v1/resourcequotas", listener=self._on_quota),
+            WatchCache(client, "/api/v1/nodes", listener=self._on_node),
+            WatchCache(client, "/api/v1/pods", listener=self._on_pod, on_break=self.guard.outage),
+            WatchCache(client, "/api/v1/resourcequotas", listener=self._on_quota),
             self.jobs,
         )
         self._version = self.state.version

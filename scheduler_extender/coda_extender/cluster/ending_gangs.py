@@ -25,20 +25,20 @@ _Attempt = tuple[Owner, int]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Ending:
+class _EndingGang:
     until_s: float
     live: set[str]  # ids of the pods that have not ended
     held: dict[str, Resources] = field(default_factory=dict)
 
 
-class Endings:
+class EndingGangs:
     """What is held of attempts of which some ranks have ended and some have not. Fed with every change of a pod."""
 
     def __init__(self, state: ClusterState, clock: Callable[[], float], *, settle_s: float = SETTLE_S) -> None:
         self._state = state
         self._clock = clock
         self._settle_s = settle_s
-        self._ending_by_attempt: dict[_Attempt, _Ending] = {}
+        self._ending_by_attempt: dict[_Attempt, _EndingGang] = {}
 
     def observe(self, before: Pod | None, after: Pod | None) -> None:
         """A pod came, changed or went; the state knows already. O(pods of the job) for the first end, else O(1)."""
@@ -70,7 +70,7 @@ class Endings:
         until_s = min((ending.until_s for ending in self._ending_by_attempt.values() if ending.held), default=None)
         return None if until_s is None else max(0.0, until_s - self._clock())
 
-    def _begin(self, attempt: _Attempt, first: Pod) -> _Ending | None:
+    def _begin(self, attempt: _Attempt, first: Pod) -> _EndingGang | None:
         """None where nothing is to be held: all ranks have ended; or the attempt was ordered to stop, and what it
         leaves counts as free, all of it at once, since then."""
         if first.node is None or self._state.is_stopped(*attempt):
@@ -78,7 +78,7 @@ class Endings:
         live = set(self._state.live_pods(*attempt))
         if not live:
             return None
-        ending = self._ending_by_attempt[attempt] = _Ending(until_s=self._clock() + self._settle_s, live=live)
+        ending = self._ending_by_attempt[attempt] = _EndingGang(until_s=self._clock() + self._settle_s, live=live)
         return ending
 
 

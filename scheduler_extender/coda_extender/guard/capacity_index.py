@@ -15,7 +15,7 @@ from coda.model.resources import Resources
 _OTHER: Final = "other/"  # before the name of any further resource: it may be any text
 
 
-class Shortages:
+class CapacityIndex:
     """Rooms by node, asked for those that fall short."""
 
     def __init__(self) -> None:

@@ -13,9 +13,9 @@ from typing import Final
 from coda.model.job import JobId
 from coda.model.resources import Resources
 from coda.placements.guard import MAX_SCORE, InFlight, Rank, best_candidates, kept_for_gangs, planned_node
-from coda_extender.guard.in_flight import Clock, Ledger
-from coda_extender.guard.node_capacity import Rooms
-from coda_extender.guard.unconfirmed_binds import UnprovenBinds
+from coda_extender.guard.in_flight import Clock, InFlightPods
+from coda_extender.guard.node_capacity import NodeCapacity
+from coda_extender.guard.unconfirmed_binds import UnconfirmedBinds
 from coda_extender.protocol import Answer, Question
 from coda_kube.api.watch_cache import version_of
 from coda_kube.cluster_state import ClusterState
@@ -44,10 +44,10 @@ class Guard:
         on_settled: Callable[[], None],
         in_touch: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.ledger = Ledger(clock, on_settled)
+        self.ledger = InFlightPods(clock, on_settled)
         self._state = state
-        self._rooms = Rooms(state)
-        self._binds = UnprovenBinds(clock)
+        self._rooms = NodeCapacity(state)
+        self._binds = UnconfirmedBinds(clock)
         self._limit_s = in_flight_limit_s
         self._in_touch = in_touch
 

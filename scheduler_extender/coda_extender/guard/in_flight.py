@@ -24,7 +24,7 @@ class _Entry:
     until_s: float
 
 
-class Ledger:
+class InFlightPods:
     """Foreign pods in flight, by uid. `on_settled` is called when one leaves other than by a new filter call."""
 
     def __init__(self, clock: Clock, on_settled: Callable[[], None]) -> None:

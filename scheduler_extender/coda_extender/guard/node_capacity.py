@@ -12,13 +12,13 @@ from coda.model.capacity import withheld_shares
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources
 from coda.placements.guard import MAX_SCORE, foreign_score
-from coda_extender.guard.capacity_index import Shortages
+from coda_extender.guard.capacity_index import CapacityIndex
 from coda_kube.cluster_state import ClusterState
 
 _MOST_OPEN: Final = 100  # taking over a change takes about 10 us: a request waits a millisecond at most
 
 
-class Rooms:
+class NodeCapacity:
     """Per node its room, allocatable - used - withheld, and its score; `withheld_from`: the rooms beside plans, also on
     nodes that are not known, which have nothing; `best_nodes`: those of the best score; `shortages`: which rooms are
     too small for a request.
@@ -30,7 +30,7 @@ class Rooms:
         self.withheld_from: dict[str, Resources] = {}
         self.score_by_node: dict[str, int] = {}
         self.best_nodes: set[str] = set()
-        self.shortages = Shortages()
+        self.shortages = CapacityIndex()
         self._state = state
         self._withheld_by_node: dict[str, Resources] = {}
         self._shares_by_job: dict[JobId, dict[str, Resources]] = {}

@@ -26,7 +26,7 @@ class _Bind(NamedTuple):
     until_s: float
 
 
-class UnprovenBinds:
+class UnconfirmedBinds:
     """Nodes by their last bind that kube-scheduler has not been seen to know; of the whole cluster at the start."""
 
     def __init__(self, clock: Clock) -> None:

@@ -14,7 +14,7 @@ from fastapi import FastAPI, Response
 from starlette.routing import Route
 
 from coda_extender.guard.guard import Guard
-from coda_extender.http.endpoints import Receive, Send, Verb, Verbs
+from coda_extender.http.endpoints import Endpoint, Endpoints, Receive, Send
 from coda_extender.metrics import Metrics
 
 Asgi = Callable[[Any, Receive, Send], Awaitable[None]]
@@ -33,7 +33,7 @@ class Dependencies:
 
 def create_app(dependencies: Dependencies) -> Asgi:
     """The ASGI application."""
-    verbs = Verbs(
+    verbs = Endpoints(
         dependencies.guard, dependencies.metrics, dependencies.leads, body_limit_bytes=dependencies.body_limit_bytes
     )
     verb_by_path = {"/filter": verbs.filter, "/prioritize": verbs.prioritize}
@@ -47,7 +47,7 @@ def create_app(dependencies: Dependencies) -> Asgi:
     return serve
 
 
-def _create_fastapi(dependencies: Dependencies, verb_by_path: Mapping[str, Verb]) -> FastAPI:
+def _create_fastapi(dependencies: Dependencies, verb_by_path: Mapping[str, Endpoint]) -> FastAPI:
     app = FastAPI(title="Coda extender", docs_url=None, redoc_url=None, openapi_url=None)
     for path, verb in verb_by_path.items():  # it answers all other methods than POST
         app.router.routes.append(Route(path, endpoint=verb, methods=["POST"]))

@@ -27,7 +27,7 @@ _STATUS_BY_REASON: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ConnectionLimits:
     """Of one server. A scheduler has a connection or two, some hundred bytes of head, and nothing sent ahead.
 
     `request_s`: from a request's first byte to its last, and from the opening of a connection to the first request.
@@ -44,10 +44,10 @@ class Limits:
     unfinished_bytes: int = 64 * 1024 * 1024
 
 
-class Crowd:
+class OpenConnections:
     """All connections of a server, in the order in which they give way. `on_refused` is told each reason."""
 
-    def __init__(self, limits: Limits, on_refused: Callable[[str], None]) -> None:
+    def __init__(self, limits: ConnectionLimits, on_refused: Callable[[str], None]) -> None:
         self.limits = limits
         self.refused = on_refused
         self._silent: dict[Connection, None] = {}  # without a whole request so far, oldest first
@@ -95,7 +95,7 @@ class Crowd:
 class Connection(HttpToolsProtocol):
     """uvicorn's connection within the limits of its `crowd`, which `connections_of` sets."""
 
-    crowd: ClassVar[Crowd]
+    crowd: ClassVar[OpenConnections]
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -203,6 +203,6 @@ class Connection(HttpToolsProtocol):
             self.refuse(_NOBODY_READS)
 
 
-def connections_of(crowd: Crowd) -> type[Connection]:
+def connections_of(crowd: OpenConnections) -> type[Connection]:
     """The class that uvicorn makes connections of."""
     return type("BoundedConnection", (Connection,), {"crowd": crowd})

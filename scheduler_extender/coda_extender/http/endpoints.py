@@ -55,7 +55,7 @@ class _Busy(Exception):
     """Too many large bodies are being read already."""
 
 
-class Verbs:
+class Endpoints:
     """Answers `filter` and `prioritize`. `leads` is asked for every answer."""
 
     def __init__(self, guard: Guard, metrics: Metrics, leads: Callable[[], bool], *, body_limit_bytes: int) -> None:
@@ -65,8 +65,8 @@ class Verbs:
         self._limit = body_limit_bytes
         self._aside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
         self._large_bodies = 0
-        self.filter = Verb(self._filter, partial(metrics.count_answer, "filter"))
-        self.prioritize = Verb(self._prioritize, partial(metrics.count_answer, "prioritize"))
+        self.filter = Endpoint(self._filter, partial(metrics.count_answer, "filter"))
+        self.prioritize = Endpoint(self._prioritize, partial(metrics.count_answer, "prioritize"))
 
     async def _filter(self, scope: Scope, receive: Receive) -> _Reply:
         """Which nodes the pod may take. Errors go into the protocol's error field, which ends up on the pod."""
@@ -128,7 +128,7 @@ class Verbs:
         return _Reply("too_large", _error(sentence), 413, closes=True)
 
 
-class Verb:
+class Endpoint:
     """One of the calls, as an ASGI application that sends what `answer` returns."""
 
     def __init__(self, answer: Callable[[Scope, Receive], Awaitable[_Reply]], count: Callable[[str], None]) -> None:

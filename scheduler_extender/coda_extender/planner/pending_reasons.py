@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from coda.model.decision import Refusal, RefusalCode
+from coda.model.decision import Refusal, WaitCode
 from coda.model.job import JobId
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time
@@ -26,7 +26,7 @@ _ACCEPTED_WITHIN_S: Final = 1.0  # an edit, by an operator that is there
 _LONG_AGO_S: Final = float("-inf")
 
 
-class Notice(NamedTuple):
+class PendingNotice(NamedTuple):
     """A reason to be written; `refusal` None: what is written there is to be removed."""
 
     job: JobId
@@ -34,20 +34,20 @@ class Notice(NamedTuple):
     urgent: bool
 
 
-def notice_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> Notice | None:
+def notice_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> PendingNotice | None:
     """What must be written so that the object says what `refusal` says; None when it does."""
     if job_json is None:
         return None
     pending = (job_json.get("status") or {}).get("pending")
     reason = refusal.reason
     if not pending or pending.get("generation") != refusal.generation or pending.get("code") != reason.code.value:
-        return Notice(refusal.job, refusal, urgent=reason.code is not RefusalCode.EDITED)
+        return PendingNotice(refusal.job, refusal, urgent=reason.code is not WaitCode.EDITED)
     same = (
         pending.get("message") == reason.message
         and (pending.get("numbers") or {}) == reason.numbers
         and tuple(pending.get("holders") or ()) == reason.holders
     )
-    return None if same else Notice(refusal.job, refusal, urgent=False)
+    return None if same else PendingNotice(refusal.job, refusal, urgent=False)
 
 
 def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Json:
@@ -58,35 +58,35 @@ def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Js
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notices:
+class PendingNotices:
     """All notices of one round, by job."""
 
-    urgent: Mapping[JobId, Notice]
-    slow: Mapping[JobId, Notice]
+    urgent: Mapping[JobId, PendingNotice]
+    slow: Mapping[JobId, PendingNotice]
     edited: tuple[JobId, ...] = ()  # those of the slow ones that say that an edit is not accepted
 
     @classmethod
-    def of(cls, notices: Iterable[Notice]) -> Notices:
+    def of(cls, notices: Iterable[PendingNotice]) -> PendingNotices:
         """The notices sorted out; each job at most once. O(notices)."""
-        urgent: dict[JobId, Notice] = {}
-        slow: dict[JobId, Notice] = {}
+        urgent: dict[JobId, PendingNotice] = {}
+        slow: dict[JobId, PendingNotice] = {}
         for notice in notices:
             (urgent if notice.urgent else slow)[notice.job] = notice
         refusals = [notice.refusal for notice in slow.values() if notice.refusal is not None]
-        edited = tuple(refusal.job for refusal in refusals if refusal.code is RefusalCode.EDITED)
+        edited = tuple(refusal.job for refusal in refusals if refusal.code is WaitCode.EDITED)
         return cls(urgent=urgent, slow=slow, edited=edited)
 
 
-NO_NOTICES: Final = Notices(urgent={}, slow={})
+NO_NOTICES: Final = PendingNotices(urgent={}, slow={})
 
 
-class Reasons:
+class PendingReasons:
     """The notices not written yet. `now_s` is any clock that only grows. Runs in the event loop: `take` costs O(batch +
     jobs written in the last seconds), whatever the number of notices."""
 
     def __init__(self) -> None:
-        self._urgent: dict[JobId, Notice] = {}
-        self._slow: dict[JobId, Notice] = {}
+        self._urgent: dict[JobId, PendingNotice] = {}
+        self._slow: dict[JobId, PendingNotice] = {}
         self._line: dict[JobId, None] = {}  # the slow ones, oldest first: a revised notice keeps its place
         self._edited: tuple[JobId, ...] = ()
         self._edited_s: dict[JobId, float] = {}  # since when a notice says that an edit is not accepted
@@ -94,7 +94,7 @@ class Reasons:
         self._allowance = PER_SECOND
         self._filled_s = 0.0
 
-    def revise(self, notices: Notices, removals: Iterable[Notice] = ()) -> None:
+    def revise(self, notices: PendingNotices, removals: Iterable[PendingNotice] = ()) -> None:
         """Replace all notices by these; `removals` are urgent."""
         self._urgent = {**notices.urgent, **{notice.job: notice for notice in removals}}
         self._slow = dict(notices.slow)
@@ -102,14 +102,14 @@ class Reasons:
         line = self._line
         line.update(dict.fromkeys([job for job in self._slow if job not in line]))
 
-    def put_back(self, notice: Notice) -> None:
+    def put_back(self, notice: PendingNotice) -> None:
         """The write did not work: it is due again, unless there is something newer."""
         if notice.job not in self._urgent and notice.job not in self._slow:
             (self._urgent if notice.urgent else self._slow)[notice.job] = notice
             if not notice.urgent:
                 self._line[notice.job] = None
 
-    def take(self, now_s: float) -> tuple[list[Notice], float | None]:
+    def take(self, now_s: float) -> tuple[list[PendingNotice], float | None]:
         """What to write now, at most a batch, and in how many seconds there is more (None: nothing is left)."""
         self._allowance = min(PER_SECOND, self._allowance + (now_s - self._filled_s) * PER_SECOND)
         self._filled_s = now_s
@@ -127,10 +127,10 @@ class Reasons:
             return due, None
         return due, max(earliest_s - now_s, (1.0 - self._allowance) / PER_SECOND, 0.02)
 
-    def _slow_ones(self, now_s: float, count: int) -> tuple[list[Notice], float | None]:
+    def _slow_ones(self, now_s: float, count: int) -> tuple[list[PendingNotice], float | None]:
         """The first of the line whose time has come, and when the next one may be written; None without one."""
         self._edited_s = {job: self._edited_s.get(job, now_s) for job in self._edited}
-        taken: list[Notice] = []
+        taken: list[PendingNotice] = []
         earliest_s: float | None = None
         gone: list[JobId] = []
         for job in self._line:

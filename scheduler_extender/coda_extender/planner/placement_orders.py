@@ -16,7 +16,7 @@ from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
 from coda.model.job import Job, WishAnswer
 from coda.policy.config import PolicyConfig
 from coda_extender.metrics import Metrics
-from coda_extender.planner.cycle import Thought
+from coda_extender.planner.cycle import CycleResult
 from coda_extender.planner.status_writer import StatusWriter, Written
 from coda_kube.objects.write import placement_json
 
@@ -33,7 +33,7 @@ class WishAnswers:
         self._metrics = metrics
         self._config = config
 
-    def writes(self, thought: Thought) -> Iterator[Coroutine[Any, Any, Written]]:
+    def writes(self, thought: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
         """One write for each wish that the round came to an answer for."""
         now_s = time.time()
         for grant in thought.plan.grants:

@@ -19,13 +19,13 @@ from typing import Any, Final
 from coda.model.decision import Start
 from coda.model.job import Placement, PlacementState
 from coda.model.live_placement import is_waiting
-from coda.placements.review import Fate, Ruling, placement_from_start
+from coda.placements.review import PlacementAction, PlacementReview, placement_from_start
 from coda.policy.config import PolicyConfig
-from coda_extender.cluster.cluster import Cluster
+from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
-from coda_extender.planner.cycle import Thinker, Thought, rule, words_of
+from coda_extender.planner.cycle import CycleResult, CycleRunner, rule, words_of
 from coda_extender.planner.leader_label import LeaderLabel
-from coda_extender.planner.pending_reasons import NO_NOTICES, Notice, Reasons, notice_for, pending_for
+from coda_extender.planner.pending_reasons import NO_NOTICES, PendingNotice, PendingReasons, notice_for, pending_for
 from coda_extender.planner.placement_orders import WishAnswers
 from coda_extender.planner.status_writer import StatusWriter, Written
 from coda_extender.planner.stops import StopOrders
@@ -58,7 +58,7 @@ class Planner:
     def __init__(
         self,
         client: Client,
-        cluster: Cluster,
+        cluster: ExtenderCluster,
         elector: Elector,
         label: LeaderLabel,
         metrics: Metrics,
@@ -73,8 +73,8 @@ class Planner:
         self._stop_orders = StopOrders(self._writer, metrics)
         self._wish_answers = WishAnswers(self._writer, metrics, config.policy)
         self._reason_slots = asyncio.Semaphore(max(1, config.writes_at_once // 2))
-        self._thinker = Thinker()
-        self._reasons = Reasons()
+        self._thinker = CycleRunner()
+        self._reasons = PendingReasons()
         self._reasons_changed = asyncio.Event()
         self._leading = False
         self._settling_since_s: dict[str, float] = {}  # plan id -> monotonic
@@ -135,7 +135,7 @@ class Planner:
 
     # --- thinking -----------------------------------------------------------------------------------------------------
 
-    async def _think(self) -> tuple[Thought, float]:
+    async def _think(self) -> tuple[CycleResult, float]:
         started_s = time.perf_counter()
         thought = await asyncio.to_thread(
             self._thinker.think,
@@ -150,11 +150,11 @@ class Planner:
         self._metrics.round_s.observe(lasted_s)
         return thought, lasted_s
 
-    async def _rule(self) -> tuple[Ruling, ...]:
+    async def _rule(self) -> tuple[PlacementReview, ...]:
         world, in_flight = self._cluster.world(now_s=time.time()), self._cluster.guard.ledger.pods()
         return await asyncio.to_thread(rule, world, in_flight, epoch=self._elector.epoch, now_s=time.time())
 
-    async def _something_to_do(self, thought: Thought) -> None:
+    async def _something_to_do(self, thought: CycleResult) -> None:
         """Wait for a change, or for the first moment at which time alone may change the answer."""
         now_s = time.monotonic()
         moments = [] if self._again_s is None else [self._again_s]
@@ -173,7 +173,9 @@ class Planner:
 
     async def _adopt(self) -> None:
         """Before anything is decided: take over the plans of earlier leaders, or drop them."""
-        while rulings := [ruling for ruling in await self._rule() if ruling.fate in (Fate.ADOPT, Fate.DROP)]:
+        while rulings := [
+            ruling for ruling in await self._rule() if ruling.fate in (PlacementAction.ADOPT, PlacementAction.DROP)
+        ]:
             self._cluster.changed.clear()
             results = await asyncio.gather(*(self._carry_out(ruling) for ruling in rulings))
             self._learn(results)
@@ -182,7 +184,7 @@ class Planner:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._cluster.changed.wait(), _RETRY_S[-1])
 
-    async def _act(self, thought: Thought) -> None:
+    async def _act(self, thought: CycleResult) -> None:
         """Write what the round came to; then release what was committed, judged by how the world is by now."""
         self._show(thought)
         self._forget_settled(thought.rulings)
@@ -207,12 +209,14 @@ class Planner:
         else:
             self._failures = 0
 
-    def _forget_settled(self, rulings: tuple[Ruling, ...]) -> None:
-        settling = (each.job.placement for each in rulings if each.fate is Fate.SETTLE and not each.awaits_stops)
+    def _forget_settled(self, rulings: tuple[PlacementReview, ...]) -> None:
+        settling = (
+            each.job.placement for each in rulings if each.fate is PlacementAction.SETTLE and not each.awaits_stops
+        )
         plan_ids = {plan.plan_id for plan in settling if plan is not None}
         self._settling_since_s = {id_: since_s for id_, since_s in self._settling_since_s.items() if id_ in plan_ids}
 
-    async def _commit(self, start: Start, thought: Thought) -> Written:
+    async def _commit(self, start: Start, thought: CycleResult) -> Written:
         placement = placement_from_start(
             start,
             plan_id=uuid.uuid4().hex[:16],
@@ -226,26 +230,26 @@ class Planner:
             self._metrics.commits.inc()
         return written
 
-    async def _carry_out(self, ruling: Ruling) -> Written:
+    async def _carry_out(self, ruling: PlacementReview) -> Written:
         plan = ruling.job.placement
         assert plan is not None
-        if ruling.fate is Fate.SETTLE:
+        if ruling.fate is PlacementAction.SETTLE:
             return await self._settle(ruling, plan)
-        if ruling.fate is Fate.DROP:
+        if ruling.fate is PlacementAction.DROP:
             return await self._drop(ruling, *words_of(ruling))
         after = replace(plan, epoch=self._elector.epoch)
-        if ruling.fate is Fate.RELEASE:  # perhaps long after its commit, if stopped jobs had its room
+        if ruling.fate is PlacementAction.RELEASE:  # perhaps long after its commit, if stopped jobs had its room
             deadline_s = max(plan.bind_deadline_s, time.time() + self._config.policy.bind_deadline_s / 2)
             after = replace(after, state=PlacementState.RELEASED, bind_deadline_s=deadline_s)
         body = {"placement": placement_json(after)}
         written = await self._writer.write(ruling.job.id, lambda _status: body, decided_on=ruling.job)
         if written is Written.DONE:
-            released = ruling.fate is Fate.RELEASE
+            released = ruling.fate is PlacementAction.RELEASE
             (self._metrics.releases if released else self._metrics.adoptions).inc()
             log.info("%s: plan of attempt %d %s", ruling.job.id, plan.attempt, "released" if released else "adopted")
         return written
 
-    async def _settle(self, ruling: Ruling, plan: Placement) -> Written:
+    async def _settle(self, ruling: PlacementReview, plan: Placement) -> Written:
         if ruling.awaits_stops:
             return Written.NEEDLESS
         since_s = self._settling_since_s.setdefault(plan.plan_id, time.monotonic())
@@ -253,7 +257,7 @@ class Planner:
             return Written.NEEDLESS
         return await self._drop(ruling, "pods outside Coda stayed in flight to its nodes for too long", "IN_FLIGHT")
 
-    async def _drop(self, ruling: Ruling, sentence: str, label: str) -> Written:
+    async def _drop(self, ruling: PlacementReview, sentence: str, label: str) -> Written:
         written = await self._writer.write(ruling.job.id, lambda _status: {}, decided_on=ruling.job)
         if written is Written.DONE:
             self._metrics.dropped_plans.labels(label).inc()
@@ -262,9 +266,9 @@ class Planner:
 
     # --- reasons ------------------------------------------------------------------------------------------------------
 
-    def _show(self, thought: Thought) -> None:
+    def _show(self, thought: CycleResult) -> None:
         self._metrics.show_queue(thought.jobs_by_code, thought.gpus_wanted)
-        removals = (Notice(job=job, refusal=None, urgent=True) for job in sorted(self._cluster.stale_pending))
+        removals = (PendingNotice(job=job, refusal=None, urgent=True) for job in sorted(self._cluster.stale_pending))
         self._reasons.revise(thought.notices, removals)
         self._reasons_changed.set()
 
@@ -284,7 +288,7 @@ class Planner:
                     async with asyncio.timeout(more_in_s):
                         await self._reasons_changed.wait()
 
-    async def _explain(self, notice: Notice) -> Written:
+    async def _explain(self, notice: PendingNotice) -> Written:
         """Write one reason, if the job still waits (or remove it, if it still does not)."""
 
         def change(status: Json) -> Json | None:

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from coda.errors import Conflict, Outage
 from coda.model.job import Job, JobId
-from coda_extender.cluster.cluster import Cluster
+from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
@@ -43,7 +43,7 @@ class StatusWriter:
     """Writes as the field manager of the extender; one write per job at a time, so many at once in all."""
 
     def __init__(
-        self, client: Client, cluster: Cluster, metrics: Metrics, held: Callable[[], bool], *, at_once: int
+        self, client: Client, cluster: ExtenderCluster, metrics: Metrics, held: Callable[[], bool], *, at_once: int
     ) -> None:
         self._client = client
         self._cluster = cluster

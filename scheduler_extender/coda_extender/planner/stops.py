@@ -16,7 +16,7 @@ from typing import Any
 from coda.model.decision import Stop
 from coda.model.job import Job, StopOrder
 from coda_extender.metrics import Metrics
-from coda_extender.planner.cycle import Thought
+from coda_extender.planner.cycle import CycleResult
 from coda_extender.planner.status_writer import StatusWriter, Written
 from coda_kube.objects.write import placement_json
 
@@ -30,7 +30,7 @@ class StopOrders:
         self._writer = writer
         self._metrics = metrics
 
-    def writes(self, thought: Thought) -> Iterator[Coroutine[Any, Any, Written]]:
+    def writes(self, thought: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
         """One write for each job that the round stops."""
         now_s = time.time()
         for stop in thought.plan.stops:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from coda.errors import InvalidInput, Outage
-from coda_agent.bandwidth.calibrate import Pace, Plan, calibrate, high, peak_from
+from coda_agent.bandwidth.calibrate import CalibrationPlan, Pace, calibrate, high, peak_from
 from coda_agent.bandwidth.idle_check import CpuTimes, buffer_bytes_by_cpu, read_cpu_times, reason_not_idle
-from coda_agent.bandwidth.peak import Source
+from coda_agent.bandwidth.peak import PeakSource
 from coda_agent.host.files import Files
 from coda_agent.resctrl.groups import Groups
 from coda_lab.emulators.load import Load
@@ -27,7 +27,7 @@ from coda_lab.emulators.resctrl.tasks import RealTasks
 from coda_lab.emulators.resctrl.traffic import advance
 
 GB = 1_000_000_000
-PLAN = Plan(span_s=5.0, sample_s=1.0)
+PLAN = CalibrationPlan(span_s=5.0, sample_s=1.0)
 TWENTY = [float(number) for number in range(1, 21)]
 PARENT = """
 import subprocess, sys
@@ -108,7 +108,7 @@ def generators() -> tuple[int, ...]:
 
 def test_the_peak_is_what_the_meter_counts_for_the_load_and_nothing_is_left(rig: Rig) -> None:
     peak = calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.pace)
-    assert peak.source is Source.MEASURED
+    assert peak.source is PeakSource.MEASURED
     assert peak.bytes_per_s == {0: pytest.approx(PROFILES["intel"].peak_bytes_per_s, rel=0.02)}
     assert rig.files.resctrl.directories("mon_groups") == ()
     assert generators() == ()
@@ -240,7 +240,7 @@ def test_too_few_samples_and_no_load_make_no_peak(samples: list[float]) -> None:
 @pytest.mark.parametrize("plan", [{"span_s": 4.0}, {"sample_s": 0.0}, {"span_s": float("nan")}])
 def test_a_plan_without_samples_is_refused(plan: dict[str, float]) -> None:
     with pytest.raises(InvalidInput, match="at least 5 samples"):
-        Plan(**plan)
+        CalibrationPlan(**plan)
 
 
 def test_a_generator_copies_and_says_how_much() -> None:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from coda.errors import InvalidInput
 from coda_agent.bandwidth.dimm_speed import bytes_per_s_from, read_memory_bytes_per_s
-from coda_agent.bandwidth.peak import NAME, Peak, Source, chosen, keep, load, machine_name, raised, sustained
+from coda_agent.bandwidth.peak import NAME, Peak, PeakSource, chosen, keep, load, machine_name, raised, sustained
 from coda_agent.host.files import Files
-from coda_agent.host.state_dir import Disk
+from coda_agent.host.state_dir import StateDir
 
 GB = 1e9
-MEASURED = Peak(bytes_per_s={0: 150 * GB, 1: 140 * GB}, source=Source.MEASURED)
+MEASURED = Peak(bytes_per_s={0: 150 * GB, 1: 140 * GB}, source=PeakSource.MEASURED)
 
 
 def module(locator: str, *, bank: str = "BANK 0", mt_per_s: int = 3200, size: int = 16, width: int = 64) -> bytes:
@@ -35,21 +35,25 @@ LAST = b"\x7f\x04\x00\x00\0\0"
 @pytest.mark.parametrize(
     ("configured", "measured", "memory", "expected"),
     [
-        pytest.param(90 * GB, MEASURED, 400 * GB, ({0: 90 * GB, 1: 90 * GB}, Source.CONFIGURED), id="configured first"),
-        pytest.param(None, MEASURED, 400 * GB, ({0: 150 * GB, 1: 140 * GB}, Source.MEASURED), id="then measured"),
-        pytest.param(None, None, 400 * GB, ({0: 160 * GB, 1: 160 * GB}, Source.THEORETICAL), id="then 0.8 of memory"),
+        pytest.param(
+            90 * GB, MEASURED, 400 * GB, ({0: 90 * GB, 1: 90 * GB}, PeakSource.CONFIGURED), id="configured first"
+        ),
+        pytest.param(None, MEASURED, 400 * GB, ({0: 150 * GB, 1: 140 * GB}, PeakSource.MEASURED), id="then measured"),
+        pytest.param(
+            None, None, 400 * GB, ({0: 160 * GB, 1: 160 * GB}, PeakSource.THEORETICAL), id="then 0.8 of memory"
+        ),
         pytest.param(
             None,
-            Peak(bytes_per_s={0: GB}, source=Source.MEASURED),
+            Peak(bytes_per_s={0: GB}, source=PeakSource.MEASURED),
             400 * GB,
-            ({0: 160 * GB, 1: 160 * GB}, Source.THEORETICAL),
+            ({0: 160 * GB, 1: 160 * GB}, PeakSource.THEORETICAL),
             id="not what was measured of other domains",
         ),
         pytest.param(None, None, None, None, id="unknown"),
     ],
 )
 def test_the_peak_is_the_first_that_is_known(
-    configured: float | None, measured: Peak | None, memory: float | None, expected: tuple[dict[int, float], Source]
+    configured: float | None, measured: Peak | None, memory: float | None, expected: tuple[dict[int, float], PeakSource]
 ) -> None:
     peak = chosen((1, 0), configured_bytes_per_s=configured, measured=measured, memory=memory)
     assert (None if peak is None else (peak.bytes_per_s, peak.source)) == expected
@@ -91,7 +95,7 @@ def test_only_traffic_of_several_windows_counts_against_a_peak(rates: list[float
 
 
 def test_a_kept_peak_is_there_for_the_same_machine_only(tmp_path: Path) -> None:
-    disk = Disk(tmp_path)
+    disk = StateDir(tmp_path)
     assert load(disk, "a") is None
     keep(disk, "a", MEASURED)
     assert (load(disk, "a"), load(disk, "b")) == (MEASURED, None)
@@ -114,7 +118,7 @@ def test_a_kept_peak_is_there_for_the_same_machine_only(tmp_path: Path) -> None:
 )
 def test_a_kept_peak_that_is_garbage_is_none(tmp_path: Path, garbage: bytes) -> None:
     (tmp_path / NAME).write_bytes(garbage)
-    assert load(Disk(tmp_path), "a") is None
+    assert load(StateDir(tmp_path), "a") is None
 
 
 def test_a_machine_is_named_by_its_processors(tmp_path: Path) -> None:

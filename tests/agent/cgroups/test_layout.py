@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda_agent.cgroups.identity import Owner, owner_from, start_ticks_from
+from coda_agent.cgroups.identity import ContainerIdentity, owner_from, start_ticks_from
 from coda_agent.cgroups.layout import Driver, Quality, Version, containers, layout_of, pod, pods
 from coda_agent.cgroups.threads import processes_of, threads_of
 from coda_agent.host.files import Files
@@ -94,39 +94,43 @@ def test_threads_of_a_group_that_ends_while_it_is_read_are_those_read_so_far() -
         pytest.param(
             f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/"
             f"cri-containerd-{HEX}.scope\n",
-            Owner(pod_uid=UID, container_id=HEX),
+            ContainerIdentity(pod_uid=UID, container_id=HEX),
             id="v2, systemd",
         ),
         pytest.param(
             f"12:pids:/x\n4:cpu,cpuacct:/kubepods/besteffort/pod{UID}/{HEX}\n0::/\n",
-            Owner(pod_uid=UID, container_id=HEX),
+            ContainerIdentity(pod_uid=UID, container_id=HEX),
             id="v1, cgroupfs",
         ),
         pytest.param(
             f"0::/../../kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UID.replace('-', '_')}.slice/"
             f"crio-{HEX}.scope/container\n",
-            Owner(pod_uid=UID, container_id=HEX),
+            ContainerIdentity(pod_uid=UID, container_id=HEX),
             id="private namespace, prefix, crun",
         ),
         pytest.param(
             f"0::/kubepods/pod{UID}/{HEX}/kubepods/pod{OTHER}/{HEX[::-1]}\n",
-            Owner(pod_uid=UID, container_id=HEX),
+            ContainerIdentity(pod_uid=UID, container_id=HEX),
             id="a kubelet inside a pod: the outer pod",
         ),
-        pytest.param(f"0::/kubepods/pod{UID}\n", Owner(pod_uid=UID), id="the pod itself"),
+        pytest.param(f"0::/kubepods/pod{UID}\n", ContainerIdentity(pod_uid=UID), id="the pod itself"),
         pytest.param(
             f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/crio-conmon-{HEX}.scope\n",
-            Owner(pod_uid=UID),
+            ContainerIdentity(pod_uid=UID),
             id="a container's monitor is not in it",
         ),
-        pytest.param(f"0::/kubepods/pod{HEX[:32]}/{HEX}\n", Owner(pod_uid=HEX[:32], container_id=HEX), id="static pod"),
+        pytest.param(
+            f"0::/kubepods/pod{HEX[:32]}/{HEX}\n",
+            ContainerIdentity(pod_uid=HEX[:32], container_id=HEX),
+            id="static pod",
+        ),
         pytest.param(f"0::/system.slice/docker-{HEX}.scope\n", None, id="a container of no pod"),
         pytest.param("0::/user.slice/podman.slice\n", None, id="a name that only begins like a pod"),
         pytest.param("", None, id="empty"),
         pytest.param("garbage", None, id="garbage"),
     ],
 )
-def test_tells_pod_and_container_of_a_process(text: str, owner: Owner | None) -> None:
+def test_tells_pod_and_container_of_a_process(text: str, owner: ContainerIdentity | None) -> None:
     assert owner_from(text) == owner
 
 

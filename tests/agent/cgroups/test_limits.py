@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from coda.errors import InvalidInput, Outage
 from coda_agent.cgroups.layout import Version
-from coda_agent.cgroups.limits import Change, ordered, read_limit, write_limit
-from coda_agent.cgroups.quota import Limit, limit_for, limit_from, rounded_by_systemd, same
+from coda_agent.cgroups.limits import LimitChange, ordered, read_limit, write_limit
+from coda_agent.cgroups.quota import CpuLimit, limit_for, limit_from, rounded_by_systemd, same
 from coda_agent.throttling.core_split import limits_within
 from coda_lab.emulators.cgroups.kubelet import Quality
 from tests.agent.cgroups.nodes import UID, node
 
 PERIODS = st.sampled_from([1000, 10_000, 50_000, 100_000, 1_000_000])
 LIMITS = st.builds(
-    lambda quota, period: Limit(quota_us=quota, period_us=period), st.none() | st.integers(1000, 10**8), PERIODS
+    lambda quota, period: CpuLimit(quota_us=quota, period_us=period), st.none() | st.integers(1000, 10**8), PERIODS
 )
 
 GARBAGE = ["", "max", "max max", "-1 100000", "999 100000", "5000 0", "1e3 1000", "a b", "٣٣٣٣ 1000", "9" * 5000 + " 1"]
@@ -26,12 +26,12 @@ GARBAGE = ["", "max", "max max", "-1 100000", "999 100000", "5000 0", "1e3 1000"
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        ("max 100000\n", Limit(quota_us=None)),
-        ("400000 100000\n", Limit(quota_us=400_000)),
-        ("1000 1000000\n", Limit(quota_us=1000, period_us=1_000_000)),
+        ("max 100000\n", CpuLimit(quota_us=None)),
+        ("400000 100000\n", CpuLimit(quota_us=400_000)),
+        ("1000 1000000\n", CpuLimit(quota_us=1000, period_us=1_000_000)),
     ],
 )
-def test_reads_what_the_kernel_says(text: str, limit: Limit) -> None:
+def test_reads_what_the_kernel_says(text: str, limit: CpuLimit) -> None:
     assert limit_from(text) == limit
 
 
@@ -44,12 +44,12 @@ def test_refuses_what_no_kernel_says(text: str) -> None:
 
 
 @given(LIMITS)
-def test_a_limit_written_and_read_is_the_same(limit: Limit) -> None:
+def test_a_limit_written_and_read_is_the_same(limit: CpuLimit) -> None:
     assert limit_from(str(limit)) == limit
 
 
 @given(LIMITS)
-def test_systemd_rounds_up_by_less_than_a_hundredth_of_a_core_and_once(limit: Limit) -> None:
+def test_systemd_rounds_up_by_less_than_a_hundredth_of_a_core_and_once(limit: CpuLimit) -> None:
     rounded = rounded_by_systemd(limit)
     assert same(rounded, limit)
     assert rounded_by_systemd(rounded) == rounded
@@ -76,8 +76,8 @@ def test_a_limit_is_written_by_one_write_and_read_back(version: int) -> None:
     n = node(version)
     path = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0}).containers["main"].path
     writes = len(n.tree.log)
-    write_limit(n.files, n.layout, path, Limit(quota_us=350_500))
-    assert read_limit(n.files, n.layout, path) == Limit(quota_us=350_500)
+    write_limit(n.files, n.layout, path, CpuLimit(quota_us=350_500))
+    assert read_limit(n.files, n.layout, path) == CpuLimit(quota_us=350_500)
     assert len(n.tree.log) == writes + 1
 
 
@@ -85,9 +85,9 @@ def test_what_systemd_made_of_a_limit_is_accepted_and_what_another_wrote_is_not(
     n = node(2)
     path = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0}).containers["main"].path
     n.tree.switches.texts["*/cpu.max"] = "351000 100000\n"
-    write_limit(n.files, n.layout, path, Limit(quota_us=350_500))
+    write_limit(n.files, n.layout, path, CpuLimit(quota_us=350_500))
     with pytest.raises(Outage, match=r"is 351000 100000 although 200000 100000 was written"):
-        write_limit(n.files, n.layout, path, Limit(quota_us=200_000))
+        write_limit(n.files, n.layout, path, CpuLimit(quota_us=200_000))
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -108,7 +108,7 @@ def test_changes_in_order_are_never_refused_and_never_cut_a_child_short(version:
     for factor in (0.5, 2.0, 0.25, 1.0):
         wanted = {path: limit_for(cores * factor, 100_000) for path, cores in paths.items()}
         now = {path: read_limit(n.files, n.layout, path) for path in paths}
-        changes = [Change(path=path, now=now[path], wanted=wanted[path]) for path in sorted(paths)]
+        changes = [LimitChange(path=path, now=now[path], wanted=wanted[path]) for path in sorted(paths)]
         for change in ordered(changes):
             write_limit(n.files, n.layout, change.path, change.wanted)
             assert n.limit(pod.path) >= max(n.limit(one.path) for one in pod.containers.values() if one.cores)
@@ -125,11 +125,11 @@ def test_v1_refuses_the_wrong_order_in_both_directions() -> None:
 
 
 def test_what_is_as_wanted_is_not_written_again() -> None:
-    limit = Limit(quota_us=251_000)
-    assert ordered([Change(path="a", now=limit, wanted=Limit(quota_us=250_500))]) == ()
+    limit = CpuLimit(quota_us=251_000)
+    assert ordered([LimitChange(path="a", now=limit, wanted=CpuLimit(quota_us=250_500))]) == ()
 
 
-FREE = Limit(quota_us=None)
+FREE = CpuLimit(quota_us=None)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ FREE = Limit(quota_us=None)
     ],
 )
 def test_a_pod_is_kept_within_some_cores(
-    version: Version, pod: Limit, containers: dict[str, Limit], expected: dict[str, float]
+    version: Version, pod: CpuLimit, containers: dict[str, CpuLimit], expected: dict[str, float]
 ) -> None:
     limits = limits_within(3.0, version, ("p", pod), containers)
     assert {path: limit.cores for path, limit in limits.items()} == expected

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from coda.contention.throttles import Action, Means, Reason
+from coda.contention.throttles import Action, Means, ThrottleReason
 from coda_agent.cgroups.layout import Layout, Version, layout_of
 from coda_agent.cgroups.limits import read_limit, write_limit
-from coda_agent.cgroups.quota import Limit
+from coda_agent.cgroups.quota import CpuLimit
 from coda_agent.cgroups.threads import threads_of
 from coda_agent.cgroups.usage import CpuUse, rates_between, read_use
 from coda_agent.host.files import Files
-from coda_agent.host.state_dir import Disk
-from coda_agent.host.undo_journal import Journal
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import UndoJournal
 from coda_agent.throttling.actuator import Actuator
 from coda_agent.throttling.restore import boot_id, restore
 from tests.agent.cgroups import real
@@ -39,7 +39,7 @@ def halving(*, ends: bool) -> Action:
         pods=(UID,),
         value=0.8 if ends else 0.4,
         ends=ends,
-        reason=Reason.CONTENDED,
+        reason=ThrottleReason.CONTENDED,
         jobs=(),
     )
 
@@ -81,8 +81,8 @@ def layout(files: Files) -> Layout:
 
 
 def test_a_busy_loop_gets_half_and_all_of_it_again_within_5_percent(files: Files, layout: Layout, state: Path) -> None:
-    journal = Journal(Disk(state))
-    write_limit(files, layout, MAIN, Limit(quota_us=80_000))
+    journal = UndoJournal(StateDir(state))
+    write_limit(files, layout, MAIN, CpuLimit(quota_us=80_000))
     actuator = Actuator(
         files=files, layout=layout, groups=None, journal=journal, now_s=time.time, boot_id=boot_id(files)
     )
@@ -96,26 +96,26 @@ def test_a_busy_loop_gets_half_and_all_of_it_again_within_5_percent(files: Files
 
 
 def test_what_a_dead_agent_left_is_put_back_by_the_next(files: Files, layout: Layout, state: Path) -> None:
-    write_limit(files, layout, MAIN, Limit(quota_us=80_000))
-    dead = Journal(Disk(state))
+    write_limit(files, layout, MAIN, CpuLimit(quota_us=80_000))
+    dead = UndoJournal(StateDir(state))
     Actuator(files=files, layout=layout, groups=None, journal=dead, now_s=time.time, boot_id=boot_id(files)).act(
         halving(ends=False)
     )
     dead.close()
-    assert read_limit(files, layout, MAIN) == Limit(quota_us=40_000)
-    journal = Journal(Disk(state))
+    assert read_limit(files, layout, MAIN) == CpuLimit(quota_us=40_000)
+    journal = UndoJournal(StateDir(state))
     restored = restore(files=files, layout=layout, groups=None, journal=journal, boot=boot_id(files))
     assert [entry.target for entry in restored.put_back] == [MAIN]
-    assert read_limit(files, layout, MAIN) == Limit(quota_us=80_000)
+    assert read_limit(files, layout, MAIN) == CpuLimit(quota_us=80_000)
 
 
 def test_a_pod_cut_by_others_gives_its_container_all_that_v1_allows(files: Files, layout: Layout, state: Path) -> None:
-    journal = Journal(Disk(state))
-    write_limit(files, layout, MAIN, Limit(quota_us=80_000))
+    journal = UndoJournal(StateDir(state))
+    write_limit(files, layout, MAIN, CpuLimit(quota_us=80_000))
     actuator = Actuator(
         files=files, layout=layout, groups=None, journal=journal, now_s=time.time, boot_id=boot_id(files)
     )
     actuator.act(halving(ends=False))
-    write_limit(files, layout, POD, Limit(quota_us=60_000))
+    write_limit(files, layout, POD, CpuLimit(quota_us=60_000))
     assert actuator.act(halving(ends=True)) == ()
-    assert read_limit(files, layout, MAIN) == Limit(quota_us=60_000)
+    assert read_limit(files, layout, MAIN) == CpuLimit(quota_us=60_000)

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from coda.errors import Conflict, Outage
-from coda_agent.cluster.background_writes import AGAIN_S, Writes
+from coda_agent.cluster.background_writes import AGAIN_S, BackgroundWrites
 from coda_agent.report.metrics import Metrics
 
 
@@ -34,7 +34,7 @@ class Scene:
     def __init__(self, *, muted: bool = False) -> None:
         self.now_s = 100.0
         self.server = Server()
-        self.writes = Writes(Metrics(CollectorRegistry(), "n1").write_failed, lambda: self.now_s, muted=muted)
+        self.writes = BackgroundWrites(Metrics(CollectorRegistry(), "n1").write_failed, lambda: self.now_s, muted=muted)
 
     async def write(self, about: str, what: str = "x") -> None:
         self.writes.begin(about, lambda: self.server.write(what))

@@ -11,7 +11,7 @@ import pytest
 
 from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import Conflict
-from coda_agent.cluster.caches import Cluster
+from coda_agent.cluster.caches import AgentCaches
 from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
 from coda_agent.report.node_profile import profile_object
 from coda_kube.objects.json_types import Json
@@ -38,13 +38,13 @@ def read(item: Json) -> TunedJob:
 async def test_a_node_that_was_cut_off_overwrites_no_tuning_of_a_later_attempt() -> None:
     api = FakeApi()
     seen = read(api.set(JOBS, running()))
-    await Cluster(api, "n1").write_tuning(seen, FIRST)
+    await AgentCaches(api, "n1").write_tuning(seen, FIRST)
     assert api.item(f"{JOBS}/train")["status"]["tuning"]["attempt"] == 1
     second = running(attempt=2)
     second["status"]["tuning"] = {"attempt": 2, "phase": "Measuring"}
     api.set(JOBS, second)
     with pytest.raises(Conflict):
-        await Cluster(api, "n1").write_tuning(seen, FIRST)
+        await AgentCaches(api, "n1").write_tuning(seen, FIRST)
     assert api.item(f"{JOBS}/train")["status"]["tuning"]["attempt"] == 2
 
 
@@ -52,7 +52,7 @@ async def test_a_job_that_is_gone_is_no_error() -> None:
     api = FakeApi()
     seen = read(api.set(JOBS, running()))
     api.remove(f"{JOBS}/train")
-    await Cluster(api, "n1").write_tuning(seen, FIRST)
+    await AgentCaches(api, "n1").write_tuning(seen, FIRST)
 
 
 class Making(FakeApi):
@@ -78,7 +78,7 @@ async def test_a_profile_goes_with_its_node_and_is_made_again_where_it_went() ->
         node = node_json("n1")
         node["metadata"]["uid"] = uid
         api.set(NODES, node)
-        cluster = cluster or Cluster(api, "n1")
+        cluster = cluster or AgentCaches(api, "n1")
         await cluster.write_profile(PROFILE)
         assert await owners_of(api) == [uid]
         assert api.item(f"{PROFILES}/n1")["status"]["throttles"] == []
@@ -88,13 +88,13 @@ async def test_a_profile_goes_with_its_node_and_is_made_again_where_it_went() ->
 
 async def test_a_profile_needs_no_node_object() -> None:
     api = Making()
-    await Cluster(api, "n1").write_profile(PROFILE)
+    await AgentCaches(api, "n1").write_profile(PROFILE)
     assert await owners_of(api) == []
 
 
 async def test_one_request_tells_a_profile_that_is_there() -> None:
     api = Making()
-    cluster = Cluster(api, "n1")
+    cluster = AgentCaches(api, "n1")
     await cluster.write_profile(PROFILE)
     api.calls.clear()
     await cluster.write_profile(PROFILE)
@@ -119,7 +119,7 @@ async def test_a_watch_of_a_job_that_ended_begins_anew(caplog: pytest.LogCapture
     """Else the job would stand still for the agent, and its tuning with it."""
     api = Garbling()
     api.set(JOBS, running())
-    cluster = Cluster(api, "n1")
+    cluster = AgentCaches(api, "n1")
     cluster.follow_jobs(["default/train"])
     while api.is_garbled:
         await asyncio.sleep(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda_agent.gpus.devices import Health, LibraryState, Memory, Metric, Reading, Snapshot
+from coda_agent.gpus.devices import GpuReading, Health, LibraryState, Memory, Metric, Snapshot
 from coda_agent.gpus.gpus import Gpus, SensingConfig
 from coda_lab.emulators.nvml import NvmlState, Process, Slice
 from coda_lab.emulators.nvml.devices import ProcessSample
@@ -14,7 +14,7 @@ FIRST, SECOND = gpu(0).uuid, gpu(1).uuid
 NOT_SUPPORTED = 3
 
 
-def reading_of(snapshot: Snapshot, uuid: str) -> Reading:
+def reading_of(snapshot: Snapshot, uuid: str) -> GpuReading:
     return next(reading for reading in snapshot.readings if reading.gpu.uuid == uuid)
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda_agent.gpus.allocations import Claimed, Grant, Place, places_of
+from coda_agent.gpus.allocations import Claimed, GpuPlace, Grant, places_of
 from coda_agent.gpus.devices import Gpu, Instance
 from coda_agent.gpus.ownership import Belief, Evidence, NodePod, Ownership, find_owners, holding_of
-from coda_agent.gpus.processes import User
+from coda_agent.gpus.processes import GpuUser
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 OTHER = "GPU-66666666-7777-8888-9999-000000000000"
@@ -70,13 +70,13 @@ def test_a_device_id_names_a_place(device_id: str, expected: list[str]) -> None:
 
 
 def test_a_renamed_resource_is_known_by_its_uuids_but_not_by_minors() -> None:
-    assert places_of(grant(UUID, resource="example.org/fast"), GPUS, {}) == (Place(gpu_uuid=UUID),)
+    assert places_of(grant(UUID, resource="example.org/fast"), GPUS, {}) == (GpuPlace(gpu_uuid=UUID),)
     assert places_of(grant("nvidia1", resource="example.org/nic"), GPUS, {}) == ()
 
 
 def test_a_claimed_device_is_found_through_its_resource_slice() -> None:
     claim = Claimed(driver="gpu.nvidia.com", pool="node-1", device="gpu-0")
-    assert places_of(grant(claimed=[claim]), GPUS, {claim: OTHER}) == (Place(gpu_uuid=OTHER),)
+    assert places_of(grant(claimed=[claim]), GPUS, {claim: OTHER}) == (GpuPlace(gpu_uuid=OTHER),)
     assert places_of(grant(claimed=[claim]), GPUS, {}) == ()
 
 
@@ -91,15 +91,15 @@ RIVAL = NodePod(uid="uid-2", namespace="vision", name="rival")
 
 def owners(
     grants: Sequence[Grant],
-    users: Mapping[str, Sequence[User]],
+    users: Mapping[str, Sequence[GpuUser]],
     pods: Sequence[NodePod] = (TRAIN, RIVAL),
     gpus: Sequence[Gpu] = (WHOLE,),
 ) -> tuple[Ownership, ...]:
     return find_owners(Evidence(gpus=gpus, grants=grants, pods=pods, users=users, uuid_by_claim={}))
 
 
-def uses(pid: int, pod: NodePod | None) -> User:
-    return User(pid=pid, pod_uid=None if pod is None else pod.uid)
+def uses(pid: int, pod: NodePod | None) -> GpuUser:
+    return GpuUser(pid=pid, pod_uid=None if pod is None else pod.uid)
 
 
 def test_a_gpu_used_by_the_pod_that_was_given_it_may_be_tuned() -> None:
@@ -163,7 +163,7 @@ def test_a_gpu_used_by_the_pod_that_was_given_it_may_be_tuned() -> None:
     ],
 )
 def test_what_does_not_agree_may_not_be_tuned(
-    grants: list[Grant], users: dict[str, list[User]], pods: list[NodePod], belief: Belief, why: str
+    grants: list[Grant], users: dict[str, list[GpuUser]], pods: list[NodePod], belief: Belief, why: str
 ) -> None:
     found = owners(grants, users, pods)
     assert [(one.belief, one.why) for one in found] == [(belief, why)]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda_agent.gpus.devices import Gpu, GpuProcess, Health, Instance, Reading
-from coda_agent.gpus.processes import ProcessOwners, User, users_of
+from coda_agent.gpus.devices import Gpu, GpuProcess, GpuReading, Health, Instance
+from coda_agent.gpus.processes import GpuUser, ProcessOwners, users_of
 from coda_agent.host.files import Files
 
 UID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
@@ -33,12 +33,12 @@ def owners(tmp_path: Path) -> ProcessOwners:
 def test_a_process_belongs_to_the_pod_of_its_cgroup(tmp_path: Path, owners: ProcessOwners) -> None:
     run(tmp_path, 41, 100, UID)
     run(tmp_path, 42, 100, None)
-    assert owners.identify([42, 41, 41]) == {41: User(pid=41, pod_uid=UID), 42: User(pid=42, pod_uid=None)}
+    assert owners.identify([42, 41, 41]) == {41: GpuUser(pid=41, pod_uid=UID), 42: GpuUser(pid=42, pod_uid=None)}
 
 
 def test_a_process_that_is_gone_is_nobody(tmp_path: Path, owners: ProcessOwners) -> None:
     run(tmp_path, 41, 100, UID)
-    assert owners.identify([41, 43]) == {41: User(pid=41, pod_uid=UID)}
+    assert owners.identify([41, 43]) == {41: GpuUser(pid=41, pod_uid=UID)}
 
 
 def test_a_pid_used_again_is_another_process(tmp_path: Path, owners: ProcessOwners) -> None:
@@ -67,7 +67,7 @@ def test_a_pid_that_changes_hands_while_it_is_read_is_left_out(tmp_path: Path) -
 
 def test_a_process_that_cannot_be_read_belongs_to_no_known_pod(tmp_path: Path, owners: ProcessOwners) -> None:
     (tmp_path / "41" / "stat").mkdir(parents=True)
-    assert owners.identify([41]) == {41: User(pid=41, pod_uid=None)}
+    assert owners.identify([41]) == {41: GpuUser(pid=41, pod_uid=None)}
 
 
 @given(stat=st.binary(max_size=200), cgroup=st.binary(max_size=200))
@@ -84,9 +84,9 @@ def test_this_process_is_found_in_the_real_proc() -> None:
     assert ProcessOwners(Files()).identify([os.getpid()]).keys() == {os.getpid()}
 
 
-def reading(gpu: Gpu, *processes: tuple[int, int | None]) -> Reading:
+def reading(gpu: Gpu, *processes: tuple[int, int | None]) -> GpuReading:
     listed = tuple(GpuProcess(pid=pid, memory_bytes=None, gpu_instance=part) for pid, part in processes)
-    return Reading(gpu=gpu, health=Health.READY, processes=listed)
+    return GpuReading(gpu=gpu, health=Health.READY, processes=listed)
 
 
 def test_users_are_told_per_gpu_and_per_slice(tmp_path: Path, owners: ProcessOwners) -> None:
@@ -96,6 +96,6 @@ def test_users_are_told_per_gpu_and_per_slice(tmp_path: Path, owners: ProcessOwn
     blind = Gpu(uuid="GPU-3", index=2, minor=2, name="", pci_bus_id="", memory_bytes=None)
     for pid in (41, 42, 43):
         run(tmp_path, pid, 100, UID)
-    readings = [reading(whole, (41, None)), reading(cut, (42, 5), (43, 9)), Reading(gpu=blind, health=Health.LOST)]
+    readings = [reading(whole, (41, None)), reading(cut, (42, 5), (43, 9)), GpuReading(gpu=blind, health=Health.LOST)]
     found = users_of(readings, owners)
     assert {uuid: [user.pid for user in users] for uuid, users in found.items()} == {"GPU-1": [41], "MIG-5": [42]}

@@ -4,7 +4,7 @@ import pytest
 
 from coda_agent.gpus.devices import Traffic
 from coda_agent.gpus.gpus import Gpus
-from coda_agent.gpus.links import Link, Path, find_links
+from coda_agent.gpus.links import Link, LinkPath, find_links
 from coda_agent.gpus.traffic import TrafficMeter
 from coda_lab.emulators.nvml import NvmlState
 from tests.agent.gpus.rig import NOW, advance, gpu, later
@@ -87,9 +87,9 @@ def test_pairs_know_their_path_and_nvlinks(state: NvmlState) -> None:
     gpus = Gpus()
     gpus.sense(NOW)
     assert find_links(gpus.open_devices()) == (
-        Link(one=FIRST, other=SECOND, path=Path.SWITCH, nvlinks=2),
-        Link(one=FIRST, other=THIRD, path=Path.NUMA_NODE, nvlinks=0),
-        Link(one=SECOND, other=THIRD, path=Path.SYSTEM, nvlinks=0),
+        Link(one=FIRST, other=SECOND, path=LinkPath.SWITCH, nvlinks=2),
+        Link(one=FIRST, other=THIRD, path=LinkPath.NUMA_NODE, nvlinks=0),
+        Link(one=SECOND, other=THIRD, path=LinkPath.SYSTEM, nvlinks=0),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coda.allocator.config import SteeringConfig
+from coda.allocator.config import TuningConfig
 from coda.allocator.resize import Resize, ResizeState
 from coda.allocator.tuning import TuningPhase
 from coda.policy.config import PolicyConfig
@@ -53,7 +53,7 @@ async def test_what_was_deferred_is_not_applied_once_there_is_room_but_wished_fo
     assert "4 cores per rank would do, but it keeps 3" in tuning.message
     job.defers = False
     assert tuning.wish is not None
-    due_s = tuning.wish.since_s + SteeringConfig().wish_again_s
+    due_s = tuning.wish.since_s + TuningConfig().wish_again_s
     await cluster.run(int(due_s - cluster.rig.node.now.wall_s) - 2)
     assert job.applied == [3]
     await cluster.run(15)

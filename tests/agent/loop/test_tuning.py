@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda.allocator.core_search import Answer
+from coda.allocator.core_search import SearchResult
 from coda.allocator.tuning import Tuning, TuningPhase
 from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Curved, Gpus
@@ -20,7 +20,7 @@ WINDOW_S = 30  # where the length of windows is not what is tested
 
 def answer_of(tuning: Tuning) -> tuple[int, int]:
     """Cores and windows."""
-    assert isinstance(tuning.found, Answer)
+    assert isinstance(tuning.found, SearchResult)
     return tuning.found.cores, tuning.found.windows
 
 

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from coda_agent.host.files import Files
-from coda_agent.resctrl.counters import Meter
+from coda_agent.resctrl.counters import TrafficMeter
 from coda_agent.resctrl.groups import Groups
 
 PODS, WINDOWS = 60, 50
@@ -24,7 +24,7 @@ def test_a_window_costs_less_than_half_a_percent_of_a_core(tmp_path: Path) -> No
         counters(tmp_path / group)
         (tmp_path / group / "tasks").touch()
     files = Files(proc=tmp_path / "none", resctrl=tmp_path)
-    groups, meter = Groups(files), Meter(files, (0, 1))
+    groups, meter = Groups(files), TrafficMeter(files, (0, 1))
     for uid, threads in tids.items():
         groups.settle(uid, lambda threads=threads: threads)  # type: ignore[misc]
     meter.sample(0)

@@ -5,8 +5,8 @@ import errno
 import pytest
 
 from coda_agent.host.files import Files
-from coda_agent.resctrl.counters import Meter, number_in
-from coda_agent.resctrl.groups import Groups, Outcome
+from coda_agent.resctrl.counters import TrafficMeter, number_in
+from coda_agent.resctrl.groups import GroupOutcome, Groups
 from tests.emulated import GB, Emulated
 from tests.rigs import Emulate
 
@@ -17,12 +17,12 @@ def watched(tree: Emulated, uid: str = UID, gb_per_s: float = 5, domain: int = 0
     """A pod with traffic and a group."""
     tree.load(uid, gb_per_s=gb_per_s, domain=domain, threads=2)
     groups = Groups(tree.files)
-    assert groups.add_pod(uid) is Outcome.DONE
+    assert groups.add_pod(uid) is GroupOutcome.DONE
     groups.settle(uid, tree.tids_of(uid))
     return groups
 
 
-def passed(tree: Emulated, meter: Meter, seconds: float = 1):  # type: ignore[no-untyped-def]
+def passed(tree: Emulated, meter: TrafficMeter, seconds: float = 1):  # type: ignore[no-untyped-def]
     tree.advance(seconds)
     return meter.sample(tree.machine.now_s)
 
@@ -35,7 +35,7 @@ def test_rates_are_per_pod_and_domain_and_the_total_has_everybody(
     emulate: Emulate, profile: str, domains: tuple[int, ...]
 ) -> None:
     tree = emulate(profile)
-    meter = Meter(tree.files, domains)
+    meter = TrafficMeter(tree.files, domains)
     watched(tree, "a", 5, 0)
     watched(tree, "b", 7, 1)
     tree.load("unwatched", gb_per_s=2, domain=1)
@@ -55,7 +55,7 @@ def test_the_total_adds_control_groups_and_never_their_children_again(intel: Emu
     intel.mkdir("BE")
     intel.write("BE/tasks", f"{theirs}\n")
     groups.add_throttle()
-    meter = Meter(intel.files, (0, 1))
+    meter = TrafficMeter(intel.files, (0, 1))
     passed(intel, meter)
     assert passed(intel, meter).totals == {0: 8 * GB, 1: 0}
 
@@ -63,7 +63,7 @@ def test_the_total_adds_control_groups_and_never_their_children_again(intel: Emu
 def test_being_renamed_costs_no_sample(intel: Emulated) -> None:
     groups = watched(intel)
     groups.add_throttle()
-    meter = Meter(intel.files, (0, 1))
+    meter = TrafficMeter(intel.files, (0, 1))
     passed(intel, meter)
     groups.throttle_pod(UID, intel.tids_of(UID))
     traffic = passed(intel, meter)
@@ -74,7 +74,7 @@ def test_being_carried_over_by_an_old_kernel_costs_one_sample(intel: Emulated) -
     intel.machine.switches.can_rename = False
     groups = watched(intel)
     groups.add_throttle()
-    meter = Meter(intel.files, (0, 1))
+    meter = TrafficMeter(intel.files, (0, 1))
     passed(intel, meter)
     groups.throttle_pod(UID, intel.tids_of(UID))
     intel.load("others", gb_per_s=50)  # so much that the sum alone would hide the loss
@@ -87,7 +87,7 @@ def test_being_carried_over_by_an_old_kernel_costs_one_sample(intel: Emulated) -
 @pytest.mark.parametrize("word", ["Unavailable\n", "Error\n", "Unassigned\n", "", "12 34\n", "-5\n", "1e9\n", "9" * 30])
 def test_a_word_is_no_sample_and_neither_is_the_sum_it_is_missing_from(intel: Emulated, word: str) -> None:
     watched(intel)
-    meter = Meter(intel.files, (0, 1))
+    meter = TrafficMeter(intel.files, (0, 1))
     passed(intel, meter)
     intel.machine.switches.words = {f"mon_groups/coda-{UID}/mon_data/mon_L3_00/*": word}
     traffic = passed(intel, meter)
@@ -104,7 +104,7 @@ def test_a_word_is_no_sample_and_neither_is_the_sum_it_is_missing_from(intel: Em
 def test_an_error_of_one_foreign_group_is_no_sample_of_the_total_only(intel: Emulated) -> None:
     watched(intel)
     intel.mkdir("BE")
-    meter = Meter(intel.files, (0, 1))
+    meter = TrafficMeter(intel.files, (0, 1))
     passed(intel, meter)
     intel.machine.switches.errors["read BE/*mbm_total_bytes"] = errno.EIO
     traffic = passed(intel, meter)
@@ -112,7 +112,7 @@ def test_an_error_of_one_foreign_group_is_no_sample_of_the_total_only(intel: Emu
 
 
 def test_a_child_of_others_that_comes_back_is_not_taken_for_traffic(intel: Emulated) -> None:
-    meter = Meter(intel.files, (0, 1))
+    meter = TrafficMeter(intel.files, (0, 1))
     (theirs,) = intel.load("theirs", gb_per_s=100)
     intel.mkdir("mon_groups/nri")
     intel.write("mon_groups/nri/tasks", f"{theirs}\n")
@@ -126,7 +126,7 @@ def test_a_child_of_others_that_comes_back_is_not_taken_for_traffic(intel: Emula
 @pytest.mark.parametrize("fall_gb", [1, 1000])
 def test_a_counter_that_fell_is_no_sample(intel: Emulated, fall_gb: int) -> None:
     watched(intel)
-    meter = Meter(intel.files, (0, 1))
+    meter = TrafficMeter(intel.files, (0, 1))
     passed(intel, meter, 10)
     intel.machine.counters.fall(intel.machine.root.children[f"coda-{UID}"].rmid, 51 * GB if fall_gb > 1 else 20 * GB)
     intel.load("others", gb_per_s=90)  # hides the fall in the sum
@@ -138,7 +138,7 @@ def test_a_counter_that_fell_is_no_sample(intel: Emulated, fall_gb: int) -> None
 def test_a_silent_reset_is_no_sample(emulate: Emulate) -> None:
     tree = emulate("amd")
     watched(tree)
-    meter = Meter(tree.files, (0,))
+    meter = TrafficMeter(tree.files, (0,))
     passed(tree, meter, 10)
     tree.machine.counters.reset()
     assert passed(tree, meter).by_pod[UID][0] is None
@@ -148,7 +148,7 @@ def test_a_silent_reset_is_no_sample(emulate: Emulate) -> None:
 def test_a_group_that_is_gone_takes_the_total_with_it_for_one_window(intel: Emulated) -> None:
     groups = watched(intel)
     intel.load("others", gb_per_s=50)
-    meter = Meter(intel.files, (0,))
+    meter = TrafficMeter(intel.files, (0,))
     passed(intel, meter, 3)
     groups.remove_pod(UID)
     traffic = passed(intel, meter)
@@ -159,12 +159,12 @@ def test_a_group_that_is_gone_takes_the_total_with_it_for_one_window(intel: Emul
 def test_a_pod_without_counter_is_named_until_it_has_one(emulate: Emulate) -> None:
     tree = emulate("amd")
     groups = watched(tree)
-    meter = Meter(tree.files, (0, 1))
+    meter = TrafficMeter(tree.files, (0, 1))
     passed(tree, meter)
     tree.write(f"mon_groups/coda-{UID}/mbm_L3_assignments", "mbm_total_bytes:*=_\n")
     traffic = passed(tree, meter)
     assert (traffic.uncounted, traffic.totals[0]) == ({UID}, None)
-    assert groups.add_pod(UID) is Outcome.DONE
+    assert groups.add_pod(UID) is GroupOutcome.DONE
     passed(tree, meter)
     traffic = passed(tree, meter)
     assert (traffic.uncounted, traffic.by_pod[UID][0]) == (frozenset(), 5 * GB)
@@ -173,7 +173,7 @@ def test_a_pod_without_counter_is_named_until_it_has_one(emulate: Emulate) -> No
 @pytest.mark.parametrize("later_s", [0.0, -5.0])
 def test_a_clock_that_stands_or_goes_back_gives_no_sample(intel: Emulated, later_s: float) -> None:
     watched(intel)
-    meter = Meter(intel.files, (0,))
+    meter = TrafficMeter(intel.files, (0,))
     meter.sample(100)
     intel.advance(1)
     assert meter.sample(100 + later_s).by_pod[UID] == {0: None}
@@ -186,14 +186,14 @@ def test_files_that_are_no_groups_are_passed_over(intel: Emulated, tmp_path_fact
         counter.parent.mkdir(parents=True)
         counter.write_text("5\n")
     (root / "a_file_of_newer_kernels").touch()
-    meter = Meter(Files(resctrl=root), (0,))
+    meter = TrafficMeter(Files(resctrl=root), (0,))
     meter.sample(0)
     assert meter.sample(1).totals == {0: 0}
 
 
 @pytest.mark.parametrize("profile", ["mba-only", "l3-only", "not-mounted"])
 def test_without_monitoring_there_is_nothing_and_no_failure(emulate: Emulate, profile: str) -> None:
-    meter = Meter(emulate(profile).files, (0,))
+    meter = TrafficMeter(emulate(profile).files, (0,))
     assert (meter.sample(1).by_pod, meter.sample(2).totals) == ({}, {0: None})
 
 

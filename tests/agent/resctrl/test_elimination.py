@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from coda.contention.config import ContentionConfig
-from coda.contention.eliminator import Contention, Window, observe
-from coda.contention.reference import Training
+from coda.contention.eliminator import EliminatorState, Window, observe
+from coda.contention.reference import TrainingSample
 from coda.contention.throttles import Action, Hardware, Means, Pod
-from coda_agent.resctrl.counters import Meter
-from coda_agent.resctrl.groups import Groups, Outcome
+from coda_agent.resctrl.counters import TrafficMeter
+from coda_agent.resctrl.groups import GroupOutcome, Groups
 from coda_agent.resctrl.probe import limits_by_domain, probe
 from coda_lab.emulators.load import Gpus, Trainer
 from coda_lab.emulators.resctrl.traffic import served_shares
@@ -27,10 +27,10 @@ class Node:
 
     tree: Emulated
     groups: Groups = field(init=False)
-    meter: Meter = field(init=False)
+    meter: TrafficMeter = field(init=False)
     hardware: Hardware = field(init=False)
     gpus: Gpus = field(default_factory=lambda: Gpus(Trainer(best=0.9, cores_needed=4, noise=0.01), seed=3))
-    memory: Contention = field(default_factory=Contention)
+    memory: EliminatorState = field(default_factory=EliminatorState)
     actions: list[tuple[float, Action]] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
 
@@ -40,7 +40,7 @@ class Node:
         peaks = dict.fromkeys(abilities.domains, self.peak)
         self.hardware = Hardware(peak_bytes_per_s=peaks, limits=limits_by_domain(abilities, peaks))
         self.groups = Groups(self.tree.files)
-        self.meter = Meter(self.tree.files, abilities.domains[:2])  # of AMD's eight, to save time
+        self.meter = TrafficMeter(self.tree.files, abilities.domains[:2])  # of AMD's eight, to save time
         self.tree.load("victim", gb_per_s=self.peak / 1e9 / 5, cores=8)
 
     peak: float = field(init=False)
@@ -74,7 +74,7 @@ class Node:
                     )
                     for uid, rates in traffic.by_pod.items()
                 ],
-                jobs=[Training(job="victim", sockets=frozenset({SOCKET}), cores=4, share=self.shares[-1])],
+                jobs=[TrainingSample(job="victim", sockets=frozenset({SOCKET}), cores=4, share=self.shares[-1])],
             )
             self.memory, actions = observe(self.memory, window, self.hardware, CONFIG)
             self.act(actions)
@@ -86,11 +86,11 @@ class Node:
                 load = self.tree.machine.loads[action.pods[0]]
                 self.tree.machine.loads[load.name] = replace(load, cores=action.value)
                 continue
-            assert self.groups.add_throttle() is Outcome.DONE
+            assert self.groups.add_throttle() is GroupOutcome.DONE
             assert self.groups.set_limit(action.socket, int(action.value)) == action.value
             move = self.groups.release_pod if action.ends else self.groups.throttle_pod
             for uid in action.pods:
-                assert move(uid, self.tree.tids_of(uid)) is Outcome.DONE
+                assert move(uid, self.tree.tids_of(uid)) is GroupOutcome.DONE
 
     def busy(self, seconds: int) -> float:
         latest = self.shares[-seconds:]

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda_agent.host.files import Files
-from coda_agent.resctrl.counters import Meter, number_in
+from coda_agent.resctrl.counters import TrafficMeter, number_in
 from coda_agent.resctrl.groups import Groups
 from coda_agent.resctrl.probe import domain_by_cpu, limits_by_domain, probe
 from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
@@ -81,7 +81,7 @@ def test_reading_garbage_never_fails_and_never_writes(words: Mapping[str, str], 
         ladders = limits_by_domain(abilities, {0: 1e11, 1: 1e11})
         assert all(list(ladder) == sorted(set(ladder), reverse=True) for ladder in ladders.values())
         assert domain_by_cpu(files) == {}
-        meter = Meter(files, (0, 1))
+        meter = TrafficMeter(files, (0, 1))
         meter.sample(0)
         for path, text in later.items():
             (root / path).write_bytes(text.encode())

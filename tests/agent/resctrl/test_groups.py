@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from coda_agent.resctrl.groups import Groups, Outcome, Placed
+from coda_agent.resctrl.groups import GroupOutcome, Groups, Placed
 from coda_lab.emulators.resctrl.profiles import PROFILES, Limiting, Monitoring
 from tests.emulated import GB, Emulated, refusal
 from tests.rigs import Emulate
@@ -25,20 +25,20 @@ def test_a_pod_is_watched_throttled_and_released(tree: Emulated) -> None:
     list_tids = tree.tids_of(UID)
     groups = Groups(tree.files)
 
-    assert groups.add_pod(UID) is groups.settle(UID, list_tids) is Outcome.DONE
+    assert groups.add_pod(UID) is groups.settle(UID, list_tids) is GroupOutcome.DONE
     assert tree.tids(FREE) == tids
-    assert groups.add_throttle() is groups.throttle_pod(UID, list_tids) is Outcome.DONE
+    assert groups.add_throttle() is groups.throttle_pod(UID, list_tids) is GroupOutcome.DONE
     assert (tree.tids("coda-throttle"), tree.tids(THROTTLED)) == (tids, tids)
     assert groups.placed() == Placed(free=frozenset(), throttled=frozenset({UID}))
     assert groups.set_limit(0, 30) == 30
     tree.advance(1)
     assert tree.machine.rates[UID] < 30 * GB
 
-    assert groups.release_pod(UID, list_tids) is Outcome.DONE
+    assert groups.release_pod(UID, list_tids) is GroupOutcome.DONE
     tree.advance(1)
     assert tree.machine.rates[UID] == 100 * GB
     assert groups.placed() == Placed(free=frozenset({UID}), throttled=frozenset())
-    assert groups.remove_pod(UID) is groups.remove_throttle() is Outcome.DONE
+    assert groups.remove_pod(UID) is groups.remove_throttle() is GroupOutcome.DONE
     assert tree.tids("") == tids
     assert not {name for name in tree.names() | tree.names("mon_groups") if name.startswith("coda-")}
 
@@ -58,7 +58,7 @@ def test_every_step_may_be_repeated(tree: Emulated) -> None:
         groups.remove_throttle,
     ]
     for step in steps:
-        assert (step(), step()) == (Outcome.DONE, Outcome.DONE)
+        assert (step(), step()) == (GroupOutcome.DONE, GroupOutcome.DONE)
     assert tree.tids("") == tids
 
 
@@ -78,7 +78,7 @@ def test_a_limit_is_what_the_kernel_made_of_it(emulate: Emulate) -> None:
 
 def test_units_of_other_hardware_go_through_as_they_are(emulate: Emulate) -> None:
     amd, mib = Groups(emulate("amd").files), Groups(emulate("intel-mib").files)
-    assert amd.add_throttle() is mib.add_throttle() is Outcome.DONE
+    assert amd.add_throttle() is mib.add_throttle() is GroupOutcome.DONE
     assert (amd.set_limit(10, 64), mib.set_limit(1, 40000)) == (64, 40000)
     assert (amd.limits()[10], amd.limits()[11], mib.limits()) == (64, 2048, {0: 4294967295, 1: 40000})
 
@@ -93,12 +93,12 @@ def test_a_limit_that_does_not_show_is_an_error(intel: Emulated) -> None:
 def test_hardware_ids_that_ran_out_are_an_answer_not_a_failure(emulate: Emulate) -> None:
     tree = emulate(replace(PROFILES["intel"], limiting=Limiting(closids=1), monitoring=Monitoring(rmids=2)))
     groups = Groups(tree.files)
-    assert groups.add_throttle() is Outcome.EXHAUSTED
-    assert (groups.add_pod("a"), groups.add_pod("b")) == (Outcome.DONE, Outcome.EXHAUSTED)
+    assert groups.add_throttle() is GroupOutcome.EXHAUSTED
+    assert (groups.add_pod("a"), groups.add_pod("b")) == (GroupOutcome.DONE, GroupOutcome.EXHAUSTED)
     groups.remove_pod("a")
-    assert groups.add_pod("b") is Outcome.RETRY  # its id is in limbo
+    assert groups.add_pod("b") is GroupOutcome.RETRY  # its id is in limbo
     tree.advance(3)
-    assert groups.add_pod("b") is Outcome.DONE
+    assert groups.add_pod("b") is GroupOutcome.DONE
 
 
 def test_without_an_id_to_spare_an_old_kernel_leaves_the_pod_where_it_is(emulate: Emulate) -> None:
@@ -108,8 +108,8 @@ def test_without_an_id_to_spare_an_old_kernel_leaves_the_pod_where_it_is(emulate
     groups = Groups(tree.files)
     groups.add_pod(UID)
     groups.settle(UID, tree.tids_of(UID))
-    assert groups.add_throttle() is Outcome.DONE
-    assert groups.throttle_pod(UID, tree.tids_of(UID)) is Outcome.EXHAUSTED
+    assert groups.add_throttle() is GroupOutcome.DONE
+    assert groups.throttle_pod(UID, tree.tids_of(UID)) is GroupOutcome.EXHAUSTED
     assert tree.tids(FREE) == tids
 
 
@@ -122,7 +122,7 @@ def test_a_pod_is_released_even_when_no_id_is_left_for_its_group(intel: Emulated
     intel.machine.rmids.hold(0)
     intel.machine.switches.can_rename = False
 
-    assert groups.release_pod(UID, intel.tids_of(UID)) is Outcome.EXHAUSTED
+    assert groups.release_pod(UID, intel.tids_of(UID)) is GroupOutcome.EXHAUSTED
     assert intel.tids("coda-throttle") == set()
     assert tids <= intel.tids("")
     assert groups.placed() == Placed(free=frozenset(), throttled=frozenset())
@@ -131,7 +131,7 @@ def test_a_pod_is_released_even_when_no_id_is_left_for_its_group(intel: Emulated
 def test_throttling_needs_the_throttle_group(intel: Emulated) -> None:
     groups = Groups(intel.files)
     groups.add_pod(UID)
-    assert groups.throttle_pod(UID, frozenset) is Outcome.GONE
+    assert groups.throttle_pod(UID, frozenset) is GroupOutcome.GONE
     assert groups.placed().free == {UID}
 
 
@@ -144,8 +144,8 @@ def test_a_group_that_somebody_removed_is_made_anew(intel: Emulated) -> None:
     groups.throttle_pod(UID, intel.tids_of(UID))
     intel.rmdir(THROTTLED)  # its threads stay throttled, in the parent
 
-    assert groups.settle(UID, intel.tids_of(UID), anew=True) is Outcome.GONE
-    assert groups.release_pod(UID, intel.tids_of(UID)) is Outcome.DONE
+    assert groups.settle(UID, intel.tids_of(UID), anew=True) is GroupOutcome.GONE
+    assert groups.release_pod(UID, intel.tids_of(UID)) is GroupOutcome.DONE
     assert (intel.tids(FREE), intel.tids("coda-throttle")) == (tids, set())
 
 
@@ -154,28 +154,28 @@ def test_where_counters_are_assigned_a_pod_without_one_counts_in_the_root(emulat
     tree.machine.counters.hold(4)
     groups = Groups(tree.files)
     outcomes = [groups.add_pod(f"pod-{number}") for number in range(6)]
-    assert outcomes == [Outcome.DONE] * 4 + [Outcome.EXHAUSTED] * 2
+    assert outcomes == [GroupOutcome.DONE] * 4 + [GroupOutcome.EXHAUSTED] * 2
     assert groups.placed().free == {f"pod-{number}" for number in range(4)}
     groups.remove_pod("pod-0")
-    assert groups.add_pod("pod-5") is Outcome.DONE
+    assert groups.add_pod("pod-5") is GroupOutcome.DONE
 
 
 @pytest.mark.parametrize(
     ("profile", "add_pod", "add_throttle"),
     [
-        ("intel", Outcome.DONE, Outcome.DONE),
-        ("intel-per-thread", Outcome.DONE, Outcome.DONE),
-        ("intel-mib", Outcome.DONE, Outcome.DONE),
-        ("amd", Outcome.DONE, Outcome.DONE),
-        ("snc2", Outcome.DONE, Outcome.DONE),
-        ("mbm-only", Outcome.DONE, Outcome.UNSUPPORTED),
-        ("mba-only", Outcome.UNSUPPORTED, Outcome.DONE),
-        ("l3-only", Outcome.UNSUPPORTED, Outcome.DONE),
-        ("not-mounted", Outcome.UNSUPPORTED, Outcome.UNSUPPORTED),
+        ("intel", GroupOutcome.DONE, GroupOutcome.DONE),
+        ("intel-per-thread", GroupOutcome.DONE, GroupOutcome.DONE),
+        ("intel-mib", GroupOutcome.DONE, GroupOutcome.DONE),
+        ("amd", GroupOutcome.DONE, GroupOutcome.DONE),
+        ("snc2", GroupOutcome.DONE, GroupOutcome.DONE),
+        ("mbm-only", GroupOutcome.DONE, GroupOutcome.UNSUPPORTED),
+        ("mba-only", GroupOutcome.UNSUPPORTED, GroupOutcome.DONE),
+        ("l3-only", GroupOutcome.UNSUPPORTED, GroupOutcome.DONE),
+        ("not-mounted", GroupOutcome.UNSUPPORTED, GroupOutcome.UNSUPPORTED),
     ],
 )
 def test_each_hardware_does_what_it_can_and_is_left_as_it_was(
-    emulate: Emulate, profile: str, add_pod: Outcome, add_throttle: Outcome
+    emulate: Emulate, profile: str, add_pod: GroupOutcome, add_throttle: GroupOutcome
 ) -> None:
     tree = emulate(profile)
     before = tree.names()
@@ -224,8 +224,8 @@ def test_another_programs_lock_puts_off_what_takes_several_steps(intel: Emulated
     groups.add_throttle()
     groups.add_pod(UID)
     with intel.files.resctrl.locked():
-        assert groups.throttle_pod(UID, frozenset) is Outcome.RETRY
-    assert groups.throttle_pod(UID, frozenset) is Outcome.DONE
+        assert groups.throttle_pod(UID, frozenset) is GroupOutcome.RETRY
+    assert groups.throttle_pod(UID, frozenset) is GroupOutcome.DONE
 
 
 def test_a_limit_that_another_program_changes_at_once_is_given_as_it_is_in_force(intel: Emulated) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coda_agent.host.files import Files, Tree
 from coda_agent.resctrl.groups import Groups
-from coda_agent.resctrl.remove import Restored
+from coda_agent.resctrl.remove import Removed
 from coda_lab.emulators.resctrl.machine import Group
 from tests.emulated import Emulated
 
@@ -181,7 +181,7 @@ def test_a_group_that_will_not_go_limits_nothing_and_is_reported(intel: Emulated
 
     restored = groups.restore_all()
 
-    assert restored == Restored(
+    assert restored == Removed(
         removed=("mon_groups/coda-aaaa",), failures=("coda-throttle cannot be removed: Input/output error",)
     )
     assert groups.limits() == {0: 100, 1: 100}
@@ -198,7 +198,7 @@ def test_what_an_older_agent_left_goes_too(intel: Emulated) -> None:
 def test_a_directory_that_is_no_resctrl_is_let_alone(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "plain")
     before = sorted(tmp_path.rglob("*"))
-    assert Groups(Files(resctrl=tmp_path / "plain")).restore_all() == Restored(removed=(), failures=())
+    assert Groups(Files(resctrl=tmp_path / "plain")).restore_all() == Removed(removed=(), failures=())
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from coda_agent.host.files import Files
-from coda_agent.resctrl.groups import ANEW_EVERY, Groups, Outcome
+from coda_agent.resctrl.groups import ANEW_EVERY, GroupOutcome, Groups
 from coda_lab.emulators.resctrl.tasks import FakeTasks
 from tests.emulated import Emulated
 
@@ -51,9 +51,9 @@ def test_a_pod_that_forks_without_end_is_followed_a_bounded_while(intel: Emulate
     groups.add_pod(UID)
     endless = Forking(intel, [3] * 1000)
 
-    assert groups.settle(UID, endless) is Outcome.RETRY
+    assert groups.settle(UID, endless) is GroupOutcome.RETRY
     assert len(endless.per_listing) > 980
-    assert groups.settle(UID, intel.tids_of(UID)) is Outcome.DONE
+    assert groups.settle(UID, intel.tids_of(UID)) is GroupOutcome.DONE
     assert intel.tids(FREE) == intel.tids_of(UID)()
 
 
@@ -69,7 +69,7 @@ def test_newcomers_by_exec_join_their_group_wherever_it_is(intel: Emulated, thro
         groups.throttle_pod(UID, intel.tids_of(UID))
     newcomers = intel.spawn(UID, threads=3)
 
-    assert groups.settle(UID, intel.tids_of(UID)) is Outcome.DONE
+    assert groups.settle(UID, intel.tids_of(UID)) is GroupOutcome.DONE
 
     where = THROTTLED if throttled else FREE
     assert set(newcomers) < intel.tids(where) == intel.tids_of(UID)()
@@ -84,9 +84,9 @@ def test_threads_that_another_program_controls_stay_with_it(intel: Emulated, tel
     groups.add_pod(UID)
     groups.add_throttle()
 
-    assert groups.settle(UID, intel.tids_of(UID)) is Outcome.DONE
-    assert groups.throttle_pod(UID, intel.tids_of(UID)) is Outcome.DONE
-    assert groups.settle(UID, intel.tids_of(UID), anew=True) is Outcome.DONE
+    assert groups.settle(UID, intel.tids_of(UID)) is GroupOutcome.DONE
+    assert groups.throttle_pod(UID, intel.tids_of(UID)) is GroupOutcome.DONE
+    assert groups.settle(UID, intel.tids_of(UID), anew=True) is GroupOutcome.DONE
 
     assert (intel.tids("BE"), intel.tids(THROTTLED)) == ({theirs}, {mine})
 
@@ -105,7 +105,7 @@ def test_threads_that_ended_are_no_failure(intel: Emulated) -> None:
     intel.load(UID, gb_per_s=1)
     groups = Groups(intel.files)
     groups.add_pod(UID)
-    assert groups.settle(UID, lambda: frozenset({999_999, *intel.tids_of(UID)()})) is Outcome.DONE
+    assert groups.settle(UID, lambda: frozenset({999_999, *intel.tids_of(UID)()})) is GroupOutcome.DONE
     assert intel.tids(FREE) == intel.tids_of(UID)()
 
 
@@ -122,7 +122,7 @@ def test_a_quiet_pod_costs_no_file_access(intel: Emulated) -> None:
     groups.add_pod(UID)
     groups.settle(UID, intel.tids_of(UID))
     intel.machine.switches.errors["*"] = 5
-    assert groups.settle(UID, intel.tids_of(UID)) is Outcome.DONE
+    assert groups.settle(UID, intel.tids_of(UID)) is GroupOutcome.DONE
 
 
 def test_what_another_program_took_out_comes_back_within_thirty_windows(intel: Emulated) -> None:
@@ -142,7 +142,7 @@ def test_looking_anew_brings_back_what_another_program_took_out(intel: Emulated)
     groups.add_pod(UID)
     groups.settle(UID, intel.tids_of(UID))
     intel.write("tasks", f"{tid}\n")
-    assert groups.settle(UID, intel.tids_of(UID), anew=True) is Outcome.DONE
+    assert groups.settle(UID, intel.tids_of(UID), anew=True) is GroupOutcome.DONE
     assert intel.tids(FREE) == {tid}
 
 
@@ -151,9 +151,9 @@ def test_a_pod_whose_threads_the_agent_cannot_see_is_no_failure(intel: Emulated)
     intel.machine.switches.sees_tasks = False
     groups = Groups(intel.files)
     groups.add_pod(UID)
-    assert groups.settle(UID, intel.tids_of(UID)) is Outcome.DONE
+    assert groups.settle(UID, intel.tids_of(UID)) is GroupOutcome.DONE
 
 
 def test_a_pod_without_group_is_said_so(intel: Emulated) -> None:
     intel.load(UID, gb_per_s=1)
-    assert Groups(intel.files).settle(UID, intel.tids_of(UID)) is Outcome.GONE
+    assert Groups(intel.files).settle(UID, intel.tids_of(UID)) is GroupOutcome.GONE

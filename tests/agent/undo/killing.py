@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coda_agent.host.files import MOST_BYTES, Files, Tree
-from coda_agent.host.state_dir import Disk
+from coda_agent.host.state_dir import StateDir
 
 
 class Killed(BaseException):
@@ -89,10 +89,10 @@ class KillingTree(Tree):
             yield
 
 
-class KillingDisk(Disk):
+class KillingDisk(StateDir):
     """A state directory, with steps between the parts of a write; half a record stays when killed within one."""
 
-    def __init__(self, disk: Disk, steps: Steps) -> None:
+    def __init__(self, disk: StateDir, steps: Steps) -> None:
         super().__init__(disk.directory)
         self._steps = steps
 

@@ -10,8 +10,8 @@ import pytest
 
 from coda.contention.throttles import Action
 from coda_agent.host.files import Files
-from coda_agent.host.state_dir import Disk
-from coda_agent.host.undo_journal import Journal, Kind
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import ChangeKind, UndoJournal
 from coda_agent.throttling.actuator import Actuator
 from coda_lab.emulators.resctrl.profiles import Limiting
 from tests.agent.undo.worlds import UIDS, AgentWorld, World, hold, throttle
@@ -42,7 +42,7 @@ def limits(world: World) -> dict[int, int]:
     return {} if group is None else dict(group.values["MB"])
 
 
-def kinds(world: AgentWorld) -> list[tuple[Kind, str]]:
+def kinds(world: AgentWorld) -> list[tuple[ChangeKind, str]]:
     assert world._journal is not None
     return [(entry.kind, entry.target) for entry in world._journal.entries]
 
@@ -50,7 +50,7 @@ def kinds(world: AgentWorld) -> list[tuple[Kind, str]]:
 def test_a_socket_s_limit_holds_the_pods_named_with_all_their_threads(world: AgentWorld) -> None:
     assert world.actuator.act(throttle(world, 1, (0,), 3)) == ()
     assert (limits(world), throttled(world)) == ({0: 100, 1: 70}, {UIDS[0]: 3})
-    assert kinds(world) == [(Kind.BANDWIDTH, "1"), (Kind.GROUP, UIDS[0])]
+    assert kinds(world) == [(ChangeKind.BANDWIDTH, "1"), (ChangeKind.GROUP, UIDS[0])]
 
 
 def test_the_group_has_the_pods_of_all_standing_throttles(world: AgentWorld) -> None:
@@ -154,11 +154,11 @@ def test_classes_of_service_that_are_all_taken_leave_the_node_as_it_is(state: Pa
 def test_a_full_journal_stops_every_action_before_it_is_made(
     world: AgentWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Disk, name: str, record: bytes) -> None:
+    def full(self: StateDir, name: str, record: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     before = world.state()["limits"], throttled(world)
-    monkeypatch.setattr(Disk, "append", full)
+    monkeypatch.setattr(StateDir, "append", full)
     problems = [world.actuator.act(action) for action in (hold(0, 1.0), throttle(world, 0, (0,), 1))]
     assert [len(one) for one in problems] == [1, 1]
     assert all("No space left" in sentence for (sentence,) in problems)
@@ -167,7 +167,7 @@ def test_a_full_journal_stops_every_action_before_it_is_made(
 
 
 def test_without_means_every_action_is_refused_in_a_sentence(state: Path) -> None:
-    journal = Journal(Disk(state))
+    journal = UndoJournal(StateDir(state))
     files = Files(cgroup=state, proc=state, resctrl=state)
     bare = Actuator(files=files, layout=None, groups=None, journal=journal, now_s=lambda: 0.0, boot_id="boot")
     assert bare.act(hold(0, 1.0)) == ("no cgroups of pods were found on this node",)

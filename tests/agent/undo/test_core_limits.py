@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coda_agent.host.state_dir import Disk
-from coda_agent.host.undo_journal import Entry, Journal, Kind
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
 from coda_agent.throttling.core_limits import CoreLimits
 from coda_agent.throttling.restore import in_force, restore
 from coda_lab.emulators.cgroups.kubelet import Quality, Setup
@@ -18,12 +18,12 @@ from tests.agent.cgroups.nodes import SETUPS, UID, Node, node
 BOOT = "boot-1"
 
 
-def stamped(entry: Entry) -> Entry:
+def stamped(entry: JournalEntry) -> JournalEntry:
     return replace(entry, at_s=12.0, boot_id=BOOT)
 
 
-def limits_of(n: Node, state: Path) -> tuple[CoreLimits, Journal]:
-    journal = Journal(Disk(state))
+def limits_of(n: Node, state: Path) -> tuple[CoreLimits, UndoJournal]:
+    journal = UndoJournal(StateDir(state))
     return CoreLimits(n.files, n.layout, journal, stamped), journal
 
 
@@ -244,8 +244,8 @@ def test_v1_gets_a_pod_back_before_its_container(state: Path) -> None:
     _, journal = limits_of(n, state)
     for path in (pod.containers["main"].path, pod.path):
         journal.begin(
-            Entry(
-                kind=Kind.CPU_LIMIT,
+            JournalEntry(
+                kind=ChangeKind.CPU_LIMIT,
                 target=path,
                 original="800000 100000",
                 replaced="800000 100000",
@@ -286,4 +286,4 @@ def test_what_is_in_force_can_be_told_to_whoever_must_undo_it(state: Path) -> No
         "400000 100000",
         12.0,
     )
-    assert {entry.kind for entry in journal.entries} == {Kind.CPU_LIMIT}
+    assert {entry.kind for entry in journal.entries} == {ChangeKind.CPU_LIMIT}

@@ -13,10 +13,10 @@ import pytest
 
 from coda_agent.cgroups.layout import layout_of
 from coda_agent.cgroups.limits import read_limit, write_limit
-from coda_agent.cgroups.quota import Limit
+from coda_agent.cgroups.quota import CpuLimit
 from coda_agent.host.files import Files
-from coda_agent.host.state_dir import Disk
-from coda_agent.host.undo_journal import Journal
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import UndoJournal
 from coda_agent.resctrl.groups import Groups
 from coda_agent.throttling.restore import boot_id, restore
 from coda_lab.emulators.resctrl.machine import Machine
@@ -44,7 +44,7 @@ def machine(needs_fuse: None) -> Iterator[tuple[Files, Machine]]:
         files = real.files_inside(ROOT, fresh_directory(), mount)
         layout = layout_of(files)
         assert layout is not None
-        write_limit(files, layout, MAIN, Limit(quota_us=80_000))
+        write_limit(files, layout, MAIN, CpuLimit(quota_us=80_000))
         files.resctrl.mkdir("BE")
         files.resctrl.write("BE/schemata", "MB:0=30\n")
         files.resctrl.write("BE/tasks", f"{os.getpid()}\n")
@@ -99,7 +99,7 @@ def test_killed_for_real_nothing_is_left_after_the_next_start(machine: tuple[Fil
 
 
 def restart(files: Files, state: Path) -> None:
-    journal = Journal(Disk(state))
+    journal = UndoJournal(StateDir(state))
     restored = restore(files=files, layout=layout_of(files), groups=Groups(files), journal=journal, boot=boot_id(files))
     assert restored.failures == ()
     assert journal.entries == ()

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coda.errors import Outage
-from coda_agent.host.state_dir import Disk
-from coda_agent.host.undo_journal import MOST_RECORDS, NAME, Entry, Journal, Kind
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import MOST_RECORDS, NAME, ChangeKind, JournalEntry, UndoJournal
 from tests.agent.places import fresh_directory
 
-ENTRY = Entry(
-    kind=Kind.CPU_LIMIT,
+ENTRY = JournalEntry(
+    kind=ChangeKind.CPU_LIMIT,
     target="kubepods/pod1/a",
     original="max 100000",
     replaced="max 100000",
@@ -40,19 +40,19 @@ journal = Journal(Disk(Path(sys.argv[1])))
 print("held", flush=True)
 sys.stdin.read()
 """
-OTHER = replace(ENTRY, kind=Kind.GROUP, target="2", pod_uid="2", started_ticks=None)
+OTHER = replace(ENTRY, kind=ChangeKind.GROUP, target="2", pod_uid="2", started_ticks=None)
 
 
 @contextmanager
-def opened(directory: Path) -> Iterator[Journal]:
-    journal = Journal(Disk(directory))
+def opened(directory: Path) -> Iterator[UndoJournal]:
+    journal = UndoJournal(StateDir(directory))
     try:
         yield journal
     finally:
         journal.close()
 
 
-def left(directory: Path) -> tuple[Entry, ...]:
+def left(directory: Path) -> tuple[JournalEntry, ...]:
     with opened(directory) as journal:
         return journal.entries
 
@@ -62,7 +62,7 @@ def test_what_was_begun_and_not_ended_is_there_after_a_restart(state: Path) -> N
         journal.begin(ENTRY)
         journal.begin(OTHER)
         journal.begin(replace(ENTRY, value="100000 100000", replaced=ENTRY.value))
-        journal.end(Kind.GROUP, "2")
+        journal.end(ChangeKind.GROUP, "2")
     assert left(state) == (replace(ENTRY, value="100000 100000", replaced=ENTRY.value),)
 
 
@@ -74,7 +74,7 @@ def test_an_entry_is_on_the_disk_before_begin_returns(state: Path) -> None:
 
 def test_ending_what_was_never_begun_changes_nothing(state: Path) -> None:
     with opened(state) as journal:
-        journal.end(Kind.GROUP, "2")
+        journal.end(ChangeKind.GROUP, "2")
         assert (state / NAME).read_bytes() == b""
 
 
@@ -134,7 +134,7 @@ def test_after_a_torn_record_the_next_one_starts_a_clean_line(state: Path) -> No
     assert left(state) == (ENTRY, OTHER)
 
 
-class FailingDisk(Disk):
+class FailingDisk(StateDir):
     """Full after `room` more appends; a failing one leaves a part behind."""
 
     room = 10**9
@@ -149,7 +149,7 @@ class FailingDisk(Disk):
 
 def test_what_cannot_be_written_down_must_not_be_done_and_harms_nothing_before_it(state: Path) -> None:
     disk = FailingDisk(state)
-    journal = Journal(disk)
+    journal = UndoJournal(disk)
     journal.begin(ENTRY)
     disk.room = 0
     with pytest.raises(Outage, match=r"cannot be written: .*No space left"):
@@ -177,7 +177,7 @@ def test_a_long_life_does_not_grow_the_file(state: Path) -> None:
 def test_a_second_agent_is_refused_with_the_first_one_s_process(state: Path) -> None:
     with opened(state):
         with pytest.raises(Outage) as refused:
-            Journal(Disk(state))
+            UndoJournal(StateDir(state))
         assert str(refused.value) == (
             f"another node agent (process {os.getpid()}) is at work on this node with {state}; stop it first"
         )
@@ -192,7 +192,7 @@ def test_a_second_process_is_refused_until_the_first_is_killed(state: Path) -> N
     with first.stdin, first.stdout:
         assert first.stdout.readline() == "held\n"
         with pytest.raises(Outage, match=f"process {first.pid}"):
-            Journal(Disk(state))
+            UndoJournal(StateDir(state))
         first.kill()
         first.wait()
     assert left(state) == ()
@@ -203,12 +203,12 @@ def test_a_directory_that_cannot_be_used_says_so(state: Path, what: str) -> None
     if what == "a file":
         (state / "state").write_text("")
         with pytest.raises(Outage, match="cannot be made"):
-            Disk(state / "state")
+            StateDir(state / "state")
         return
     (state / NAME).mkdir()
     for _ in range(2):  # a failed start lets go of the lock
         with pytest.raises(Outage, match="cannot be used"):
-            Journal(Disk(state))
+            UndoJournal(StateDir(state))
 
 
 @given(st.integers())
@@ -216,7 +216,7 @@ def test_a_directory_that_cannot_be_used_says_so(state: Path, what: str) -> None
 def test_any_order_of_beginning_and_ending_is_remembered(seed: int) -> None:
     rng = random.Random(seed)
     directory = fresh_directory()
-    expected: dict[tuple[Kind, str], Entry] = {}
+    expected: dict[tuple[ChangeKind, str], JournalEntry] = {}
     for _ in range(3):
         with opened(directory) as journal:
             assert {entry.key: entry for entry in journal.entries} == expected

@@ -8,11 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-from coda.contention.throttles import Action, Means, Reason
+from coda.contention.throttles import Action, Means, ThrottleReason
 from coda_agent.cgroups.layout import layout_of
 from coda_agent.host.files import Files
-from coda_agent.host.state_dir import Disk
-from coda_agent.host.undo_journal import Journal
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import UndoJournal
 from coda_agent.resctrl.groups import Groups
 from coda_agent.throttling.actuator import Actuator
 from coda_agent.throttling.restore import boot_id, restore
@@ -24,14 +24,16 @@ def main(cgroup: Path, resctrl: Path, state: Path, last: int) -> None:
     steps = Steps(last or None, really_die)
     plain = Files(cgroup=cgroup, resctrl=resctrl)
     files = killing_files(plain, steps)
-    journal = Journal(KillingDisk(Disk(state), steps))
+    journal = UndoJournal(KillingDisk(StateDir(state), steps))
     layout, groups, boot = layout_of(files), Groups(files), boot_id(files)
     failures = restore(files=files, layout=layout, groups=groups, journal=journal, boot=boot).failures
     say(f"restored {failures}")
     actuator = Actuator(files=files, layout=layout, groups=groups, journal=journal, now_s=time.time, boot_id=boot)
     groups.add_pod(UID)
     for means, value in ((Means.CORES, 0.4), (Means.BANDWIDTH, 50), (Means.CORES, 0.2), (Means.BANDWIDTH, 40)):
-        action = Action(means=means, socket=0, pods=(UID,), value=value, ends=False, reason=Reason.CONTENDED, jobs=())
+        action = Action(
+            means=means, socket=0, pods=(UID,), value=value, ends=False, reason=ThrottleReason.CONTENDED, jobs=()
+        )
         say(f"acted {actuator.act(action)}")
     say(f"steps {steps.count}")
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from coda.contention.throttles import Action, Means, Reason
+from coda.contention.throttles import Action, Means, ThrottleReason
 from coda_agent.cgroups.layout import layout_of, pod
 from coda_agent.cgroups.threads import threads_of
-from coda_agent.host.state_dir import Disk
-from coda_agent.host.undo_journal import Journal
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import UndoJournal
 from coda_agent.resctrl.groups import Groups
 from coda_agent.throttling.actuator import Actuator
 from coda_agent.throttling.restore import Restoration, boot_id, restore
@@ -103,7 +103,7 @@ class AgentWorld(World):
     def __init__(self, kind: Kind, state: Path) -> None:
         super().__init__(kind)
         self._state = state
-        self._journal: Journal | None = None
+        self._journal: UndoJournal | None = None
         self.restored: Restoration | None = None
 
     def start_agent(self, steps: Steps | None = None) -> None:
@@ -111,7 +111,7 @@ class AgentWorld(World):
         steps = steps or Steps()
         files = killing_files(self.files, steps)
         self._journal = None
-        self._journal = journal = Journal(KillingDisk(Disk(self._state), steps))
+        self._journal = journal = UndoJournal(KillingDisk(StateDir(self._state), steps))
         self._files = files
         self._layout = layout_of(files)
         self._groups = Groups(files)
@@ -167,7 +167,7 @@ def throttle(world: World, socket: int, pods: tuple[int, ...], steps_down: int, 
         pods=tuple(UIDS[number] for number in pods),
         value=world.limit(0 if ends else steps_down),
         ends=ends,
-        reason=Reason.CONTENDED,
+        reason=ThrottleReason.CONTENDED,
         jobs=(),
     )
 
@@ -175,5 +175,11 @@ def throttle(world: World, socket: int, pods: tuple[int, ...], steps_down: int, 
 def hold(number: int, cores: float, *, ends: bool = False) -> Action:
     """Hold one pod to `cores`."""
     return Action(
-        means=Means.CORES, socket=0, pods=(UIDS[number],), value=cores, ends=ends, reason=Reason.CONTENDED, jobs=()
+        means=Means.CORES,
+        socket=0,
+        pods=(UIDS[number],),
+        value=cores,
+        ends=ends,
+        reason=ThrottleReason.CONTENDED,
+        jobs=(),
     )

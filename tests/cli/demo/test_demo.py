@@ -7,10 +7,10 @@ from coda.model.job import Phase
 from coda_cli.demo.command import problems_of
 from coda_cli.demo.examples import Example, examples_folder, examples_in
 from coda_cli.demo.job_table import compressed, live_table, reasons_of, sentence_of, summary_table
-from coda_cli.job_history import History, Reason
+from coda_cli.job_history import History, WaitRecord
 from coda_sim.workload.cluster_shape import shape_from_text
 
-NEVER = Reason(code="NeverFits", message="no node has 16 GPUs", seen_s=1.0)
+NEVER = WaitRecord(code="NeverFits", message="no node has 16 GPUs", seen_s=1.0)
 CLUSTER = shape_from_text("8x8x48")
 
 
@@ -18,7 +18,7 @@ def example(name: str) -> Example:
     return {one.name: one for one in examples_in(examples_folder(), namespace="default", speed=1.0)}[name]
 
 
-def history(name: str, phase: Phase, *, pending: Reason | None = None) -> History:
+def history(name: str, phase: Phase, *, pending: WaitRecord | None = None) -> History:
     reasons = (pending,) if pending else ()
     return History(name=name, gpus=16, cores=32, phase=phase, pending=pending, reasons=reasons, attempt=1)
 
@@ -100,8 +100,8 @@ def test_the_tables_have_a_row_per_job() -> None:
 
 
 def test_a_waiting_job_s_reasons_are_told_once_per_code() -> None:
-    full = Reason(code="InsufficientGPUs", message="3 of 8 free", seen_s=1.0)
-    fuller = Reason(code="InsufficientGPUs", message="7 of 8 free", seen_s=2.0)
+    full = WaitRecord(code="InsufficientGPUs", message="3 of 8 free", seen_s=1.0)
+    fuller = WaitRecord(code="InsufficientGPUs", message="7 of 8 free", seen_s=2.0)
     waited = History(name="a", gpus=8, cores=8, phase=Phase.SUCCEEDED, reasons=(full, fuller))
     assert reasons_of([waited, history("b", Phase.QUEUED, pending=NEVER), history("c", Phase.SUCCEEDED)]) == [
         "a waited: InsufficientGPUs: 7 of 8 free",

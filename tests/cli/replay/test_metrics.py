@@ -3,18 +3,26 @@ from dataclasses import replace
 import pytest
 
 from coda.model.job import Phase
-from coda_cli.job_history import Moments, Reason
-from coda_cli.replay.metrics import Followed, Outcome, Run, Summary, Waited, Workload, summary_from_run
+from coda_cli.job_history import Moments, WaitRecord
+from coda_cli.replay.metrics import (
+    FollowedJob,
+    JobOutcome,
+    ReplayRun,
+    ReplaySummary,
+    Waited,
+    Workload,
+    summary_from_run,
+)
 from coda_cli.replay.submissions import Manner
 from coda_cli.replay.summary import json_from_summary
 from coda_lab.checker import Breach, Counts, Invariant, Report
-from coda_sim.traces.trace import BadRow, Status
+from coda_sim.traces.trace import BadRow, RecordedStatus
 from coda_sim.workload.gangs import Change, RefusedRow
 from tests.cli.worlds import followed
 from tests.sim.worlds import row
 
-FULL = Reason(code="InsufficientGPUs", message="8 wanted, 4 free", seen_s=1.0)
-NEVER = Reason(code="NeverFits", message="no node is that large", seen_s=1.0)
+FULL = WaitRecord(code="InsufficientGPUs", message="8 wanted, 4 free", seen_s=1.0)
+NEVER = WaitRecord(code="NeverFits", message="no node is that large", seen_s=1.0)
 
 WORKLOAD = Workload(
     trace="jobs.csv",
@@ -32,8 +40,8 @@ WORKLOAD = Workload(
 )
 
 
-def summary(*jobs: Followed, **fields: object) -> Summary:
-    run = Run(workload=WORKLOAD, cluster="12x8x48", speed=100.0, jobs=jobs, began_s=0.0, ended_s=100.0)
+def summary(*jobs: FollowedJob, **fields: object) -> ReplaySummary:
+    run = ReplayRun(workload=WORKLOAD, cluster="12x8x48", speed=100.0, jobs=jobs, began_s=0.0, ended_s=100.0)
     return summary_from_run(type(run)(**{**{name: getattr(run, name) for name in run.__slots__}, **fields}))
 
 
@@ -64,8 +72,8 @@ def test_counts_are_by_outcome_and_refused_rows_count_as_refused() -> None:
         followed("b", phase=Phase.QUEUED, placed_s=None, started_s=None, finished_s=None, reasons=(NEVER,)),
     )
     assert {outcome: count for outcome, count in result.counts.items() if count} == {
-        Outcome.FINISHED: 1,
-        Outcome.REFUSED: 1,
+        JobOutcome.FINISHED: 1,
+        JobOutcome.REFUSED: 1,
     }
     assert result.metrics["jobs_refused"] == 2
     assert result.metrics["jobs_finished"] == 1
@@ -100,7 +108,7 @@ def test_who_waited_longer_than_what_and_who_of_them_said_why() -> None:
 
 
 def test_pending_codes_count_jobs_and_not_changes() -> None:
-    again = Reason(code="InsufficientGPUs", message="8 wanted, 7 free", seen_s=2.0)
+    again = WaitRecord(code="InsufficientGPUs", message="8 wanted, 7 free", seen_s=2.0)
     result = summary(
         followed("a", reasons=(FULL, again)), followed("b", reasons=(FULL,)), followed("c", reasons=(NEVER, FULL))
     )
@@ -125,15 +133,15 @@ def test_pending_codes_count_jobs_and_not_changes() -> None:
         ),
     ],
 )
-def test_a_job_that_did_not_end_well_is_a_problem(job: Followed, problem: str) -> None:
+def test_a_job_that_did_not_end_well_is_a_problem(job: FollowedJob, problem: str) -> None:
     assert summary(job).problems == (problem,)
 
 
 def test_a_job_that_should_fail_is_finished_when_it_fails_and_a_problem_when_not() -> None:
     manner = Manner(namespace="default", run="r", speed=100.0, image="i", with_failures=True)
-    failed = followed("a", phase=Phase.FAILED, status=Status.FAILED, manner=manner)
-    passed = followed("b", phase=Phase.SUCCEEDED, status=Status.FAILED, manner=manner)
-    assert (failed.outcome, passed.outcome) == (Outcome.FINISHED, Outcome.FAILED)
+    failed = followed("a", phase=Phase.FAILED, status=RecordedStatus.FAILED, manner=manner)
+    passed = followed("b", phase=Phase.SUCCEEDED, status=RecordedStatus.FAILED, manner=manner)
+    assert (failed.outcome, passed.outcome) == (JobOutcome.FINISHED, JobOutcome.FAILED)
 
 
 def test_breaches_dead_processes_and_an_early_stop_are_problems() -> None:

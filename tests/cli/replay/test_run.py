@@ -7,8 +7,8 @@ from rich.console import Console
 from coda.errors import InvalidInput
 from coda.model.job import Phase
 from coda_cli.progress import ReplayDisplay
-from coda_cli.replay.metrics import Outcome
-from coda_cli.replay.run import Limits, Replayed, replay
+from coda_cli.replay.metrics import JobOutcome
+from coda_cli.replay.run import Replayed, ReplayLimits, replay
 from coda_cli.replay.submissions import Submission
 from tests.cli.worlds import MANNER, Api, gang, serving, submissions
 
@@ -27,14 +27,14 @@ async def operate(api: Api, statuses: dict[str, list[dict[str, object]]]) -> Non
 
 
 async def replayed_with(
-    jobs: tuple[Submission, ...], statuses: dict[str, list[dict[str, object]]], limits: Limits | None = None
+    jobs: tuple[Submission, ...], statuses: dict[str, list[dict[str, object]]], limits: ReplayLimits | None = None
 ) -> tuple[Replayed, str]:
     api, said = Api(), io.StringIO()
     operator = asyncio.create_task(operate(api, statuses))
     try:
         async with serving(api) as client, asyncio.timeout(20):
             with ReplayDisplay(Console(file=said, width=200)) as display:
-                return await replay(client, jobs, MANNER, display, limits or Limits()), said.getvalue()
+                return await replay(client, jobs, MANNER, display, limits or ReplayLimits()), said.getvalue()
     finally:
         operator.cancel()
 
@@ -56,16 +56,16 @@ async def test_a_replay_ends_when_every_job_is_over_or_can_never_start() -> None
     replayed, said = await replayed_with(jobs, {"ok": ran(), "bad": ran("Failed"), "huge": [QUEUED, never]})
     assert replayed.stopped is None
     assert {job.submission.name: job.outcome for job in replayed.jobs} == {
-        "ok": Outcome.FINISHED,
-        "bad": Outcome.FAILED,
-        "huge": Outcome.REFUSED,
+        "ok": JobOutcome.FINISHED,
+        "bad": JobOutcome.FAILED,
+        "huge": JobOutcome.REFUSED,
     }
     assert "0/3 submitted" in said
     assert all(job.start_wait_s is not None for job in replayed.jobs[:2])
 
 
 async def test_a_replay_out_of_time_says_so_and_keeps_what_it_saw() -> None:
-    replayed, _ = await replayed_with(submissions(gang("stuck")), {"stuck": [QUEUED]}, Limits(timeout_s=0.5))
+    replayed, _ = await replayed_with(submissions(gang("stuck")), {"stuck": [QUEUED]}, ReplayLimits(timeout_s=0.5))
     assert replayed.stopped == "the time given (--timeout) was over, with 1 jobs unfinished"
     (job,) = replayed.jobs
     assert job.history is not None
@@ -74,13 +74,13 @@ async def test_a_replay_out_of_time_says_so_and_keeps_what_it_saw() -> None:
 
 async def test_a_replay_in_which_nothing_moves_any_more_ends_by_itself() -> None:
     replayed, _ = await replayed_with(
-        submissions(gang("stuck", duration_s=1)), {"stuck": [QUEUED]}, Limits(patience_s=0.3)
+        submissions(gang("stuck", duration_s=1)), {"stuck": [QUEUED]}, ReplayLimits(patience_s=0.3)
     )
     assert replayed.stopped == "nothing changed for 0.3 s, with 1 jobs unfinished"
 
 
 async def test_a_replay_ends_soon_after_a_part_of_its_cluster_died_for_good() -> None:
-    limits = Limits(restart_s=0.1, ended_parts=lambda: ("operator-0",))
+    limits = ReplayLimits(restart_s=0.1, ended_parts=lambda: ("operator-0",))
     replayed, _ = await replayed_with(submissions(gang("stuck")), {"stuck": [QUEUED]}, limits)
     assert replayed.stopped == "operator-0 of the local control plane ended, with 1 jobs unfinished"
 
@@ -90,4 +90,4 @@ async def test_a_cluster_without_training_jobs_is_one_clear_sentence() -> None:
     display = ReplayDisplay(Console(file=io.StringIO()))
     async with serving(Api()) as client:
         with pytest.raises(InvalidInput, match="does not know TrainingJobs: install Coda first"):
-            await replay(client, submissions(gang()), manner, display, Limits())
+            await replay(client, submissions(gang()), manner, display, ReplayLimits())

@@ -4,7 +4,7 @@ import pytest
 
 from coda.errors import InvalidInput
 from coda_cli.replay.submissions import Sent, Submission, check_ready, name_from_job_id, names_by_job_id, submit_all
-from coda_sim.traces.trace import Status
+from coda_sim.traces.trace import RecordedStatus
 from tests.cli.worlds import MANNER, Api, gang, job_json, serving, submissions
 
 
@@ -69,7 +69,7 @@ def test_a_gang_becomes_a_training_job_due_at_its_moment() -> None:
 
 
 def test_recorded_failures_fail_only_where_that_is_asked_for() -> None:
-    failed = gang("hv1", status=Status.FAILED)
+    failed = gang("hv1", status=RecordedStatus.FAILED)
     (usual,) = submissions(failed)
     assert not usual.expects_failure
     assert "retries" not in usual.manifest["spec"]

@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coda.allocator.config import TuningConfig
-from coda.allocator.core_search import Answer, Limits, begin, next_step
-from coda.allocator.curve import Reading
+from coda.allocator.config import CoreSearchConfig
+from coda.allocator.core_search import CoreLimits, SearchResult, begin_search, next_search
+from coda.allocator.curve import WindowReading
 
 Curve = Callable[[int], float]
 
@@ -92,10 +92,10 @@ def fewest_best(curve: Curve, most: int, margin: float) -> int:
     return next(cores for cores in range(1, most + 1) if curve(cores) >= best * (1 - margin))
 
 
-def measured(curve: Curve, cores: int, noise: float, rng: random.Random) -> Reading:
+def measured(curve: Curve, cores: int, noise: float, rng: random.Random) -> WindowReading:
     """One window: the mean of its samples and the spread that these samples would show."""
     spread = noise * curve(cores) / SAMPLES_PER_WINDOW**0.5
-    return Reading(share=min(1.0, max(0.0, rng.gauss(curve(cores), spread))), variance=spread**2)
+    return WindowReading(share=min(1.0, max(0.0, rng.gauss(curve(cores), spread))), variance=spread**2)
 
 
 def tuned(
@@ -106,12 +106,12 @@ def tuned(
     most: int = 28,
     noise: float = 0.0,
     seed: str = "",
-    config: TuningConfig | None = None,
-) -> Answer:
-    limits, rng, config = Limits(most=most), random.Random(seed), config or TuningConfig()
-    search = begin(start, gpus, limits)
+    config: CoreSearchConfig | None = None,
+) -> SearchResult:
+    limits, rng, config = CoreLimits(most=most), random.Random(seed), config or CoreSearchConfig()
+    search = begin_search(start, gpus, limits)
     while True:
-        step = next_step(search, measured(curve, search.trying, noise, rng), limits, config)
-        if isinstance(step, Answer):
+        step = next_search(search, measured(curve, search.trying, noise, rng), limits, config)
+        if isinstance(step, SearchResult):
             return step
         search = step

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coda.allocator.config import Stride, TuningConfig
-from coda.allocator.core_search import Answer, Limits, Outcome, Search, begin, next_step, refuse
-from coda.allocator.curve import Reading
+from coda.allocator.config import CoreSearchConfig, Stride
+from coda.allocator.core_search import (
+    CoreLimits,
+    CoreSearch,
+    SearchOutcome,
+    SearchResult,
+    begin_search,
+    next_search,
+    refuse,
+)
+from coda.allocator.curve import WindowReading
 from coda.errors import InvalidInput
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain
 
@@ -20,34 +28,34 @@ MOST = 32
 law = settings(deadline=None)
 
 configs = st.builds(
-    TuningConfig,
+    CoreSearchConfig,
     stride=st.sampled_from(Stride),
     patience=st.integers(0, 3),
     faint_moves=st.integers(0, 3),
     extra_windows=st.integers(0, 3),
     silent_windows=st.integers(0, 3),
 )
-readings = st.none() | st.builds(Reading, share=st.floats(0, 1), variance=st.sampled_from((0.0, 0.0, 1e-5, 1e-2)))
+readings = st.none() | st.builds(WindowReading, share=st.floats(0, 1), variance=st.sampled_from((0.0, 0.0, 1e-5, 1e-2)))
 curves = st.lists(st.floats(0.05, 1), min_size=MOST, max_size=MOST)
 
 
 @st.composite
-def walks(draw: st.DrawFn) -> tuple[list[Search], Answer, Limits]:
+def walks(draw: st.DrawFn) -> tuple[list[CoreSearch], SearchResult, CoreLimits]:
     """A whole search among any readings and refusals: its states and its answer."""
-    limits = Limits(least=draw(st.integers(1, 3)), most=draw(st.integers(3, MOST)))
+    limits = CoreLimits(least=draw(st.integers(1, 3)), most=draw(st.integers(3, MOST)))
     config = draw(configs)
-    step: Search | Answer = begin(draw(st.integers(1, 40)), draw(st.integers(1, 8)), limits)
+    step: CoreSearch | SearchResult = begin_search(draw(st.integers(1, 40)), draw(st.integers(1, 8)), limits)
     states = []
-    while isinstance(step, Search):
+    while isinstance(step, CoreSearch):
         states.append(step)
         refused = draw(st.integers(0, 9)) == 0
-        step = refuse(step, limits, config) if refused else next_step(step, draw(readings), limits, config)
+        step = refuse(step, limits, config) if refused else next_search(step, draw(readings), limits, config)
     return states, step, limits
 
 
 @law
 @given(walks())
-def test_every_search_ends_within_the_limits(walk: tuple[list[Search], Answer, Limits]) -> None:
+def test_every_search_ends_within_the_limits(walk: tuple[list[CoreSearch], SearchResult, CoreLimits]) -> None:
     states, answer, limits = walk
     assert all(limits.least <= state.trying <= limits.most for state in states)
     assert limits.least <= answer.cores <= limits.most
@@ -56,10 +64,10 @@ def test_every_search_ends_within_the_limits(walk: tuple[list[Search], Answer, L
 
 @law
 @given(walks())
-def test_a_search_goes_on_from_what_was_written_down(walk: tuple[list[Search], Answer, Limits]) -> None:
+def test_a_search_goes_on_from_what_was_written_down(walk: tuple[list[CoreSearch], SearchResult, CoreLimits]) -> None:
     states, _answer, _limits = walk
     for state in states:
-        assert value_from_plain(Search, json.loads(json.dumps(plain_from_value(state)))) == state
+        assert value_from_plain(CoreSearch, json.loads(json.dumps(plain_from_value(state)))) == state
 
 
 @law
@@ -67,23 +75,23 @@ def test_a_search_goes_on_from_what_was_written_down(walk: tuple[list[Search], A
 def test_the_answer_loses_at_most_two_margins_against_the_best_count_measured(
     curve: list[float], start: int, gpus: int, stride: Stride
 ) -> None:
-    config, limits = TuningConfig(stride=stride), Limits(most=MOST)
-    step: Search | Answer = begin(start, gpus, limits)
-    while isinstance(step, Search):
-        step = next_step(step, Reading(share=curve[step.trying - 1]), limits, config)
+    config, limits = CoreSearchConfig(stride=stride), CoreLimits(most=MOST)
+    step: CoreSearch | SearchResult = begin_search(start, gpus, limits)
+    while isinstance(step, CoreSearch):
+        step = next_search(step, WindowReading(share=curve[step.trying - 1]), limits, config)
     best = max(point.share for point in step.curve)
     chosen = next(point.share for point in step.curve if point.cores == step.cores)
-    if step.outcome is Outcome.FOUND:
+    if step.outcome is SearchOutcome.FOUND:
         assert chosen >= best * (1 - config.noise_margin) ** 2 - 1e-9
 
 
 @law
 @given(st.integers(1, MOST), st.integers(1, MOST), st.integers(1, 8))
 def test_a_flat_topped_curve_ends_at_its_edge(edge: int, start: int, gpus: int) -> None:
-    limits, config = Limits(most=MOST), TuningConfig(noise_margin=0.001)
-    step: Search | Answer = begin(start, gpus, limits)
-    while isinstance(step, Search):
-        step = next_step(step, Reading(share=0.9 * min(1.0, step.trying / edge)), limits, config)
+    limits, config = CoreLimits(most=MOST), CoreSearchConfig(noise_margin=0.001)
+    step: CoreSearch | SearchResult = begin_search(start, gpus, limits)
+    while isinstance(step, CoreSearch):
+        step = next_search(step, WindowReading(share=0.9 * min(1.0, step.trying / edge)), limits, config)
     assert step.cores == edge
 
 
@@ -116,12 +124,12 @@ GOOD: dict[str, Any] = {
     ],
 )
 def test_a_state_that_no_search_can_be_in_is_refused(change: dict[str, Any], message: str) -> None:
-    assert value_from_plain(Search, GOOD).trying == 3
+    assert value_from_plain(CoreSearch, GOOD).trying == 3
     with pytest.raises(InvalidInput, match=message):
-        value_from_plain(Search, {**GOOD, **change})
+        value_from_plain(CoreSearch, {**GOOD, **change})
 
 
 @pytest.mark.parametrize("garbage", [None, [], "Down", 3])
 def test_what_is_no_mapping_is_refused(garbage: object) -> None:
     with pytest.raises(InvalidInput, match="Search must be a mapping"):
-        value_from_plain(Search, garbage)
+        value_from_plain(CoreSearch, garbage)

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.allocator.config import SteeringConfig
-from coda.allocator.core_search import Answer, Outcome, Search
-from coda.allocator.curve import Reading
+from coda.allocator.config import TuningConfig
+from coda.allocator.core_search import CoreSearch, SearchOutcome, SearchResult
+from coda.allocator.curve import WindowReading
 from coda.allocator.resize import Resize, ResizeState
-from coda.allocator.tuning import Measured, Standing, Tuning, TuningPhase, steer, stopped
+from coda.allocator.tuning import Tuning, TuningInput, TuningPhase, WindowResult, next_tuning, stopped
 from coda.model.job import WishAnswer
 
-CONFIG = SteeringConfig()
+CONFIG = TuningConfig()
 NOW_S = 1000.0
-HERE = Standing(attempt=1, cores=3, gpus=1, most_cores=16)
+HERE = TuningInput(attempt=1, cores=3, gpus=1, most_cores=16)
 
 
-def measured(share: float) -> Measured:
-    return Measured(reading=Reading(share=share))
+def measured(share: float) -> WindowResult:
+    return WindowResult(reading=WindowReading(share=share))
 
 
 def granted(tuning: Tuning) -> WishAnswer:
@@ -44,22 +44,22 @@ def resized(tuning: Tuning, state: ResizeState = ResizeState.DONE, reason: str =
 
 
 def begun() -> Tuning:
-    return steer(None, HERE, None, CONFIG, NOW_S)
+    return next_tuning(None, HERE, None, CONFIG, NOW_S)
 
 
 def wishing() -> Tuning:
-    return steer(begun(), HERE, measured(0.5), CONFIG, NOW_S)
+    return next_tuning(begun(), HERE, measured(0.5), CONFIG, NOW_S)
 
 
 def test_a_search_begins_at_the_cores_the_job_has() -> None:
     tuning = begun()
     assert tuning.phase is TuningPhase.MEASURING
-    assert isinstance(tuning.found, Search)
+    assert isinstance(tuning.found, CoreSearch)
     assert tuning.found.trying == 3
 
 
 def test_nothing_follows_before_the_window_is_over() -> None:
-    assert steer(begun(), HERE, None, CONFIG, NOW_S + 50) == begun()
+    assert next_tuning(begun(), HERE, None, CONFIG, NOW_S + 50) == begun()
 
 
 def test_a_window_leads_to_a_wish() -> None:
@@ -69,13 +69,13 @@ def test_a_window_leads_to_a_wish() -> None:
 
 def test_a_grant_alone_is_not_enough_to_measure() -> None:
     tuning = wishing()
-    assert steer(tuning, replace(HERE, answer=granted(tuning)), None, CONFIG, NOW_S + 1) == tuning
+    assert next_tuning(tuning, replace(HERE, answer=granted(tuning)), None, CONFIG, NOW_S + 1) == tuning
 
 
 def test_once_every_rank_has_the_cores_the_next_window_counts() -> None:
     tuning = wishing()
     there = replace(HERE, cores=2, answer=granted(tuning), resize=resized(tuning))
-    after = steer(tuning, there, None, CONFIG, NOW_S + 3)
+    after = next_tuning(tuning, there, None, CONFIG, NOW_S + 3)
     assert after.phase is TuningPhase.MEASURING
     assert after.found == tuning.found
 
@@ -83,19 +83,19 @@ def test_once_every_rank_has_the_cores_the_next_window_counts() -> None:
 def test_the_answer_to_an_older_wish_is_no_answer() -> None:
     tuning = wishing()
     old = replace(granted(tuning), sequence=tuning.wish.sequence - 1 if tuning.wish else 0)
-    assert steer(tuning, replace(HERE, answer=old), None, CONFIG, NOW_S + 1) == tuning
+    assert next_tuning(tuning, replace(HERE, answer=old), None, CONFIG, NOW_S + 1) == tuning
 
 
 def test_a_wish_nobody_answers_is_made_once_more_and_then_refused() -> None:
     tuning = wishing()
     assert tuning.wish is not None
     late_s = NOW_S + CONFIG.wish_deadline_s
-    again = steer(tuning, HERE, None, CONFIG, late_s)
+    again = next_tuning(tuning, HERE, None, CONFIG, late_s)
     assert (again.phase, again.found, again.reason) == (TuningPhase.WISHING, tuning.found, "NoAnswer")
     assert again.wish == replace(tuning.wish, sequence=2, since_s=late_s, deadline_s=late_s + CONFIG.wish_deadline_s)
-    after = steer(again, HERE, None, CONFIG, again.wish.deadline_s)
-    assert isinstance(after.found, Answer)
-    assert (after.phase, after.found.outcome, after.found.cores) == (TuningPhase.TUNED, Outcome.REFUSED, 3)
+    after = next_tuning(again, HERE, None, CONFIG, again.wish.deadline_s)
+    assert isinstance(after.found, SearchResult)
+    assert (after.phase, after.found.outcome, after.found.cores) == (TuningPhase.TUNED, SearchOutcome.REFUSED, 3)
 
 
 @pytest.mark.parametrize("who", ["planner", "operator"])
@@ -105,18 +105,18 @@ def test_who_was_away_until_the_deadline_refuses_nothing(who: str) -> None:
         there = replace(HERE, answer=replace(denied(tuning, most=3), code="Expired"))
     else:
         there = replace(HERE, answer=granted(tuning), resize=resized(tuning, ResizeState.REFUSED, "NoAnswer"))
-    again = steer(tuning, there, None, CONFIG, NOW_S)
+    again = next_tuning(tuning, there, None, CONFIG, NOW_S)
     assert (again.phase, again.found, again.wish and again.wish.sequence) == (TuningPhase.WISHING, tuning.found, 2)
     lower = replace(HERE, cores=2, answer=granted(again), resize=resized(again))
-    after = steer(again, lower, None, CONFIG, NOW_S)
+    after = next_tuning(again, lower, None, CONFIG, NOW_S)
     assert (after.phase, after.found, after.reason) == (TuningPhase.MEASURING, tuning.found, "")
 
 
-def climbing() -> tuple[Tuning, Standing]:
+def climbing() -> tuple[Tuning, TuningInput]:
     """Fewer cores were worse, more are wished for."""
     tuning = wishing()
     lower = replace(HERE, cores=2, answer=granted(tuning), resize=resized(tuning))
-    tuning = steer(steer(tuning, lower, None, CONFIG, NOW_S), lower, measured(0.3), CONFIG, NOW_S)
+    tuning = next_tuning(next_tuning(tuning, lower, None, CONFIG, NOW_S), lower, measured(0.3), CONFIG, NOW_S)
     assert tuning.wish is not None
     assert tuning.wish.cores == 4
     return tuning, lower
@@ -124,17 +124,17 @@ def climbing() -> tuple[Tuning, Standing]:
 
 def test_denied_growth_ends_with_the_most_that_can_be_had() -> None:
     tuning, lower = climbing()
-    after = steer(tuning, replace(lower, answer=denied(tuning, most=3)), None, CONFIG, NOW_S)
+    after = next_tuning(tuning, replace(lower, answer=denied(tuning, most=3)), None, CONFIG, NOW_S)
     assert (after.phase, after.wish and after.wish.cores) == (TuningPhase.WISHING, 3)
     back = replace(lower, cores=3, answer=granted(after), resize=resized(after))
-    done = steer(after, back, None, CONFIG, NOW_S)
-    assert (done.phase, isinstance(done.found, Answer) and done.found.cores) == (TuningPhase.TUNED, 3)
+    done = next_tuning(after, back, None, CONFIG, NOW_S)
+    assert (done.phase, isinstance(done.found, SearchResult) and done.found.cores) == (TuningPhase.TUNED, 3)
 
 
 def test_growth_that_was_taken_back_counts_as_refused() -> None:
     tuning, lower = climbing()
     back = replace(resized(tuning, ResizeState.REFUSED, "Deadline"), cores=2)
-    after = steer(tuning, replace(lower, answer=granted(tuning), resize=back), None, CONFIG, NOW_S)
+    after = next_tuning(tuning, replace(lower, answer=granted(tuning), resize=back), None, CONFIG, NOW_S)
     assert (after.phase, after.wish and after.wish.cores) == (TuningPhase.WISHING, 3)
 
 
@@ -142,18 +142,18 @@ def test_growth_that_was_taken_back_counts_as_refused() -> None:
 def test_where_cores_cannot_be_changed_it_only_advises(reason: str) -> None:
     tuning = wishing()
     never = replace(resized(tuning, ResizeState.REFUSED, reason), cores=3)
-    after = steer(tuning, replace(HERE, answer=granted(tuning), resize=never), None, CONFIG, NOW_S)
+    after = next_tuning(tuning, replace(HERE, answer=granted(tuning), resize=never), None, CONFIG, NOW_S)
     assert after.phase is TuningPhase.ADVISING
     assert after.message.startswith("GPUs idle 50%: 2 cores per rank should be tried, but")
 
 
 def test_a_new_attempt_begins_anew_and_an_old_window_says_nothing_of_it() -> None:
-    after = steer(wishing(), replace(HERE, attempt=2), measured(0.9), CONFIG, NOW_S)
+    after = next_tuning(wishing(), replace(HERE, attempt=2), measured(0.9), CONFIG, NOW_S)
     assert (after.attempt, after.phase, after.wish) == (2, TuningPhase.MEASURING, None)
 
 
 def test_cores_that_somebody_else_changed_are_wished_back() -> None:
-    after = steer(begun(), replace(HERE, cores=5), measured(0.9), CONFIG, NOW_S)
+    after = next_tuning(begun(), replace(HERE, cores=5), measured(0.9), CONFIG, NOW_S)
     assert (after.phase, after.wish and after.wish.cores) == (TuningPhase.WISHING, 3)
 
 
@@ -161,49 +161,49 @@ def test_cores_that_somebody_else_changed_are_wished_back() -> None:
     ("reading", "reason", "what"),
     [
         pytest.param(None, "TooFewSamples", "its GPUs could be looked at fewer than 10 times", id="too few samples"),
-        pytest.param(Reading(share=0.001), "Idle", "its GPUs were idle", id="idle"),
+        pytest.param(WindowReading(share=0.001), "Idle", "its GPUs were idle", id="idle"),
     ],
 )
 def test_windows_that_say_nothing_are_repeated_and_say_why_until_they_end_the_search(
-    reading: Reading | None, reason: str, what: str
+    reading: WindowReading | None, reason: str, what: str
 ) -> None:
-    tuning = steer(begun(), HERE, Measured(reading=reading), CONFIG, NOW_S)
+    tuning = next_tuning(begun(), HERE, WindowResult(reading=reading), CONFIG, NOW_S)
     assert (tuning.phase, tuning.reason) == (TuningPhase.MEASURING, reason)
     assert tuning.message == f"{what} in the last window: it is measured again"
     for _ in range(CONFIG.tuning.loading_windows):
-        tuning = steer(tuning, HERE, Measured(reading=reading), CONFIG, NOW_S)
+        tuning = next_tuning(tuning, HERE, WindowResult(reading=reading), CONFIG, NOW_S)
     assert (tuning.phase, tuning.reason) == (TuningPhase.STOPPED, "Unmeasurable")
     assert tuning.message == f"{what} in 41 windows one after the other"
 
 
 def test_a_window_that_says_something_ends_the_complaint() -> None:
-    silent = steer(begun(), HERE, Measured(reading=None), CONFIG, NOW_S)
-    assert steer(silent, HERE, measured(0.5), CONFIG, NOW_S).message == ""
+    silent = next_tuning(begun(), HERE, WindowResult(reading=None), CONFIG, NOW_S)
+    assert next_tuning(silent, HERE, measured(0.5), CONFIG, NOW_S).message == ""
 
 
 def test_a_job_that_falls_silent_gets_back_what_was_best_and_says_why_it_is_tuned_no_more() -> None:
     tuning = wishing()
     lower = replace(HERE, cores=2, answer=granted(tuning), resize=resized(tuning))
-    tuning = steer(tuning, lower, None, CONFIG, NOW_S)
+    tuning = next_tuning(tuning, lower, None, CONFIG, NOW_S)
     for _ in range(CONFIG.tuning.silent_windows + 1):
-        tuning = steer(tuning, lower, Measured(reading=None), CONFIG, NOW_S)
+        tuning = next_tuning(tuning, lower, WindowResult(reading=None), CONFIG, NOW_S)
     assert (tuning.phase, tuning.wish and tuning.wish.cores) == (TuningPhase.WISHING, 3)
     back = replace(HERE, answer=granted(tuning), resize=resized(tuning))
-    tuning = steer(tuning, back, None, CONFIG, NOW_S)
+    tuning = next_tuning(tuning, back, None, CONFIG, NOW_S)
     assert (tuning.phase, tuning.reason) == (TuningPhase.STOPPED, "Unmeasurable")
     assert tuning.message == "its GPUs could be looked at fewer than 10 times in 4 windows one after the other"
 
 
 def test_what_was_found_and_taken_by_others_meanwhile_is_wished_for_again() -> None:
     tuning, lower = climbing()
-    back = steer(tuning, replace(lower, answer=denied(tuning, most=3)), None, CONFIG, NOW_S)
-    kept = steer(back, replace(lower, answer=denied(back, most=2)), None, CONFIG, NOW_S)
+    back = next_tuning(tuning, replace(lower, answer=denied(tuning, most=3)), None, CONFIG, NOW_S)
+    kept = next_tuning(back, replace(lower, answer=denied(back, most=2)), None, CONFIG, NOW_S)
     assert (kept.phase, kept.message) == (
         TuningPhase.TUNED,
         "3 cores per rank would do, but it keeps 2: the node is full",
     )
-    assert steer(kept, lower, None, CONFIG, NOW_S + 1) == kept
-    again = steer(kept, lower, None, CONFIG, NOW_S + CONFIG.wish_again_s)
+    assert next_tuning(kept, lower, None, CONFIG, NOW_S + 1) == kept
+    again = next_tuning(kept, lower, None, CONFIG, NOW_S + CONFIG.wish_again_s)
     assert (again.phase, again.wish and again.wish.cores) == (TuningPhase.WISHING, 3)
 
 
@@ -219,13 +219,13 @@ def test_what_was_found_survives_a_stop() -> None:
 )
 def test_every_tuning_ends_and_its_wishes_are_numbered_on(optimum: int, start: int, stingy: int) -> None:
     """Against a planner that grants up to `stingy` cores (or what the job has) and a rising curve with a plateau."""
-    standing = Standing(attempt=1, cores=start, gpus=1, most_cores=16)
-    tuning = steer(None, standing, None, CONFIG, NOW_S)
+    standing = TuningInput(attempt=1, cores=start, gpus=1, most_cores=16)
+    tuning = next_tuning(None, standing, None, CONFIG, NOW_S)
     seen = 0
     for _ in range(100):
         if tuning.phase is TuningPhase.MEASURING:
             share = float(Fraction(min(standing.cores, optimum), optimum))
-            tuning = steer(tuning, standing, measured(share), CONFIG, NOW_S)
+            tuning = next_tuning(tuning, standing, measured(share), CONFIG, NOW_S)
         elif tuning.phase is TuningPhase.WISHING:
             assert tuning.wish is not None
             assert tuning.wish.sequence == seen + 1
@@ -236,11 +236,11 @@ def test_every_tuning_ends_and_its_wishes_are_numbered_on(optimum: int, start: i
                 standing = replace(standing, cores=tuning.wish.cores, answer=granted(tuning), resize=resize)
             else:
                 standing = replace(standing, answer=denied(tuning, most))
-            tuning = steer(tuning, standing, None, CONFIG, NOW_S)
+            tuning = next_tuning(tuning, standing, None, CONFIG, NOW_S)
         else:
             break
     assert tuning.phase is TuningPhase.TUNED
-    assert isinstance(tuning.found, Answer)
+    assert isinstance(tuning.found, SearchResult)
     assert standing.cores <= tuning.found.cores
     if stingy >= 16:
         assert standing.cores == tuning.found.cores == optimum
@@ -250,6 +250,6 @@ def test_a_tuning_that_begins_anew_is_numbered_on_from_the_last_answer() -> None
     """Lost or unreadable in the middle of an attempt: a number that was answered already is answered no more."""
     first = wishing()
     here = replace(HERE, answer=replace(granted(first), sequence=5))
-    anew = steer(steer(None, here, None, CONFIG, NOW_S), here, measured(0.5), CONFIG, NOW_S)
+    anew = next_tuning(next_tuning(None, here, None, CONFIG, NOW_S), here, measured(0.5), CONFIG, NOW_S)
     assert anew.wish is not None
     assert anew.wish.sequence == 6

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from coda.cycle.decide import decide
-from coda.model.constraints import NodeDemand, Taint, Toleration
+from coda.model.constraints import NodeConstraints, Taint, Toleration
 from coda.model.decision import Refusal
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
@@ -18,7 +18,7 @@ def refused(snapshot: World) -> list[Refusal]:
 def test_names_the_largest_holders_on_matching_nodes_only() -> None:
     pool = (Taint(key="pool"),)
     nodes = [node("n1"), node("n2"), node("p1", taints=pool)]
-    tolerant = NodeDemand(tolerations=(Toleration(operator="Exists"),))
+    tolerant = NodeConstraints(tolerations=(Toleration(operator="Exists"),))
     holders = [
         running(job("small", gpus=1), "n1"),
         running(job("wide", replicas=2, gpus=3), "n1", "n2"),

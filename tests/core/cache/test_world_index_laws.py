@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda.cache.queue import waiting_jobs
-from coda.cache.world_index import Memory
+from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
-from coda.model.decision import Plan, Start
+from coda.model.decision import Decision, Start
 from coda.model.job import Job, JobId
 from coda.model.resources import Resources
 from coda.model.world import Node, World
 from coda.policy.config import Level, PolicyConfig
-from coda.snapshots import Shelf
+from coda.snapshots import VersionedMap
 from tests.builders import HOST_LABEL, RACK_LABEL, job, node, rack, resources, running, with_starts, world
 from tests.strategies import NOW_S, ZONE_LABEL, jobs, nodes, quotas, worlds
 
@@ -27,17 +27,17 @@ CONFIG = PolicyConfig(levels=(Level("zone", ZONE_LABEL), Level("rack", RACK_LABE
 law = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def changed(data: st.DataObject, before: World, plan: Plan, step: int) -> World:
+def changed(data: st.DataObject, before: World, plan: Decision, step: int) -> World:
     """The world after one more change; values that did not change stay the same objects, as the caches keep them."""
     change = data.draw(st.sampled_from((with_other_jobs, with_other_nodes, with_other_use, unchanged)))
     return change(data, before, plan, step)
 
 
-def unchanged(data: st.DataObject, before: World, plan: Plan, step: int) -> World:
+def unchanged(data: st.DataObject, before: World, plan: Decision, step: int) -> World:
     return before
 
 
-def with_other_jobs(data: st.DataObject, before: World, plan: Plan, step: int) -> World:
+def with_other_jobs(data: st.DataObject, before: World, plan: Decision, step: int) -> World:
     change = data.draw(st.sampled_from(("commit", "commit", "new", "end", "shuffle")))
     if change == "commit":
         started = data.draw(st.lists(st.sampled_from(plan.starts), unique=True)) if plan.starts else []
@@ -52,7 +52,7 @@ def with_other_jobs(data: st.DataObject, before: World, plan: Plan, step: int) -
     return replace(before, jobs=tuple(data.draw(st.permutations(before.jobs))), nodes=before.nodes[::-1])
 
 
-def with_other_nodes(data: st.DataObject, before: World, plan: Plan, step: int) -> World:
+def with_other_nodes(data: st.DataObject, before: World, plan: Decision, step: int) -> World:
     change = data.draw(st.sampled_from(("state", "all of it", "gone", "new")))
     if change == "new":
         return replace(before, nodes=(*before.nodes, data.draw(nodes(f"m{step}"))))
@@ -65,7 +65,7 @@ def with_other_nodes(data: st.DataObject, before: World, plan: Plan, step: int) 
     return replace(before, nodes=tuple(other if node is old else node for node in before.nodes))
 
 
-def with_other_use(data: st.DataObject, before: World, plan: Plan, step: int) -> World:
+def with_other_use(data: st.DataObject, before: World, plan: Decision, step: int) -> World:
     change = data.draw(st.sampled_from(("used", "in flight", "nothing in flight", "quotas")))
     amounts = st.builds(resources, gpus=st.integers(0, 2), cores=st.integers(0, 3), pods=st.integers(0, 1))
     if change == "quotas":
@@ -79,7 +79,7 @@ def with_other_use(data: st.DataObject, before: World, plan: Plan, step: int) ->
 @law
 @given(worlds(), st.data())
 def test_what_was_decided_before_changes_no_decision(world: World, data: st.DataObject) -> None:
-    memory, now_s = Memory(), NOW_S
+    memory, now_s = PlannerCache(), NOW_S
     for step in range(data.draw(st.integers(2, 6))):
         plan = decide(world, CONFIG, now_s, memory)
         assert plan == decide(world, CONFIG, now_s)
@@ -90,7 +90,7 @@ def test_what_was_decided_before_changes_no_decision(world: World, data: st.Data
 @settings(law, max_examples=50)
 @given(worlds(), st.data())
 def test_a_world_kept_in_blocks_is_decided_like_any_other(world: World, data: st.DataObject) -> None:
-    memory, jobs, used = Memory(), Shelf[JobId, Job](), Shelf[str, Resources]()
+    memory, jobs, used = PlannerCache(), VersionedMap[JobId, Job](), VersionedMap[str, Resources]()
     for step in range(data.draw(st.integers(2, 6))):
         keep(jobs, {job.id: job for job in world.jobs})
         keep(used, world.used)
@@ -99,7 +99,7 @@ def test_a_world_kept_in_blocks_is_decided_like_any_other(world: World, data: st
         world = changed(data, world, plan, step)
 
 
-def keep(shelf: Shelf[Any, Any], values: Mapping[Any, Any]) -> None:
+def keep(shelf: VersionedMap[Any, Any], values: Mapping[Any, Any]) -> None:
     """Make the shelf hold these values, and nothing else."""
     for key in [key for key in shelf.table() if key not in values]:
         shelf.drop(key)
@@ -143,7 +143,7 @@ def test_a_thousand_rounds_of_starts_and_ends_are_decided_alike() -> None:
         for replicas in (1, 2, 3)
         for cores in (1, 5)
     ]
-    memory, now = Memory(), world(cluster)
+    memory, now = PlannerCache(), world(cluster)
     for number in range(1000):
         come = replace(
             kinds[number % len(kinds)], id=JobId(f"team/j{number}"), uid=f"u{number}", queued_s=float(number)
@@ -159,7 +159,7 @@ def test_a_thousand_rounds_of_starts_and_ends_are_decided_alike() -> None:
 
 @pytest.mark.parametrize("broken", [None, "nodes"])
 def test_a_round_that_raised_is_forgotten(broken: Any) -> None:
-    memory = Memory()
+    memory = PlannerCache()
     good = world([node("n1")], [job("a", gpus=8), running(job("b", gpus=8), "n1")])
     decide(good, CONFIG, NOW_S, memory)
     with pytest.raises((TypeError, AttributeError)):

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.cache.inadmissible import Sleepers
-from coda.cache.queue import Queue, Shape
-from coda.cache.world_index import Memory
+from coda.cache.inadmissible import InadmissibleClasses
+from coda.cache.queue import GangClass, Queue
+from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
-from coda.model.decision import Plan
+from coda.model.decision import Decision
 from coda.model.job import Job, Phase, Wish
 from coda.model.resources import Resources
 from coda.model.world import World
-from coda.nodes.free_capacity import Room
-from coda.nodes.node_search import Search
+from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.node_search import NodeSearch
 from coda.policy.arrays import Array
 from coda.policy.config import Level, PolicyConfig
 from tests.builders import RACK_LABEL, job, node, resources, with_starts
@@ -59,7 +59,7 @@ def with_other_placement(data: st.DataObject, one: Job) -> Job:
 CHANGES = (with_wish, with_other_cores, with_other_times, with_other_phase, with_other_placement)
 
 
-def changed(data: st.DataObject, now: World, plan: Plan, config: PolicyConfig) -> World:
+def changed(data: st.DataObject, now: World, plan: Decision, config: PolicyConfig) -> World:
     commits: bool = data.draw(st.booleans())
     if plan.starts and commits:
         return with_starts(now, data.draw(st.lists(st.sampled_from(plan.starts), unique=True)), config, NOW_S)
@@ -79,7 +79,7 @@ def test_jobs_that_change_where_they_are_change_decisions_only_as_they_would_at_
     policy: str, limit_s: float | None, now: World, data: st.DataObject
 ) -> None:
     config = PolicyConfig(policy=policy, levels=LEVELS, overtaking_limit_s=limit_s)
-    memory, now_s = Memory(), NOW_S
+    memory, now_s = PlannerCache(), NOW_S
     for _ in range(data.draw(st.integers(2, 7))):
         plan = decide(now, config, now_s, memory)
         assert plan == decide(now, config, now_s)
@@ -87,9 +87,9 @@ def test_jobs_that_change_where_they_are_change_decisions_only_as_they_would_at_
         now_s += data.draw(st.sampled_from((0.0, 1.0)))
 
 
-def asleep() -> tuple[Room, Sleepers]:
+def asleep() -> tuple[FreeCapacity, InadmissibleClasses]:
     """A shape that found no room for its two GPUs on the one node, where one is free; all four were once."""
-    room, queue, sleepers = Room([node("n", gpus=4)], ()), Queue(), Sleepers()
+    room, queue, sleepers = FreeCapacity([node("n", gpus=4)], ()), Queue(), InadmissibleClasses()
     for gpus in (3, 4, 1):
         room.put(0, free(gpus))
     queue.change((), [job("j", gpus=2)])
@@ -97,7 +97,7 @@ def asleep() -> tuple[Room, Sleepers]:
     sleepers.wake([shape])
     sleepers.rouse(are_kept=False)
     assert awake(sleepers) == [shape]
-    sleepers.sleep(shape, [Search(room, PolicyConfig(levels=())).kind(shape.job)])
+    sleepers.sleep(shape, [NodeSearch(room, PolicyConfig(levels=())).kind(shape.job)])
     return room, sleepers
 
 
@@ -105,7 +105,7 @@ def free(gpus: int) -> Resources:
     return resources(gpus=gpus, cores=8, memory_gib=8, pods=9)
 
 
-def awake(sleepers: Sleepers) -> list[Shape]:
+def awake(sleepers: InadmissibleClasses) -> list[GangClass]:
     return [shape for array in Array for shape in sleepers.awake(array)]
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from coda.contention.config import ContentionConfig
-from coda.contention.eliminator import Contention, Window, observe
-from coda.contention.reference import Training
+from coda.contention.eliminator import EliminatorState, Window, observe
+from coda.contention.reference import TrainingSample
 from coda.contention.throttles import Action, Hardware, Means, Pod, Protection, absolute_limits, percent_limits
 
 GB = 1e9
@@ -64,7 +64,7 @@ class Node:
     seed: int = 0
     onset_s: float = 30
     blind: Callable[[float], bool] = lambda _now_s: False
-    state: Contention = field(default_factory=Contention)
+    state: EliminatorState = field(default_factory=EliminatorState)
     now_s: float = 0.0
     actions: list[tuple[float, Action]] = field(default_factory=list)
     busy_by_job: dict[str, list[float]] = field(default_factory=dict)
@@ -119,11 +119,13 @@ class Node:
             protections=load.protections,
         )
 
-    def _job(self, victim: Victim, pressure: float, rng: random.Random) -> Training:
+    def _job(self, victim: Victim, pressure: float, rng: random.Random) -> TrainingSample:
         lost = victim.loss * min(1.0, max(0.0, (pressure - 0.75) / 0.25))
         share = victim.busy * (1 - lost) * (1 + rng.gauss(0, self.noise))
         self.busy_by_job.setdefault(victim.job, []).append(share)
-        return Training(job=victim.job, sockets=frozenset({victim.socket}), cores=4, share=min(1.0, max(0.0, share)))
+        return TrainingSample(
+            job=victim.job, sockets=frozenset({victim.socket}), cores=4, share=min(1.0, max(0.0, share))
+        )
 
     def least_pressure(self, socket: int) -> float:
         """What is wanted of the socket, over its peak, with every pod throttled as far as the hardware allows."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from coda.contention.config import ContentionConfig
-from coda.contention.eliminator import Contention, Window, observe
-from coda.contention.reference import Baseline, Training
-from coda.contention.throttles import Hardware, Means, Pod, Protection, Reason, absolute_limits, percent_limits
+from coda.contention.eliminator import EliminatorState, Window, observe
+from coda.contention.reference import Reference, TrainingSample
+from coda.contention.throttles import Hardware, Means, Pod, Protection, ThrottleReason, absolute_limits, percent_limits
 from coda.errors import InvalidInput
 from tests.core.contention.contention_world import AMD, AMD_UNIT, GB, INTEL, NO_MBA, PEAK, Load, Node, Victim
 
@@ -29,7 +29,12 @@ def test_an_aggressor_is_throttled_at_once_and_the_victim_recovers(
     node = Node(loads=(HOG,), hardware=hardware, unit_bytes_per_s=unit).run(180)
     first_s, first = node.actions[0]
     assert first_s <= ONSET_S + 5
-    assert (first.means, first.pods, first.reason, first.jobs) == (means, ("hog",), Reason.CONTENDED, ("a/train",))
+    assert (first.means, first.pods, first.reason, first.jobs) == (
+        means,
+        ("hog",),
+        ThrottleReason.CONTENDED,
+        ("a/train",),
+    )
     assert node.busy_by_job["a/train"][-1] >= 0.95 * node.busy_by_job["a/train"][0]
 
 
@@ -44,7 +49,7 @@ def test_everything_is_given_back_step_by_step_when_the_cause_ends(
     values = [action.value for _at_s, action in back]
     assert values == sorted(values)
     assert [action.ends for _at_s, action in back] == [False] * (len(back) - 1) + [True]
-    assert {action.reason for _at_s, action in back} == {Reason.CALM}
+    assert {action.reason for _at_s, action in back} == {ThrottleReason.CALM}
 
 
 @pytest.mark.parametrize(
@@ -60,10 +65,10 @@ def test_nothing_is_throttled_without_both_conditions_on_one_socket(victim: Vict
 
 
 def test_a_drop_of_utilisation_alone_throttles_nobody() -> None:
-    state, config = Contention(), ContentionConfig()
+    state, config = EliminatorState(), ContentionConfig()
     for at_s in range(100):
         share = 0.8 if at_s < 50 else 0.4
-        jobs = (Training(job="a/train", sockets=frozenset({0}), cores=4, share=share),)
+        jobs = (TrainingSample(job="a/train", sockets=frozenset({0}), cores=4, share=share),)
         window = Window(at_s=at_s, share_by_socket={0: 0.7}, pods=(Pod(uid="p", bytes_per_s={0: 60 * GB}),), jobs=jobs)
         state, actions = observe(state, window, INTEL, config)
         assert actions == ()
@@ -97,7 +102,7 @@ def test_throttles_that_help_nobody_are_undone_and_not_tried_again() -> None:
     for hardware in (INTEL, NO_MBA):
         node = Node(loads=(Load(uid="small", gb_per_s=50), stubborn), hardware=hardware).run(3000)
         assert node.is_untouched
-        assert node.actions[-1][1].reason is Reason.NO_GAIN
+        assert node.actions[-1][1].reason is ThrottleReason.NO_GAIN
         assert node.times(since_s=180) == []
 
 
@@ -131,7 +136,7 @@ def test_a_load_with_pauses_stays_throttled(hardware: Hardware) -> None:
 def test_nothing_stays_throttled_for_a_job_that_ended(hardware: Hardware) -> None:
     node = Node(loads=(HOG,), victims=(Victim(job="a/train", until_s=300),), hardware=hardware).run(300 + 240)
     assert node.is_untouched
-    assert node.actions[-1][1].reason is Reason.NO_VICTIM
+    assert node.actions[-1][1].reason is ThrottleReason.NO_VICTIM
 
 
 def test_without_sensors_nothing_is_done_and_throttles_end_after_their_lease() -> None:
@@ -139,14 +144,14 @@ def test_without_sensors_nothing_is_done_and_throttles_end_after_their_lease() -
     assert never.actions == []
     later = Node(loads=(HOG,), blind=lambda now_s: now_s >= 200).run(200 + 61)
     assert later.is_untouched
-    assert (later.actions[-1][1].reason, later.actions[-1][0]) == (Reason.BLIND, 260)
+    assert (later.actions[-1][1].reason, later.actions[-1][0]) == (ThrottleReason.BLIND, 260)
 
 
 def test_lost_gpus_freeze_the_throttles() -> None:
     node = Node(loads=(HOG,)).run(ONSET_S + 3)
     (throttle,) = node.state.throttles
     for at_s in range(34, 60):
-        jobs = (Training(job="a/train", sockets=frozenset({0}), cores=4, share=None),)
+        jobs = (TrainingSample(job="a/train", sockets=frozenset({0}), cores=4, share=None),)
         pods = (Pod(uid="hog", bytes_per_s={0: 90 * GB}),)
         window = Window(at_s=at_s, share_by_socket={0: 1.0, 1: 0.0}, pods=pods, jobs=jobs)
         node.state, actions = observe(node.state, window, INTEL, node.config)
@@ -160,7 +165,7 @@ def test_a_throttled_pod_that_opts_out_is_let_go_at_once() -> None:
     node.loads = (replace(HOG, protections=frozenset({Protection.OPTED_OUT})), node.loads[1])
     node.run(1)
     at_s, action = node.actions[-1]
-    assert (at_s, action.pods, action.ends, action.reason) == (101, ("other",), False, Reason.PROTECTED)
+    assert (at_s, action.pods, action.ends, action.reason) == (101, ("other",), False, ThrottleReason.PROTECTED)
 
 
 def test_the_limit_of_a_pod_that_is_gone_is_lifted() -> None:
@@ -194,7 +199,7 @@ def test_a_clock_that_went_back_restarts_the_waiting() -> None:
 def test_windows_far_apart_are_no_row() -> None:
     state, config = Node(loads=()).run(30).state, ContentionConfig()
     pods = (Pod(uid="hog", bytes_per_s={0: 90 * GB}),)
-    jobs = (Training(job="a/train", sockets=frozenset({0}), cores=4, share=0.4),)
+    jobs = (TrainingSample(job="a/train", sockets=frozenset({0}), cores=4, share=0.4),)
     for at_s in range(40, 200, 10):
         window = Window(at_s=at_s, share_by_socket={0: 1.0}, pods=pods, jobs=jobs)
         state, actions = observe(state, window, INTEL, config)
@@ -209,7 +214,7 @@ def test_refuses_bandwidth_that_cannot_be(share: float) -> None:
 
 def test_refuses_a_share_of_an_unknown_peak() -> None:
     with pytest.raises(InvalidInput, match="socket 3 has a bandwidth share but no peak"):
-        observe(Contention(), Window(at_s=0.0, share_by_socket={3: 0.5}), INTEL, ContentionConfig())
+        observe(EliminatorState(), Window(at_s=0.0, share_by_socket={3: 0.5}), INTEL, ContentionConfig())
 
 
 @pytest.mark.parametrize(
@@ -228,11 +233,11 @@ def test_a_ladder_falls_from_unlimited(ladder: tuple[int, ...], expected: tuple[
     assert Hardware(peak_bytes_per_s={0: PEAK}, limits={0: ladder}).limits[0] == expected
 
 
-def baseline_after(shares: Sequence[tuple[float, float | None]], cores: int = 4) -> Baseline:
+def baseline_after(shares: Sequence[tuple[float, float | None]], cores: int = 4) -> Reference:
     """The baseline of a job after windows of (bandwidth share, utilisation)."""
-    state = Contention()
+    state = EliminatorState()
     for at_s, (bandwidth, share) in enumerate(shares):
-        jobs = (Training(job="a/train", sockets=frozenset({0}), cores=cores, share=share),)
+        jobs = (TrainingSample(job="a/train", sockets=frozenset({0}), cores=cores, share=share),)
         window = Window(at_s=at_s, share_by_socket={0: bandwidth}, jobs=jobs)
         state, _actions = observe(state, window, INTEL, ContentionConfig())
     (baseline,) = state.baselines
@@ -262,7 +267,7 @@ def test_a_reference_starts_anew_when_the_job_s_cores_change() -> None:
     window = Window(
         at_s=31,
         share_by_socket={0: 0.1, 1: 0.0},
-        jobs=(Training(job="a/train", sockets=frozenset({0}), cores=5, share=0.4),),
+        jobs=(TrainingSample(job="a/train", sockets=frozenset({0}), cores=5, share=0.4),),
     )
     state, _actions = observe(node.state, window, INTEL, ContentionConfig())
     assert (learned.cores, learned.learned) == (4, 10)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coda.contention.eliminator import Contention, Window, observe
-from coda.contention.throttles import Hardware, Means, Protection, Reason
+from coda.contention.eliminator import EliminatorState, Window, observe
+from coda.contention.throttles import Hardware, Means, Protection, ThrottleReason
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain
 from tests.core.contention.contention_world import AMD, AMD_UNIT, INTEL, NO_MBA, Load, Node, Victim
 
@@ -125,7 +125,7 @@ def test_the_order_of_pods_and_jobs_does_not_matter(node: Node, seconds: int, rn
 @given(nodes(), st.integers(1, 200))
 def test_what_is_remembered_survives_being_written_down(node: Node, seconds: int) -> None:
     state = node.run(seconds).state
-    assert value_from_plain(Contention, json.loads(json.dumps(plain_from_value(state)))) == state
+    assert value_from_plain(EliminatorState, json.loads(json.dumps(plain_from_value(state)))) == state
 
 
 @law
@@ -133,7 +133,7 @@ def test_what_is_remembered_survives_being_written_down(node: Node, seconds: int
 def test_every_action_has_its_reason_and_changes_something(node: Node) -> None:
     in_force: dict[tuple[Means, int, tuple[str, ...]], float] = {}
     for _at_s, action in node.run(400).actions:
-        if action.reason is Reason.CONTENDED:
+        if action.reason is ThrottleReason.CONTENDED:
             assert action.jobs
         key = (action.means, action.socket, action.pods)
         assert in_force.get(key) != action.value

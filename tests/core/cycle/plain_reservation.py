@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from coda.cache.holdings import nodes_held
-from coda.cache.queue import Waiter, waits_since_s
-from coda.cache.world_index import Known
+from coda.cache.queue import QueuedJob, waits_since_s
+from coda.cache.world_index import WorldIndex
 from coda.cycle.reservation import Reservation
 from coda.model.job import Job
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import World
-from coda.nodes.node_search import Kind
+from coda.nodes.node_search import RankClass
 
 Key = tuple[int, ...]
 
 
-def plain_order(known: Known, moment_s: float, now_s: float) -> list[Job]:
-    def place(waiter: Waiter) -> tuple[float, float, str]:
+def plain_order(known: WorldIndex, moment_s: float, now_s: float) -> list[Job]:
+    def place(waiter: QueuedJob) -> tuple[float, float, str]:
         return (-waiter.job.priority, waits_since_s(waiter.job), waiter.job.id)
 
     waiters = sorted(known.queue.waiters, key=place)
     return [one.job for one in waiters if waits_since_s(one.job) <= moment_s and one.may_start(now_s)]
 
 
-def plain_reservation(known: Known, world: World, job: Job, kind: Kind) -> Reservation | None:
+def plain_reservation(known: WorldIndex, world: World, job: Job, kind: RankClass) -> Reservation | None:
     """Nodes without anybody to stop need not be named as `unstopped`."""
     if known.search.ranks_when_empty(kind, kind.within) < job.replicas:
         return None
@@ -55,7 +55,7 @@ def plain_reservation(known: Known, world: World, job: Job, kind: Kind) -> Reser
     return None if whole is None else Reservation(job, {one.number: NOTHING for one in whole}, frozenset(stoppable))
 
 
-def _can_stop(known: Known, number: int) -> bool:
+def _can_stop(known: WorldIndex, number: int) -> bool:
     return known.lending is not None and known.lending.free_after_stops(number) != known.room.free(number)
 
 
@@ -67,10 +67,10 @@ class _Site(NamedTuple):
 
 
 def _chosen(
-    known: Known,
+    known: WorldIndex,
     world: World,
     job: Job,
-    kind: Kind,
+    kind: RankClass,
     nodes: Iterable[int],
     rank: Callable[[int], Key],
     ends: Callable[[Job], bool],
@@ -94,7 +94,7 @@ def _chosen(
     return min(found, key=lambda one: one[:2])[2] if found else None
 
 
-def _site(known: Known, world: World, job: Job, number: int, ends: Callable[[Job], bool]) -> _Site:
+def _site(known: WorldIndex, world: World, job: Job, number: int, ends: Callable[[Job], bool]) -> _Site:
     name, room = known.room.nodes[number].name, known.room.free(number)
     ready = job.request.times_in(room)
     for holder in world.jobs:

@@ -10,7 +10,7 @@ from coda.cache.queue import waiting_jobs
 from coda.cycle.decide import decide
 from coda.model.capacity import free_by_node
 from coda.model.consistency import check
-from coda.model.decision import Plan, Refusal, RefusalCode
+from coda.model.decision import Decision, Refusal, WaitCode
 from coda.model.job import Job
 from coda.model.live_placement import is_waiting
 from coda.model.resources import Resources
@@ -21,13 +21,13 @@ from tests.builders import HOST_LABEL, RACK_LABEL, with_starts
 from tests.strategies import NOW_S, ZONE_LABEL, worlds
 
 CONFIG = PolicyConfig(levels=(Level("zone", ZONE_LABEL), Level("rack", RACK_LABEL), Level("node", HOST_LABEL)))
-SHORT: Mapping[RefusalCode, Callable[[Resources], Resources]] = {
-    RefusalCode.INSUFFICIENT_GPUS: lambda request: replace(request, gpus=0),
-    RefusalCode.INSUFFICIENT_CPU: lambda request: replace(request, cpu_m=0),
-    RefusalCode.INSUFFICIENT_MEMORY: lambda request: replace(request, memory_bytes=0),
-    RefusalCode.INSUFFICIENT_PODS: lambda request: replace(request, pods=0),
+SHORT: Mapping[WaitCode, Callable[[Resources], Resources]] = {
+    WaitCode.INSUFFICIENT_GPUS: lambda request: replace(request, gpus=0),
+    WaitCode.INSUFFICIENT_CPU: lambda request: replace(request, cpu_m=0),
+    WaitCode.INSUFFICIENT_MEMORY: lambda request: replace(request, memory_bytes=0),
+    WaitCode.INSUFFICIENT_PODS: lambda request: replace(request, pods=0),
 }
-NO_ROOM = {*SHORT, RefusalCode.INSUFFICIENT_RESOURCES, RefusalCode.NO_DOMAIN_FITS}
+NO_ROOM = {*SHORT, WaitCode.INSUFFICIENT_RESOURCES, WaitCode.NO_DOMAIN_FITS}
 
 law = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -81,7 +81,7 @@ def is_planned(job: Job) -> bool:
     return job.phase.value == "Queued" and placed and job.placement is not None and job.placement.attempt == job.attempt
 
 
-def decided(world: World) -> tuple[Plan, World]:
+def decided(world: World) -> tuple[Decision, World]:
     plan = decide(world, CONFIG, NOW_S)
     return plan, with_starts(world, plan.starts, CONFIG, NOW_S)
 
@@ -178,7 +178,7 @@ def test_the_order_of_the_input_does_not_matter(world: World, data: st.DataObjec
 @given(worlds())
 def test_deciding_again_starts_nothing_and_says_the_same(world: World) -> None:
     plan, after = decided(world)
-    assert decide(after, CONFIG, NOW_S) == Plan(refusals=plan.refusals)
+    assert decide(after, CONFIG, NOW_S) == Decision(refusals=plan.refusals)
 
 
 @law
@@ -240,18 +240,18 @@ def assert_true(refusal: Refusal, job: Job, world: World) -> None:
     free = free_by_node(world)
     matching = [node for node in world.nodes if exclusion(job.demand, node) is None]
     anywhere = replace(job, within=None)
-    assert (refusal.code is RefusalCode.NO_MATCHING_NODE) == (not matching)
-    if refusal.code is RefusalCode.NEVER_FITS:
+    assert (refusal.code is WaitCode.NO_MATCHING_NODE) == (not matching)
+    if refusal.code is WaitCode.NEVER_FITS:
         assert not could_ever_start(job, world)
-    elif refusal.code is RefusalCode.QUOTA_EXCEEDED:
+    elif refusal.code is WaitCode.QUOTA_EXCEEDED:
         assert not quota_leaves(job, world)
-    elif refusal.code is RefusalCode.BACKING_OFF:
+    elif refusal.code is WaitCode.BACKING_OFF:
         assert job.not_before_s > NOW_S
-    elif refusal.code is RefusalCode.ROLLING_BACK:
+    elif refusal.code is WaitCode.ROLLING_BACK:
         assert job.unbound
-    elif refusal.code is RefusalCode.UNKNOWN_LEVEL:
+    elif refusal.code is WaitCode.UNKNOWN_LEVEL:
         assert job.within == "moon"
-    elif refusal.code is RefusalCode.NO_DOMAIN_FITS:
+    elif refusal.code is WaitCode.NO_DOMAIN_FITS:
         assert fits_somewhere(anywhere, world, free)
     elif refusal.code in SHORT:
         relaxed = replace(anywhere, request=SHORT[refusal.code](job.request))

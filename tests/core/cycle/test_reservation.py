@@ -12,10 +12,10 @@ from coda.cache.queue import waits_since_s
 from coda.cycle.decide import decide
 from coda.errors import InvalidInput
 from coda.model.capacity import free_by_node
-from coda.model.decision import Plan, RefusalCode
+from coda.model.decision import Decision, WaitCode
 from coda.model.job import Job, JobId
 from coda.model.world import Node, World
-from coda.policy.config import ArraysConfig, Part, PolicyConfig
+from coda.policy.config import ArraysConfig, Component, PolicyConfig
 from coda.policy.policies import POLICIES
 from tests.builders import job, node, rack, running, with_starts, world
 from tests.core.cycle.test_decide_laws import CONFIG, could_start
@@ -48,11 +48,11 @@ def ran(built: Job, *nodes: str, for_s: float) -> Job:
     return replace(placed, placement=replace(placed.placement, committed_s=NOW_S - for_s))
 
 
-def decided(*jobs: Job, config: PolicyConfig = ARRIVAL, nodes: tuple[Node, ...] = NODES) -> Plan:
+def decided(*jobs: Job, config: PolicyConfig = ARRIVAL, nodes: tuple[Node, ...] = NODES) -> Decision:
     return decide(world(nodes, jobs), config, NOW_S)
 
 
-def started(plan: Plan) -> dict[str, tuple[str, ...]]:
+def started(plan: Decision) -> dict[str, tuple[str, ...]]:
     return {start.job.split("/")[1]: start.nodes for start in plan.starts}
 
 
@@ -82,8 +82,8 @@ def test_others_start_beside_what_is_kept() -> None:
 def test_who_is_kept_back_is_told_for_whom() -> None:
     plan = decided(*HALF, gpu("large", 4, waits_s=100), gpu("small", 2))
     assert {refusal.job: refusal.code for refusal in plan.refusals} == {
-        "team/large": RefusalCode.INSUFFICIENT_GPUS,
-        "team/small": RefusalCode.HELD_BY_POLICY,
+        "team/large": WaitCode.INSUFFICIENT_GPUS,
+        "team/small": WaitCode.HELD_BY_POLICY,
     }
     assert plan.refusals[1].reason.holders == ("team/large",)
 
@@ -144,7 +144,7 @@ def test_no_policy_that_is_defined_otherwise_keeps_nodes() -> None:
 
 def test_without_borrowing_nothing_is_kept() -> None:
     """A job may then be too large for its array for ever: it would block the nodes for nothing."""
-    config = replace(CODA, without=frozenset({Part.BORROWING}))
+    config = replace(CODA, without=frozenset({Component.BORROWING}))
     jobs = (gpu("large", 4, waits_s=900, cores=9), gpu("small", 2))
     assert set(started(decided(*jobs, config=config))) == {"small"}
 
@@ -262,6 +262,6 @@ def test_room_is_left_only_for_a_job_that_waited_too_long(now: World) -> None:
     for refusal in plan.refusals:
         if could_start(job_by_id[refusal.job], after, free):
             (kept_for,) = refusal.reason.holders
-            assert refusal.code is RefusalCode.HELD_BY_POLICY
+            assert refusal.code is WaitCode.HELD_BY_POLICY
             assert job_by_id[kept_for].queued_s + limit_s <= WORLDS_S
             assert not could_start(job_by_id[kept_for], after, free)

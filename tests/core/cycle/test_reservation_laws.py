@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.cache.world_index import Known, Memory
+from coda.cache.world_index import PlannerCache, WorldIndex
 from coda.cycle.decide import decide
 from coda.cycle.reservation import overdue, reserve
 from coda.model.job import Job
@@ -27,7 +27,7 @@ law = settings(max_examples=100, deadline=None, suppress_health_check=[HealthChe
 configs = st.sampled_from([LIMITED, replace(LIMITED, policy="coda")])
 
 
-def check_reservations(known: Known, now: World, now_s: float) -> int:
+def check_reservations(known: WorldIndex, now: World, now_s: float) -> int:
     """The order of those overdue, and what each waiting job would have kept, are as defined. How many have nodes."""
     assert [waiter.job for waiter in overdue(known, now_s)] == plain_order(known, now_s - LIMIT_S, now_s)
     found = 0
@@ -44,7 +44,7 @@ def check_reservations(known: Known, now: World, now_s: float) -> int:
 @law
 @given(worlds(), configs, st.data())
 def test_nodes_are_kept_as_if_nobody_remembered_anything(now: World, config: PolicyConfig, data: st.DataObject) -> None:
-    memory, now_s = Memory(), NOW_S
+    memory, now_s = PlannerCache(), NOW_S
     for step in range(data.draw(st.integers(2, 6))):
         plan = decide(now, config, now_s, memory)
         assert plan == decide(now, config, now_s)
@@ -59,7 +59,7 @@ def test_nodes_are_kept_as_if_nobody_remembered_anything(now: World, config: Pol
 def test_many_rounds_keep_nodes_as_if_each_were_the_first(policy: str) -> None:
     """More jobs than there is room for, nodes that fail and come back."""
     rng = random.Random(policy)
-    memory, config, kept = Memory(), replace(LIMITED, policy=policy), 0
+    memory, config, kept = PlannerCache(), replace(LIMITED, policy=policy), 0
     now, now_s = world((*rack("a", 4), *rack("b", 4, gpus=4), *rack("c", 2, cores=20))), 0.0
     for number in range(300):
         now_s += 10.0
@@ -83,7 +83,7 @@ def test_a_holder_that_another_one_replaces_is_noticed() -> None:
     nodes = (node("a", gpus=4), node("b", gpus=4))
     early, late = (with_start(job(name, gpus=2), "a", at_s) for name, at_s in (("early", 0.0), ("late", NOW_S)))
     other = with_start(job("other", gpus=3), "b", 0.0)
-    memory = Memory()
+    memory = PlannerCache()
     for holder, expected in ((early, {0}), (late, {1}), (early, {0})):
         now = world(nodes, (large, holder, other))
         decide(now, LIMITED, NOW_S, memory)

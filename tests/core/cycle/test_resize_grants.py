@@ -9,7 +9,7 @@ import pytest
 from coda.cycle.decide import decide
 from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
 from coda.model.capacity import free_by_node
-from coda.model.decision import Denial, DenialCode, Grant, Plan, StopCause
+from coda.model.decision import Decision, Denial, DenialCode, Grant, StopCause
 from coda.model.job import Job, Phase, Wish, WishAnswer
 from coda.model.live_placement import growth_by_node, is_resizing, open_wish
 from coda.model.world import World
@@ -29,7 +29,7 @@ def answered(one: Job, answer: WishAnswer) -> Job:
     return replace(one, placement=replace(one.placement, answer=answer))
 
 
-def decided(snapshot: World, *, policy: str = "arrival") -> Plan:
+def decided(snapshot: World, *, policy: str = "arrival") -> Decision:
     return decide(snapshot, PolicyConfig(policy=policy), NOW_S)
 
 
@@ -173,7 +173,7 @@ def test_the_next_wish_waits_until_the_last_resize_has_ended() -> None:
 def test_an_answered_wish_is_not_answered_again() -> None:
     snapshot = world([node("n1", cores=8)], [wishing(TRAINING, 12)])
     refused = answered(wishing(TRAINING, 12), answer_from_denial(decided(snapshot).denials[0], NOW_S))
-    assert decided(replace(snapshot, jobs=(refused,))) == Plan()
+    assert decided(replace(snapshot, jobs=(refused,))) == Decision()
 
 
 # --- where the policy has arrays --------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.cache.world_index import Memory
+from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
 from coda.model.capacity import free_by_node
 from coda.model.consistency import check
-from coda.model.decision import Plan
+from coda.model.decision import Decision
 from coda.model.job import Job, Phase, Wish
 from coda.model.live_placement import growth_by_node, open_wish
 from coda.model.world import World
@@ -49,11 +49,11 @@ def wishing_worlds(draw: st.DrawFn) -> World:
     return replace(snapshot, jobs=tuple(wishing(job) for job in snapshot.jobs))
 
 
-def decided(world: World, policy: str) -> Plan:
+def decided(world: World, policy: str) -> Decision:
     return decide(world, PolicyConfig(policy=policy), NOW_S)
 
 
-def carried_out(world: World, plan: Plan) -> World:
+def carried_out(world: World, plan: Decision) -> World:
     """The world once starts, grants and denials are written."""
     config = PolicyConfig()
     answers = {grant.job: answer_from_grant(grant, NOW_S, config) for grant in plan.grants}
@@ -118,7 +118,7 @@ def test_the_order_of_jobs_and_nodes_does_not_matter(world: World, policy: str, 
 @law
 @given(st.lists(wishing_worlds(), min_size=2, max_size=4), POLICIES)
 def test_a_memory_of_other_worlds_changes_no_answer(snapshots: list[World], policy: str) -> None:
-    memory, config = Memory(), PolicyConfig(policy=policy)
+    memory, config = PlannerCache(), PolicyConfig(policy=policy)
     for world in snapshots:
         plan = decide(world, config, NOW_S, memory)
         assert plan == decide(world, config, NOW_S)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from coda.cycle.decide import decide
-from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint
-from coda.model.decision import Reason, Refusal, RefusalCode
+from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint
+from coda.model.decision import Refusal, WaitCode, WaitReason
 from coda.model.job import JobId
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
@@ -21,9 +21,9 @@ def refused(snapshot: World) -> list[Refusal]:
     return list(decide(snapshot, PolicyConfig(), NOW_S).refusals)
 
 
-def refusal(code: RefusalCode, message: str, *holders: str, **numbers: int) -> Refusal:
+def refusal(code: WaitCode, message: str, *holders: str, **numbers: int) -> Refusal:
     ids = tuple(JobId(f"team/{holder}") for holder in holders)
-    return Refusal(JobId("team/job"), 1, Reason(code=code, message=message, numbers=numbers, holders=ids))
+    return Refusal(JobId("team/job"), 1, WaitReason(code=code, message=message, numbers=numbers, holders=ids))
 
 
 def room(ranks: int, ranks_with_room: int, nodes_with_room: int, nodes_matching: int) -> dict[str, int]:
@@ -35,7 +35,7 @@ LASTING = [
     pytest.param(
         world((), [job()]),
         refusal(
-            RefusalCode.NO_MATCHING_NODE,
+            WaitCode.NO_MATCHING_NODE,
             "there is no node",
             nodes=0,
             excluded_by_selector=0,
@@ -51,10 +51,10 @@ LASTING = [
                 node("n2", labels={"gpu": "a100"}),
                 node("n3", labels={"gpu": "a100", "ssd": "1"}, taints=(Taint(key="lab"),)),
             ],
-            [job(demand=NodeDemand(selector={"gpu": "a100"}, terms=(SSD,)))],
+            [job(demand=NodeConstraints(selector={"gpu": "a100"}, terms=(SSD,)))],
         ),
         refusal(
-            RefusalCode.NO_MATCHING_NODE,
+            WaitCode.NO_MATCHING_NODE,
             "none of 3 nodes accepts its pods: 1 without the labels of its nodeSelector (gpu=a100), "
             "1 outside its required node affinity and 1 with a taint it does not tolerate",
             nodes=3,
@@ -67,7 +67,7 @@ LASTING = [
     pytest.param(
         world(NODES, [job(gpus=16, cores=1.5)]),
         refusal(
-            RefusalCode.NEVER_FITS,
+            WaitCode.NEVER_FITS,
             "a rank needs 16 GPUs, 1.5 cores and 1 GiB of memory; even empty, none of 2 matching nodes holds it: "
             "the largest has 8 GPUs, 48 cores and 384 GiB of memory",
             ranks=1,
@@ -79,7 +79,7 @@ LASTING = [
     pytest.param(
         world(NODES, [job(replicas=3, gpus=8)]),
         refusal(
-            RefusalCode.NEVER_FITS,
+            WaitCode.NEVER_FITS,
             "needs 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each; even empty, 2 matching nodes hold only 2",
             ranks=3,
             ranks_when_empty=2,
@@ -90,7 +90,7 @@ LASTING = [
     pytest.param(
         world([*rack("r1", 2), *rack("r2", 1)], [job(replicas=3, gpus=8, within="rack")]),
         refusal(
-            RefusalCode.NEVER_FITS,
+            WaitCode.NEVER_FITS,
             "needs all 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each within one rack; "
             "even empty, no rack holds more than 2",
             ranks=3,
@@ -112,7 +112,7 @@ HELD_BACK = [
             quotas=[quota("small", hard={"pods": 9000, "requests.cpu": 5000}, used={"requests.cpu": 1000})],
         ),
         refusal(
-            RefusalCode.QUOTA_EXCEEDED,
+            WaitCode.QUOTA_EXCEEDED,
             "the whole gang needs 4.5 of requests.cpu, and ResourceQuota small leaves 4",
             needed=5,
             left=4,
@@ -126,7 +126,7 @@ HELD_BACK = [
             quotas=[quota("small", hard={"m.memory": GIB * 1000}, used={"m.memory": GIB * 1000})],
         ),
         refusal(
-            RefusalCode.QUOTA_EXCEEDED,
+            WaitCode.QUOTA_EXCEEDED,
             "the whole gang needs 2 GiB of m.memory, and ResourceQuota small leaves 0 bytes",
             "x",
             needed=2 * GIB,
@@ -137,7 +137,7 @@ HELD_BACK = [
     pytest.param(
         world(NODES, [job(within="moon")]),
         refusal(
-            RefusalCode.UNKNOWN_LEVEL,
+            WaitCode.UNKNOWN_LEVEL,
             "locality names the level 'moon', which is not configured here; known: rack and node",
         ),
         id="a level nobody configured",
@@ -145,7 +145,7 @@ HELD_BACK = [
     pytest.param(
         world(NODES, [job(attempt=3, not_before_s=NOW_S + 0.5)]),
         refusal(
-            RefusalCode.BACKING_OFF,
+            WaitCode.BACKING_OFF,
             "attempt 2 ended early; the next try waits out a pause",
             attempt=3,
             not_before_s=101,
@@ -158,7 +158,7 @@ SHORT = [
     pytest.param(
         world(NODES, [running(job("x", gpus=1), "n1"), running(job("y", gpus=4), "n2"), job(gpus=8)]),
         refusal(
-            RefusalCode.INSUFFICIENT_GPUS,
+            WaitCode.INSUFFICIENT_GPUS,
             "needs 8 GPUs, 1 core and 1 GiB of memory free on one node; none of 2 matching nodes has that now; "
             "enough GPUs are free in all, but too scattered",
             "y",
@@ -170,7 +170,7 @@ SHORT = [
     pytest.param(
         world(NODES, [running(job("x", replicas=2, gpus=6), "n1", "n2"), job(replicas=3, gpus=2)]),
         refusal(
-            RefusalCode.INSUFFICIENT_GPUS,
+            WaitCode.INSUFFICIENT_GPUS,
             "needs 3 ranks of 2 GPUs, 1 core and 1 GiB of memory each; 2 of 2 matching nodes have room now, "
             "for 2 ranks; too few GPUs are free",
             "x",
@@ -181,7 +181,7 @@ SHORT = [
     pytest.param(
         world([node("n1", cores=8)], [running(job("x", cores=6), "n1"), job(cores=3)]),
         refusal(
-            RefusalCode.INSUFFICIENT_CPU,
+            WaitCode.INSUFFICIENT_CPU,
             "needs 1 GPU, 3 cores and 1 GiB of memory free on one node; none of 1 matching node has that now; "
             "too few cores are free",
             "x",
@@ -192,7 +192,7 @@ SHORT = [
     pytest.param(
         world([node("n1", memory_gib=8)], [job(memory_gib=4)], foreign={"n1": resources(memory_gib=5)}),
         refusal(
-            RefusalCode.INSUFFICIENT_MEMORY,
+            WaitCode.INSUFFICIENT_MEMORY,
             "needs 1 GPU, 1 core and 4 GiB of memory free on one node; none of 1 matching node has that now; "
             "too little memory is free; pods outside Coda hold the rest",
             **room(1, 0, 0, 1),
@@ -202,7 +202,7 @@ SHORT = [
     pytest.param(
         world([node("n1", pods=1)], [running(job("x"), "n1"), job()]),
         refusal(
-            RefusalCode.INSUFFICIENT_PODS,
+            WaitCode.INSUFFICIENT_PODS,
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; none of 1 matching node has that now; "
             "too few pod slots are free",
             "x",
@@ -213,7 +213,7 @@ SHORT = [
     pytest.param(
         world([node("n1", other={"rdma": 1})], [running(job("x", other={"rdma": 1}), "n1"), job(other={"rdma": 1})]),
         refusal(
-            RefusalCode.INSUFFICIENT_RESOURCES,
+            WaitCode.INSUFFICIENT_RESOURCES,
             "needs 1 GPU, 1 core, 1 GiB of memory and 1 rdma free on one node; none of 1 matching node has that now; "
             "too little rdma is free",
             "x",
@@ -224,7 +224,7 @@ SHORT = [
     pytest.param(
         world([node("n1")], [running(job("x", gpus=8, cores=48), "n1"), job()]),
         refusal(
-            RefusalCode.INSUFFICIENT_RESOURCES,
+            WaitCode.INSUFFICIENT_RESOURCES,
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; none of 1 matching node has that now; "
             "more than one resource is short",
             "x",
@@ -235,7 +235,7 @@ SHORT = [
     pytest.param(
         world([node("n1"), node("n2", schedulable=False), node("n3")], [job(replicas=3, gpus=8, avoid=["n3"])]),
         refusal(
-            RefusalCode.INSUFFICIENT_GPUS,
+            WaitCode.INSUFFICIENT_GPUS,
             "needs 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each; 1 of 3 matching nodes has room now, "
             "for 1 rank; too few GPUs are free; 1 node cordoned, not ready or under pressure; "
             "1 node avoided after a failed attempt",
@@ -249,7 +249,7 @@ SHORT = [
             [running(job("x"), "r1-0"), running(job("y"), "r2-0"), job(replicas=2, gpus=8, within="rack")],
         ),
         refusal(
-            RefusalCode.NO_DOMAIN_FITS,
+            WaitCode.NO_DOMAIN_FITS,
             "needs all 2 ranks of 8 GPUs, 1 core and 1 GiB of memory each within one rack; "
             "enough is free in all, but no rack has room for more than 1 of them now",
             "x",
@@ -271,7 +271,7 @@ def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
     sick = node("n1", taints=(Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"),), schedulable=False)
     assert refused(world([sick], [job()])) == [
         refusal(
-            RefusalCode.INSUFFICIENT_RESOURCES,
+            WaitCode.INSUFFICIENT_RESOURCES,
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; none of 1 matching node has that now; "
             "1 node cordoned, not ready or under pressure",
             **room(1, 0, 0, 1),
@@ -282,13 +282,13 @@ def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
 def test_pods_of_a_dropped_plan_hold_the_next_start_back() -> None:
     edited = replace(planned(job(), "n1"), generation=2, unbound={0: "n1"})
     assert refused(world(NODES, [edited])) == [
-        refusal(RefusalCode.ROLLING_BACK, "pods of a plan that was dropped are still going away")._replace(generation=2)
+        refusal(WaitCode.ROLLING_BACK, "pods of a plan that was dropped are still going away")._replace(generation=2)
     ]
 
 
 def test_a_job_edited_in_the_queue_waits_for_the_operator_whatever_else_there_is() -> None:
     edited = replace(planned(job(gpus=99), "n1"), generation=2, edited=True)
-    expected = refusal(RefusalCode.EDITED, "its spec was edited; waits for the operator to accept that")
+    expected = refusal(WaitCode.EDITED, "its spec was edited; waits for the operator to accept that")
     assert refused(world(NODES, [edited])) == [expected._replace(generation=2)]
     assert decide(world(NODES, [replace(edited, request=job().request)]), PolicyConfig(), 0.0).starts == ()
 

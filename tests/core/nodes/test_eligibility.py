@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda.model.constraints import NodeDemand, NodeTerm, Requirement, Taint, Toleration
+from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
 from coda.model.world import Node
 from coda.nodes.eligibility import Exclusion, accepts, exclusion, is_blocked, tolerates
 from tests.builders import node
@@ -69,7 +69,7 @@ def term(operator: str, *values: str, key: str = "size") -> NodeTerm:
     ],
 )
 def test_required_node_affinity_selects_by_label(one_term: NodeTerm, labels: dict[str, str], expected: bool) -> None:
-    assert accepts(NodeDemand(terms=(one_term,)), node("n1", labels=labels)) is expected
+    assert accepts(NodeConstraints(terms=(one_term,)), node("n1", labels=labels)) is expected
 
 
 @pytest.mark.parametrize(
@@ -85,26 +85,28 @@ def test_required_node_affinity_selects_by_label(one_term: NodeTerm, labels: dic
     ],
 )
 def test_match_fields_select_by_name(requirement: Requirement, expected: bool) -> None:
-    assert accepts(NodeDemand(terms=(NodeTerm(fields=(requirement,)),)), node("n1")) is expected
+    assert accepts(NodeConstraints(terms=(NodeTerm(fields=(requirement,)),)), node("n1")) is expected
 
 
 def test_one_term_is_enough_but_all_of_it() -> None:
     both = NodeTerm(labels=(*term("In", "5").labels, *term("Exists", key="ssd").labels))
-    assert accepts(NodeDemand(terms=(term("In", "4"), term("In", "5"))), node("n1", labels={"size": "5"}))
-    assert not accepts(NodeDemand(terms=(both,)), node("n1", labels={"size": "5"}))
+    assert accepts(NodeConstraints(terms=(term("In", "4"), term("In", "5"))), node("n1", labels={"size": "5"}))
+    assert not accepts(NodeConstraints(terms=(both,)), node("n1", labels={"size": "5"}))
 
 
 @pytest.mark.parametrize(
     ("demand", "one_node", "excluded", "blocked"),
     [
-        pytest.param(NodeDemand(), node("n1"), None, False, id="no demand accepts every node"),
-        pytest.param(NodeDemand(selector={"a": "b"}), node("n1"), Exclusion.SELECTOR, False, id="selector"),
-        pytest.param(NodeDemand(terms=(term("Exists"),)), node("n1"), Exclusion.AFFINITY, False, id="affinity"),
-        pytest.param(NodeDemand(), node("n1", taints=(TAINT,)), Exclusion.TAINT, False, id="taint"),
-        pytest.param(NodeDemand(), node("n1", schedulable=False), None, True, id="cordoned is no matter of the demand"),
-        pytest.param(NodeDemand(), node("n1", taints=(PRESSURE,)), None, True, id="a condition's taint passes"),
+        pytest.param(NodeConstraints(), node("n1"), None, False, id="no demand accepts every node"),
+        pytest.param(NodeConstraints(selector={"a": "b"}), node("n1"), Exclusion.SELECTOR, False, id="selector"),
+        pytest.param(NodeConstraints(terms=(term("Exists"),)), node("n1"), Exclusion.AFFINITY, False, id="affinity"),
+        pytest.param(NodeConstraints(), node("n1", taints=(TAINT,)), Exclusion.TAINT, False, id="taint"),
         pytest.param(
-            NodeDemand(tolerations=(Toleration(operator="Exists"),)),
+            NodeConstraints(), node("n1", schedulable=False), None, True, id="cordoned is no matter of the demand"
+        ),
+        pytest.param(NodeConstraints(), node("n1", taints=(PRESSURE,)), None, True, id="a condition's taint passes"),
+        pytest.param(
+            NodeConstraints(tolerations=(Toleration(operator="Exists"),)),
             node("n1", taints=(PRESSURE, TAINT), schedulable=False),
             None,
             True,
@@ -113,6 +115,6 @@ def test_one_term_is_enough_but_all_of_it() -> None:
     ],
 )
 def test_tells_what_excludes_for_good_from_what_blocks_now(
-    demand: NodeDemand, one_node: Node, excluded: Exclusion | None, blocked: bool
+    demand: NodeConstraints, one_node: Node, excluded: Exclusion | None, blocked: bool
 ) -> None:
     assert (exclusion(demand, one_node), is_blocked(demand, one_node)) == (excluded, blocked)

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from coda.errors import InvalidInput
-from coda.model.constraints import NodeDemand, Taint
+from coda.model.constraints import NodeConstraints, Taint
 from coda.model.job import Job, JobId, Phase
 from coda.model.world import Node, World
-from coda.placements.review import Flaw, Misfit, misfits, still_fits
+from coda.placements.review import DefectKind, PlacementDefect, placement_defects, still_fits
 from tests.builders import job, node, planned, resources, running, world
 
-GANG = planned(job(replicas=2, gpus=4, demand=NodeDemand(selector={"gpu": "a100"})), "n1", "n2")
+GANG = planned(job(replicas=2, gpus=4, demand=NodeConstraints(selector={"gpu": "a100"})), "n1", "n2")
 
 
 def a100(name: str, *, schedulable: bool = True, taints: tuple[Taint, ...] = ()) -> Node:
@@ -25,28 +25,32 @@ GOOD = (a100("n1"), a100("n2"))
     ("snapshot", "expected"),
     [
         pytest.param(world(GOOD, [GANG]), None, id="nothing changed"),
-        pytest.param(world(GOOD[:1], [GANG]), Misfit(flaw=Flaw.NODE_GONE, name="n2"), id="a node is gone"),
+        pytest.param(
+            world(GOOD[:1], [GANG]), PlacementDefect(flaw=DefectKind.NODE_GONE, name="n2"), id="a node is gone"
+        ),
         pytest.param(
             world([a100("n1", schedulable=False), GOOD[1]], [GANG]),
-            Misfit(flaw=Flaw.NODE_BLOCKED, name="n1"),
+            PlacementDefect(flaw=DefectKind.NODE_BLOCKED, name="n1"),
             id="a node was cordoned",
         ),
         pytest.param(
             world([a100("n1", taints=(Taint(key="lab"),)), GOOD[1]], [GANG]),
-            Misfit(flaw=Flaw.NODE_REFUSES, name="n1"),
+            PlacementDefect(flaw=DefectKind.NODE_REFUSES, name="n1"),
             id="a node was tainted",
         ),
         pytest.param(
-            world([node("n1"), GOOD[1]], [GANG]), Misfit(flaw=Flaw.NODE_REFUSES, name="n1"), id="a label was lost"
+            world([node("n1"), GOOD[1]], [GANG]),
+            PlacementDefect(flaw=DefectKind.NODE_REFUSES, name="n1"),
+            id="a label was lost",
         ),
         pytest.param(
             world(GOOD, [GANG], foreign={"n2": resources(gpus=5)}),
-            Misfit(flaw=Flaw.NO_CAPACITY, name="n2"),
+            PlacementDefect(flaw=DefectKind.NO_CAPACITY, name="n2"),
             id="a foreign pod took the place",
         ),
         pytest.param(
             world(GOOD, [GANG], in_flight={"n2": resources(gpus=5)}),
-            Misfit(flaw=Flaw.NO_CAPACITY, name="n2"),
+            PlacementDefect(flaw=DefectKind.NO_CAPACITY, name="n2"),
             id="a foreign pod may take the place",
         ),
         pytest.param(world(GOOD, [GANG], foreign={"n2": resources(gpus=4)}), None, id="just enough is left"),
@@ -55,7 +59,7 @@ GOOD = (a100("n1"), a100("n2"))
         ),
         pytest.param(
             world(GOOD, [GANG, planned(job("rival", gpus=5), "n1")]),
-            Misfit(flaw=Flaw.NO_CAPACITY, name="n1"),
+            PlacementDefect(flaw=DefectKind.NO_CAPACITY, name="n1"),
             id="two plans want the same room",
         ),
         pytest.param(
@@ -65,18 +69,18 @@ GOOD = (a100("n1"), a100("n2"))
         ),
         pytest.param(
             world(GOOD, [replace(GANG, attempt=2)]),
-            Misfit(flaw=Flaw.NO_LIVE_PLAN, name="team/job"),
+            PlacementDefect(flaw=DefectKind.NO_LIVE_PLAN, name="team/job"),
             id="a plan of an older attempt",
         ),
         pytest.param(
             world(GOOD, [replace(GANG, phase=Phase.SUSPENDED)]),
-            Misfit(flaw=Flaw.NO_LIVE_PLAN, name="team/job"),
+            PlacementDefect(flaw=DefectKind.NO_LIVE_PLAN, name="team/job"),
             id="a suspended job",
         ),
     ],
 )
-def test_tells_whether_a_plan_still_stands(snapshot: World, expected: Misfit | None) -> None:
-    assert misfits(snapshot, [GANG.id]) == {GANG.id: expected}
+def test_tells_whether_a_plan_still_stands(snapshot: World, expected: PlacementDefect | None) -> None:
+    assert placement_defects(snapshot, [GANG.id]) == {GANG.id: expected}
     assert still_fits(snapshot, GANG.id) is (expected is None)
 
 
@@ -91,4 +95,4 @@ def test_an_unknown_job_is_refused_by_name() -> None:
 
 
 def test_a_misfit_reads_as_a_sentence() -> None:
-    assert str(Misfit(flaw=Flaw.NO_CAPACITY, name="n2")) == "n2 no longer has the room"
+    assert str(PlacementDefect(flaw=DefectKind.NO_CAPACITY, name="n2")) == "n2 no longer has the room"

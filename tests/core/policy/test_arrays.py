@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from coda.cycle.decide import decide
 from coda.model.capacity import free_by_node
-from coda.model.decision import RefusalCode, StopCause
+from coda.model.decision import StopCause, WaitCode
 from coda.model.job import Job, JobId, Phase
 from coda.model.world import Node, World
 from coda.policy.arrays import Array, array_of, large_nodes, reserve_from_history, reserved_cpu_m
-from coda.policy.config import ArraysConfig, Part, PolicyConfig
+from coda.policy.config import ArraysConfig, Component, PolicyConfig
 from tests.builders import job, node, resources, running, world
 from tests.core.play import Play
 
@@ -74,9 +74,9 @@ def test_the_reserve_follows_what_was_used_at_once() -> None:
     [
         pytest.param((), [cpu("a", 8)], {"a": ("big", False)}, id="a CPU job on its own cores"),
         pytest.param((), [cpu("a", 12)], {"a": ("big", True)}, id="a CPU job borrows what no GPU job uses"),
-        pytest.param((Part.BORROWING,), [cpu("a", 12)], {}, id="without borrowing it waits"),
+        pytest.param((Component.BORROWING,), [cpu("a", 12)], {}, id="without borrowing it waits"),
         pytest.param(
-            (Part.ARRAYS,), [cpu("a", 12)], {"a": ("big", False)}, id="without arrays all cores are everybody's"
+            (Component.ARRAYS,), [cpu("a", 12)], {"a": ("big", False)}, id="without arrays all cores are everybody's"
         ),
         pytest.param(
             (),
@@ -87,7 +87,9 @@ def test_the_reserve_follows_what_was_used_at_once() -> None:
         pytest.param((), [gpu("a", 4)], {"a": ("big", False)}, id="a large job on its own nodes"),
         pytest.param((), [gpu("a", 1)], {"a": ("one", False)}, id="a small job on its own nodes"),
         pytest.param((), [gpu("a", 4, cores=14)], {"a": ("big", False)}, id="a GPU job takes idle cores of CPU jobs"),
-        pytest.param((Part.BORROWING,), [gpu("a", 4, cores=25)], {}, id="without borrowing it keeps to the reserve"),
+        pytest.param(
+            (Component.BORROWING,), [gpu("a", 4, cores=25)], {}, id="without borrowing it keeps to the reserve"
+        ),
         pytest.param(
             (),
             [ran(gpu("x", 8), "big"), gpu("a", 4)],
@@ -101,7 +103,7 @@ def test_the_reserve_follows_what_was_used_at_once() -> None:
             id="a small job is a guest on the large nodes",
         ),
         pytest.param(
-            (Part.MIGRATION,),
+            (Component.MIGRATION,),
             [ran(gpu("x", 4), "one"), ran(gpu("y", 4), "two"), ran(gpu("z", 1), "big"), gpu("a", 1), gpu("b", 8)],
             {},
             id="without migration not while a large job waits",
@@ -109,7 +111,7 @@ def test_the_reserve_follows_what_was_used_at_once() -> None:
     ],
 )
 def test_who_starts_where_and_borrows(
-    without: tuple[Part, ...], jobs: list[Job], expected: dict[str, tuple[str, bool]]
+    without: tuple[Component, ...], jobs: list[Job], expected: dict[str, tuple[str, bool]]
 ) -> None:
     plan = decide(world(NODES, jobs), replace(CODA, without=frozenset(without)), 0.0)
     assert {start.job.split("/")[1]: (start.nodes[0], start.borrows) for start in plan.starts} == expected
@@ -161,7 +163,7 @@ def test_a_guest_is_migrated_when_a_large_job_wants_the_place() -> None:
 
 
 def test_without_migration_a_guest_stays() -> None:
-    config = replace(CODA, without=frozenset({Part.MIGRATION}))
+    config = replace(CODA, without=frozenset({Component.MIGRATION}))
     assert stops(*FULL, ran(gpu("guest", 1), "big"), gpu("a", 8), config=config) == []
 
 
@@ -186,10 +188,10 @@ def test_the_round_ends_with_a_stop_and_the_job_starts_in_the_next() -> None:
 
 
 def test_a_job_kept_waiting_for_others_cores_is_told_so() -> None:
-    config = replace(CODA, without=frozenset({Part.BORROWING}))
+    config = replace(CODA, without=frozenset({Component.BORROWING}))
     plan = decide(world(NODES, [cpu("a", 12), gpu("b", 8, cores=33)]), config, 0.0)
     codes = {refusal.job: refusal.code for refusal in plan.refusals}
-    assert codes == {"team/a": RefusalCode.HELD_BY_POLICY, "team/b": RefusalCode.NEVER_FITS}
+    assert codes == {"team/a": WaitCode.HELD_BY_POLICY, "team/b": WaitCode.NEVER_FITS}
 
 
 JOBS = st.builds(
@@ -202,7 +204,10 @@ JOBS = st.builds(
     st.sampled_from(("ann", "bob")),
 )
 VARIANTS = st.sampled_from(
-    [replace(CODA, without=frozenset(parts)) for parts in ((), (Part.BORROWING,), (Part.MIGRATION,), (Part.ARRAYS,))]
+    [
+        replace(CODA, without=frozenset(parts))
+        for parts in ((), (Component.BORROWING,), (Component.MIGRATION,), (Component.ARRAYS,))
+    ]
 )
 
 
@@ -259,7 +264,7 @@ def _ranks(job: Job, on: Node) -> int:
 @law
 @given(st.data())
 def test_without_borrowing_each_array_keeps_to_its_own_cores(data: st.DataObject) -> None:
-    now = played(data, replace(CODA, without=frozenset({Part.BORROWING}))).world()
+    now = played(data, replace(CODA, without=frozenset({Component.BORROWING}))).world()
     for one in NODES:
         reserve = reserved_cpu_m(one.allocatable, 3)
         by_gpu_jobs = sum(_ranks(job, one) * job.request.cpu_m for job in now.jobs if job.request.gpus)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coda.allocator.config import TuningConfig
+from coda.allocator.config import CoreSearchConfig
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
 from coda.policy.config import Level, PolicyConfig
@@ -46,7 +46,7 @@ def test_finds_a_level_by_its_name() -> None:
 )
 def test_refuses_a_search_out_of_range(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        TuningConfig(**fields)
+        CoreSearchConfig(**fields)
 
 
 @pytest.mark.parametrize(

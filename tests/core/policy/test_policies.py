@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from coda.cache.world_index import Memory
+from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.errors import InvalidInput
 from coda.model.capacity import free_by_node
-from coda.model.decision import RefusalCode
+from coda.model.decision import WaitCode
 from coda.model.job import Job
 from coda.model.world import VirtualCluster, World
 from coda.policy.config import PolicyConfig
@@ -46,7 +46,7 @@ def test_an_unknown_policy_is_refused_by_name_with_all_that_are_known() -> None:
 @law
 @given(worlds(), configs, st.data())
 def test_what_was_decided_before_changes_no_decision(world: World, config: PolicyConfig, data: st.DataObject) -> None:
-    memory, now_s = Memory(), NOW_S
+    memory, now_s = PlannerCache(), NOW_S
     for step in range(data.draw(st.integers(2, 6))):
         plan = decide(world, config, now_s, memory)
         assert plan == decide(world, config, now_s)
@@ -108,7 +108,7 @@ def test_only_a_policy_that_withholds_says_that_there_is_room(world: World, conf
     after = with_starts(world, plan.starts, config, NOW_S)
     free, job_by_id = free_by_node(after), {job.id: job for job in after.jobs}
     for refusal in plan.refusals:
-        if refusal.code is RefusalCode.HELD_BY_POLICY:
+        if refusal.code is WaitCode.HELD_BY_POLICY:
             assert POLICIES[config.policy].withholds
             assert could_start(job_by_id[refusal.job], after, free)
 

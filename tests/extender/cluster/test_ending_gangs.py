@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coda.model.resources import NOTHING
 from coda.policy.config import ArraysConfig, PolicyConfig
-from coda_extender.cluster.ending_gangs import SETTLE_S, Endings
+from coda_extender.cluster.ending_gangs import SETTLE_S, EndingGangs
 from coda_kube.cluster_state import ClusterState
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
@@ -26,7 +26,7 @@ class Watched:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.state = ClusterState()
-        self.endings = Endings(self.state, lambda: self.now_s)
+        self.endings = EndingGangs(self.state, lambda: self.now_s)
         self._items: dict[str, Any] = {}
 
     def see(self, item: Any) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from coda.model.resources import NOTHING, Resources
 from coda.placements.guard import ENOUGH_NODES, MAX_SCORE, InFlight, best_candidates, full_for, kept_for_gangs
-from coda_extender.guard.capacity_index import Shortages
+from coda_extender.guard.capacity_index import CapacityIndex
 
 NAMES = ("n1", "n2", "n3", "n4")
 OTHER = ("rdma/hca", "gpus", "hugepages-2Mi")  # names are any text, a field's too
@@ -30,7 +30,7 @@ changes = st.lists(st.tuples(st.sampled_from(NAMES), st.none() | amounts(-2)), m
 def test_short_is_what_a_walk_over_all_rooms_finds(
     history: list[tuple[str, Resources | None]], requests: list[Resources]
 ) -> None:
-    shortages, room_by_node = Shortages(), dict[str, Resources]()
+    shortages, room_by_node = CapacityIndex(), dict[str, Resources]()
     for name, room in history:
         shortages.put(name, room)
         room_by_node.pop(name, None)
@@ -50,7 +50,7 @@ def test_what_is_kept_for_gangs_is_the_same_whoever_finds_the_small_rooms(
 ) -> None:
     others = [InFlight(uid=str(at), request=more, nodes=nodes) for at, (more, nodes) in enumerate(drawn)]
     total = sum((pod.request for pod in others), NOTHING)
-    shortages = Shortages()
+    shortages = CapacityIndex()
     for name, room in room_by_node.items():
         shortages.put(name, room)
     walked = kept_for_gangs(request, room_by_node, total, others)

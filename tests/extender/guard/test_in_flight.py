@@ -4,7 +4,7 @@ import pytest
 
 from coda.model.resources import NOTHING
 from coda.placements.guard import InFlight
-from coda_extender.guard.in_flight import Ledger
+from coda_extender.guard.in_flight import InFlightPods
 from coda_kube.objects.read import pod_from_json
 from tests.extender.objects import given_up, pod_json
 
@@ -15,7 +15,7 @@ class Watched:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.settled = 0
-        self.ledger = Ledger(lambda: self.now_s, self._count)
+        self.ledger = InFlightPods(lambda: self.now_s, self._count)
         self.pod = versioned(pod_json("foreign", gpus=1), 10)
         self.add(30.0)
 

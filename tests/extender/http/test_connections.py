@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import uvicorn
 
-from coda_extender.http.connections import Crowd, Limits, connections_of
+from coda_extender.http.connections import ConnectionLimits, OpenConnections, connections_of
 from tests.extender.asgi import APP, request
 from tests.extender.objects import pod_json
 
 PATIENCE_S = 20.0
-LONG = Limits(request_s=600.0)
+LONG = ConnectionLimits(request_s=600.0)
 BODY = request(pod_json("foreign", gpus=1), "n2")
 WHOLE = b"POST /filter HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
 
@@ -28,7 +28,7 @@ WHOLE = b"POST /filter HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (l
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     port: int
-    crowd: Crowd
+    crowd: OpenConnections
     refused: Counter[str]
     server: uvicorn.Server
     clients: list[Client]
@@ -79,9 +79,9 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(limits: Limits) -> AsyncIterator[Served]:
+async def serving(limits: ConnectionLimits) -> AsyncIterator[Served]:
     refused: Counter[str] = Counter()
-    crowd = Crowd(limits, lambda reason: refused.update([reason]))
+    crowd = OpenConnections(limits, lambda reason: refused.update([reason]))
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(APP, http=connections_of(crowd), ws="none", lifespan="off", log_config=None)
     server = uvicorn.Server(config)
@@ -98,13 +98,13 @@ async def serving(limits: Limits) -> AsyncIterator[Served]:
 
 
 async def test_a_connection_that_says_nothing_is_closed() -> None:
-    async with serving(Limits(request_s=0.05)) as served:
+    async with serving(ConnectionLimits(request_s=0.05)) as served:
         assert await (await served.connect()).rest() == b""
         assert served.refused == {"late": 1}
 
 
 async def test_half_a_head_and_half_a_body_are_not_waited_for() -> None:
-    async with serving(Limits(request_s=0.05)) as served:
+    async with serving(ConnectionLimits(request_s=0.05)) as served:
         for half in (WHOLE[:30], WHOLE[:-5]):
             client = await served.connect()
             await client.send(half)
@@ -112,7 +112,7 @@ async def test_half_a_head_and_half_a_body_are_not_waited_for() -> None:
 
 
 async def test_an_idle_connection_stays_after_a_request_and_not_after_half_of_the_next() -> None:
-    async with serving(Limits(request_s=0.05)) as served:
+    async with serving(ConnectionLimits(request_s=0.05)) as served:
         idle, slow = await served.connect(), await served.connect()
         for client in (idle, slow):
             assert await client.ask() == b"HTTP/1.1 200 OK"
@@ -130,7 +130,7 @@ async def test_a_head_without_an_end_is_refused() -> None:
 
 
 async def test_bytes_that_are_neither_head_nor_body_count_too() -> None:
-    async with serving(Limits(request_s=600.0, request_bytes=100_000)) as served:
+    async with serving(ConnectionLimits(request_s=600.0, request_bytes=100_000)) as served:
         client = await served.connect()
         await client.send(b"POST /filter HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
         await client.send(b"1;" + b"x" * 300_000)
@@ -149,7 +149,7 @@ async def test_a_few_requests_sent_ahead_are_answered_in_turn_and_many_are_refus
 
 
 async def test_beyond_the_limit_the_oldest_silent_connection_gives_way() -> None:
-    async with serving(Limits(request_s=600.0, connections=3)) as served:
+    async with serving(ConnectionLimits(request_s=600.0, connections=3)) as served:
         scheduler = await served.connect()
         await scheduler.ask()
         silent = [await served.connect() for _ in range(4)]
@@ -159,7 +159,7 @@ async def test_beyond_the_limit_the_oldest_silent_connection_gives_way() -> None
 
 
 async def test_beyond_the_limit_the_longest_idle_gives_way_where_all_have_asked() -> None:
-    async with serving(Limits(request_s=600.0, connections=2)) as served:
+    async with serving(ConnectionLimits(request_s=600.0, connections=2)) as served:
         first, second = await served.connect(), await served.connect()
         for client in (first, second, first):
             await client.ask()
@@ -169,7 +169,7 @@ async def test_beyond_the_limit_the_longest_idle_gives_way_where_all_have_asked(
 
 
 async def test_of_too_many_unfinished_bytes_the_oldest_request_gives_way() -> None:
-    async with serving(Limits(request_s=600.0, unfinished_bytes=300_000)) as served:
+    async with serving(ConnectionLimits(request_s=600.0, unfinished_bytes=300_000)) as served:
         clients = [await served.connect() for _ in range(3)]
         for client in clients:
             await client.send(b"POST /filter HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n" + b" " * 120_000)

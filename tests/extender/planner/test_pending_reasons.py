@@ -2,21 +2,21 @@ from typing import Any
 
 import pytest
 
-from coda.model.decision import Reason, Refusal, RefusalCode
+from coda.model.decision import Refusal, WaitCode, WaitReason
 from coda.model.job import JobId
 from coda_extender.planner.pending_reasons import (
     BATCH,
     NO_NOTICES,
     PER_SECOND,
-    Notice,
-    Notices,
-    Reasons,
+    PendingNotice,
+    PendingNotices,
+    PendingReasons,
     notice_for,
     pending_for,
 )
 
 JOB = JobId("default/gang")
-SHORT = Reason(code=RefusalCode.INSUFFICIENT_GPUS, message="8 short", numbers={"free": 1}, holders=(JobId("a/b"),))
+SHORT = WaitReason(code=WaitCode.INSUFFICIENT_GPUS, message="8 short", numbers={"free": 1}, holders=(JobId("a/b"),))
 REFUSAL = Refusal(JOB, 1, SHORT)
 WRITTEN = {
     "code": "InsufficientGPUs",
@@ -42,21 +42,21 @@ WRITTEN = {
 )
 def test_what_must_be_written(pending: Any, expected: bool | None) -> None:
     notice = notice_for(REFUSAL, {"status": {"pending": pending}})
-    assert notice == (None if expected is None else Notice(job=JOB, refusal=REFUSAL, urgent=expected))
+    assert notice == (None if expected is None else PendingNotice(job=JOB, refusal=REFUSAL, urgent=expected))
 
 
 def test_an_edit_that_is_not_accepted_is_said_only_after_a_second() -> None:
-    edited = Refusal(JOB, 2, Reason(code=RefusalCode.EDITED, message="edited"))
+    edited = Refusal(JOB, 2, WaitReason(code=WaitCode.EDITED, message="edited"))
     told = notice_for(edited, {"status": {"pending": WRITTEN}})
-    assert told == Notice(job=JOB, refusal=edited, urgent=False)
-    reasons = Reasons()
-    reasons.revise(Notices.of([told]))
+    assert told == PendingNotice(job=JOB, refusal=edited, urgent=False)
+    reasons = PendingReasons()
+    reasons.revise(PendingNotices.of([told]))
     assert reasons.take(100.0) == ([], 1.0)
     reasons.revise(NO_NOTICES)  # accepted
     assert reasons.take(100.5) == ([], None)
-    reasons.revise(Notices.of([told]))
+    reasons.revise(PendingNotices.of([told]))
     assert reasons.take(101.0) == ([], 1.0)
-    reasons.revise(Notices.of([told]))
+    reasons.revise(PendingNotices.of([told]))
     assert reasons.take(102.0) == ([told], None)
 
 
@@ -71,15 +71,15 @@ def test_since_changes_with_the_code_only() -> None:
     assert anew == WRITTEN | {"since": "2033-05-18T03:33:20.000Z"}
 
 
-def notice(number: int, *, urgent: bool, message: str = "") -> Notice:
+def notice(number: int, *, urgent: bool, message: str = "") -> PendingNotice:
     job = JobId(f"default/job-{number}")
-    reason = Reason(code=RefusalCode.BACKING_OFF, message=message)
-    return Notice(job=job, refusal=Refusal(job, 1, reason), urgent=urgent)
+    reason = WaitReason(code=WaitCode.BACKING_OFF, message=message)
+    return PendingNotice(job=job, refusal=Refusal(job, 1, reason), urgent=urgent)
 
 
 def test_first_reasons_are_due_at_once_in_batches() -> None:
-    reasons = Reasons()
-    reasons.revise(Notices.of(notice(number, urgent=True) for number in range(BATCH + 1)))
+    reasons = PendingReasons()
+    reasons.revise(PendingNotices.of(notice(number, urgent=True) for number in range(BATCH + 1)))
     due, more_in_s = reasons.take(0.0)
     assert (len(due), more_in_s) == (BATCH, 0.0)
     due, more_in_s = reasons.take(0.0)
@@ -87,25 +87,25 @@ def test_first_reasons_are_due_at_once_in_batches() -> None:
 
 
 def test_new_numbers_of_one_job_wait_their_turn() -> None:
-    reasons = Reasons()
-    reasons.revise(Notices.of([notice(1, urgent=True)]))
+    reasons = PendingReasons()
+    reasons.revise(PendingNotices.of([notice(1, urgent=True)]))
     reasons.take(100.0)
-    reasons.revise(Notices.of([notice(1, urgent=False)]))
+    reasons.revise(PendingNotices.of([notice(1, urgent=False)]))
     assert reasons.take(101.0) == ([], 2.0)
     assert reasons.take(103.0) == ([notice(1, urgent=False)], None)
 
 
 def test_a_changed_code_does_not_wait_for_numbers() -> None:
-    reasons = Reasons()
-    reasons.revise(Notices.of([notice(1, urgent=False)]))
+    reasons = PendingReasons()
+    reasons.revise(PendingNotices.of([notice(1, urgent=False)]))
     reasons.take(100.0)
-    reasons.revise(Notices.of([notice(1, urgent=True)]))
+    reasons.revise(PendingNotices.of([notice(1, urgent=True)]))
     assert reasons.take(100.1)[0] == [notice(1, urgent=True)]
 
 
 def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> None:
-    reasons = Reasons()
-    reasons.revise(Notices.of([notice(number, urgent=False) for number in range(1000)]))
+    reasons = PendingReasons()
+    reasons.revise(PendingNotices.of([notice(number, urgent=False) for number in range(1000)]))
     written: list[str] = []
     now_s = 1000.0
     while now_s < 1010.0:
@@ -114,7 +114,7 @@ def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> N
         assert more_in_s is not None
         now_s += max(more_in_s, 0.001)
         reasons.revise(
-            Notices.of(
+            PendingNotices.of(
                 notice(number, urgent=False, message=str(now_s))
                 for number in range(999, -1, -1)
                 if f"default/job-{number}" not in written
@@ -125,10 +125,10 @@ def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> N
 
 
 def test_what_could_not_be_written_is_wished_again_unless_newer_is() -> None:
-    reasons = Reasons()
-    reasons.revise(Notices.of([notice(1, urgent=True), notice(2, urgent=True)]))
+    reasons = PendingReasons()
+    reasons.revise(PendingNotices.of([notice(1, urgent=True), notice(2, urgent=True)]))
     reasons.take(0.0)
-    reasons.revise(Notices.of([notice(1, urgent=True, message="newer")]))
+    reasons.revise(PendingNotices.of([notice(1, urgent=True, message="newer")]))
     reasons.put_back(notice(1, urgent=True))
     reasons.put_back(notice(2, urgent=True))
     assert reasons.take(0.0)[0] == [notice(1, urgent=True, message="newer"), notice(2, urgent=True)]

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from coda.errors import Outage
 from coda_kube.api.client import Client
 from coda_kube.api.credentials import Access
-from coda_kube.api.watch_cache import Cache
+from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
 
 
@@ -41,7 +41,7 @@ async def test_the_largest_object_there_can_be_is_read_from_a_watch() -> None:
     application.router.add_route("*", "/{path:.*}", answer)
     async with TestServer(application, host="127.0.0.1") as server:
         client = Client(Access(host=f"http://127.0.0.1:{server.port}"))
-        cache = Cache(client, "/api/v1/pods", listener=lambda *_: seen.set())
+        cache = WatchCache(client, "/api/v1/pods", listener=lambda *_: seen.set())
         running = asyncio.create_task(cache.run())
         await asyncio.wait_for(seen.wait(), 10)
         running.cancel()
@@ -72,7 +72,7 @@ async def test_what_no_watch_should_say_leads_to_a_list(said: bytes) -> None:
     application.router.add_route("*", "/{path:.*}", answer)
     async with TestServer(application, host="127.0.0.1") as server:
         client = Client(Access(host=f"http://127.0.0.1:{server.port}"))
-        running = asyncio.create_task(Cache(client, "/api/v1/pods").run())
+        running = asyncio.create_task(WatchCache(client, "/api/v1/pods").run())
         async with asyncio.timeout(10):
             while lists < 2 and not running.done():
                 await asyncio.sleep(0.01)
@@ -112,7 +112,9 @@ class Breaking(Client):
 
 async def test_a_watch_that_broke_goes_on_where_it_was() -> None:
     client, told = Breaking(), list[tuple[bool, bool]]()
-    cache = Cache(client, "/api/v1/pods", listener=lambda old, new: told.append((old is not None, new is not None)))
+    cache = WatchCache(
+        client, "/api/v1/pods", listener=lambda old, new: told.append((old is not None, new is not None))
+    )
     running = asyncio.create_task(cache.run())
     async with asyncio.timeout(10):
         while len(client.asked) < 2:
@@ -125,7 +127,7 @@ async def test_a_watch_that_broke_goes_on_where_it_was() -> None:
 
 
 def test_a_deletion_that_is_told_late_leaves_the_namesake() -> None:
-    cache = Cache(Breaking(), "/api/v1/pods")
+    cache = WatchCache(Breaking(), "/api/v1/pods")
     cache.put(event("ADDED", 3)["object"])
     cache.drop(event("DELETED", 2)["object"])
     assert list(cache.by_key) == ["p"]

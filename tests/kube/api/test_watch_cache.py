@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coda_kube.api.client import Client, Expired
-from coda_kube.api.watch_cache import Cache
+from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
 
 
@@ -67,7 +67,7 @@ async def test_pages_hold_every_item_once_and_in_order(count: int, pages: list[i
 async def test_a_cache_holds_what_all_pages_of_one_list_hold(expires: int) -> None:
     """What was known before and is in none of them is gone, unless it is newer than the list."""
     client = Paged(*(thing(f"item-{number}", 1) for number in range(450)), expires=expires)
-    cache = Cache(client, "/api/v1/pods")
+    cache = WatchCache(client, "/api/v1/pods")
     for known in (thing("gone", 8), thing("newer", 10), thing("item-3", 1)):
         cache.put(known)
     running = asyncio.create_task(cache.run())

@@ -12,9 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coda.allocator.config import TuningConfig
-from coda.allocator.core_search import Answer, Limits, Outcome, Search, begin, next_step, refuse
-from coda.allocator.curve import Point, Reading
+from coda.allocator.config import CoreSearchConfig
+from coda.allocator.core_search import (
+    CoreLimits,
+    CoreSearch,
+    SearchOutcome,
+    SearchResult,
+    begin_search,
+    next_search,
+    refuse,
+)
+from coda.allocator.curve import CurvePoint, WindowReading
 from coda.allocator.resize import Resize, ResizeState
 from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import InvalidInput
@@ -30,8 +38,12 @@ from coda_kube.objects.tuning_status import (
 )
 
 WISH = Wish(sequence=3, cores=6, since_s=1000.5, deadline_s=1030.5)
-ANSWER = Answer(cores=4, outcome=Outcome.FOUND, curve=(Point(cores=3, share=0.5), Point(cores=4, share=0.9, windows=2)))
-SEARCH = begin(4, 2, Limits(most=8))
+ANSWER = SearchResult(
+    cores=4,
+    outcome=SearchOutcome.FOUND,
+    curve=(CurvePoint(cores=3, share=0.5), CurvePoint(cores=4, share=0.9, windows=2)),
+)
+SEARCH = begin_search(4, 2, CoreLimits(most=8))
 
 
 def through_the_api(status: dict[str, Any]) -> dict[str, Any]:
@@ -49,18 +61,18 @@ def test_a_search_goes_on_from_its_status_as_if_nothing_had_happened(
     start: int, gpus: int, stop: int, seed: int
 ) -> None:
     """Whatever was measured, and wherever it was interrupted."""
-    rng, config, limits = random.Random(seed), TuningConfig(), Limits(most=24)
-    found: Search | Answer = begin(start, gpus, limits)
+    rng, config, limits = random.Random(seed), CoreSearchConfig(), CoreLimits(most=24)
+    found: CoreSearch | SearchResult = begin_search(start, gpus, limits)
     for _ in range(stop):
         tuning = Tuning(attempt=2, phase=TuningPhase.MEASURING, found=found, wish=WISH)
         assert tuning_from_json(through_the_api({"tuning": tuning_json(tuning)})) == tuning
-        if isinstance(found, Answer):
+        if isinstance(found, SearchResult):
             return
         if rng.random() < 0.2:
             found = refuse(found, limits, config)
         else:
-            reading = Reading(share=rng.choice((0.0, rng.random(), 1.0)), variance=rng.random() / 1000)
-            found = next_step(found, reading if rng.random() < 0.9 else None, limits, config)
+            reading = WindowReading(share=rng.choice((0.0, rng.random(), 1.0)), variance=rng.random() / 1000)
+            found = next_search(found, reading if rng.random() < 0.9 else None, limits, config)
 
 
 @pytest.mark.parametrize("phase", TuningPhase)
@@ -88,11 +100,17 @@ def test_the_curve_stands_once_where_people_read_it() -> None:
         pytest.param(ANSWER, 4, id="the answer's"),
         pytest.param(replace(ANSWER, curve=()), None, id="of a search that measured nothing: none"),
         pytest.param(SEARCH, None, id="before the first window: none"),
-        pytest.param(next_step(SEARCH, Reading(share=0.5), Limits(most=8), TuningConfig()), 4, id="the best so far"),
+        pytest.param(
+            next_search(SEARCH, WindowReading(share=0.5), CoreLimits(most=8), CoreSearchConfig()),
+            4,
+            id="the best so far",
+        ),
         pytest.param(None, None, id="none"),
     ],
 )
-def test_the_best_cores_are_those_that_were_measured(found: Search | Answer | None, cores: int | None) -> None:
+def test_the_best_cores_are_those_that_were_measured(
+    found: CoreSearch | SearchResult | None, cores: int | None
+) -> None:
     assert Tuning(attempt=1, phase=TuningPhase.MEASURING, found=found).best_cores == cores
 
 

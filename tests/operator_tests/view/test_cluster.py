@@ -11,15 +11,15 @@ from typing import Any
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.objects.quantities import seconds_from_time
-from coda_operator.view.cluster import LISTING_S, Cluster
+from coda_operator.view.cluster import LISTING_S, ClusterView
 from tests.operator_tests.fake_cluster import JOBS, NODES, PODS, FakeCluster, clock
 
 
 @asynccontextmanager
-async def watched(api: FakeCluster) -> AsyncIterator[tuple[Cluster, list[str]]]:
+async def watched(api: FakeCluster) -> AsyncIterator[tuple[ClusterView, list[str]]]:
     """A cluster whose watches run, and the keys it woke."""
     woken: list[str] = []
-    cluster = Cluster(api, woken.append, woken.append, clock=clock)
+    cluster = ClusterView(api, woken.append, woken.append, clock=clock)
     running = asyncio.create_task(cluster.run())
     await cluster.synced()
     try:
@@ -30,7 +30,7 @@ async def watched(api: FakeCluster) -> AsyncIterator[tuple[Cluster, list[str]]]:
             await running
 
 
-def feed(cluster: Cluster, api: FakeCluster, path: str) -> Json:
+def feed(cluster: ClusterView, api: FakeCluster, path: str) -> Json:
     """Tell the cluster of a job, as kopf would."""
     cluster.take_job("ADDED", api.item(path))
     return api.item(path)
@@ -58,7 +58,7 @@ def node_json(name: str, ready: str = "True", *, since: str = "2026-01-01T00:00:
     return {"metadata": {"name": name}, "status": {"conditions": [condition], "allocatable": allocatable}}
 
 
-def known(cluster: Cluster, key: str) -> Json:
+def known(cluster: ClusterView, key: str) -> Json:
     job = cluster.job(key)
     assert job is not None
     return job

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coda.allocator.core_search import Answer, Outcome
-from coda.allocator.curve import Point
+from coda.allocator.core_search import SearchOutcome, SearchResult
+from coda.allocator.curve import CurvePoint
 from coda.allocator.start_point import CORES_BY_CATEGORY, Category
 from coda.allocator.tuning import Tuning, TuningPhase
 from coda_kube.objects.json_types import Json
@@ -18,7 +18,7 @@ async def until_phase(api: FakeCluster, job: str, phase: str) -> None:
 
 
 def tuned(cores: int) -> Json:
-    answer = Answer(cores=cores, outcome=Outcome.FOUND, curve=(Point(cores=cores, share=0.9),))
+    answer = SearchResult(cores=cores, outcome=SearchOutcome.FOUND, curve=(CurvePoint(cores=cores, share=0.9),))
     return tuning_json(Tuning(attempt=1, phase=TuningPhase.TUNED, found=answer))
 
 

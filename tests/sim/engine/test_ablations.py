@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from coda.cache.world_index import Memory
+from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.model.consistency import check
-from coda.model.decision import Plan
+from coda.model.decision import Decision
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda_sim.engine.cluster import nodes_of_shape
-from coda_sim.engine.log import Log
+from coda_sim.engine.log import RunLog
 from coda_sim.results.audit import breaches, read_jobs
 from coda_sim.results.job_records import write_records
-from coda_sim.results.metrics import Metrics, metrics_of, window_of
+from coda_sim.results.metrics import RunMetrics, metrics_of, window_of
 from coda_sim.runs import PARTS_BY_POLICY
 from coda_sim.traces.trace import Row
 from coda_sim.workload.cluster_shape import shape_from_text
@@ -33,11 +33,11 @@ def busy_day() -> tuple[Row, ...]:
 
 
 @cache
-def coda_day(*without: str) -> Log:
+def coda_day(*without: str) -> RunLog:
     return simulated_under("coda", busy_day(), CLUSTER, without=without)
 
 
-def metrics(log: Log) -> Metrics:
+def metrics(log: RunLog) -> RunMetrics:
     return metrics_of(log, window_of([entry.gang.row.submit_s for entry in log.entries], warmup_s=0, drain_s=0))
 
 
@@ -89,11 +89,11 @@ def test_the_order_of_the_rows_changes_no_byte(tmp_path: Path) -> None:
 
 
 def test_every_start_stop_and_resize_is_one_that_the_planner_decided() -> None:
-    plans: list[Plan] = []
+    plans: list[Decision] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, memory: Memory | None, *, explain: int | None
-    ) -> Plan:
+        world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+    ) -> Decision:
         check(world)
         plan = decide(world, config, now_s, None, explain=explain)
         plans.append(plan)

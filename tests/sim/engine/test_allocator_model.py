@@ -1,11 +1,11 @@
 """The allocator inside a simulation: windows of 90 s, one core after the other, and what owners' later jobs learn."""
 
-from coda_sim.engine.log import Entry
+from coda_sim.engine.log import JobEntry
 from tests.sim.simulating import only, simulated, spans
 from tests.sim.worlds import row
 
 
-def cores_of(entry: Entry) -> list[int]:
+def cores_of(entry: JobEntry) -> list[int]:
     return [piece.cores for piece in entry.pieces]
 
 

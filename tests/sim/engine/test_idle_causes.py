@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from coda_sim.engine.log import Log
-from coda_sim.results.metrics import Metrics, metrics_of, window_of
+from coda_sim.engine.log import RunLog
+from coda_sim.results.metrics import RunMetrics, metrics_of, window_of
 from coda_sim.traces.trace import Row
 from coda_sim.workload.month import coda_month
 from coda_sim.workload.month_config import MonthConfig
@@ -16,7 +16,7 @@ LAST = row("z9", gpus=0, cpus=1, submit_s=1000, duration_s=1)  # so that the win
 CAUSES = ("cores", "scatter", "memory", "quota")
 
 
-def measured(log: Log) -> Metrics:
+def measured(log: RunLog) -> RunMetrics:
     return metrics_of(log, window_of([0.0, 1000.0], warmup_s=0, drain_s=0))
 
 

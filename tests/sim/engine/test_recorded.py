@@ -8,10 +8,10 @@ from coda.errors import InvalidInput
 from coda_lab.kubelets.nodes import LABEL_RACK, node_specs
 from coda_sim.engine.cluster import nodes_of_shape
 from coda_sim.results.audit import read_jobs
-from coda_sim.runs import Order, check, perform, shape_of
+from coda_sim.runs import RunOrder, check, run_order, shape_of
 from coda_sim.traces.trace import COLUMNS
 from coda_sim.workload.model_profiles import RECORDED
-from coda_sim.workload.workload import Source
+from coda_sim.workload.workload import WorkloadSource
 
 SPREAD = (  # a gang of four nodes with neighbours, which slow it down by any other profile set
     "spread,u1,v,0,1000,8,4,,4,passed,gpu",
@@ -20,11 +20,11 @@ SPREAD = (  # a gang of four nodes with neighbours, which slow it down by any ot
 )
 
 
-def order(folder: Path, lines: tuple[str, ...], *, profiles: str = RECORDED, cluster: str, racks: int = 1) -> Order:
+def order(folder: Path, lines: tuple[str, ...], *, profiles: str = RECORDED, cluster: str, racks: int = 1) -> RunOrder:
     trace = folder / "jobs.csv"
     trace.write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
-    return Order(
-        source=Source(trace=trace),
+    return RunOrder(
+        source=WorkloadSource(trace=trace),
         cluster=cluster,
         racks=racks,
         profiles=profiles,
@@ -37,7 +37,7 @@ def order(folder: Path, lines: tuple[str, ...], *, profiles: str = RECORDED, clu
 @pytest.mark.parametrize("profiles", [RECORDED, "paper"])
 def test_under_recorded_every_job_runs_for_its_recorded_time_whatever_it_gets(tmp_path: Path, profiles: str) -> None:
     one = order(tmp_path, SPREAD, profiles=profiles, cluster="4x3x28")
-    perform(one)
+    run_order(one)
     assert one.records is not None
     ran_s = {job.job_id: job.spans[-1].end_s - job.spans[0].start_s for job in read_jobs(one.records)}
     assert (ran_s == {"spread": 1000.0, "near": 5000.0, "far": 500.0}) is (profiles == RECORDED)
@@ -47,7 +47,7 @@ def test_under_recorded_every_job_runs_for_its_recorded_time_whatever_it_gets(tm
 def test_a_gang_stays_within_a_rack_where_there_are_several(tmp_path: Path, racks: int, nodes: set[str]) -> None:
     lines = ("first,u1,v,0,1000,4,4,,1,passed,gpu", "gang,u1,v,1,1000,8,8,,2,passed,gpu")
     one = order(tmp_path, lines, cluster="4x4x28", racks=racks)
-    perform(one)
+    run_order(one)
     assert one.records is not None
     (gang,) = (job for job in read_jobs(one.records) if job.job_id == "gang")
     assert {node for node, _ in gang.spans[0].held} == nodes

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from coda.cache.world_index import Memory
+from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.model.consistency import check
-from coda.model.decision import Plan
+from coda.model.decision import Decision
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda_sim.traces.trace import Row
@@ -61,8 +61,8 @@ def test_jobs_submitted_together_start_in_one_round() -> None:
     worlds: list[World] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, memory: Memory | None, *, explain: int | None
-    ) -> Plan:
+        world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+    ) -> Decision:
         worlds.append(world)
         return decide(world, config, now_s, memory, explain=explain)
 
@@ -74,8 +74,8 @@ def test_every_start_is_one_that_the_planner_decided() -> None:
     started: list[tuple[str, float, tuple[str, ...]]] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, memory: Memory | None, *, explain: int | None
-    ) -> Plan:
+        world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+    ) -> Decision:
         check(world)
         plan = decide(world, config, now_s, None, explain=explain)
         started.extend((start.job.split("/")[1], now_s, start.nodes) for start in plan.starts)
@@ -93,8 +93,8 @@ def test_every_start_is_one_that_the_planner_decided() -> None:
 
 def test_nothing_starts_that_the_planner_does_not_start() -> None:
     def refusing(
-        world: World, config: PolicyConfig, now_s: float, memory: Memory | None, *, explain: int | None
-    ) -> Plan:
+        world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+    ) -> Decision:
         return replace(decide(world, config, now_s, memory, explain=explain), starts=())
 
     log = simulated([row("a1"), row("a2")], "1x4x8", decide=refusing)

@@ -1,11 +1,11 @@
 """Synergy-TUNE inside a simulation: spare cores go to running jobs, and back when somebody starts."""
 
-from coda_sim.engine.log import Entry
+from coda_sim.engine.log import JobEntry
 from tests.sim.simulating import only, simulated_under
 from tests.sim.worlds import row
 
 
-def cores_of(entry: Entry) -> list[tuple[float, int]]:
+def cores_of(entry: JobEntry) -> list[tuple[float, int]]:
     """When it had how many cores, from when on."""
     return [(piece.start_s, piece.cores) for piece in entry.pieces]
 

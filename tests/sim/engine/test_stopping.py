@@ -2,19 +2,19 @@
 
 import pytest
 
-from coda.cache.world_index import Memory
+from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
-from coda.model.decision import Plan, StopCause
+from coda.model.decision import Decision, StopCause
 from coda.model.job import Job
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
-from coda_sim.engine.job_run import Running
+from coda_sim.engine.job_run import JobRun
 from coda_sim.engine.simulation_config import Costs
 from coda_sim.results.metrics import metrics_of, window_of
 from coda_sim.traces.trace import Row
 from coda_sim.workload.cluster_shape import shape_from_text
 from coda_sim.workload.gangs import Cores, Gang, gang_from_row
-from coda_sim.workload.job_models import Traits
+from coda_sim.workload.job_models import JobModel
 from tests.sim.simulating import only, simulated_under, spans
 from tests.sim.worlds import row
 
@@ -27,7 +27,7 @@ TRANSFORMER = only("Transformer")  # wants 8 cores with 4 GPUs, and starts with 
 def stopped(cause: StopCause) -> Job:
     gang = gang_from_row(row("a1", duration_s=100), shape_from_text("1x4x8"), Cores())
     assert isinstance(gang, Gang)
-    run = Running(gang, Traits(profile=None))
+    run = JobRun(gang, JobModel(profile=None))
     run.submit(gang.cpus_per_replica)
     run.done_s = 30.0
     run.wait_again(cause, run.cores, 50.0)
@@ -115,8 +115,8 @@ def test_the_planner_is_told_of_users_tenants_and_times() -> None:
     worlds: list[World] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, memory: Memory | None, *, explain: int | None
-    ) -> Plan:
+        world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+    ) -> Decision:
         worlds.append(world)
         return decide(world, config, now_s, memory, explain=explain)
 

@@ -12,7 +12,7 @@ import pytest
 
 from coda.policy.policies import POLICIES
 from coda_sim.engine.cluster import nodes_of_shape
-from coda_sim.engine.log import Log
+from coda_sim.engine.log import RunLog
 from coda_sim.results import audit
 from coda_sim.results.audit import AuditedJob, breaches, measures, read_jobs
 from coda_sim.results.job_records import write_records
@@ -30,16 +30,16 @@ SIZES = {
 
 
 @cache
-def busy_day(policy: str) -> Log:
+def busy_day(policy: str) -> RunLog:
     return simulated_day(policy)
 
 
-def simulated_day(policy: str) -> Log:
+def simulated_day(policy: str) -> RunLog:
     rows = coda_month(MonthConfig(days=1, gpu_jobs=200, cpu_jobs=600), seed=5)
     return simulated_under(policy, [replace(one, memory_gib=5.0 * (one.cpus or 1)) for one in rows], CLUSTER)
 
 
-def audited(log: Log, folder: Path) -> list[AuditedJob]:
+def audited(log: RunLog, folder: Path) -> list[AuditedJob]:
     write_records(log, folder / "jobs.csv.gz")
     return read_jobs(folder / "jobs.csv.gz")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coda_sim.results.metrics import Metrics, metrics_of, window_of
+from coda_sim.results.metrics import RunMetrics, metrics_of, window_of
 from coda_sim.results.series import series_of
 from coda_sim.traces.trace import Row
 from tests.sim.simulating import only, simulated
@@ -11,7 +11,7 @@ from tests.sim.worlds import row
 LAST = row("z9", gpus=0, cpus=1, submit_s=1000, duration_s=1)  # so that the window is 0 to 1000 s
 
 
-def measured(*rows: Row, cluster: str) -> Metrics:
+def measured(*rows: Row, cluster: str) -> RunMetrics:
     log = simulated([*rows, LAST], cluster, traits=only("Transformer"))
     return metrics_of(log, window_of([0.0, 1000.0], warmup_s=0, drain_s=0))
 

@@ -1,11 +1,11 @@
 import pytest
 
-from coda_sim.results.summary import Interval, Result, Timing, interval_of, json_from_results, json_from_timings
+from coda_sim.results.summary import Interval, RunResult, Timing, interval_of, json_from_results, json_from_timings
 
 
-def result(policy: str, seed: int, **metrics: float | None) -> Result:
+def result(policy: str, seed: int, **metrics: float | None) -> RunResult:
     timing = Timing(wall_s=1.0 + seed, cpu_s=0.5, peak_rss_bytes=2**20)
-    return Result(policy=policy, without=(), seed=seed, metrics=metrics, timing=timing)
+    return RunResult(policy=policy, without=(), seed=seed, metrics=metrics, timing=timing)
 
 
 def test_the_interval_is_students() -> None:

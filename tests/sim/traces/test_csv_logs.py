@@ -7,7 +7,7 @@ import pytest
 
 from coda.errors import InvalidInput
 from coda_sim.traces.reader import read_trace
-from coda_sim.traces.trace import Amendment, BadRow, Format, Kind, OnError, Status
+from coda_sim.traces.trace import Amendment, BadRow, Format, JobKind, OnError, RecordedStatus
 from tests.sim.results.logs import HELIOS, HELIOS_JOB, OPENB, OPENB_POD, PHILLY_JOB, csv_line, read
 
 
@@ -15,8 +15,8 @@ def test_a_helios_job_keeps_its_cores_and_nodes_and_counts_from_midnight(tmp_pat
     early = csv_line(HELIOS_JOB, HELIOS, job_id="7", gpu_num="0", state="CANCELLED", submit_time="2020-06-08 23:00:00")
     trace = read(tmp_path, f"{HELIOS}\n{HELIOS_JOB}\n{early}\n")
     assert [(row.job_id, row.submit_s, row.kind, row.status) for row in trace.rows] == [
-        ("7", 82_800.0, Kind.CPU, Status.KILLED),
-        ("1425512", 153_687.0, Kind.GPU, Status.FAILED),
+        ("7", 82_800.0, JobKind.CPU, RecordedStatus.KILLED),
+        ("1425512", 153_687.0, JobKind.GPU, RecordedStatus.FAILED),
     ]
     second = trace.rows[1]
     assert (second.gpus, second.cpus, second.nodes_requested, second.duration_s) == (4, 16.0, 1, 249.0)
@@ -29,7 +29,7 @@ def test_an_openb_pod_runs_from_its_scheduling_to_its_deletion(tmp_path: Path) -
     (row,) = trace.rows
     assert (row.job_id, row.virtual_cluster, row.user) == ("openb-pod-0033", "BE", "")
     assert (row.submit_s, row.duration_s, row.gpus, row.nodes_requested) == (9_965_463.0, 182.0, 1, 1)
-    assert (row.cpus, row.memory_gib, row.status, row.kind) == (3.152, 5.47, Status.FAILED, Kind.GPU)
+    assert (row.cpus, row.memory_gib, row.status, row.kind) == (3.152, 5.47, RecordedStatus.FAILED, JobKind.GPU)
     assert (trace.format, trace.began, trace.amended) == (Format.OPENB, "", ())
 
 

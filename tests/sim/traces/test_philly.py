@@ -8,7 +8,7 @@ import pytest
 from coda.errors import InvalidInput
 from coda_sim.traces.json_list import MAX_VALUE_CHARACTERS, json_values
 from coda_sim.traces.reader import read_trace
-from coda_sim.traces.trace import Amendment, BadRows, Format, Kind, OnError, Row, Status, Trace
+from coda_sim.traces.trace import Amendment, BadRows, Format, JobKind, OnError, RecordedStatus, Row, Trace
 from tests.sim.results.logs import FIRST, FIRST_RUN_S, PHILLY_JOB, SECOND, SECOND_RUN_S, read
 
 
@@ -31,8 +31,8 @@ def test_a_philly_job_is_the_sum_of_its_attempts_on_the_gpus_of_the_first(tmp_pa
             cpus=None,
             memory_gib=None,
             nodes_requested=None,
-            status=Status.PASSED,
-            kind=Kind.GPU,
+            status=RecordedStatus.PASSED,
+            kind=JobKind.GPU,
         ),
     )
     assert (trace.format, trace.began, trace.bad, trace.amended) == (Format.PHILLY, "2017-10-07", (), ())

@@ -8,7 +8,7 @@ import pytest
 from coda_sim.traces.reader import DAY_S, read_trace
 from coda_sim.traces.request_table import read_request_table
 from coda_sim.traces.selection import Selection, select
-from coda_sim.traces.trace import Format, Kind, OnError
+from coda_sim.traces.trace import Format, JobKind, OnError
 from coda_sim.workload.cluster_shape import shape_from_text
 from coda_sim.workload.gangs import Cores, gangs_from_rows
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the public traces a
 def test_the_first_300_gpu_jobs_of_helios_all_fit_twelve_nodes() -> None:
     trace = read_trace(TRACES / "helios_venus_mixed_13d.csv.gz", on_error=OnError.REFUSE)
     assert len(trace.rows) == 10326
-    assert sum(row.kind is Kind.GPU for row in trace.rows) == 7559
+    assert sum(row.kind is JobKind.GPU for row in trace.rows) == 7559
     selected = select(trace.rows, Selection(gpu_jobs_only=True, limit=300, max_duration_s=21600))
     gangs, refused = gangs_from_rows(selected.rows, shape_from_text("12x8x48"), Cores())
     assert (len(gangs), len(refused)) == (300, 0)

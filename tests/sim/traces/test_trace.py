@@ -6,8 +6,8 @@ import pytest
 
 from coda.errors import InvalidInput
 from coda_sim.traces.reader import MAX_BAD, read_trace
-from coda_sim.traces.request_table import Requests, read_request_table
-from coda_sim.traces.trace import COLUMNS, BadRow, BadRows, Kind, OnError, Row, Status
+from coda_sim.traces.request_table import RequestTable, read_request_table
+from coda_sim.traces.trace import COLUMNS, BadRow, BadRows, JobKind, OnError, RecordedStatus, Row
 
 HEADER = ",".join(COLUMNS)
 GOOD = "hv1,u1,venus,10,60,8,16,,1,passed,gpu"
@@ -38,8 +38,8 @@ def test_reads_a_row_with_all_it_says(tmp_path: Path) -> None:
             cpus=16.0,
             memory_gib=None,
             nodes_requested=1,
-            status=Status.PASSED,
-            kind=Kind.GPU,
+            status=RecordedStatus.PASSED,
+            kind=JobKind.GPU,
         ),
     )
     assert trace.bad == ()
@@ -49,7 +49,13 @@ def test_reads_a_row_with_all_it_says(tmp_path: Path) -> None:
 def test_empty_fields_are_unknown(tmp_path: Path) -> None:
     path = trace_file(tmp_path, line(user="", cpus="", memory_gib="", nodes_requested="", status=""))
     (row,) = read_trace(path, on_error=OnError.REFUSE).rows
-    assert (row.user, row.cpus, row.memory_gib, row.nodes_requested, row.status) == ("", None, None, None, Status.OTHER)
+    assert (row.user, row.cpus, row.memory_gib, row.nodes_requested, row.status) == (
+        "",
+        None,
+        None,
+        None,
+        RecordedStatus.OTHER,
+    )
 
 
 def test_gzip_is_told_by_content_and_not_by_name(tmp_path: Path) -> None:
@@ -197,7 +203,10 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
 
 def test_a_request_table_gives_its_gpu_lines(tmp_path: Path) -> None:
     path = trace_file(tmp_path, "0,1,1,2704", "8,40,1,7", "1,1,1,90", header="gpus,cpus,nodes_requested,jobs")
-    assert read_request_table(path) == (Requests(gpus=1, cpus=1.0, jobs=90), Requests(gpus=8, cpus=40.0, jobs=7))
+    assert read_request_table(path) == (
+        RequestTable(gpus=1, cpus=1.0, jobs=90),
+        RequestTable(gpus=8, cpus=40.0, jobs=7),
+    )
 
 
 def test_a_bad_request_table_is_refused_by_file_and_line(tmp_path: Path) -> None:

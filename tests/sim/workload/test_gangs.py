@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.errors import InvalidInput
-from coda_sim.traces.request_table import Requests
+from coda_sim.traces.request_table import RequestTable
 from coda_sim.traces.trace import Row
-from coda_sim.workload.cluster_shape import GIB, NodeGroup, Shape, shape_from_text
+from coda_sim.workload.cluster_shape import GIB, ClusterShape, NodeGroup, shape_from_text
 from coda_sim.workload.gangs import Change, Cores, Gang, RefusedRow, gang_from_row, gangs_from_rows
 from tests.sim.worlds import row
 
@@ -86,7 +86,7 @@ def test_refused_rows_are_kept_apart_in_order() -> None:
 
 
 def test_cores_are_drawn_as_often_as_the_table_says_and_the_same_for_a_row_every_time() -> None:
-    cores = Cores(table=(Requests(gpus=8, cpus=8, jobs=25), Requests(gpus=8, cpus=40, jobs=75)), seed=1)
+    cores = Cores(table=(RequestTable(gpus=8, cpus=8, jobs=25), RequestTable(gpus=8, cpus=40, jobs=75)), seed=1)
     rows = [row(f"ph{n}", gpus=8, cpus=None) for n in range(2000)]
     drawn = Counter(cores.of(one) for one in rows)
     assert set(drawn) == {8.0, 40.0}
@@ -96,7 +96,7 @@ def test_cores_are_drawn_as_often_as_the_table_says_and_the_same_for_a_row_every
 
 
 def test_a_count_the_table_lacks_takes_the_ratio_of_the_nearest() -> None:
-    cores = Cores(table=(Requests(gpus=1, cpus=2, jobs=1), Requests(gpus=4, cpus=20, jobs=1)))
+    cores = Cores(table=(RequestTable(gpus=1, cpus=2, jobs=1), RequestTable(gpus=4, cpus=20, jobs=1)))
     assert cores.of(row(gpus=3, cpus=None)) == 15.0
     assert cores.of(row(gpus=2, cpus=None)) == 4.0
     assert cores.of(row(gpus=3, cpus=7)) == 7.0
@@ -104,7 +104,7 @@ def test_a_count_the_table_lacks_takes_the_ratio_of_the_nearest() -> None:
 
 def test_shapes_are_read_and_written_alike() -> None:
     shape = shape_from_text("20x8x28, 60x4x28")
-    assert shape == Shape(groups=(NodeGroup(nodes=20, gpus=8, cores=28), NodeGroup(nodes=60, gpus=4, cores=28)))
+    assert shape == ClusterShape(groups=(NodeGroup(nodes=20, gpus=8, cores=28), NodeGroup(nodes=60, gpus=4, cores=28)))
     assert str(shape) == "20x8x28,60x4x28"
     assert shape.gpus == 400
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from coda.errors import InvalidInput
-from coda_sim.workload.job_models import TraitDraws, Traits, TraitsConfig
+from coda_sim.workload.job_models import JobModel, JobModelConfig, JobModelDraws
 from coda_sim.workload.model_profiles import profile_set
 from coda_sim.workload.month import month_requests
 from coda_sim.workload.provenance import origins_of
@@ -18,18 +18,18 @@ PAPER = profile_set("paper")
 JOBS = 40_000
 
 
-def draws(seed: int = 1, config: TraitsConfig | None = None) -> TraitDraws:
-    return TraitDraws(PAPER, config or TraitsConfig(), seed=seed)
+def draws(seed: int = 1, config: JobModelConfig | None = None) -> JobModelDraws:
+    return JobModelDraws(PAPER, config or JobModelConfig(), seed=seed)
 
 
 def test_every_number_says_where_it_comes_from() -> None:
-    assert origins_of(TraitsConfig).keys() == {one.name for one in fields(TraitsConfig)}
+    assert origins_of(JobModelConfig).keys() == {one.name for one in fields(JobModelConfig)}
 
 
 def test_models_come_as_often_as_stated() -> None:
     traits = draws()
     drawn = Counter(profile.name for n in range(JOBS) if (profile := traits.of(row(f"cm-{n}")).profile))
-    for model, share in TraitsConfig().models:
+    for model, share in JobModelConfig().models:
         assert drawn[model] / JOBS == pytest.approx(share, abs=4.5 * math.sqrt(share * (1 - share) / JOBS))
 
 
@@ -54,14 +54,14 @@ def test_a_gpu_job_has_a_model_and_a_cpu_job_has_none() -> None:
     assert draws().of(row(gpus=0)).profile is None
     model = draws().of(row(gpus=1))
     assert model.profile is not None
-    assert model == Traits(profile=model.profile)
+    assert model == JobModel(profile=model.profile)
 
 
 def test_a_model_that_the_set_lacks_is_refused() -> None:
     with pytest.raises(InvalidInput, match="profile set paper has no model GPT"):
-        draws(config=TraitsConfig(models=(("GPT", 1.0),)))
+        draws(config=JobModelConfig(models=(("GPT", 1.0),)))
     with pytest.raises(InvalidInput, match="the shares of the models must sum to 1"):
-        TraitsConfig(models=(("BAT", 0.5),))
+        JobModelConfig(models=(("BAT", 0.5),))
 
 
 def test_the_sets_agree_on_the_mean_utilisation_at_the_requested_cores() -> None:
@@ -76,7 +76,7 @@ def _mean_utilisation(name: str) -> float:
     """Over models and requests of the month, weighted by the GPUs they hold (run times depend on neither)."""
     profiles = profile_set(name).profile_by_model
     busy = held = 0.0
-    for model, share in TraitsConfig().models:
+    for model, share in JobModelConfig().models:
         for entry in month_requests():
             weight = share * entry.jobs * entry.gpus
             busy += weight * utilisation(profiles[model], asked_speed(profiles[model], entry.cpus, entry.gpus, 1))

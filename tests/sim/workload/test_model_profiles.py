@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from coda.allocator.start_point import Category, start_cores
 from coda.errors import InvalidInput
-from coda_sim.workload.model_profiles import PROFILE_SETS, Profile, profile_set, profile_set_from_tables
-from coda_sim.workload.provenance import Tag
+from coda_sim.workload.model_profiles import PROFILE_SETS, ModelProfile, profile_set, profile_set_from_tables
+from coda_sim.workload.provenance import Provenance
 from coda_sim.workload.speed import (
     Distance,
     asked_speed,
@@ -41,15 +41,15 @@ every_set = pytest.mark.parametrize("name", PROFILE_SETS)
 every_fitted_set = pytest.mark.parametrize("name", ["paper", "steep"])
 
 
-def profiles(name: str) -> dict[str, Profile]:
+def profiles(name: str) -> dict[str, ModelProfile]:
     return dict(profile_set(name).profile_by_model)
 
 
-def peak_at(profile: Profile, gpus: int, distance: Distance = Distance.ONE_NODE) -> int:
+def peak_at(profile: ModelProfile, gpus: int, distance: Distance = Distance.ONE_NODE) -> int:
     return max(range(1, 121), key=lambda cores: (speed(profile, cores, gpus, distance), -cores))
 
 
-def loss_factor_at_two_cores(profile: Profile, gpus: int) -> float:
+def loss_factor_at_two_cores(profile: ModelProfile, gpus: int) -> float:
     """How many times slower than at its best."""
     return speed(profile, best_cores(profile, gpus), gpus) / speed(profile, 2, gpus)
 
@@ -69,8 +69,8 @@ def test_the_models_are_those_of_table_1_and_every_number_has_an_origin(name: st
 def test_what_is_only_in_a_figure_is_marked_as_assumed() -> None:
     origins = profile_set("paper").origin_by_column
     for column in ("one_gpu_cores", "more_gpu_cores", "peak_utilisation", "bandwidth_gb_per_s", "contention_loss"):
-        assert origins[column].tag is Tag.FIGURE
-    assert profile_set("synergy").origin_by_column["measured"].tag is Tag.MEASURED
+        assert origins[column].tag is Provenance.FIGURE
+    assert profile_set("synergy").origin_by_column["measured"].tag is Provenance.MEASURED
 
 
 def test_a_number_without_an_origin_is_refused() -> None:
@@ -90,7 +90,7 @@ def test_a_number_without_an_origin_is_refused() -> None:
     )
     origins: dict[str, Any] = {column: {"tag": "A", "source": "ours"} for column in shared}
     tables = {"summary": "", "shared": shared, "models": {}, "origins": origins}
-    assert profile_set_from_tables("ours", tables).origin_by_column["base_share"].tag is Tag.ASSUMED
+    assert profile_set_from_tables("ours", tables).origin_by_column["base_share"].tag is Provenance.ASSUMED
     broken = copy.deepcopy(tables)
     broken["models"] = {"GPT": {"weights": 1}}
     with pytest.raises(InvalidInput, match="profile set ours: no origin for weights"):
@@ -213,7 +213,7 @@ def test_start_points_and_steps_of_the_search_are_those_of_table_2(name: str) ->
         assert _steps_of_the_unit_search(profile, start) == TABLE_II[model], model
 
 
-def _steps_of_the_unit_search(profile: Profile, start: int) -> int:
+def _steps_of_the_unit_search(profile: ModelProfile, start: int) -> int:
     """Measurements of CODA's search by single cores: down while it helps, else up while it helps."""
 
     def helps(cores: int, before: int) -> bool:

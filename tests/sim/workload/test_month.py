@@ -9,11 +9,11 @@ from dataclasses import fields, replace
 import pytest
 
 from coda.errors import InvalidInput
-from coda_sim.traces.trace import Kind, Row
+from coda_sim.traces.trace import JobKind, Row
 from coda_sim.workload.gangs import Cores, RefusedRow, gang_from_row
 from coda_sim.workload.month import coda_month, month_requests
 from coda_sim.workload.month_config import Arrivals, CoresReading, MonthConfig, lengthened, widened
-from coda_sim.workload.provenance import Tag, origins_of
+from coda_sim.workload.provenance import Provenance, origins_of
 from tests.sim.worlds import row
 
 HOUR_S = 3600.0
@@ -33,12 +33,12 @@ def jobs() -> tuple[Row, ...]:
 
 @pytest.fixture(scope="module")
 def gpu_jobs(jobs: tuple[Row, ...]) -> list[Row]:
-    return [one for one in jobs if one.kind is Kind.GPU]
+    return [one for one in jobs if one.kind is JobKind.GPU]
 
 
 @pytest.fixture(scope="module")
 def cpu_jobs(jobs: tuple[Row, ...]) -> list[Row]:
-    return [one for one in jobs if one.kind is Kind.CPU]
+    return [one for one in jobs if one.kind is JobKind.CPU]
 
 
 def check_share(rows: Sequence[Row], holds: Callable[[Row], bool], share: float, *, spread: float = 1.0) -> None:
@@ -50,7 +50,7 @@ def check_share(rows: Sequence[Row], holds: Callable[[Row], bool], share: float,
 def test_a_month_has_exactly_its_jobs_in_order_with_ids_of_their_own() -> None:
     month = coda_month(seed=7)
     assert len(month) == 100_000
-    assert sum(one.kind is Kind.GPU for one in month) == 25_000
+    assert sum(one.kind is JobKind.GPU for one in month) == 25_000
     assert [one.submit_s for one in month] == sorted(one.submit_s for one in month)
     assert len({one.job_id for one in month}) == 100_000
     assert month[0].submit_s >= 0
@@ -81,8 +81,8 @@ def test_every_number_says_where_it_comes_from() -> None:
         assert all(origin.source for origin in origins.values())
     origins = origins_of(MonthConfig)
     for text in ("gpu_jobs", "cpu_jobs", "few_cores_share", "many_cores_share"):
-        assert origins[text].tag is Tag.TEXT
-    assert origins["tail_alpha"].tag is Tag.ASSUMED
+        assert origins[text].tag is Provenance.TEXT
+    assert origins["tail_alpha"].tag is Provenance.ASSUMED
 
 
 @pytest.mark.parametrize(("low", "high", "share"), [(1, 2, 0.761), (3, 10, 0.086), (11, 28, 0.153)])
@@ -144,10 +144,10 @@ def test_run_times_of_cpu_jobs(cpu_jobs: list[Row]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "amplitude", "in_batches"), [(Kind.GPU, 0.77, 0.08 / 1.06), (Kind.CPU, 0.84, 0.22 / 1.2)]
+    ("kind", "amplitude", "in_batches"), [(JobKind.GPU, 0.77, 0.08 / 1.06), (JobKind.CPU, 0.84, 0.22 / 1.2)]
 )
 def test_arrivals_follow_day_week_and_batches(
-    jobs: tuple[Row, ...], kind: Kind, amplitude: float, in_batches: float
+    jobs: tuple[Row, ...], kind: JobKind, amplitude: float, in_batches: float
 ) -> None:
     of_kind = [one for one in jobs if one.kind is kind]
     check_share(of_kind, lambda one: int(one.submit_s // 86_400) % 7 >= 5, 8 * 0.4 / (22 + 8 * 0.4), spread=BATCHES)
@@ -155,7 +155,7 @@ def test_arrivals_follow_day_week_and_batches(
     check_share(of_kind, lambda one: 9 <= one.submit_s % 86_400 / HOUR_S < 21, around_15h, spread=BATCHES)
     at_once = Counter((one.submit_s, one.user) for one in of_kind)
     check_share(of_kind, lambda one: at_once[one.submit_s, one.user] > 1, in_batches, spread=4 * BATCHES)
-    assert max(at_once.values()) == (6 if kind is Kind.GPU else 20)
+    assert max(at_once.values()) == (6 if kind is JobKind.GPU else 20)
 
 
 def test_the_load_is_that_of_the_calibrated_month(jobs: tuple[Row, ...]) -> None:

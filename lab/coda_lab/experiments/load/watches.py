@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from coda_kube.api.client import Client
-from coda_kube.api.watch_cache import Cache, Listener
+from coda_kube.api.watch_cache import Listener, WatchCache
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 from coda_lab.experiments.load.plans import NAMESPACE
@@ -21,7 +21,7 @@ class Watches:
     """A cache for each path, and who is told of its changes. `renew` makes them look again at once after an outage."""
 
     def __init__(self, client: Client, listeners_by_path: Iterable[tuple[str, tuple[Listener, ...]]]) -> None:
-        self._caches = [Cache(client, path, listener=_all(listeners)) for path, listeners in listeners_by_path]
+        self._caches = [WatchCache(client, path, listener=_all(listeners)) for path, listeners in listeners_by_path]
         self._tasks: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
