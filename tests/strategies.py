@@ -83,7 +83,7 @@ def jobs(draw: st.DrawFn, name: str, node_names: tuple[str, ...]) -> Job:
         priority=draw(st.integers(0, 1)),
         queued_s=float(draw(st.integers(0, 2))),
         not_before_s=draw(st.sampled_from((0.0, 0.0, 0.0, NOW_S, NOW_S + 1))),
-        demand=draw(st.sampled_from(_DEMANDS)),
+        constraints=draw(st.sampled_from(_DEMANDS)),
         avoid=draw(st.sampled_from(((), (), (), (), node_names[:1]))),
         within=draw(st.sampled_from((None, None, None, None, "rack", "zone", "rack", "node", "moon"))),
         quota={"pods": 1000, "gpus": 1000},

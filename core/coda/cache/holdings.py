@@ -61,8 +61,8 @@ class Holdings:
         self._holding_by_job[job.id] = holding = Holding(job, nodes)
         if self._parts_by_node is not None:
             self._enter(self._parts_by_node, holding)
-        for (match, resource), ranking in self._rankings.items():
-            amount = self._amount(holding, match, resource)
+        for (eligible, resource), ranking in self._rankings.items():
+            amount = self._amount(holding, eligible, resource)
             if amount > 0:
                 insort(ranking, (-amount, job.id))
 
@@ -75,8 +75,8 @@ class Holdings:
             for node in dict.fromkeys(holding.nodes):
                 del self._parts_by_node[node][job]
                 self._journal.add(node)
-        for (match, resource), ranking in self._rankings.items():
-            amount = self._amount(holding, match, resource)
+        for (eligible, resource), ranking in self._rankings.items():
+            amount = self._amount(holding, eligible, resource)
             if amount > 0:
                 del ranking[bisect_left(ranking, (-amount, job))]
 
@@ -108,12 +108,16 @@ class Holdings:
         self._number_by_name = number_by_name
         self._rankings.clear()
 
-    def on_nodes(self, match: EligibleNodes, resource: str) -> tuple[JobId, ...]:
+    def on_nodes(self, eligible: EligibleNodes, resource: str) -> tuple[JobId, ...]:
         """The jobs that hold most of a resource on a demand's matching nodes, largest first, then by id."""
-        ranking = self._rankings.get((match, resource))
+        ranking = self._rankings.get((eligible, resource))
         if ranking is None:
-            amounts = ((self._amount(holding, match, resource), job) for job, holding in self._holding_by_job.items())
-            ranking = self._rankings[match, resource] = sorted((-amount, job) for amount, job in amounts if amount > 0)
+            amounts = (
+                (self._amount(holding, eligible, resource), job) for job, holding in self._holding_by_job.items()
+            )
+            ranking = self._rankings[eligible, resource] = sorted(
+                (-amount, job) for amount, job in amounts if amount > 0
+            )
         return tuple(job for _, job in ranking[: self._count])
 
     def of_quota(self, namespace: str, key: str) -> tuple[JobId, ...]:
@@ -125,11 +129,11 @@ class Holdings:
         )
         return tuple(job for _, job in nsmallest(self._count, (entry for entry in amounts if entry[0] < 0)))
 
-    def _amount(self, holding: Holding, match: EligibleNodes, resource: str) -> int:
+    def _amount(self, holding: Holding, eligible: EligibleNodes, resource: str) -> int:
         amount = amount_of(holding.job.request, resource)
-        if not amount or len(match.matching) == len(self._number_by_name):
+        if not amount or len(eligible.matching) == len(self._number_by_name):
             return amount * len(holding.nodes)
-        return amount * sum(self._number_by_name.get(name) in match.matching for name in holding.nodes)
+        return amount * sum(self._number_by_name.get(name) in eligible.matching for name in holding.nodes)
 
 
 def holds_the_same(job: Job, before: Job) -> bool:

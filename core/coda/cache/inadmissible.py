@@ -29,62 +29,62 @@ class InadmissibleClasses:
         self._asleep: dict[FreeCapacity, _Sleepers] = {}
         self._were_kept = False  # nodes were kept for somebody when they were asked last
 
-    def wake(self, shapes: Iterable[GangClass]) -> None:
+    def admit(self, gang_classes: Iterable[GangClass]) -> None:
         """These are new, or nothing is known about them any more."""
-        for shape in shapes:
-            self._awake[shape.array][shape] = None
+        for gang_class in gang_classes:
+            self._awake[gang_class.array][gang_class] = None
 
-    def sleep(self, shape: GangClass, kinds: Iterable[RankClass], *, may_borrow: bool = True) -> None:
+    def park(self, gang_class: GangClass, rank_classes: Iterable[RankClass], *, may_borrow: bool = True) -> None:
         """None of these has room for a gang of this shape. `may_borrow` False: it was not asked whether others do."""
-        self._awake[shape.array].pop(shape, None)
+        self._awake[gang_class.array].pop(gang_class, None)
         if not may_borrow:
-            self._at_home[shape.array][shape.key] = shape
-        for kind in kinds:
-            room = kind.pool.room
-            sleepers = self._asleep.get(room)
+            self._at_home[gang_class.array][gang_class.key] = gang_class
+        for rank_class in rank_classes:
+            capacity = rank_class.groups.capacity
+            sleepers = self._asleep.get(capacity)
             if sleepers is None:
-                room.take_gained()  # what it gained before, this shape did find
-                sleepers = self._asleep[room] = {}
-            sleepers.setdefault(kind, {})[shape.key] = shape
+                capacity.take_gained()  # what it gained before, this shape did find
+                sleepers = self._asleep[capacity] = {}
+            sleepers.setdefault(rank_class, {})[gang_class.key] = gang_class
 
-    def rouse(self, *, are_kept: bool) -> None:
+    def wake(self, *, are_protected: bool) -> None:
         """A round begins to ask: wake those for whom there may be room. `are_kept`: nodes are kept for somebody; when
         they were not in the round before, or the other way round, other rooms count. O(nodes that gained room x kinds
         asleep)."""
-        if are_kept is not self._were_kept:
-            self._were_kept = are_kept
+        if are_protected is not self._were_kept:
+            self._were_kept = are_protected
             for sleepers in self._asleep.values():
-                for shapes in sleepers.values():
-                    self.wake(shapes.values())
+                for gang_classes in sleepers.values():
+                    self.admit(gang_classes.values())
                 sleepers.clear()
-        for room, sleepers in self._asleep.items():
-            for number in room.take_gained():
-                for kind in _with_room(sleepers, room, number) if sleepers else ():
-                    self.wake(sleepers.pop(kind).values())
+        for capacity, sleepers in self._asleep.items():
+            for number in capacity.take_gained():
+                for rank_class in _with_room(sleepers, capacity, number) if sleepers else ():
+                    self.admit(sleepers.pop(rank_class).values())
 
-    def awake(self, array: Array, *, may_borrow: bool = True) -> list[GangClass]:
+    def to_try(self, array: Array, *, may_borrow: bool = True) -> list[GangClass]:
         """The shapes of an array to ask about, after `rouse`. O(shapes awake)."""
-        awake, at_home = self._awake[array], self._at_home[array]
+        to_try, at_home = self._awake[array], self._at_home[array]
         if may_borrow and at_home:
-            awake.update(dict.fromkeys(at_home.values()))
+            to_try.update(dict.fromkeys(at_home.values()))
             at_home.clear()
-        if not awake:
+        if not to_try:
             return []
-        shapes = [shape for shape in awake if shape.waiters]
-        if len(shapes) < len(awake):
-            self._awake[array] = dict.fromkeys(shapes)
-        return shapes
+        gang_classes = [gang_class for gang_class in to_try if gang_class.queued_jobs]
+        if len(gang_classes) < len(to_try):
+            self._awake[array] = dict.fromkeys(gang_classes)
+        return gang_classes
 
 
-def _with_room(kinds: Iterable[RankClass], room: FreeCapacity, number: int) -> list[RankClass]:
+def _with_room(rank_classes: Iterable[RankClass], capacity: FreeCapacity, number: int) -> list[RankClass]:
     """Those of which the node has room for a rank."""
-    free = room.free(number)
+    free = capacity.free(number)
     gpus, cpu_m = free.gpus, free.cpu_m
     return [
-        kind
-        for kind in kinds
-        if ((request := kind.request).gpus <= gpus or not request.gpus)
+        rank_class
+        for rank_class in rank_classes
+        if ((request := rank_class.request).gpus <= gpus or not request.gpus)
         and (request.cpu_m <= cpu_m or not request.cpu_m)
         and request.fits_in(free)
-        and number in kind.pool.amount_by_node
+        and number in rank_class.groups.amount_by_node
     ]

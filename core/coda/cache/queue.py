@@ -41,12 +41,12 @@ def waits_since_s(job: Job) -> float:
 class QueuedJob:
     """A waiting job in the queue, and what it was told last."""
 
-    __slots__ = ("is_held", "job", "reason", "refusal", "shape", "turn")
+    __slots__ = ("gang_class", "is_held", "job", "reason", "refusal", "sort_key")
 
-    def __init__(self, job: Job, shape: GangClass, turn: SortKey) -> None:
+    def __init__(self, job: Job, gang_class: GangClass, sort_key: SortKey) -> None:
         self.job = job
-        self.shape = shape
-        self.turn = turn
+        self.gang_class = gang_class
+        self.sort_key = sort_key
         self.is_held = bool(
             job.edited or job.not_before_s or job.bound or job.unbound
         )  # maybe; by more than want of room
@@ -66,21 +66,21 @@ _Place = tuple[float, JobId, QueuedJob]
 class GangClass:
     """Waiting jobs that ask for the same: where one of them does not fit, none does. `waiters` in order of turn."""
 
-    __slots__ = ("anywhere", "array", "case", "job", "key", "kind", "waiters", "ways")
+    __slots__ = ("anywhere", "array", "case", "job", "key", "queued_jobs", "rank_class", "ways")
 
     def __init__(self, key: Hashable, job: Job) -> None:
         self.key = key
         self.job = job  # any of them, to ask questions with
-        self.waiters: list[QueuedJob] = []
-        self.kind: Any = None  # the search's, found when it is asked for
+        self.queued_jobs: list[QueuedJob] = []
+        self.rank_class: Any = None  # the search's, found when it is asked for
         self.array = array_of(job)
         self.ways: dict[Hashable, Any] = {}  # the same for every way to start in the arrays, by what these hang on
         self.anywhere: Any = None  # the same without a required level
         self.case: Any = None  # what is known about why they wait
 
-    def turns(self, now_s: float) -> Iterator[QueuedJob]:
+    def startable(self, now_s: float) -> Iterator[QueuedJob]:
         """Those that may start now, in order."""
-        return (waiter for waiter in self.waiters if waiter.may_start(now_s))
+        return (queued for queued in self.queued_jobs if queued.may_start(now_s))
 
 
 class Queue:
@@ -93,10 +93,10 @@ class Queue:
         self.limited = limited
         self._order = order
         self._party = party
-        self.waiters: list[QueuedJob] = []  # in order
-        self.shape_by_key: dict[Hashable, GangClass] = {}
-        self._new_shapes: list[GangClass] = []
-        self._waiter_by_job: dict[JobId, QueuedJob] = {}
+        self.queued_jobs: list[QueuedJob] = []  # in order
+        self.class_by_key: dict[Hashable, GangClass] = {}
+        self._new_classes: list[GangClass] = []
+        self._queued_by_job: dict[JobId, QueuedJob] = {}
         self._oldest_s = inf  # nobody waited for longer than since then
         self._line_by_priority: dict[int, list[_Place]] | None = None  # once somebody waited long
 
@@ -109,62 +109,62 @@ class Queue:
         lines = self._line_by_priority
         if lines is None:
             lines = self._line_by_priority = {}
-            for waiter in self.waiters:
-                lines.setdefault(waiter.job.priority, []).append(_place(waiter))
+            for queued in self.queued_jobs:
+                lines.setdefault(queued.job.priority, []).append(_place(queued))
             for line in lines.values():
                 line.sort()
         for priority in sorted(lines, reverse=True):
-            for since_s, _, waiter in lines[priority]:
+            for since_s, _, queued in lines[priority]:
                 if since_s > moment_s:
                     break
-                if waiter.may_start(now_s):
-                    yield waiter
+                if queued.may_start(now_s):
+                    yield queued
 
     def without(self, jobs: Collection[JobId]) -> list[QueuedJob]:
         """The waiting jobs in order but for these. O(log jobs) for each of a few, and a copy of the list."""
         if len(jobs) > _FEW:
-            return [waiter for waiter in self.waiters if waiter.job.id not in jobs]
-        left = self.waiters.copy()
+            return [queued for queued in self.queued_jobs if queued.job.id not in jobs]
+        left = self.queued_jobs.copy()
         for job in jobs:
-            _remove(left, self._waiter_by_job[job])
+            _remove(left, self._queued_by_job[job])
         return left
 
     def change(self, gone: Iterable[Job], come: Iterable[Job]) -> None:
         """Take waiting jobs out, and others in. O(log jobs) for each of a few, O(jobs log jobs) for many."""
         for job in gone:
-            waiter = self._waiter_by_job.pop(job.id)
-            _remove(self.waiters, waiter)
-            _remove(waiter.shape.waiters, waiter)
+            queued = self._queued_by_job.pop(job.id)
+            _remove(self.queued_jobs, queued)
+            _remove(queued.gang_class.queued_jobs, queued)
             if self._line_by_priority is not None:
-                line = self._line_by_priority[waiter.job.priority]
-                del line[bisect_left(line, _place(waiter))]
+                line = self._line_by_priority[queued.job.priority]
+                del line[bisect_left(line, _place(queued))]
                 if not line:
-                    del self._line_by_priority[waiter.job.priority]
-            if not waiter.shape.waiters:
-                del self.shape_by_key[waiter.shape.key]
-        entered = [self._waiter(job) for job in come]
-        _insert(self.waiters, entered)
+                    del self._line_by_priority[queued.job.priority]
+            if not queued.gang_class.queued_jobs:
+                del self.class_by_key[queued.gang_class.key]
+        entered = [self._queued(job) for job in come]
+        _insert(self.queued_jobs, entered)
         if self._line_by_priority is not None:
-            for waiter in entered:
-                insort(self._line_by_priority.setdefault(waiter.job.priority, []), _place(waiter))
+            for queued in entered:
+                insort(self._line_by_priority.setdefault(queued.job.priority, []), _place(queued))
         entered_by_shape: dict[GangClass, list[QueuedJob]] = {}
-        for waiter in entered:
-            entered_by_shape.setdefault(waiter.shape, []).append(waiter)
-        for shape, waiters in entered_by_shape.items():
-            _insert(shape.waiters, waiters)
+        for queued in entered:
+            entered_by_shape.setdefault(queued.gang_class, []).append(queued)
+        for gang_class, queued_jobs in entered_by_shape.items():
+            _insert(gang_class.queued_jobs, queued_jobs)
 
-    def take_new_shapes(self) -> list[GangClass]:
+    def take_new_classes(self) -> list[GangClass]:
         """The shapes that were not there at the last call."""
-        new, self._new_shapes = self._new_shapes, []
+        new, self._new_classes = self._new_classes, []
         return new
 
-    def _waiter(self, job: Job) -> QueuedJob:
+    def _queued(self, job: Job) -> QueuedJob:
         quota = (
             (job.namespace, frozenset(job.quota.items())) if self.limited and job.namespace in self.limited else None
         )
         party = self._party(job) if self._party else None
         key = (
-            key_of_constraints(job.demand),
+            key_of_constraints(job.constraints),
             key_of_amount(job.request),
             job.replicas,
             job.within,
@@ -172,30 +172,30 @@ class Queue:
             quota,
             party,
         )
-        shape = self.shape_by_key.get(key)
-        if shape is None:
-            shape = self.shape_by_key[key] = GangClass(key, job)
-            self._new_shapes.append(shape)
+        gang_class = self.class_by_key.get(key)
+        if gang_class is None:
+            gang_class = self.class_by_key[key] = GangClass(key, job)
+            self._new_classes.append(gang_class)
         self._oldest_s = min(self._oldest_s, waits_since_s(job))
-        waiter = self._waiter_by_job[job.id] = QueuedJob(job, shape, self._order(job))
-        return waiter
+        queued = self._queued_by_job[job.id] = QueuedJob(job, gang_class, self._order(job))
+        return queued
 
 
-def _place(waiter: QueuedJob) -> _Place:
-    return (waits_since_s(waiter.job), waiter.job.id, waiter)
+def _place(queued: QueuedJob) -> _Place:
+    return (waits_since_s(queued.job), queued.job.id, queued)
 
 
-_turn = attrgetter("turn")
+_sort_key = attrgetter("sort_key")
 
 
-def _insert(waiters: list[QueuedJob], entered: list[QueuedJob]) -> None:
+def _insert(queued_jobs: list[QueuedJob], entered: list[QueuedJob]) -> None:
     if len(entered) > _FEW:
-        waiters += entered
-        waiters.sort(key=_turn)
+        queued_jobs += entered
+        queued_jobs.sort(key=_sort_key)
         return
-    for waiter in entered:
-        insort(waiters, waiter, key=_turn)
+    for queued in entered:
+        insort(queued_jobs, queued, key=_sort_key)
 
 
-def _remove(waiters: list[QueuedJob], waiter: QueuedJob) -> None:
-    del waiters[bisect_left(waiters, waiter.turn, key=_turn)]
+def _remove(queued_jobs: list[QueuedJob], queued: QueuedJob) -> None:
+    del queued_jobs[bisect_left(queued_jobs, queued.sort_key, key=_sort_key)]

@@ -35,15 +35,15 @@ class Distances:
 
     def __init__(self, request: Resources) -> None:
         self._request = request
-        self._known: dict[int, tuple[Resources, Key]] = {}  # by the identity of amounts: many nodes have the same
+        self._index: dict[int, tuple[Resources, Key]] = {}  # by the identity of amounts: many nodes have the same
 
     def to(self, free: Resources) -> Key:
         """Minus the ranks that fit now; then the GPUs and millicores that one more lacks."""
-        found = self._known.get(id(free))
+        found = self._index.get(id(free))
         if found is None or found[0] is not free:
-            if len(self._known) > _AMOUNTS:
-                self._known.clear()
-            found = self._known[id(free)] = (free, _distance(self._request, free))
+            if len(self._index) > _AMOUNTS:
+                self._index.clear()
+            found = self._index[id(free)] = (free, _distance(self._request, free))
         return found[1]
 
 
@@ -65,13 +65,13 @@ class ReservableNodes:
     `due_s`: best first are those where most ranks fit already, then where least must end. With None, all jobs end, and
     best are those that hold most ranks when nothing runs there. Ties: the first by name."""
 
-    def __init__(self, room: FreeCapacity, holdings: Holdings, kind: RankClass, due_s: float | None) -> None:
-        self.distances = Distances(kind.request)
-        self._room = room
+    def __init__(self, capacity: FreeCapacity, holdings: Holdings, rank_class: RankClass, due_s: float | None) -> None:
+        self.distances = Distances(rank_class.request)
+        self._capacity = capacity
         self._holdings = holdings
-        self._pool = kind.pool
-        self._request = kind.request
-        self._domains = None if kind.within is None else room.levels[kind.within].domain_by_node
+        self._groups = rank_class.groups
+        self._request = rank_class.request
+        self._domains = None if rank_class.within is None else capacity.levels[rank_class.within].domain_by_node
         self._due_s = due_s
         self._line_by_domain: dict[str, _Line] = {}  # one without a name, where no level is required
         self._key_by_node: dict[int, tuple[str, Key]] = {}  # of those in the lines
@@ -80,7 +80,7 @@ class ReservableNodes:
 
     def refresh(self) -> None:
         """Follow what changed since the last call. O(log nodes) for each node that did; O(nodes log nodes) at first."""
-        nodes, holders = self._room.journal, self._holdings.watch()
+        nodes, holders = self._capacity.journal, self._holdings.watch()
         numbers, names = nodes.since(self._places[0]), holders.since(self._places[1])
         self._places = nodes.end, holders.end
         if numbers is None or names is None:
@@ -88,14 +88,14 @@ class ReservableNodes:
             self._key_by_node.clear()
             self._site_by_node.clear()
             ending = None if self._due_s is None else self._nodes_where_jobs_end()
-            for number in sorted(self._pool.amount_by_node):
+            for number in sorted(self._groups.amount_by_node):
                 self._enter(number, may_gain=ending is None or number in ending)
             return
-        number_by_name = self._room.number_by_name
+        number_by_name = self._capacity.number_by_name
         held = [number_by_name[name] for name in names if name in number_by_name]
         for number in dict.fromkeys(chain(numbers, held)):
             self._leave(number)
-            if number in self._pool.amount_by_node:
+            if number in self._groups.amount_by_node:
                 self._enter(number, may_gain=True)
 
     def chosen(self, replicas: int) -> list[ReservableNode] | None:
@@ -103,23 +103,23 @@ class ReservableNodes:
         the first by name. None where there are too few. O(nodes that hold a rank), fewer where these are enough."""
         found: list[tuple[int, str, list[ReservableNode]]] = []
         for domain, line in self._line_by_domain.items():
-            sites = self._filled(line, replicas)
-            if sites:
-                missing = sum(site.ranks - min(site.ranks, site.ready) for site in sites)
-                found.append((missing, domain, sites))
+            reservable = self._filled(line, replicas)
+            if reservable:
+                missing = sum(site.ranks - min(site.ranks, site.ready) for site in reservable)
+                found.append((missing, domain, reservable))
         return min(found, key=lambda one: one[:2])[2] if found else None
 
-    def room(self, number: int) -> Resources:
+    def capacity(self, number: int) -> Resources:
         """What will be free on a node."""
-        room = self._room.free(number)
-        for job, ranks in self._holdings.at(self._room.nodes[number].name):
+        capacity = self._capacity.free(number)
+        for job, ranks in self._holdings.at(self._capacity.nodes[number].name):
             if self._ends(job):
-                room = room + job.request * ranks
-        return room
+                capacity = capacity + job.request * ranks
+        return capacity
 
     def _nodes_where_jobs_end(self) -> set[int]:
         held = (nodes for job, nodes in self._holdings.all() if self._ends(job))
-        numbers = map(self._room.number_by_name.get, chain.from_iterable(held))
+        numbers = map(self._capacity.number_by_name.get, chain.from_iterable(held))
         return {number for number in numbers if number is not None}
 
     def _ends(self, holder: Job) -> bool:
@@ -131,11 +131,11 @@ class ReservableNodes:
         domain = "" if self._domains is None else self._domains[number]
         if domain is None:
             return
-        room = self._room
+        capacity = self._capacity
         if self._due_s is None:
-            key = self.distances.to(room.amounts[room.whole_amounts[number]])[:1]
+            key = self.distances.to(capacity.amounts[capacity.whole_amounts[number]])[:1]
         else:
-            key = self.distances.to(room.amounts[room.free_amounts[number]])
+            key = self.distances.to(capacity.amounts[capacity.free_amounts[number]])
             if not key[0] and not may_gain:
                 return
         line = self._line_by_domain.get(domain)
@@ -153,25 +153,25 @@ class ReservableNodes:
 
     def _filled(self, line: _Line, replicas: int) -> list[ReservableNode]:
         """The first that hold so many ranks together; none where all are too few. Those without room leave the line."""
-        sites: list[ReservableNode] = []
+        reservable: list[ReservableNode] = []
         useless: list[int] = []
         for number in line:
             site = self._site_by_node.get(number) or self._judged(number)
             if site is None:
                 useless.append(number)
                 continue
-            sites.append(site if site.ranks <= replicas else site._replace(ranks=replicas))
-            replicas -= sites[-1].ranks
+            reservable.append(site if site.ranks <= replicas else site._replace(ranks=replicas))
+            replicas -= reservable[-1].ranks
             if not replicas:
                 break
         for number in reversed(useless):  # from the ends of the lists that they are in
             self._leave(number)
-        return [] if replicas else sites
+        return [] if replicas else reservable
 
     def _judged(self, number: int) -> ReservableNode | None:
-        free, room = self._room.free(number), self.room(number)
+        free, capacity = self._capacity.free(number), self.capacity(number)
         ready = -self.distances.to(free)[0]
-        ranks = ready if room is free else self._request.times_in(room)
+        ranks = ready if capacity is free else self._request.times_in(capacity)
         if not ranks:
             return None
         site = self._site_by_node[number] = ReservableNode(number, ranks, ready)

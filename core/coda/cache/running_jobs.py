@@ -41,12 +41,12 @@ class RunningJobs:
         """False when nobody may be stopped for the job."""
         return next(self._in_reach(job, now_s), None) is not None
 
-    def stops_for(self, job: Job, kind: RankClass, now_s: float) -> tuple[Stop, ...]:
+    def stops_for(self, job: Job, rank_class: RankClass, now_s: float) -> tuple[Stop, ...]:
         """Who must stop so that the job fits, by id; nobody where even all in reach leave too little.
 
         Those in reach are taken in their order until it fits; then those are spared without whom it fits all the same,
         in the opposite order. O(jobs in reach x their nodes); O(nodes) more for a job that must stay in one domain."""
-        imagined = WhatIf(kind, job.replicas)
+        imagined = WhatIf(rank_class, job.replicas)
         chosen: list[tuple[Job, tuple[str, ...]]] = []
         for runner, nodes in self._in_reach(job, now_s):
             if imagined.free(runner, nodes, +1):
@@ -112,17 +112,17 @@ _ANYWHERE = ""
 class WhatIf:
     """The nodes of one kind of gang, with more room than there is. Judges as `Candidates.place` does."""
 
-    def __init__(self, kind: RankClass, replicas: int) -> None:
-        self._kind = kind
+    def __init__(self, rank_class: RankClass, replicas: int) -> None:
+        self._rank_class = rank_class
         self._replicas = replicas
-        self._room = kind.pool.room
+        self._capacity = rank_class.groups.capacity
         self._gained: dict[int, Resources] = {}
-        kind.candidates.refresh()
-        self._domains = None if kind.within is None else self._room.levels[kind.within].domain_by_node
-        self._ranks: dict[str | None, int] = {_ANYWHERE: kind.candidates.ranks}
+        rank_class.candidates.refresh()
+        self._domains = None if rank_class.within is None else self._capacity.levels[rank_class.within].domain_by_node
+        self._ranks: dict[str | None, int] = {_ANYWHERE: rank_class.candidates.ranks}
         if self._domains is not None:
             self._ranks = {}
-            for number in kind.pool.amount_by_node:
+            for number in rank_class.groups.amount_by_node:
                 self._count(number, self._ranks_on(number))
 
     def fits(self) -> bool:
@@ -133,8 +133,8 @@ class WhatIf:
         """This job is gone, or with `sign` -1 there again. False when that changes nothing for the gang."""
         matters = False
         for name in nodes:
-            number = self._room.number_by_name.get(name)
-            if number is None or number not in self._kind.pool.amount_by_node:
+            number = self._capacity.number_by_name.get(name)
+            if number is None or number not in self._rank_class.groups.amount_by_node:
                 continue
             before = self._ranks_on(number)
             self._gained[number] = self._gained.get(number, NOTHING) + job.request * sign
@@ -143,9 +143,9 @@ class WhatIf:
         return matters
 
     def _ranks_on(self, number: int) -> int:
-        free = self._room.free(number)
+        free = self._capacity.free(number)
         gained = self._gained.get(number)
-        return self._kind.request.times_in(free if gained is None else free + gained)
+        return self._rank_class.request.times_in(free if gained is None else free + gained)
 
     def _count(self, number: int, ranks: int) -> None:
         domain = _ANYWHERE if self._domains is None else self._domains[number]

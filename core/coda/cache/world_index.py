@@ -42,19 +42,19 @@ class PlannerCache:
     """Give one to every `decide` of one planner. Not for two threads at once. A round that raises empties it."""
 
     def __init__(self) -> None:
-        self._known: WorldIndex | None = None
+        self._index: WorldIndex | None = None
 
     def about(self, world: World, config: PolicyConfig) -> WorldIndex:
         """What is known about this world, for one round; `keep` it when the round is over."""
-        known, self._known = self._known, None
-        if known is None or (known.config is not config and known.config != config):
-            known = WorldIndex(config)
-        known.follow(world)
-        return known
+        index, self._index = self._index, None
+        if index is None or (index.config is not config and index.config != config):
+            index = WorldIndex(config)
+        index.follow(world)
+        return index
 
-    def keep(self, known: WorldIndex) -> None:
+    def keep(self, index: WorldIndex) -> None:
         """The round is over, and this is what it leaves for the next."""
-        self._known = known
+        self._index = index
 
 
 class WorldIndex:
@@ -65,15 +65,15 @@ class WorldIndex:
         self.policy = policy_of(config.policy)
         self.shares = Usage(self.policy.fairness) if self.policy.fairness else None
         rule = self.policy.preempts
-        self.preempting = RunningJobs(rule, self.shares) if rule is not None else None
+        self.running = RunningJobs(rule, self.shares) if rule is not None else None
         self.nodes_version = 0  # another one: nodes came, went, or changed
         self.queue = self._empty_queue()
-        self.sleepers = InadmissibleClasses()
+        self.inadmissible = InadmissibleClasses()
         self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods` or `growth_m`
         self.wishing: dict[JobId, Job] = {}  # all with an `open_wish`
-        self.shortages = Bottlenecks()
+        self.bottlenecks = Bottlenecks()
         self.holdings = Holdings(config.refusal_holders)
-        self.sites: dict[Hashable, ReservableNodes] = {}  # whatever was asked for, the latest last
+        self.reservable: dict[Hashable, ReservableNodes] = {}  # whatever was asked for, the latest last
         self._world = World(nodes=())
         self._sizes: ArraySizes | None = None
         self._withheld_by_node: dict[str, Resources] = {}
@@ -94,66 +94,66 @@ class WorldIndex:
         if world.in_flight or before.in_flight:
             touched.update(changed_keys(before.in_flight, world.in_flight))
         self._follow_nodes(before.nodes, touched)
-        self.sleepers.wake(self.queue.take_new_shapes())
+        self.inadmissible.admit(self.queue.take_new_classes())
 
-    def kind(self, shape: GangClass) -> RankClass:
+    def rank_class(self, gang_class: GangClass) -> RankClass:
         """What is known about the gangs of this shape."""
-        kind: RankClass | None = shape.kind
-        if kind is None:
-            kind = shape.kind = self.search.kind(shape.job)
-        return kind
+        rank_class: RankClass | None = gang_class.rank_class
+        if rank_class is None:
+            rank_class = gang_class.rank_class = self.search.rank_class(gang_class.job)
+        return rank_class
 
-    def kind_anywhere(self, shape: GangClass) -> RankClass:
+    def rank_class_anywhere(self, gang_class: GangClass) -> RankClass:
         """The same, were they content with any domains."""
-        if shape.job.within is None:
-            return self.kind(shape)
-        kind: RankClass | None = shape.anywhere
-        if kind is None:
-            kind = shape.anywhere = self.search.kind_anywhere(shape.job)
-        return kind
+        if gang_class.job.within is None:
+            return self.rank_class(gang_class)
+        rank_class: RankClass | None = gang_class.anywhere
+        if rank_class is None:
+            rank_class = gang_class.anywhere = self.search.rank_class_anywhere(gang_class.job)
+        return rank_class
 
     def start(self, job: Job, shares: list[tuple[int, int]]) -> tuple[str, ...]:
         """The job starts in this round with so many ranks on each of these nodes, which are taken. Rank -> node."""
-        nodes = tuple(self.room.nodes[number].name for number, ranks in shares for _ in range(ranks))
+        nodes = tuple(self.capacity.nodes[number].name for number, ranks in shares for _ in range(ranks))
         for number, ranks in shares:
-            self.room.take(number, job.request * ranks)
+            self.capacity.take(number, job.request * ranks)
         self._add(job, nodes)
         self._started[job.id] = nodes
-        if self.lending is not None:
-            self.lending.follow(number for number, _ in shares)
+        if self.arrays is not None:
+            self.arrays.follow(number for number, _ in shares)
         return nodes
 
     def grow(self, growth_m: Mapping[int, int]) -> None:
         """A job takes so many more millicores of each of these nodes in this round."""
         for number, cpu_m in growth_m.items():
-            free = self.room.free(number)
-            self.room.put(number, free.with_cpu(free.cpu_m - cpu_m))
-            self._grown.add(self.room.nodes[number].name)
-        if self.lending is not None:
-            self.lending.follow(growth_m)
+            free = self.capacity.free(number)
+            self.capacity.put(number, free.with_cpu(free.cpu_m - cpu_m))
+            self._grown.add(self.capacity.nodes[number].name)
+        if self.arrays is not None:
+            self.arrays.follow(growth_m)
 
-    def turn(self, waiter: QueuedJob) -> SortKey:
+    def sort_key(self, queued: QueuedJob) -> SortKey:
         """When a job is tried now: its party's share first, where shares count, then its turn in the queue."""
-        return waiter.turn if self.shares is None else (self.shares.rank(waiter.job), waiter.turn)
+        return queued.sort_key if self.shares is None else (self.shares.rank(queued.job), queued.sort_key)
 
     def _add(self, job: Job, nodes: tuple[str, ...]) -> None:
         self.holdings.add(job, nodes)
         if self.shares is not None:
             self.shares.hold(job, len(nodes))
-        if self.lending is not None:
-            self.lending.hold(job, nodes, +1)
-        if self.preempting is not None:
-            self.preempting.hold(job, nodes, +1)
+        if self.arrays is not None:
+            self.arrays.hold(job, nodes, +1)
+        if self.running is not None:
+            self.running.hold(job, nodes, +1)
 
     def _remove(self, holding: Holding) -> None:
         job, nodes = holding
         self.holdings.remove(job.id)
         if self.shares is not None:
             self.shares.hold(job, -len(nodes))
-        if self.lending is not None:
-            self.lending.hold(job, nodes, -1)
-        if self.preempting is not None:
-            self.preempting.hold(job, nodes, -1)
+        if self.arrays is not None:
+            self.arrays.hold(job, nodes, -1)
+        if self.running is not None:
+            self.running.hold(job, nodes, -1)
 
     def started(self) -> Collection[JobId]:
         """The jobs that start in this round."""
@@ -202,11 +202,11 @@ class WorldIndex:
 
     def _renew(self, job: Job, holding: Holding) -> None:
         self.holdings.renew(job)
-        if self.lending is not None:
-            self.lending.hold(job, holding.nodes, +1)
-        if self.preempting is not None:
-            self.preempting.hold(holding.job, holding.nodes, -1)
-            self.preempting.hold(job, holding.nodes, +1)
+        if self.arrays is not None:
+            self.arrays.hold(job, holding.nodes, +1)
+        if self.running is not None:
+            self.running.hold(holding.job, holding.nodes, -1)
+            self.running.hold(job, holding.nodes, +1)
 
     def _withhold(self, job: Job, sign: int, touched: set[str]) -> None:
         if job.placement is None and not job.unbound:
@@ -224,7 +224,7 @@ class WorldIndex:
             self.queue.change([job for job in gone if is_waiting(job)], [job for job in come if is_waiting(job)])
             return
         self.queue = self._empty_queue(limited)
-        self.sleepers = InadmissibleClasses()
+        self.inadmissible = InadmissibleClasses()
         self.queue.change((), filter(is_waiting, self._world.jobs))
 
     def _empty_queue(self, limited: frozenset[str] = frozenset()) -> Queue:
@@ -234,38 +234,38 @@ class WorldIndex:
     def _follow_nodes(self, before: tuple[Node, ...], touched: set[str]) -> None:
         world = self._world
         gone, come = removed_and_added(before, world.nodes)
-        number_by_name = self.room.number_by_name
-        divided_anew = self.lending is not None and (come or self._sizes is not world.array_sizes)
+        number_by_name = self.capacity.number_by_name
+        divided_anew = self.arrays is not None and (come or self._sizes is not world.array_sizes)
         if divided_anew or self._is_outgrown() or not _are_the_same(gone, come):
             self._look_anew()
-            touched = set(self.room.number_by_name)
+            touched = set(self.capacity.number_by_name)
         elif come:
             moved = [self.search.replace_node(number_by_name[node.name], node) for node in come]
             touched.update(node.name for node in come)
             self._nodes_changed(match_others=any(moved))
         takers = tuple(taker for taker in (world.used, world.in_flight, self._withheld_by_node) if taker)
-        room = self.room
-        numbers = [number for name in touched if (number := room.number_by_name.get(name)) is not None]
+        capacity = self.capacity
+        numbers = [number for name in touched if (number := capacity.number_by_name.get(name)) is not None]
         for number in numbers:
-            room.put(number, free_on(room.nodes[number], takers))
-        if self.lending is not None:
-            self.lending.follow(numbers)
+            capacity.put(number, free_on(capacity.nodes[number], takers))
+        if self.arrays is not None:
+            self.arrays.follow(numbers)
 
     def _is_outgrown(self) -> bool:
-        shapes = len(self.queue.shape_by_key)
+        gang_classes = len(self.queue.class_by_key)
         return (
-            len(self.search.pools) > _SPARE_POOLS + 2 * shapes
-            or len(self.search.kinds) > _SPARE_KINDS + 4 * shapes
-            or len(self.room.amounts) > _SPARE_AMOUNTS + 8 * len(self.room.nodes)
+            len(self.search.groups_by_key) > _SPARE_POOLS + 2 * gang_classes
+            or len(self.search.rank_classes) > _SPARE_KINDS + 4 * gang_classes
+            or len(self.capacity.amounts) > _SPARE_AMOUNTS + 8 * len(self.capacity.nodes)
         )
 
     def _look_anew(self) -> None:
         self._look_at(self._world.nodes)
-        self.shortages = Bottlenecks()
-        self.sites = {}
-        for shape in self.queue.shape_by_key.values():
-            shape.kind = shape.anywhere = None
-            shape.ways = {}
+        self.bottlenecks = Bottlenecks()
+        self.reservable = {}
+        for gang_class in self.queue.class_by_key.values():
+            gang_class.rank_class = gang_class.anywhere = None
+            gang_class.ways = {}
         self._nodes_changed(match_others=True)
 
     def _look_at(self, nodes: tuple[Node, ...]) -> None:
@@ -273,23 +273,23 @@ class WorldIndex:
         score: Score | None = None
         if scorer is not None:
             score = partial(_scored, scorer, mix)
-        self.room = FreeCapacity(nodes, self.config.levels, tells_sizes=score is not None)
-        self.search = NodeSearch(self.room, self.config, score)
-        self.lending: ArrayCapacity | None = None
+        self.capacity = FreeCapacity(nodes, self.config.levels, tells_sizes=score is not None)
+        self.search = NodeSearch(self.capacity, self.config, score)
+        self.arrays: ArrayCapacity | None = None
         if self.policy.has_arrays and Component.ARRAYS not in self.config.without:
             self._sizes = self._world.array_sizes
-            self.lending = ArrayCapacity(self.search, self.config, self._sizes, score)
+            self.arrays = ArrayCapacity(self.search, self.config, self._sizes, score)
             for job in self._world.jobs:
-                self.lending.hold(job, nodes_held(job), +1)
+                self.arrays.hold(job, nodes_held(job), +1)
 
     def _nodes_changed(self, *, match_others: bool) -> None:
         self.nodes_version += 1
-        self.sleepers = InadmissibleClasses()
-        self.sleepers.wake(self.queue.shape_by_key.values())
+        self.inadmissible = InadmissibleClasses()
+        self.inadmissible.admit(self.queue.class_by_key.values())
         if self.shares is not None:
-            self.shares.count_nodes(self.room.nodes)
+            self.shares.count_nodes(self.capacity.nodes)
         if match_others:
-            self.holdings.nodes_changed(self.room.number_by_name)
+            self.holdings.nodes_changed(self.capacity.number_by_name)
 
 
 def _are_the_same(gone: list[Node], come: list[Node]) -> bool:

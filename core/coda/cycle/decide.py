@@ -18,7 +18,7 @@ from coda.policy.config import PolicyConfig
 
 
 def decide(
-    world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None = None, *, explain: int | None = None
+    world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None = None, *, explain: int | None = None
 ) -> Decision:
     """Answer every open wish for cores; then start every waiting gang that fits whole, in order, and refuse each of the
     others with its reason. What ordered stops will free counts as free for starts, which are released once it is.
@@ -30,14 +30,14 @@ def decide(
     and starts nothing, and refuses alike.
     Cost: O(nodes + jobs log jobs), and O(nodes) for each distinct demand and O(amounts) for each distinct request among
     the waiting jobs. With a memory: O(nodes + jobs) comparisons of pointers, and the above for what changed."""
-    memory = memory or PlannerCache()
+    cache = cache or PlannerCache()
     leaving, world = world.leaving, after_stops(world)
-    known = memory.about(world, config)
-    quotas = QuotaLedger(world, known.planned.values())
-    answers = answers_to_wishes(known, quotas, world.in_flight, leaving, now_s)
-    this = CycleStarts(stops=answers.stops) if answers.stops else starts_of_cycle(known, quotas, now_s)
-    refusals = refusals_of(known, quotas, now_s, explain, kept_for=this.kept_for)
-    memory.keep(known)
+    index = cache.about(world, config)
+    quotas = QuotaLedger(world, index.planned.values())
+    answers = answers_to_wishes(index, quotas, world.in_flight, leaving, now_s)
+    this = CycleStarts(stops=answers.stops) if answers.stops else starts_of_cycle(index, quotas, now_s)
+    refusals = refusals_of(index, quotas, now_s, explain, reserved_for=this.reserved_for)
+    cache.keep(index)
     return Decision(
         starts=this.starts,
         refusals=refusals,
@@ -50,16 +50,16 @@ def decide(
 
 
 def decide_around(
-    kept: Mapping[str, Resources], world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None = None
+    kept: Mapping[str, Resources], world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None = None
 ) -> Decision:
     """As `decide`, where `kept` of each node's room is given to nobody yet, but will be free in a moment.
 
     Nobody is stopped for want of it: only who would be stopped as well if it were free. Cost: a second decision, where
     the first one would stop somebody. Source: our choice."""
-    plan = decide(replace(world, in_flight=_with(kept, world.in_flight)) if kept else world, config, now_s, memory)
+    plan = decide(replace(world, in_flight=_with(kept, world.in_flight)) if kept else world, config, now_s, cache)
     if not kept or not plan.stops:
         return plan
-    free = decide(world, config, now_s, memory)
+    free = decide(world, config, now_s, cache)
     return replace(plan, stops=tuple(stop for stop in plan.stops if stop in free.stops))
 
 

@@ -39,77 +39,78 @@ class Reservation(NamedTuple):
 
     job: Job
     left_for_others: LeftForOthers
-    unstopped: frozenset[int]
+    protected: frozenset[int]
 
 
-def limit_s(known: WorldIndex) -> float | None:
+def limit_s(index: WorldIndex) -> float | None:
     """How long a job may be overtaken under this policy and configuration; None: for ever.
 
     Without borrowing there is no limit: a job can then be too large for its array, though it fits the cluster."""
-    if not known.policy.limits_overtaking or (known.lending is not None and not known.lending.borrowing):
+    if not index.policy.limits_overtaking or (index.arrays is not None and not index.arrays.borrowing):
         return None
-    return known.config.overtaking_limit_s
+    return index.config.overtaking_limit_s
 
 
-def overdue(known: WorldIndex, now_s: float) -> Iterator[QueuedJob]:
+def overdue(index: WorldIndex, now_s: float) -> Iterator[QueuedJob]:
     """The jobs that have waited too long: higher priority, longest wait, id."""
-    limit = limit_s(known)
-    return iter(()) if limit is None else known.queue.waiting_since(now_s - limit, now_s)
+    limit = limit_s(index)
+    return iter(()) if limit is None else index.queue.waiting_since(now_s - limit, now_s)
 
 
-def reserve(known: WorldIndex, job: Job, kind: RankClass) -> Reservation | None:
+def reserve(index: WorldIndex, job: Job, rank_class: RankClass) -> Reservation | None:
     """The nodes for a job that does not fit now; None where it would not fit the nodes without any job of ours.
 
     Those where most ranks fit already, then where least must end (GPUs, cores), then the first by name; with a required
     level, in the domain where most ranks fit. O(domains + nodes kept), and O(log nodes) for each node that changed
     since the last call for the job; O(running jobs + nodes log nodes) at the first."""
-    if known.search.ranks_when_empty(kind, kind.within) < job.replicas:
+    if index.search.ranks_when_empty(rank_class, rank_class.within) < job.replicas:
         return None
-    due_s = waits_since_s(job) + (known.config.overtaking_limit_s or 0.0)
-    nearest = _sites(known, kind, due_s)
-    room = known.room
+    due_s = waits_since_s(job) + (index.config.overtaking_limit_s or 0.0)
+    nearest = _reservable(index, rank_class, due_s)
+    capacity = index.capacity
     chosen = nearest.chosen(job.replicas)
     if chosen is not None:
         left = {
-            number: _least(room.free(number), nearest.room(number) - job.request * ranks) for number, ranks, _ in chosen
+            number: _least(capacity.free(number), nearest.capacity(number) - job.request * ranks)
+            for number, ranks, _ in chosen
         }
-        return Reservation(job, left, _unstopped(known, kind, nearest.distances, left))
-    whole = _sites(known, kind, None).chosen(job.replicas)
+        return Reservation(job, left, _protected(index, rank_class, nearest.distances, left))
+    whole = _reservable(index, rank_class, None).chosen(job.replicas)
     if whole is None:
         return None
-    return Reservation(job, {site.number: NOTHING for site in whole}, _stoppable(known))
+    return Reservation(job, {site.number: NOTHING for site in whole}, _evictable(index))
 
 
-def _sites(known: WorldIndex, kind: RankClass, due_s: float | None) -> ReservableNodes:
+def _reservable(index: WorldIndex, rank_class: RankClass, due_s: float | None) -> ReservableNodes:
     """The nodes as they are once those have ended that began by then; None: whole nodes, whoever is there."""
-    key = (kind, due_s)
-    sites = known.sites.pop(key, None)
-    if sites is None:
-        sites = ReservableNodes(known.room, known.holdings, kind, due_s)
-    known.sites[key] = sites
-    if len(known.sites) > _REMEMBERED:
-        del known.sites[next(iter(known.sites))]
-    sites.refresh()
-    return sites
+    key = (rank_class, due_s)
+    reservable = index.reservable.pop(key, None)
+    if reservable is None:
+        reservable = ReservableNodes(index.capacity, index.holdings, rank_class, due_s)
+    index.reservable[key] = reservable
+    if len(index.reservable) > _REMEMBERED:
+        del index.reservable[next(iter(index.reservable))]
+    reservable.refresh()
+    return reservable
 
 
-def _unstopped(known: WorldIndex, kind: RankClass, distances: Distances, left: LeftForOthers) -> frozenset[int]:
+def _protected(index: WorldIndex, rank_class: RankClass, distances: Distances, left: LeftForOthers) -> frozenset[int]:
     """Of the nodes kept, and of those that could become as good by stops, were the former used by others as far as may
     be, those where anybody can be stopped."""
-    lending, room = known.lending, known.room
-    if lending is None or kind.within is not None:
-        return _stoppable(known)
-    last = max((distances.to(room.free(number) - others), number) for number, others in left.items())
+    arrays, capacity = index.arrays, index.capacity
+    if arrays is None or rank_class.within is not None:
+        return _evictable(index)
+    last = max((distances.to(capacity.free(number) - others), number) for number, others in left.items())
     return frozenset(
         number
-        for number in lending.stoppable
-        if number in left or (distances.to(lending.free_after_stops(number)), number) < last
+        for number in arrays.evictable
+        if number in left or (distances.to(arrays.free_after_stops(number)), number) < last
     )
 
 
-def _stoppable(known: WorldIndex) -> frozenset[int]:
+def _evictable(index: WorldIndex) -> frozenset[int]:
     """The nodes that stops would leave more room on."""
-    return frozenset() if known.lending is None else frozenset(known.lending.stoppable)
+    return frozenset() if index.arrays is None else frozenset(index.arrays.evictable)
 
 
 def _least(one: Resources, other: Resources) -> Resources:
@@ -127,25 +128,25 @@ def _least(one: Resources, other: Resources) -> Resources:
 class ReservationHold:
     """From its making to `give_back` others find there what the reservation leaves them, and stop only who may be."""
 
-    def __init__(self, known: WorldIndex, reservation: Reservation) -> None:
+    def __init__(self, index: WorldIndex, reservation: Reservation) -> None:
         self.job = reservation.job
-        self._known = known
+        self._index = index
         self._left = reservation.left_for_others
-        self._free = {number: known.room.free(number) for number in self._left}
+        self._free = {number: index.capacity.free(number) for number in self._left}
         self._put(self._left)
-        if known.lending is not None:
-            known.lending.keep(reservation.unstopped)
+        if index.arrays is not None:
+            index.arrays.keep(reservation.protected)
 
     def give_back(self) -> None:
         """Put back what was kept, less what others took of the rest."""
-        room = self._known.room
+        capacity = self._index.capacity
         left = self._left
-        self._put({number: self._free[number] - (left[number] - room.free(number)) for number in left})
-        if self._known.lending is not None:
-            self._known.lending.keep_no_more()
+        self._put({number: self._free[number] - (left[number] - capacity.free(number)) for number in left})
+        if self._index.arrays is not None:
+            self._index.arrays.unprotect_nodes()
 
     def _put(self, room_by_number: LeftForOthers) -> None:
-        for number, room in room_by_number.items():
-            self._known.room.put(number, room)
-        if self._known.lending is not None:
-            self._known.lending.follow(room_by_number)
+        for number, capacity in room_by_number.items():
+            self._index.capacity.put(number, capacity)
+        if self._index.arrays is not None:
+            self._index.arrays.follow(room_by_number)

@@ -37,7 +37,7 @@ _NO_ANSWERS: Final = Answers()
 
 
 def answers_to_wishes(
-    known: WorldIndex,
+    index: WorldIndex,
     quotas: QuotaLedger,
     in_flight: Mapping[str, Resources],
     leaving: Mapping[str, Resources],
@@ -48,10 +48,10 @@ def answers_to_wishes(
     A wish that fits but for foreign pods in flight is postponed, until its deadline; so is the one that `stops` are
     for, and all after it; and the one that fits once stopped jobs have left, whose room is kept for it. Cost: O(jobs
     with an open wish x their ranks)."""
-    if not known.wishing:
+    if not index.wishing:
         return _NO_ANSWERS
-    round_ = _Answering(known, quotas, in_flight, leaving, now_s)
-    for job in sorted(known.wishing.values(), key=_turn):
+    round_ = _Answering(index, quotas, in_flight, leaving, now_s)
+    for job in sorted(index.wishing.values(), key=_sort_key):
         round_.answer(job)
     return Answers(
         grants=tuple(round_.grants),
@@ -61,7 +61,7 @@ def answers_to_wishes(
     )
 
 
-def _turn(job: Job) -> tuple[float, str]:
+def _sort_key(job: Job) -> tuple[float, str]:
     return (job.wish.since_s if job.wish is not None else 0.0, job.id)
 
 
@@ -92,13 +92,13 @@ def answer_from_denial(denial: Denial, now_s: float) -> WishAnswer:
 class _Answering:
     def __init__(
         self,
-        known: WorldIndex,
+        index: WorldIndex,
         quotas: QuotaLedger,
         in_flight: Mapping[str, Resources],
         leaving: Mapping[str, Resources],
         now_s: float,
     ) -> None:
-        self._known = known
+        self._index = index
         self._quotas = quotas
         self._in_flight = in_flight
         self._leaving = leaving
@@ -123,7 +123,7 @@ class _Answering:
             self._answer_growth(job, wish, growth)
 
     def _answer_growth(self, job: Job, wish: Wish, growth: Mapping[str, int]) -> None:
-        number_by_name = self._known.room.number_by_name
+        number_by_name = self._index.capacity.number_by_name
         gone = sorted(name for name in growth if name not in number_by_name)
         if gone:
             self._deny(job, wish, DenialCode.NODE_GONE, f"node {gone[0]} is not there")
@@ -138,7 +138,7 @@ class _Answering:
         full = sorted(name for name, cpu_m in growth.items() if cpu_m > self._free_m(name))
         by_number = {number_by_name[name]: cpu_m for name, cpu_m in growth.items()}
         if not full and any(growth[name] > self._free_m(name) - self._leaving_m(name) for name in growth):
-            self._known.grow(by_number)
+            self._index.grow(by_number)
             self.postponed.append(job.id)
         elif not full:
             self._grant(job, wish, by_number)
@@ -148,16 +148,16 @@ class _Answering:
             self._deny(job, wish, DenialCode.INSUFFICIENT_CPU, self._shortage(full[0], growth[full[0]]))
 
     def _may_reclaim(self, job: Job, growth: Mapping[int, int]) -> bool:
-        lending = self._known.lending
-        if lending is None or not job.request.gpus:
+        arrays = self._index.arrays
+        if arrays is None or not job.request.gpus:
             return False
-        self.stops = lending.stops_for_growth(job, growth)
+        self.stops = arrays.stops_for_growth(job, growth)
         if self.stops:
             self.postponed.append(job.id)
         return bool(self.stops)
 
     def _grant(self, job: Job, wish: Wish, growth: Mapping[int, int]) -> None:
-        self._known.grow(growth)
+        self._index.grow(growth)
         self._quotas.grow(job, sum(growth.values()))
         self.grants.append(Grant(job=job.id, attempt=job.attempt, sequence=wish.sequence, cores=wish.cores))
 
@@ -188,11 +188,11 @@ class _Answering:
 
     def _free_m(self, name: str) -> int:
         """Millicores the job may take on a node; none where it is gone."""
-        number = self._known.room.number_by_name.get(name)
+        number = self._index.capacity.number_by_name.get(name)
         if number is None:
             return 0
-        lending = self._known.lending
-        return (self._known.room.free(number) if lending is None else lending.free_for_growth(number)).cpu_m
+        arrays = self._index.arrays
+        return (self._index.capacity.free(number) if arrays is None else arrays.free_for_growth(number)).cpu_m
 
     def _leaving_m(self, name: str) -> int:
         """Millicores that count as free on a node though pods of stopped jobs are still there."""

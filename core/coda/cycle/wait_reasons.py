@@ -50,7 +50,7 @@ HELD_BY_POLICY: Final = WaitReason(
 )
 
 
-def kept_for_job(job: JobId) -> WaitReason:
+def reserved_for_job(job: JobId) -> WaitReason:
     """Where nodes are kept for a job that waited too long."""
     message = f"there is room now, and it is kept for jobs that go first: {job} has waited too long to be overtaken"
     return WaitReason(code=WaitCode.HELD_BY_POLICY, message=message, holders=(job,))
@@ -59,48 +59,50 @@ def kept_for_job(job: JobId) -> WaitReason:
 class ReasonFinder:
     """The causes, one by one, at the end of one round. Equal gangs have equal reasons, but for `held_back`."""
 
-    def __init__(self, known: WorldIndex, quotas: QuotaLedger, now_s: float) -> None:
-        self._search = known.search
-        self._shortages = known.shortages
-        self._holdings = known.holdings
-        self._config = known.config
+    def __init__(self, index: WorldIndex, quotas: QuotaLedger, now_s: float) -> None:
+        self._search = index.search
+        self._bottlenecks = index.bottlenecks
+        self._holdings = index.holdings
+        self._config = index.config
         self._quotas = quotas
         self._now_s = now_s
 
-    def lasting(self, job: Job, kind: RankClass) -> WaitReason | None:
+    def lasting(self, job: Job, rank_class: RankClass) -> WaitReason | None:
         """What no other job's end can mend; avoided and cordoned nodes count as there."""
-        if not kind.match.matching:
-            return self._no_matching_node(job.demand, kind)
-        ranks = self._search.ranks_when_empty(kind, kind.within)
+        if not rank_class.eligible.matching:
+            return self._no_matching_node(job.constraints, rank_class)
+        ranks = self._search.ranks_when_empty(rank_class, rank_class.within)
         if ranks >= job.replicas:
             return None
-        nodes = counted(len(kind.match.matching), "matching node")
-        each = amounts_text(kind.request)
-        if self._search.ranks_when_empty(kind, None) == 0:
-            sizes = (self._search.room.nodes[number].allocatable for number in sorted(kind.match.matching))
+        nodes = counted(len(rank_class.eligible.matching), "matching node")
+        each = amounts_text(rank_class.request)
+        if self._search.ranks_when_empty(rank_class, None) == 0:
+            sizes = (self._search.capacity.nodes[number].allocatable for number in sorted(rank_class.eligible.matching))
             largest = max(sizes, key=lambda size: (size.gpus, size.cpu_m, size.memory_bytes))
-            largest = _of_the_same_kinds(largest, kind.request)
+            largest = _of_the_same_kinds(largest, rank_class.request)
             message = (
                 f"a rank needs {each}; even empty, none of {nodes} holds it: the largest has {amounts_text(largest)}"
             )
-        elif kind.within is None:
+        elif rank_class.within is None:
             message = f"needs {counted(job.replicas, 'rank')} of {each} each; even empty, {nodes} hold only {ranks}"
         else:
             gang = f"needs all {counted(job.replicas, 'rank')} of {each} each within one {job.within}"
             message = f"{gang}; even empty, no {job.within} holds more than {ranks}"
-        numbers = numbers_of(ranks=job.replicas, ranks_when_empty=ranks, nodes_matching=len(kind.match.matching))
+        numbers = numbers_of(
+            ranks=job.replicas, ranks_when_empty=ranks, nodes_matching=len(rank_class.eligible.matching)
+        )
         return WaitReason(code=WaitCode.NEVER_FITS, message=message, numbers=numbers)
 
-    def _no_matching_node(self, demand: NodeConstraints, kind: RankClass) -> WaitReason:
-        counts = {cause: kind.match.excluded.get(cause, 0) for cause in Exclusion}
-        selector = ", ".join(f"{key}={value}" for key, value in sorted(demand.selector.items()))
+    def _no_matching_node(self, constraints: NodeConstraints, rank_class: RankClass) -> WaitReason:
+        counts = {cause: rank_class.eligible.excluded.get(cause, 0) for cause in Exclusion}
+        selector = ", ".join(f"{key}={value}" for key, value in sorted(constraints.selector.items()))
         clauses = {
             Exclusion.SELECTOR: f"without the labels of its nodeSelector ({selector})",
             Exclusion.AFFINITY: "outside its required node affinity",
             Exclusion.TAINT: "with a taint it does not tolerate",
         }
         parts = [f"{counts[cause]} {clause}" for cause, clause in clauses.items() if counts[cause]]
-        total = len(self._search.room.nodes)
+        total = len(self._search.capacity.nodes)
         message = f"none of {counted(total, 'node')} accepts its pods: {listed(parts)}" if total else "there is no node"
         numbers = numbers_of(nodes=total, **{f"excluded_by_{cause.value}": count for cause, count in counts.items()})
         return WaitReason(code=WaitCode.NO_MATCHING_NODE, message=message, numbers=numbers)
@@ -126,8 +128,8 @@ class ReasonFinder:
         """A level that is required and that nobody configured."""
         if job.within is None or self._config.level_index(job.within) is not None:
             return None
-        known = listed(level.name for level in self._config.levels) or "none"
-        message = f"locality names the level {job.within!r}, which is not configured here; known: {known}"
+        names = listed(level.name for level in self._config.levels) or "none"
+        message = f"locality names the level {job.within!r}, which is not configured here; known: {names}"
         return WaitReason(code=WaitCode.UNKNOWN_LEVEL, message=message)
 
     def _rolling_back(self, job: Job) -> WaitReason | None:
@@ -145,71 +147,71 @@ class ReasonFinder:
             code=WaitCode.BACKING_OFF, message=f"{ended}; the next try waits out a pause", numbers=numbers
         )
 
-    def has_room(self, job: Job, kind: RankClass) -> bool:
+    def has_room(self, job: Job, rank_class: RankClass) -> bool:
         """True when nothing but the policy keeps the gang from starting."""
-        kind.candidates.refresh()
-        return kind.candidates.place(job.replicas, kind.within) is not None
+        rank_class.candidates.refresh()
+        return rank_class.candidates.place(job.replicas, rank_class.within) is not None
 
-    def lack(self, job: Job, kind: RankClass, anywhere: RankClass) -> Shortfall:
+    def shortfall(self, job: Job, rank_class: RankClass, anywhere: RankClass) -> Shortfall:
         """What is short: room in one domain, or, `anywhere`, room at all."""
-        kind.candidates.refresh()
+        rank_class.candidates.refresh()
         anywhere.candidates.refresh()
-        if kind.within is not None and anywhere.candidates.ranks >= job.replicas:
-            most = kind.candidates.most_ranks_in_one_domain(kind.within)
-            holders = self._holdings.on_nodes(kind.match, GPUS if kind.request.gpus else CPU)
+        if rank_class.within is not None and anywhere.candidates.ranks >= job.replicas:
+            most = rank_class.candidates.most_ranks_in_one_domain(rank_class.within)
+            holders = self._holdings.on_nodes(rank_class.eligible, GPUS if rank_class.request.gpus else CPU)
             return Shortfall(most_in_one_domain=most, holders=holders)
-        name = self._shortages.lacking(anywhere, job.replicas)
+        name = self._bottlenecks.lacking(anywhere, job.replicas)
         return Shortfall(
             name=name,
-            scattered=name is not None and self._shortages.is_enough(anywhere, name, job.replicas),
+            scattered=name is not None and self._bottlenecks.is_enough(anywhere, name, job.replicas),
             ranks=anywhere.candidates.ranks,
             nodes=anywhere.candidates.nodes,
-            matching=len(anywhere.match.matching),
-            blocked=len(anywhere.match.matching) - len(anywhere.match.accepting),
+            matching=len(anywhere.eligible.matching),
+            blocked=len(anywhere.eligible.matching) - len(anywhere.eligible.accepting),
             avoided=len(anywhere.avoided()),
-            holders=self._holdings.on_nodes(anywhere.match, name or (GPUS if anywhere.request.gpus else CPU)),
+            holders=self._holdings.on_nodes(anywhere.eligible, name or (GPUS if anywhere.request.gpus else CPU)),
         )
 
 
-def reason_from_shortfall(job: Job, lack: Shortfall) -> WaitReason:
+def reason_from_shortfall(job: Job, shortfall: Shortfall) -> WaitReason:
     """The words for what is short."""
-    return _insufficient(job, lack) if lack.most_in_one_domain is None else _no_domain_fits(job, lack)
+    return _insufficient(job, shortfall) if shortfall.most_in_one_domain is None else _no_domain_fits(job, shortfall)
 
 
-def _no_domain_fits(job: Job, lack: Shortfall) -> WaitReason:
-    most = lack.most_in_one_domain or 0
+def _no_domain_fits(job: Job, shortfall: Shortfall) -> WaitReason:
+    most = shortfall.most_in_one_domain or 0
     gang = f"needs all {counted(job.replicas, 'rank')} of {amounts_text(job.request)} each within one {job.within}"
     return WaitReason(
         code=WaitCode.NO_DOMAIN_FITS,
         message=f"{gang}; enough is free in all, but no {job.within} has room for more than {most} of them now",
         numbers=numbers_of(ranks=job.replicas, ranks_in_one_domain=most),
-        holders=lack.holders,
+        holders=shortfall.holders,
     )
 
 
-def _insufficient(job: Job, lack: Shortfall) -> WaitReason:
-    name = lack.name
-    clauses = [_want_text(job, lack.nodes, lack.matching, lack.ranks)]
+def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
+    name = shortfall.name
+    clauses = [_want_text(job, shortfall.nodes, shortfall.matching, shortfall.ranks)]
     if name is not None:
-        clauses.append(shortage_text(name, scattered=lack.scattered))
-    if lack.blocked:
-        clauses.append(f"{counted(lack.blocked, 'node')} cordoned, not ready or under pressure")
-    if lack.avoided:
-        clauses.append(f"{counted(lack.avoided, 'node')} avoided after a failed attempt")
+        clauses.append(shortage_text(name, scattered=shortfall.scattered))
+    if shortfall.blocked:
+        clauses.append(f"{counted(shortfall.blocked, 'node')} cordoned, not ready or under pressure")
+    if shortfall.avoided:
+        clauses.append(f"{counted(shortfall.avoided, 'node')} avoided after a failed attempt")
     if name is None and len(clauses) == 1:
         clauses.append("more than one resource is short")
-    elif not lack.holders and len(clauses) == 2 and name is not None:
+    elif not shortfall.holders and len(clauses) == 2 and name is not None:
         clauses.append("pods outside Coda hold the rest")
     return WaitReason(
         code=_CODE_BY_RESOURCE.get(name or "", WaitCode.INSUFFICIENT_RESOURCES),
         message="; ".join(clauses),
         numbers=numbers_of(
             ranks=job.replicas,
-            ranks_with_room=lack.ranks,
-            nodes_with_room=lack.nodes,
-            nodes_matching=lack.matching,
+            ranks_with_room=shortfall.ranks,
+            nodes_with_room=shortfall.nodes,
+            nodes_matching=shortfall.matching,
         ),
-        holders=lack.holders,
+        holders=shortfall.holders,
     )
 
 
@@ -219,8 +221,8 @@ def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:
     if job.replicas == 1:
         return f"needs {each} free on one node; none of {of_all} has that now"
     has = "have" if nodes > 1 else "has"
-    room = f"{nodes or 'none'} of {of_all} {has} room now" + (f", for {counted(ranks, 'rank')}" if nodes else "")
-    return f"needs {counted(job.replicas, 'rank')} of {each} each; {room}"
+    capacity = f"{nodes or 'none'} of {of_all} {has} room now" + (f", for {counted(ranks, 'rank')}" if nodes else "")
+    return f"needs {counted(job.replicas, 'rank')} of {each} each; {capacity}"
 
 
 def _of_the_same_kinds(size: Resources, asked: Resources) -> Resources:

@@ -54,6 +54,6 @@ class NodeConstraints:
     tolerations: tuple[Toleration, ...] = ()
 
 
-def key_of_constraints(demand: NodeConstraints) -> Hashable:
+def key_of_constraints(constraints: NodeConstraints) -> Hashable:
     """Equal for demands that mean the same."""
-    return (frozenset(demand.selector.items()), demand.terms, demand.tolerations)
+    return (frozenset(constraints.selector.items()), constraints.terms, constraints.tolerations)

@@ -136,7 +136,7 @@ class Job:
     replicas: int
     request: Resources  # of one rank
     cpus_per_replica: int = 0  # whole cores proposed for the main container of each rank
-    demand: NodeConstraints = field(default_factory=NodeConstraints)
+    constraints: NodeConstraints = field(default_factory=NodeConstraints)
     priority: int = 0
     queued_s: float = 0.0  # since when it counts as waiting: its age in the queue
     not_before_s: float = 0.0  # back-off: no start before this moment

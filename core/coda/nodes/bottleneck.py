@@ -24,26 +24,28 @@ class Bottlenecks:
         self._ranks_without: dict[tuple[RankClass, str], RankTotal] = {}
         self._free: dict[tuple[RankClass, str], RankTotal] = {}
 
-    def lacking(self, kind: RankClass, replicas: int) -> str | None:
+    def lacking(self, rank_class: RankClass, replicas: int) -> str | None:
         """The resource that alone stands in the way; GPUs, cores, memory, pod slots, others by name when several do."""
-        names = (name for name in (*MAIN, *sorted(kind.request.other)) if amount_of(kind.request, name))
-        return next((name for name in names if self._ranks(kind, name) >= replicas), None)
+        names = (name for name in (*MAIN, *sorted(rank_class.request.other)) if amount_of(rank_class.request, name))
+        return next((name for name in names if self._ranks(rank_class, name) >= replicas), None)
 
-    def is_enough(self, kind: RankClass, name: str, replicas: int) -> bool:
+    def is_enough(self, rank_class: RankClass, name: str, replicas: int) -> bool:
         """True when all usable nodes together have as much of a resource as the gang needs, wherever it is."""
-        total = self._free.get((kind, name))
+        total = self._free.get((rank_class, name))
         if total is None:
-            total = self._free[kind, name] = RankTotal(kind.pool, lambda free: max(0, amount_of(free, name)))
-        return total.now() >= amount_of(kind.request, name) * replicas
+            total = self._free[rank_class, name] = RankTotal(
+                rank_class.groups, lambda free: max(0, amount_of(free, name))
+            )
+        return total.now() >= amount_of(rank_class.request, name) * replicas
 
-    def _ranks(self, kind: RankClass, name: str) -> int:
+    def _ranks(self, rank_class: RankClass, name: str) -> int:
         """How many ranks would fit, did they ask for nothing of one resource."""
-        total = self._ranks_without.get((kind, name))
+        total = self._ranks_without.get((rank_class, name))
         if total is None:
-            rest = _without(kind.request, name)
+            rest = _without(rank_class.request, name)
             asks = rest.gpus or rest.cpu_m or rest.memory_bytes or rest.pods or any(rest.other.values())
-            total = RankTotal(kind.pool, rest.times_in if asks else lambda _free: _PLENTY)
-            self._ranks_without[kind, name] = total
+            total = RankTotal(rank_class.groups, rest.times_in if asks else lambda _free: _PLENTY)
+            self._ranks_without[rank_class, name] = total
         return total.now()
 
 
@@ -62,8 +64,8 @@ def _without(request: Resources, name: str) -> Resources:
 class RankTotal:
     """A sum over the nodes of a pool of what each is worth, which depends on what is free on it alone."""
 
-    def __init__(self, pool: NodeGroups, worth: Callable[[Resources], int]) -> None:
-        self._pool = pool
+    def __init__(self, groups: NodeGroups, worth: Callable[[Resources], int]) -> None:
+        self._groups = groups
         self._worth = worth
         self._worth_by_amount: dict[int, int] = {}
         self._place = -1
@@ -71,13 +73,13 @@ class RankTotal:
 
     def now(self) -> int:
         """The sum. O(moves since the last call), or O(amounts) where these are fewer. The pool must be refreshed."""
-        moves, place = self._pool.moves, self._place
+        moves, place = self._groups.moves, self._place
         if place == moves.end:
             return self._sum
         self._place = moves.end
-        news = moves.since(place) if moves.end - place <= len(self._pool.nodes_by_amount) else None
+        news = moves.since(place) if moves.end - place <= len(self._groups.nodes_by_amount) else None
         if place < 0 or news is None:
-            self._sum = sum(self._of(amount) * nodes for amount, nodes in self._pool.nodes_by_amount.items())
+            self._sum = sum(self._of(amount) * nodes for amount, nodes in self._groups.nodes_by_amount.items())
         else:
             self._sum += sum(self._of(move.new) - self._of(move.old) for move in news)
         return self._sum
@@ -87,5 +89,5 @@ class RankTotal:
             return 0
         worth = self._worth_by_amount.get(amount)
         if worth is None:
-            worth = self._worth_by_amount[amount] = self._worth(self._pool.room.amounts[amount])
+            worth = self._worth_by_amount[amount] = self._worth(self._groups.capacity.amounts[amount])
         return worth

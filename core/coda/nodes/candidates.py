@@ -25,10 +25,10 @@ Score = Callable[[Resources, Resources, Resources], tuple[float, ...]]
 class Candidates:
     """The nodes with room for at least one rank of some gang, best first, kept up to date with the changing room."""
 
-    def __init__(self, pool: NodeGroups, request: Resources, *, packs: bool, score: Score | None = None) -> None:
+    def __init__(self, groups: NodeGroups, request: Resources, *, packs: bool, score: Score | None = None) -> None:
         self._all_ranks = self._all_nodes = 0  # as `ranks` and `nodes`
-        self._room = pool.room
-        self._pool = pool
+        self._capacity = groups.capacity
+        self._groups = groups
         self._request = request
         self._packs = packs
         self._score = score
@@ -52,20 +52,20 @@ class Candidates:
 
     def refresh(self) -> None:
         """Follow what changed since the last call. O(nodes whose room changed), or O(amounts) where these are fewer."""
-        pool = self._pool
-        if pool.place != self._room.journal.end:
-            pool.refresh()
-        moves, nodes_by_amount, place = pool.moves, pool.nodes_by_amount, self._place
+        groups = self._groups
+        if groups.place != self._capacity.journal.end:
+            groups.refresh()
+        moves, nodes_by_amount, place = groups.moves, groups.nodes_by_amount, self._place
         if place == moves.end:
             return
         self._place = moves.end
         news = moves.since(place) if place >= 0 and moves.end - place <= len(nodes_by_amount) else None
-        known = self._ranks
+        ranks_by_amount = self._ranks
         for amount in nodes_by_amount if news is None else [new for _, new in news if new is not None]:
-            if amount not in known and amount in nodes_by_amount:
+            if amount not in ranks_by_amount and amount in nodes_by_amount:
                 self._judge(amount)
         while self._keys and self._keys[0][1] not in nodes_by_amount:
-            del known[self._keys.pop(0)[1]]
+            del ranks_by_amount[self._keys.pop(0)[1]]
 
     def may_hold(self, replicas: int) -> bool:
         """False when it is known that so many ranks do not fit. `refresh` first."""
@@ -89,24 +89,24 @@ class Candidates:
     def _place_whole(self, replicas: int, within: int | None) -> list[tuple[int, int]] | None:
         best = self._keys[0][1]
         if self._ranks[best] >= replicas:
-            return [(self._pool.first_node(best), replicas)]
+            return [(self._groups.first_node(best), replicas)]
         if replicas == 1:
             return None
-        for level in range(len(self._room.levels) - 1, -1 if within is None else within - 1, -1):
+        for level in range(len(self._capacity.levels) - 1, -1 if within is None else within - 1, -1):
             domain = self._best_domain(level, replicas)
             if domain is not None:
-                return self._spread(self._room.levels[level].nodes_by_domain[domain], replicas)
-        return self._spread(self._pool.amount_by_node, replicas) if within is None else None
+                return self._spread(self._capacity.levels[level].nodes_by_domain[domain], replicas)
+        return self._spread(self._groups.amount_by_node, replicas) if within is None else None
 
     def most_ranks_in_one_domain(self, level: int) -> int:
         """How many ranks the roomiest domain of a level holds, when all nodes of the pool are in one; 0 without any."""
-        in_domains = (self._ranks_in(counts) for counts in self._pool.domains[level].values())
-        on_nodes = (self._ranks_of(amount) for amount in self._pool.nodes_by_amount)
+        in_domains = (self._ranks_in(counts) for counts in self._groups.domains[level].values())
+        on_nodes = (self._ranks_of(amount) for amount in self._groups.nodes_by_amount)
         return max(max(on_nodes, default=0), max(in_domains, default=0))
 
     def _sum_up(self) -> None:
         """Only gangs of several ranks ask for sums."""
-        moves, nodes_by_amount, place = self._pool.moves, self._pool.nodes_by_amount, self._place_of_sums
+        moves, nodes_by_amount, place = self._groups.moves, self._groups.nodes_by_amount, self._place_of_sums
         if place == moves.end:
             return
         self._place_of_sums = moves.end
@@ -133,14 +133,14 @@ class Candidates:
         return self._times_in(amount) if ranks is None else ranks
 
     def _times_in(self, amount: int) -> int:
-        free, request = self._room.amounts[amount], self._request
+        free, request = self._capacity.amounts[amount], self._request
         return request.times_in(free) if free.gpus >= request.gpus or not request.gpus else 0
 
     def _judge(self, amount: int) -> None:
         """How good is an amount that a node has now."""
         ranks = self._ranks[amount] = self._times_in(amount)
         if ranks:
-            insort(self._keys, (self._key(amount, self._room.amounts[amount], ranks), amount))
+            insort(self._keys, (self._key(amount, self._capacity.amounts[amount], ranks), amount))
 
     def _key(self, amount: int, free: Resources, ranks: int) -> Key:
         rest = free if self._packs or self._score else free - self._request * ranks
@@ -148,7 +148,7 @@ class Candidates:
         others = tuple(sorted(item for item in rest.other.items() if item[1])) if rest.other else ()
         if self._score is None:
             return (order if self._packs else (-ranks, *order), others)
-        size = self._room.sizes[amount]
+        size = self._capacity.sizes[amount]
         whole = (size.gpus, size.cpu_m, size.memory_bytes, size.pods, tuple(sorted(size.other.items())))
         return (self._score(self._request, free, size), order, others, whole)
 
@@ -167,7 +167,7 @@ class Candidates:
 
     def _best_domain(self, level: int, replicas: int) -> str | None:
         best: tuple[int, int, str] | None = None
-        for domain, counts in self._pool.domains[level].items():
+        for domain, counts in self._groups.domains[level].items():
             ranks = self._ranks_in(counts)
             if ranks >= replicas:
                 rival = (self._nodes_needed(counts, replicas), -ranks, domain)
@@ -180,7 +180,7 @@ class Candidates:
         key_by_amount = {amount: key for key, amount in self._keys}
         ranks_by_domain: dict[tuple[int, str], int] = {}
         for number in numbers:
-            amount = self._pool.amount_by_node.get(number, -1)
+            amount = self._groups.amount_by_node.get(number, -1)
             if amount in key_by_amount:
                 ranks = self._ranks[amount]
                 ranked.append((-ranks, self._neighbours(number, ranks, ranks_by_domain), key_by_amount[amount], number))
@@ -192,27 +192,29 @@ class Candidates:
                 break
         return self._lined_up(chosen)
 
-    def _neighbours(self, number: int, ranks: int, known: dict[tuple[int, str], int]) -> list[tuple[int, str]]:
+    def _neighbours(
+        self, number: int, ranks: int, ranks_by_domain: dict[tuple[int, str], int]
+    ) -> list[tuple[int, str]]:
         """For each level, how roomy the node's domain is, as a sort key: most ranks first, then by name."""
         keys: list[tuple[int, str]] = []
-        for index, level in enumerate(self._room.levels):
+        for index, level in enumerate(self._capacity.levels):
             domain = level.shared_by_node[number]
             if domain is None:
                 keys.append((-ranks, ""))
                 continue
-            if (index, domain) not in known:
-                known[index, domain] = self._ranks_in(self._pool.domains[index][domain])
-            keys.append((-known[index, domain], domain))
+            if (index, domain) not in ranks_by_domain:
+                ranks_by_domain[index, domain] = self._ranks_in(self._groups.domains[index][domain])
+            keys.append((-ranks_by_domain[index, domain], domain))
         return keys
 
     def _lined_up(self, chosen: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Order nodes so that those of one domain are neighbours at every level, domains by their first node."""
-        first_by_level: tuple[dict[str, int], ...] = tuple({} for _ in self._room.levels)
+        first_by_level: tuple[dict[str, int], ...] = tuple({} for _ in self._capacity.levels)
         keyed: list[tuple[list[int], int, int]] = []
-        for turn, (number, ranks) in enumerate(chosen):
+        for sort_key, (number, ranks) in enumerate(chosen):
             path = [
-                turn if (domain := level.shared_by_node[number]) is None else first.setdefault(domain, turn)
-                for level, first in zip(self._room.levels, first_by_level, strict=True)
+                sort_key if (domain := level.shared_by_node[number]) is None else first.setdefault(domain, sort_key)
+                for level, first in zip(self._capacity.levels, first_by_level, strict=True)
             ]
-            keyed.append(([*path, turn], number, ranks))
+            keyed.append(([*path, sort_key], number, ranks))
         return [(number, ranks) for _, number, ranks in sorted(keyed)]

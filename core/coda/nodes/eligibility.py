@@ -29,29 +29,29 @@ class Exclusion(Enum):
     TAINT = "taint"
 
 
-def exclusion(demand: NodeConstraints, node: Node) -> Exclusion | None:
+def exclusion(constraints: NodeConstraints, node: Node) -> Exclusion | None:
     """The first thing in the demand that keeps the job off this node for good; None when it accepts it.
 
     Taints that only mirror a passing condition of the node do not count here, see `is_blocked`."""
-    if any(node.labels.get(key) != value for key, value in demand.selector.items()):
+    if any(node.labels.get(key) != value for key, value in constraints.selector.items()):
         return Exclusion.SELECTOR
-    if demand.terms and not any(_term_matches(term, node) for term in demand.terms):
+    if constraints.terms and not any(_term_matches(term, node) for term in constraints.terms):
         return Exclusion.AFFINITY
-    if not all(_is_condition(taint) or tolerates(demand.tolerations, taint) for taint in node.taints):
+    if not all(_is_condition(taint) or tolerates(constraints.tolerations, taint) for taint in node.taints):
         return Exclusion.TAINT
     return None
 
 
-def is_blocked(demand: NodeConstraints, node: Node) -> bool:
+def is_blocked(constraints: NodeConstraints, node: Node) -> bool:
     """True while the node's present state forbids the job: cordoned, not ready, leaving, or in a condition."""
     return not node.schedulable or not all(
-        tolerates(demand.tolerations, taint) for taint in node.taints if _is_condition(taint)
+        tolerates(constraints.tolerations, taint) for taint in node.taints if _is_condition(taint)
     )
 
 
-def accepts(demand: NodeConstraints, node: Node) -> bool:
+def accepts(constraints: NodeConstraints, node: Node) -> bool:
     """True when a pod with this demand may be scheduled on the node now, room aside."""
-    return exclusion(demand, node) is None and not is_blocked(demand, node)
+    return exclusion(constraints, node) is None and not is_blocked(constraints, node)
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:

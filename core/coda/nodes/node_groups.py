@@ -28,25 +28,25 @@ class GroupMove(NamedTuple):
 class NodeGroups:
     """Some nodes of a room by their free amounts, all together and for each domain of each level."""
 
-    def __init__(self, room: FreeCapacity, numbers: Iterable[int]) -> None:
-        self.room = room
+    def __init__(self, capacity: FreeCapacity, numbers: Iterable[int]) -> None:
+        self.capacity = capacity
         self.amount_by_node: dict[int, int] = {}
         self.nodes_by_amount: Counts = {}
-        self.domains: tuple[dict[str, Counts], ...] = tuple({} for _ in room.levels)  # of more than one node
+        self.domains: tuple[dict[str, Counts], ...] = tuple({} for _ in capacity.levels)  # of more than one node
         self.moves: ChangeLog[GroupMove] = ChangeLog(1000)
         self._heaps: dict[int, list[int]] = {}
-        self.place = room.journal.end  # up to where this follows the room
+        self.place = capacity.journal.end  # up to where this follows the room
         for number in sorted(numbers):
             self.add(number)
 
     def refresh(self) -> None:
         """Follow what changed in the room since the last call. O(nodes whose room changed)."""
-        journal = self.room.journal
+        journal = self.capacity.journal
         if self.place == journal.end:
             return
         numbers = journal.since(self.place)
         self.place = journal.end
-        amount_by_node, free_amounts = self.amount_by_node, self.room.free_amounts
+        amount_by_node, free_amounts = self.amount_by_node, self.capacity.free_amounts
         for number in list(amount_by_node) if numbers is None else numbers:
             old = amount_by_node.get(number)
             if old is not None and old != free_amounts[number]:
@@ -71,7 +71,7 @@ class NodeGroups:
         return heap[0]
 
     def _enter(self, number: int, old: int | None) -> None:
-        amount = self.room.free_amounts[number]
+        amount = self.capacity.free_amounts[number]
         self.amount_by_node[number] = amount
         self._count(number, amount, 1)
         heap = self._heaps.setdefault(amount, [])
@@ -85,7 +85,7 @@ class NodeGroups:
         _add(self.nodes_by_amount, amount, nodes)
         if not self.domains:
             return
-        for level, counts_by_domain in zip(self.room.levels, self.domains, strict=True):
+        for level, counts_by_domain in zip(self.capacity.levels, self.domains, strict=True):
             domain = level.shared_by_node[number]
             if domain is not None:
                 _add(counts_by_domain.setdefault(domain, {}), amount, nodes)

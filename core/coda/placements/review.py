@@ -181,9 +181,9 @@ def _misfit(job: Job, node_by_name: Mapping[str, Node], free: Mapping[str, Resou
 def _flaw(job: Job, node: Node | None, free: Mapping[str, Resources]) -> DefectKind | None:
     if node is None:
         return DefectKind.NODE_GONE
-    if is_blocked(job.demand, node):
+    if is_blocked(job.constraints, node):
         return DefectKind.NODE_BLOCKED
-    if exclusion(job.demand, node) is not None:
+    if exclusion(job.constraints, node) is not None:
         return DefectKind.NODE_REFUSES
     return None if _is_covered(job.request, free[node.name]) else DefectKind.NO_CAPACITY
 

@@ -232,7 +232,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         replicas=int(spec["replicas"]),
         request=asked,
         cpus_per_replica=cores,
-        demand=constraints_from_json(request, tuple(request.get("nodeSelectorTerms") or ())),
+        constraints=constraints_from_json(request, tuple(request.get("nodeSelectorTerms") or ())),
         priority=int(request.get("priority") or 0),
         queued_s=seconds_from_time(status.get("queuedTime")),
         not_before_s=seconds_from_time(status.get("notBefore")),

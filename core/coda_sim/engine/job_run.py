@@ -169,7 +169,7 @@ def job_from_gang(gang: Gang, cores: int) -> Job:
             memory_bytes=gang.memory_bytes_per_replica,
         ),
         cpus_per_replica=cores,
-        demand=_NO_DEMAND,
+        constraints=_NO_DEMAND,
         queued_s=row.submit_s,
         user=row.user,
         virtual_cluster=row.virtual_cluster,

@@ -38,7 +38,7 @@ class Decide(Protocol):
     """The planner's `decide`, or one that watches it."""
 
     def __call__(
-        self, world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+        self, world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
     ) -> Decision:
         """As `coda.cycle.decide.decide`."""
 

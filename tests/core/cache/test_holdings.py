@@ -16,13 +16,13 @@ def refused(snapshot: World) -> list[Refusal]:
 
 
 def test_names_the_largest_holders_on_matching_nodes_only() -> None:
-    pool = (Taint(key="pool"),)
-    nodes = [node("n1"), node("n2"), node("p1", taints=pool)]
+    groups = (Taint(key="pool"),)
+    nodes = [node("n1"), node("n2"), node("p1", taints=groups)]
     tolerant = NodeConstraints(tolerations=(Toleration(operator="Exists"),))
     holders = [
         running(job("small", gpus=1), "n1"),
         running(job("wide", replicas=2, gpus=3), "n1", "n2"),
-        running(job("elsewhere", gpus=8, demand=tolerant), "p1"),
+        running(job("elsewhere", gpus=8, constraints=tolerant), "p1"),
         planned(job("planned", gpus=4), "n2"),
     ]
     waiting = job(gpus=8)

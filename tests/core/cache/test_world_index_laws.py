@@ -79,9 +79,9 @@ def with_other_use(data: st.DataObject, before: World, plan: Decision, step: int
 @law
 @given(worlds(), st.data())
 def test_what_was_decided_before_changes_no_decision(world: World, data: st.DataObject) -> None:
-    memory, now_s = PlannerCache(), NOW_S
+    cache, now_s = PlannerCache(), NOW_S
     for step in range(data.draw(st.integers(2, 6))):
-        plan = decide(world, CONFIG, now_s, memory)
+        plan = decide(world, CONFIG, now_s, cache)
         assert plan == decide(world, CONFIG, now_s)
         world = changed(data, world, plan, step)
         now_s += data.draw(st.sampled_from((0.0, 1.0)))
@@ -90,11 +90,11 @@ def test_what_was_decided_before_changes_no_decision(world: World, data: st.Data
 @settings(law, max_examples=50)
 @given(worlds(), st.data())
 def test_a_world_kept_in_blocks_is_decided_like_any_other(world: World, data: st.DataObject) -> None:
-    memory, jobs, used = PlannerCache(), VersionedMap[JobId, Job](), VersionedMap[str, Resources]()
+    cache, jobs, used = PlannerCache(), VersionedMap[JobId, Job](), VersionedMap[str, Resources]()
     for step in range(data.draw(st.integers(2, 6))):
         keep(jobs, {job.id: job for job in world.jobs})
         keep(used, world.used)
-        plan = decide(replace(world, jobs=jobs.roster(), used=used.table()), CONFIG, NOW_S, memory)
+        plan = decide(replace(world, jobs=jobs.roster(), used=used.table()), CONFIG, NOW_S, cache)
         assert plan == decide(world, CONFIG, NOW_S)
         world = changed(data, world, plan, step)
 
@@ -143,13 +143,13 @@ def test_a_thousand_rounds_of_starts_and_ends_are_decided_alike() -> None:
         for replicas in (1, 2, 3)
         for cores in (1, 5)
     ]
-    memory, now = PlannerCache(), world(cluster)
+    cache, now = PlannerCache(), world(cluster)
     for number in range(1000):
         come = replace(
             kinds[number % len(kinds)], id=JobId(f"team/j{number}"), uid=f"u{number}", queued_s=float(number)
         )
         now = replace(now, jobs=(*now.jobs, come))
-        plan = decide(now, CONFIG, NOW_S, memory)
+        plan = decide(now, CONFIG, NOW_S, cache)
         assert plan == decide(now, CONFIG, NOW_S)
         now = with_starts(now, plan.starts, CONFIG, NOW_S)
         placed = [job for job in now.jobs if job.placement]
@@ -159,9 +159,9 @@ def test_a_thousand_rounds_of_starts_and_ends_are_decided_alike() -> None:
 
 @pytest.mark.parametrize("broken", [None, "nodes"])
 def test_a_round_that_raised_is_forgotten(broken: Any) -> None:
-    memory = PlannerCache()
+    cache = PlannerCache()
     good = world([node("n1")], [job("a", gpus=8), running(job("b", gpus=8), "n1")])
-    decide(good, CONFIG, NOW_S, memory)
+    decide(good, CONFIG, NOW_S, cache)
     with pytest.raises((TypeError, AttributeError)):
-        decide(replace(good, jobs=(broken,)), CONFIG, NOW_S, memory)
-    assert decide(good, CONFIG, NOW_S, memory) == decide(good, CONFIG, NOW_S)
+        decide(replace(good, jobs=(broken,)), CONFIG, NOW_S, cache)
+    assert decide(good, CONFIG, NOW_S, cache) == decide(good, CONFIG, NOW_S)

@@ -79,9 +79,9 @@ def test_jobs_that_change_where_they_are_change_decisions_only_as_they_would_at_
     policy: str, limit_s: float | None, now: World, data: st.DataObject
 ) -> None:
     config = PolicyConfig(policy=policy, levels=LEVELS, overtaking_limit_s=limit_s)
-    memory, now_s = PlannerCache(), NOW_S
+    cache, now_s = PlannerCache(), NOW_S
     for _ in range(data.draw(st.integers(2, 7))):
-        plan = decide(now, config, now_s, memory)
+        plan = decide(now, config, now_s, cache)
         assert plan == decide(now, config, now_s)
         now = changed(data, now, plan, config)
         now_s += data.draw(st.sampled_from((0.0, 1.0)))
@@ -89,44 +89,44 @@ def test_jobs_that_change_where_they_are_change_decisions_only_as_they_would_at_
 
 def asleep() -> tuple[FreeCapacity, InadmissibleClasses]:
     """A shape that found no room for its two GPUs on the one node, where one is free; all four were once."""
-    room, queue, sleepers = FreeCapacity([node("n", gpus=4)], ()), Queue(), InadmissibleClasses()
+    capacity, queue, sleepers = FreeCapacity([node("n", gpus=4)], ()), Queue(), InadmissibleClasses()
     for gpus in (3, 4, 1):
-        room.put(0, free(gpus))
+        capacity.put(0, free(gpus))
     queue.change((), [job("j", gpus=2)])
-    (shape,) = queue.take_new_shapes()
-    sleepers.wake([shape])
-    sleepers.rouse(are_kept=False)
-    assert awake(sleepers) == [shape]
-    sleepers.sleep(shape, [NodeSearch(room, PolicyConfig(levels=())).kind(shape.job)])
-    return room, sleepers
+    (gang_class,) = queue.take_new_classes()
+    sleepers.admit([gang_class])
+    sleepers.wake(are_protected=False)
+    assert to_try(sleepers) == [gang_class]
+    sleepers.park(gang_class, [NodeSearch(capacity, PolicyConfig(levels=())).rank_class(gang_class.job)])
+    return capacity, sleepers
 
 
 def free(gpus: int) -> Resources:
     return resources(gpus=gpus, cores=8, memory_gib=8, pods=9)
 
 
-def awake(sleepers: InadmissibleClasses) -> list[GangClass]:
-    return [shape for array in Array for shape in sleepers.awake(array)]
+def to_try(sleepers: InadmissibleClasses) -> list[GangClass]:
+    return [gang_class for array in Array for gang_class in sleepers.to_try(array)]
 
 
 def test_room_that_came_and_went_between_two_rounds_wakes_nobody() -> None:
-    room, sleepers = asleep()
-    room.put(0, free(3))
-    room.put(0, free(1))
-    sleepers.rouse(are_kept=False)
-    assert awake(sleepers) == []
+    capacity, sleepers = asleep()
+    capacity.put(0, free(3))
+    capacity.put(0, free(1))
+    sleepers.wake(are_protected=False)
+    assert to_try(sleepers) == []
 
 
 @pytest.mark.parametrize("puts", [(2,), (3,), (0, 2), (4, 0, 3)])
 def test_room_that_was_not_there_when_it_was_refused_wakes(puts: tuple[int, ...]) -> None:
-    room, sleepers = asleep()
+    capacity, sleepers = asleep()
     for gpus in puts:
-        room.put(0, free(gpus))
-    sleepers.rouse(are_kept=False)
-    assert len(awake(sleepers)) == 1
+        capacity.put(0, free(gpus))
+    sleepers.wake(are_protected=False)
+    assert len(to_try(sleepers)) == 1
 
 
 def test_everybody_is_asked_again_when_nodes_are_kept_or_no_more() -> None:
     _, sleepers = asleep()
-    sleepers.rouse(are_kept=True)
-    assert len(awake(sleepers)) == 1
+    sleepers.wake(are_protected=True)
+    assert len(to_try(sleepers)) == 1

@@ -17,67 +17,69 @@ from coda.nodes.node_search import RankClass
 Key = tuple[int, ...]
 
 
-def plain_order(known: WorldIndex, moment_s: float, now_s: float) -> list[Job]:
+def plain_order(index: WorldIndex, moment_s: float, now_s: float) -> list[Job]:
     def place(waiter: QueuedJob) -> tuple[float, float, str]:
         return (-waiter.job.priority, waits_since_s(waiter.job), waiter.job.id)
 
-    waiters = sorted(known.queue.waiters, key=place)
-    return [one.job for one in waiters if waits_since_s(one.job) <= moment_s and one.may_start(now_s)]
+    queued_jobs = sorted(index.queue.queued_jobs, key=place)
+    return [one.job for one in queued_jobs if waits_since_s(one.job) <= moment_s and one.may_start(now_s)]
 
 
-def plain_reservation(known: WorldIndex, world: World, job: Job, kind: RankClass) -> Reservation | None:
+def plain_reservation(index: WorldIndex, world: World, job: Job, rank_class: RankClass) -> Reservation | None:
     """Nodes without anybody to stop need not be named as `unstopped`."""
-    if known.search.ranks_when_empty(kind, kind.within) < job.replicas:
+    if index.search.ranks_when_empty(rank_class, rank_class.within) < job.replicas:
         return None
-    due_s = waits_since_s(job) + (known.config.overtaking_limit_s or 0.0)
-    room = known.room
-    nodes = [*kind.pool.amount_by_node]
+    due_s = waits_since_s(job) + (index.config.overtaking_limit_s or 0.0)
+    capacity = index.capacity
+    nodes = [*rank_class.groups.amount_by_node]
 
     def distance(number: int) -> Key:
-        return _distance(job, room.free(number))
+        return _distance(job, capacity.free(number))
 
     def size(number: int) -> Key:
-        return (-job.request.times_in(room.nodes[number].allocatable),)
+        return (-job.request.times_in(capacity.nodes[number].allocatable),)
 
     def began_by_then(holder: Job) -> bool:
         return holder.placement is not None and holder.placement.committed_s <= due_s
 
-    stoppable = set() if known.lending is None else {n for n in range(len(room.nodes)) if _can_stop(known, n)}
-    chosen = _chosen(known, world, job, kind, nodes, distance, began_by_then)
+    evictable = set() if index.arrays is None else {n for n in range(len(capacity.nodes)) if _can_stop(index, n)}
+    chosen = _chosen(index, world, job, rank_class, nodes, distance, began_by_then)
     if chosen is not None:
-        left = {site.number: _least(room.free(site.number), site.room - job.request * site.ranks) for site in chosen}
-        if kind.within is None and known.lending is not None:
-            last = max((_distance(job, room.free(number) - others), number) for number, others in left.items())
-            nearer = {n for n in stoppable if (_distance(job, known.lending.free_after_stops(n)), n) < last}
-            stoppable = nearer | stoppable & left.keys()
-        return Reservation(job, left, frozenset(stoppable))
-    whole = _chosen(known, world, job, kind, nodes, size, lambda _: True)
-    return None if whole is None else Reservation(job, {one.number: NOTHING for one in whole}, frozenset(stoppable))
+        left = {
+            site.number: _least(capacity.free(site.number), site.capacity - job.request * site.ranks) for site in chosen
+        }
+        if rank_class.within is None and index.arrays is not None:
+            last = max((_distance(job, capacity.free(number) - others), number) for number, others in left.items())
+            nearer = {n for n in evictable if (_distance(job, index.arrays.free_after_stops(n)), n) < last}
+            evictable = nearer | evictable & left.keys()
+        return Reservation(job, left, frozenset(evictable))
+    whole = _chosen(index, world, job, rank_class, nodes, size, lambda _: True)
+    return None if whole is None else Reservation(job, {one.number: NOTHING for one in whole}, frozenset(evictable))
 
 
-def _can_stop(known: WorldIndex, number: int) -> bool:
-    return known.lending is not None and known.lending.free_after_stops(number) != known.room.free(number)
+def _can_stop(index: WorldIndex, number: int) -> bool:
+    return index.arrays is not None and index.arrays.free_after_stops(number) != index.capacity.free(number)
 
 
 class _Site(NamedTuple):
     number: int
     ranks: int
     ready: int
-    room: Resources
+    capacity: Resources
 
 
 def _chosen(
-    known: WorldIndex,
+    index: WorldIndex,
     world: World,
     job: Job,
-    kind: RankClass,
+    rank_class: RankClass,
     nodes: Iterable[int],
     rank: Callable[[int], Key],
     ends: Callable[[Job], bool],
 ) -> list[_Site] | None:
     numbers_by_domain: dict[str, list[int]] = {}
     for number in sorted(nodes, key=lambda number: (rank(number), number)):
-        domain = "" if kind.within is None else known.room.levels[kind.within].domain_by_node[number]
+        domain = "" if rank_class.within is None else index.capacity.levels[rank_class.within].domain_by_node[number]
         if domain is not None:
             numbers_by_domain.setdefault(domain, []).append(number)
     found: list[tuple[int, str, list[_Site]]] = []
@@ -85,7 +87,7 @@ def _chosen(
         sites: list[_Site] = []
         missing = job.replicas
         for number in numbers:
-            site = _site(known, world, job, number, ends)
+            site = _site(index, world, job, number, ends)
             if site.ranks and missing:
                 sites.append(site._replace(ranks=min(missing, site.ranks)))
                 missing -= sites[-1].ranks
@@ -94,14 +96,14 @@ def _chosen(
     return min(found, key=lambda one: one[:2])[2] if found else None
 
 
-def _site(known: WorldIndex, world: World, job: Job, number: int, ends: Callable[[Job], bool]) -> _Site:
-    name, room = known.room.nodes[number].name, known.room.free(number)
-    ready = job.request.times_in(room)
+def _site(index: WorldIndex, world: World, job: Job, number: int, ends: Callable[[Job], bool]) -> _Site:
+    name, capacity = index.capacity.nodes[number].name, index.capacity.free(number)
+    ready = job.request.times_in(capacity)
     for holder in world.jobs:
         ranks = nodes_held(holder).count(name)
         if ranks and ends(holder):
-            room = room + holder.request * ranks
-    return _Site(number, job.request.times_in(room), ready, room)
+            capacity = capacity + holder.request * ranks
+    return _Site(number, job.request.times_in(capacity), ready, capacity)
 
 
 def _distance(job: Job, free: Resources) -> Key:

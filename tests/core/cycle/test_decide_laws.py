@@ -42,7 +42,7 @@ def copies_that_fit(request: Resources, free: Resources, most: int) -> int:
 
 def fits_somewhere(job: Job, world: World, free: dict[str, Resources]) -> bool:
     """Try every domain the job allows, node by node."""
-    usable = [node for node in world.nodes if accepts(job.demand, node) and node.name not in job.avoid]
+    usable = [node for node in world.nodes if accepts(job.constraints, node) and node.name not in job.avoid]
     if job.within is None:
         return holds(job, usable, free)
     labels = [level.label for level in CONFIG.levels if level.name == job.within]
@@ -130,7 +130,7 @@ def test_starts_only_use_nodes_that_accept_the_job(world: World) -> None:
     for start in plan.starts:
         job = job_by_id[start.job]
         for name in start.nodes:
-            assert accepts(job.demand, node_by_name[name])
+            assert accepts(job.constraints, node_by_name[name])
             assert node_by_name[name].schedulable
             assert name not in job.avoid
 
@@ -211,7 +211,7 @@ def test_the_first_start_is_as_close_together_as_can_be(world: World) -> None:
         usable = [
             node
             for node in world.nodes
-            if accepts(job.demand, node) and node.name not in job.avoid and required <= node.labels.keys()
+            if accepts(job.constraints, node) and node.name not in job.avoid and required <= node.labels.keys()
         ]
         if job.within is None and any(holds(job, [node], free) for node in usable):
             assert len(set(start.nodes)) == 1
@@ -238,7 +238,7 @@ def test_the_code_of_a_refusal_is_true(world: World) -> None:
 
 def assert_true(refusal: Refusal, job: Job, world: World) -> None:
     free = free_by_node(world)
-    matching = [node for node in world.nodes if exclusion(job.demand, node) is None]
+    matching = [node for node in world.nodes if exclusion(job.constraints, node) is None]
     anywhere = replace(job, within=None)
     assert (refusal.code is WaitCode.NO_MATCHING_NODE) == (not matching)
     if refusal.code is WaitCode.NEVER_FITS:

@@ -27,16 +27,16 @@ law = settings(max_examples=100, deadline=None, suppress_health_check=[HealthChe
 configs = st.sampled_from([LIMITED, replace(LIMITED, policy="coda")])
 
 
-def check_reservations(known: WorldIndex, now: World, now_s: float) -> int:
+def check_reservations(index: WorldIndex, now: World, now_s: float) -> int:
     """The order of those overdue, and what each waiting job would have kept, are as defined. How many have nodes."""
-    assert [waiter.job for waiter in overdue(known, now_s)] == plain_order(known, now_s - LIMIT_S, now_s)
+    assert [waiter.job for waiter in overdue(index, now_s)] == plain_order(index, now_s - LIMIT_S, now_s)
     found = 0
-    for shape in known.queue.shape_by_key.values():
-        kind = known.kind(shape)
-        kind.candidates.refresh()
-        for waiter in shape.waiters:
-            reservation = reserve(known, waiter.job, kind)
-            assert reservation == plain_reservation(known, now, waiter.job, kind)
+    for gang_class in index.queue.class_by_key.values():
+        rank_class = index.rank_class(gang_class)
+        rank_class.candidates.refresh()
+        for waiter in gang_class.queued_jobs:
+            reservation = reserve(index, waiter.job, rank_class)
+            assert reservation == plain_reservation(index, now, waiter.job, rank_class)
             found += reservation is not None
     return found
 
@@ -44,13 +44,13 @@ def check_reservations(known: WorldIndex, now: World, now_s: float) -> int:
 @law
 @given(worlds(), configs, st.data())
 def test_nodes_are_kept_as_if_nobody_remembered_anything(now: World, config: PolicyConfig, data: st.DataObject) -> None:
-    memory, now_s = PlannerCache(), NOW_S
+    cache, now_s = PlannerCache(), NOW_S
     for step in range(data.draw(st.integers(2, 6))):
-        plan = decide(now, config, now_s, memory)
+        plan = decide(now, config, now_s, cache)
         assert plan == decide(now, config, now_s)
-        known = memory.about(now, config)
-        check_reservations(known, now, now_s)
-        memory.keep(known)
+        index = cache.about(now, config)
+        check_reservations(index, now, now_s)
+        cache.keep(index)
         now = changed(data, now, plan, step)
         now_s += data.draw(st.sampled_from((0.0, 1.0)))
 
@@ -59,17 +59,17 @@ def test_nodes_are_kept_as_if_nobody_remembered_anything(now: World, config: Pol
 def test_many_rounds_keep_nodes_as_if_each_were_the_first(policy: str) -> None:
     """More jobs than there is room for, nodes that fail and come back."""
     rng = random.Random(policy)
-    memory, config, kept = PlannerCache(), replace(LIMITED, policy=policy), 0
+    cache, config, kept = PlannerCache(), replace(LIMITED, policy=policy), 0
     now, now_s = world((*rack("a", 4), *rack("b", 4, gpus=4), *rack("c", 2, cores=20))), 0.0
     for number in range(300):
         now_s += 10.0
         now = replace(now, nodes=tuple(replace(one, schedulable=rng.random() < 0.97) for one in now.nodes))
         if len(now.jobs) < 24:
             now = replace(now, jobs=(*now.jobs, new_job(number, now_s, rng)))
-        plan = decide(now, config, now_s, memory)
-        known = memory.about(now, config)
-        kept += check_reservations(known, now, now_s)
-        memory.keep(known)
+        plan = decide(now, config, now_s, cache)
+        index = cache.about(now, config)
+        kept += check_reservations(index, now, now_s)
+        cache.keep(index)
         now = with_starts(now, plan.starts, config, now_s)
         ended = {*(stop.job for stop in plan.stops)}
         ended |= {one.id for one in now.jobs if one.placement and rng.random() < 0.02}
@@ -83,16 +83,16 @@ def test_a_holder_that_another_one_replaces_is_noticed() -> None:
     nodes = (node("a", gpus=4), node("b", gpus=4))
     early, late = (with_start(job(name, gpus=2), "a", at_s) for name, at_s in (("early", 0.0), ("late", NOW_S)))
     other = with_start(job("other", gpus=3), "b", 0.0)
-    memory = PlannerCache()
+    cache = PlannerCache()
     for holder, expected in ((early, {0}), (late, {1}), (early, {0})):
         now = world(nodes, (large, holder, other))
-        decide(now, LIMITED, NOW_S, memory)
-        known = memory.about(now, LIMITED)
-        [shape] = known.queue.shape_by_key.values()
-        reservation = reserve(known, large, known.kind(shape))
+        decide(now, LIMITED, NOW_S, cache)
+        index = cache.about(now, LIMITED)
+        [gang_class] = index.queue.class_by_key.values()
+        reservation = reserve(index, large, index.rank_class(gang_class))
         assert reservation is not None
         assert set(reservation.left_for_others) == expected
-        memory.keep(known)
+        cache.keep(index)
 
 
 def with_start(waiting: Job, name: str, at_s: float) -> Job:

@@ -118,12 +118,12 @@ def test_the_order_of_jobs_and_nodes_does_not_matter(world: World, policy: str, 
 @law
 @given(st.lists(wishing_worlds(), min_size=2, max_size=4), POLICIES)
 def test_a_memory_of_other_worlds_changes_no_answer(snapshots: list[World], policy: str) -> None:
-    memory, config = PlannerCache(), PolicyConfig(policy=policy)
+    cache, config = PlannerCache(), PolicyConfig(policy=policy)
     for world in snapshots:
-        plan = decide(world, config, NOW_S, memory)
+        plan = decide(world, config, NOW_S, cache)
         assert plan == decide(world, config, NOW_S)
         after = carried_out(world, plan)
-        assert decide(after, config, NOW_S, memory) == decide(after, config, NOW_S)
+        assert decide(after, config, NOW_S, cache) == decide(after, config, NOW_S)
 
 
 @law

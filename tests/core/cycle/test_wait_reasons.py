@@ -26,7 +26,7 @@ def refusal(code: WaitCode, message: str, *holders: str, **numbers: int) -> Refu
     return Refusal(JobId("team/job"), 1, WaitReason(code=code, message=message, numbers=numbers, holders=ids))
 
 
-def room(ranks: int, ranks_with_room: int, nodes_with_room: int, nodes_matching: int) -> dict[str, int]:
+def capacity(ranks: int, ranks_with_room: int, nodes_with_room: int, nodes_matching: int) -> dict[str, int]:
     names = ("ranks", "ranks_with_room", "nodes_with_room", "nodes_matching")
     return dict(zip(names, (ranks, ranks_with_room, nodes_with_room, nodes_matching), strict=True))
 
@@ -51,7 +51,7 @@ LASTING = [
                 node("n2", labels={"gpu": "a100"}),
                 node("n3", labels={"gpu": "a100", "ssd": "1"}, taints=(Taint(key="lab"),)),
             ],
-            [job(demand=NodeConstraints(selector={"gpu": "a100"}, terms=(SSD,)))],
+            [job(constraints=NodeConstraints(selector={"gpu": "a100"}, terms=(SSD,)))],
         ),
         refusal(
             WaitCode.NO_MATCHING_NODE,
@@ -163,7 +163,7 @@ SHORT = [
             "enough GPUs are free in all, but too scattered",
             "y",
             "x",
-            **room(1, 0, 0, 2),
+            **capacity(1, 0, 0, 2),
         ),
         id="GPUs, scattered",
     ),
@@ -174,7 +174,7 @@ SHORT = [
             "needs 3 ranks of 2 GPUs, 1 core and 1 GiB of memory each; 2 of 2 matching nodes have room now, "
             "for 2 ranks; too few GPUs are free",
             "x",
-            **room(3, 2, 2, 2),
+            **capacity(3, 2, 2, 2),
         ),
         id="GPUs, too few",
     ),
@@ -185,7 +185,7 @@ SHORT = [
             "needs 1 GPU, 3 cores and 1 GiB of memory free on one node; none of 1 matching node has that now; "
             "too few cores are free",
             "x",
-            **room(1, 0, 0, 1),
+            **capacity(1, 0, 0, 1),
         ),
         id="cores",
     ),
@@ -195,7 +195,7 @@ SHORT = [
             WaitCode.INSUFFICIENT_MEMORY,
             "needs 1 GPU, 1 core and 4 GiB of memory free on one node; none of 1 matching node has that now; "
             "too little memory is free; pods outside Coda hold the rest",
-            **room(1, 0, 0, 1),
+            **capacity(1, 0, 0, 1),
         ),
         id="memory, held by foreign pods",
     ),
@@ -206,7 +206,7 @@ SHORT = [
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; none of 1 matching node has that now; "
             "too few pod slots are free",
             "x",
-            **room(1, 0, 0, 1),
+            **capacity(1, 0, 0, 1),
         ),
         id="pod slots",
     ),
@@ -217,7 +217,7 @@ SHORT = [
             "needs 1 GPU, 1 core, 1 GiB of memory and 1 rdma free on one node; none of 1 matching node has that now; "
             "too little rdma is free",
             "x",
-            **room(1, 0, 0, 1),
+            **capacity(1, 0, 0, 1),
         ),
         id="a further resource",
     ),
@@ -228,7 +228,7 @@ SHORT = [
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; none of 1 matching node has that now; "
             "more than one resource is short",
             "x",
-            **room(1, 0, 0, 1),
+            **capacity(1, 0, 0, 1),
         ),
         id="no single resource",
     ),
@@ -239,7 +239,7 @@ SHORT = [
             "needs 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each; 1 of 3 matching nodes has room now, "
             "for 1 rank; too few GPUs are free; 1 node cordoned, not ready or under pressure; "
             "1 node avoided after a failed attempt",
-            **room(3, 1, 1, 3),
+            **capacity(3, 1, 1, 3),
         ),
         id="nodes that only time brings back",
     ),
@@ -274,7 +274,7 @@ def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
             WaitCode.INSUFFICIENT_RESOURCES,
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; none of 1 matching node has that now; "
             "1 node cordoned, not ready or under pressure",
-            **room(1, 0, 0, 1),
+            **capacity(1, 0, 0, 1),
         )
     ]
 

@@ -11,7 +11,7 @@ from coda.model.world import Node, World
 from coda.placements.review import DefectKind, PlacementDefect, placement_defects, still_fits
 from tests.builders import job, node, planned, resources, running, world
 
-GANG = planned(job(replicas=2, gpus=4, demand=NodeConstraints(selector={"gpu": "a100"})), "n1", "n2")
+GANG = planned(job(replicas=2, gpus=4, constraints=NodeConstraints(selector={"gpu": "a100"})), "n1", "n2")
 
 
 def a100(name: str, *, schedulable: bool = True, taints: tuple[Taint, ...] = ()) -> Node:

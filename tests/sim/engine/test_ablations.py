@@ -92,7 +92,7 @@ def test_every_start_stop_and_resize_is_one_that_the_planner_decided() -> None:
     plans: list[Decision] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+        world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
     ) -> Decision:
         check(world)
         plan = decide(world, config, now_s, None, explain=explain)

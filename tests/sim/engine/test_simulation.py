@@ -61,10 +61,10 @@ def test_jobs_submitted_together_start_in_one_round() -> None:
     worlds: list[World] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+        world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
     ) -> Decision:
         worlds.append(world)
-        return decide(world, config, now_s, memory, explain=explain)
+        return decide(world, config, now_s, cache, explain=explain)
 
     simulated([row(f"a{number}", submit_s=5, duration_s=60) for number in range(4)], "1x4x8", decide=watching)
     assert [len(world.jobs) for world in worlds] == [4]
@@ -74,7 +74,7 @@ def test_every_start_is_one_that_the_planner_decided() -> None:
     started: list[tuple[str, float, tuple[str, ...]]] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+        world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
     ) -> Decision:
         check(world)
         plan = decide(world, config, now_s, None, explain=explain)
@@ -93,9 +93,9 @@ def test_every_start_is_one_that_the_planner_decided() -> None:
 
 def test_nothing_starts_that_the_planner_does_not_start() -> None:
     def refusing(
-        world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+        world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
     ) -> Decision:
-        return replace(decide(world, config, now_s, memory, explain=explain), starts=())
+        return replace(decide(world, config, now_s, cache, explain=explain), starts=())
 
     log = simulated([row("a1"), row("a2")], "1x4x8", decide=refusing)
     assert spans(log) == {"a1": [], "a2": []}

@@ -115,10 +115,10 @@ def test_the_planner_is_told_of_users_tenants_and_times() -> None:
     worlds: list[World] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, memory: PlannerCache | None, *, explain: int | None
+        world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
     ) -> Decision:
         worlds.append(world)
-        return decide(world, config, now_s, memory, explain=explain)
+        return decide(world, config, now_s, cache, explain=explain)
 
     rows: list[Row] = [row("a1", gpus=3, duration_s=100), row("a2", gpus=2, submit_s=40, duration_s=50, user="u2")]
     simulated_under("yarn-cs", rows, "1x4x8", decide=watching)
