@@ -58,11 +58,12 @@ native: $(READY)
 	@$(BIN)/python -m coda_lab.programs.compiled_core
 
 check: $(READY)
-	@echo "==> ruff, mypy, import contracts"
+	@echo "==> ruff, mypy, import contracts, layout"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/test_layout.py
 
 # What the agent's tests need of the machine, where it can be installed; else those tests say in one line what is missing.
 rigs: $(READY)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import wrap
 from typing import Final
 
 from rich.table import Table
@@ -92,7 +93,7 @@ def with_tables(page: str, tables: str) -> str:
 
 
 def _lines(answers: Sequence[Answer], setting: Setting) -> Iterator[str]:
-    yield f"Machine: {setting.machine}. {setting.date}, commit {setting.commit}."
+    yield from wrap(f"Machine: {setting.machine}. {setting.date}, commit {setting.commit}.", width=100)
     yield ""
     yield "| " + " | ".join(HEADINGS) + " |"
     yield "|" + "---|" * len(HEADINGS)

@@ -52,3 +52,12 @@ def test_no_package_registry_is_named() -> None:
         if path.is_file() and path.name != Path(__file__).name and hosts.search(path.read_text(errors="replace"))
     ]
     assert named == []
+
+
+def test_prose_of_markdown_pages_wraps_at_100_characters() -> None:
+    """Tables, code blocks, comments and lines that are one word (a link) may be longer."""
+    free = re.compile(r"\||    |<|[-*\s]*\S+$")
+    for page in tracked_files():
+        if page.suffix == ".md":
+            prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+            assert [line for line in prose.splitlines() if len(line) > 100 and not free.match(line)] == [], page
