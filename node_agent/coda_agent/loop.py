@@ -28,7 +28,7 @@ from coda_agent.report.metrics import Metrics, ScrapeView
 from coda_agent.report.profile_writer import ProfileWriter, profile_of
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
-from coda_agent.throttling.window import Freshness, window_from
+from coda_agent.throttling.window import window_from
 from coda_agent.tuning.tuner import Tuner
 from coda_kube.objects.json_types import Json
 
@@ -127,7 +127,7 @@ class Loop:
         return profile_of(self._node, senses, self._links)
 
     def _window(self, senses: Senses, local: tuple[LocalPod, ...]) -> Window:
-        return window_from(senses, local, self._node.hardware, Freshness(pods_s=self._cluster.stale_s()))
+        return window_from(senses, local, self._node.hardware, self._cluster.stale_s())
 
     def _carry_out(self, senses: Senses, actions: tuple[Action, ...]) -> tuple[str, ...]:
         learned = self._node.learn_peak(senses.traffic.totals)

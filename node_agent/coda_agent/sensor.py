@@ -42,6 +42,16 @@ class Senses:
         """Pods (namespace/name) with a container whose cores belong to it alone."""
         return frozenset(f"{grant.namespace}/{grant.pod}" for grant in self.grants if grant.exclusive_cpus)
 
+    def gpu_share_of(self, pod: LocalPod) -> float | None:
+        """Return the mean busy share of the pod's GPUs in this window; None: not measured, or not surely its own."""
+        holding = holding_of(pod.uid, self.ownerships)
+        if holding.why_not is not None or not holding.places:
+            return None
+        readings = {reading.gpu.uuid: reading for reading in self.gpus.readings}
+        shares = [_share(readings.get(place.gpu_uuid)) for place in holding.places]
+        found = [share for share in shares if share is not None]
+        return sum(found) / len(found) if len(found) == len(shares) else None
+
 
 @dataclass(slots=True, kw_only=True)
 class Sensor:
@@ -109,17 +119,6 @@ class Sensor:
         self._used_at_s = now_s
         rates = {uid: rates_between(before[uid], use, span_s) for uid, use in self._uses.items() if uid in before}
         return {uid: rate for uid, rate in rates.items() if rate is not None}
-
-
-def share_of(pod: LocalPod, senses: Senses) -> float | None:
-    """The mean busy share of the pod's GPUs in this window; None: not measured, or not surely its own."""
-    holding = holding_of(pod.uid, senses.ownerships)
-    if holding.why_not is not None or not holding.places:
-        return None
-    readings = {reading.gpu.uuid: reading for reading in senses.gpus.readings}
-    shares = [_share(readings.get(place.gpu_uuid)) for place in holding.places]
-    found = [share for share in shares if share is not None]
-    return sum(found) / len(found) if len(found) == len(shares) else None
 
 
 def _share(reading: GpuReading | None) -> float | None:

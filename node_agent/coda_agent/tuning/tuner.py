@@ -16,7 +16,7 @@ from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.ownership import holding_of
 from coda_agent.report.metrics import Metrics
-from coda_agent.sensor import Senses, share_of
+from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
 from coda_agent.tuning.windows import TuningLook, Windows
 from coda_kube.api.watch_cache import version_of
@@ -59,7 +59,7 @@ class Tuner:
             at_s=senses.at.monotonic_s,
             wall_s=senses.at.wall_s,
             container=self._cluster.container_of(pod),
-            share=share_of(pod, senses),
+            share=senses.gpu_share_of(pod),
             why_not=holding_of(pod.uid, senses.ownerships).why_not,
             is_last_word=self._cluster.stale_s() == 0 and self._writes.may_begin(about),
         )
