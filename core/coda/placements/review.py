@@ -44,6 +44,11 @@ class PlacementReview:
     why: PlacementDefect | DropCause | None = None
     awaits_stops: bool = False
 
+    @property
+    def awaits_in_flight(self) -> bool:
+        """True if only foreign pods in flight are in the way. This wait has a limit: see `is_given_up`."""
+        return self.fate is PlacementAction.SETTLE and not self.awaits_stops
+
 
 def awaits_decision(job: Job, *, epoch: int) -> bool:
     """True for a job that a round of decisions says anything about: it waits, its plan is not settled yet, or it runs
@@ -123,6 +128,25 @@ def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float
         bind_deadline_s=now_s + config.bind_deadline_s,
         borrows=start.borrows,
     )
+
+
+def released_placement(placement: Placement, *, epoch: int, now_s: float, config: PolicyConfig) -> Placement:
+    """The placement as it is released at `now_s`. At least half of the bind deadline is left for its pods to bind:
+    stopped jobs may have had its capacity until long after the commit."""
+    deadline_s = max(placement.bind_deadline_s, now_s + config.bind_deadline_s / 2)
+    return replace(placement, epoch=epoch, state=PlacementState.RELEASED, bind_deadline_s=deadline_s)
+
+
+def adopted_placement(placement: Placement, *, epoch: int) -> Placement:
+    """The placement of an earlier leader as this epoch's, unchanged otherwise."""
+    return replace(placement, epoch=epoch)
+
+
+def is_given_up(review: PlacementReview, *, waited_s: float, limit_s: float) -> bool:
+    """True if the placement has waited for pods in flight for `limit_s` or longer, and must be dropped.
+
+    `decide` may then find other nodes for the job; a foreign pod can stay in flight for minutes."""
+    return review.awaits_in_flight and waited_s >= limit_s
 
 
 class DefectKind(Enum):

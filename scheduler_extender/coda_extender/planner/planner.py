@@ -13,13 +13,19 @@ import logging
 import time
 import uuid
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from coda.model.decision import Start
-from coda.model.job import Placement, PlacementState
 from coda.model.live_placement import is_waiting
-from coda.placements.review import PlacementAction, PlacementReview, placement_from_start
+from coda.placements.review import (
+    PlacementAction,
+    PlacementReview,
+    adopted_placement,
+    is_given_up,
+    placement_from_start,
+    released_placement,
+)
 from coda.policy.config import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
@@ -210,9 +216,7 @@ class Planner:
             self._failures = 0
 
     def _forget_settled(self, rulings: tuple[PlacementReview, ...]) -> None:
-        settling = (
-            each.job.placement for each in rulings if each.fate is PlacementAction.SETTLE and not each.awaits_stops
-        )
+        settling = (each.job.placement for each in rulings if each.awaits_in_flight)
         plan_ids = {plan.plan_id for plan in settling if plan is not None}
         self._settling_since_s = {id_: since_s for id_, since_s in self._settling_since_s.items() if id_ in plan_ids}
 
@@ -233,29 +237,28 @@ class Planner:
     async def _carry_out(self, ruling: PlacementReview) -> Written:
         plan = ruling.job.placement
         assert plan is not None
+        if ruling.awaits_in_flight:
+            now_s = time.monotonic()
+            waited_s = now_s - self._settling_since_s.setdefault(plan.plan_id, now_s)
+            if is_given_up(ruling, waited_s=waited_s, limit_s=self._config.settle_limit_s):
+                return await self._drop(
+                    ruling, "pods outside Coda stayed in flight to its nodes for too long", "IN_FLIGHT"
+                )
         if ruling.fate is PlacementAction.SETTLE:
-            return await self._settle(ruling, plan)
+            return Written.NEEDLESS
         if ruling.fate is PlacementAction.DROP:
             return await self._drop(ruling, *words_of(ruling))
-        after = replace(plan, epoch=self._elector.epoch)
-        if ruling.fate is PlacementAction.RELEASE:  # perhaps long after its commit, if stopped jobs had its room
-            deadline_s = max(plan.bind_deadline_s, time.time() + self._config.policy.bind_deadline_s / 2)
-            after = replace(after, state=PlacementState.RELEASED, bind_deadline_s=deadline_s)
+        epoch, released = self._elector.epoch, ruling.fate is PlacementAction.RELEASE
+        if released:
+            after = released_placement(plan, epoch=epoch, now_s=time.time(), config=self._config.policy)
+        else:
+            after = adopted_placement(plan, epoch=epoch)
         body = {"placement": placement_json(after)}
         written = await self._writer.write(ruling.job.id, lambda _status: body, decided_on=ruling.job)
         if written is Written.DONE:
-            released = ruling.fate is PlacementAction.RELEASE
             (self._metrics.releases if released else self._metrics.adoptions).inc()
             log.info("%s: plan of attempt %d %s", ruling.job.id, plan.attempt, "released" if released else "adopted")
         return written
-
-    async def _settle(self, ruling: PlacementReview, plan: Placement) -> Written:
-        if ruling.awaits_stops:
-            return Written.NEEDLESS
-        since_s = self._settling_since_s.setdefault(plan.plan_id, time.monotonic())
-        if time.monotonic() - since_s < self._config.settle_limit_s:
-            return Written.NEEDLESS
-        return await self._drop(ruling, "pods outside Coda stayed in flight to its nodes for too long", "IN_FLIGHT")
 
     async def _drop(self, ruling: PlacementReview, sentence: str, label: str) -> Written:
         written = await self._writer.write(ruling.job.id, lambda _status: {}, decided_on=ruling.job)

@@ -1,0 +1,76 @@
+"""How long a written placement may take: to bind after its release, and to wait for foreign pods in flight."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda.model.job import PlacementState
+from coda.placements.review import (
+    DropCause,
+    PlacementAction,
+    PlacementReview,
+    adopted_placement,
+    is_given_up,
+    released_placement,
+)
+from coda.policy.config import PolicyConfig
+from tests.builders import job, planned
+
+COMMITTED = planned(job("gang", gpus=8), "n1")
+CONFIG = PolicyConfig(bind_deadline_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("now_s", "deadline_s"),
+    [
+        pytest.param(110.0, 160.0, id="soon after the commit: its deadline stands"),
+        pytest.param(130.0, 160.0, id="half of the time is left"),
+        pytest.param(150.0, 180.0, id="late: half of the time from now on"),
+    ],
+)
+def test_a_released_placement_has_half_of_the_bind_deadline_at_least(now_s: float, deadline_s: float) -> None:
+    assert COMMITTED.placement is not None
+    placement = replace(COMMITTED.placement, committed_s=100.0, bind_deadline_s=160.0)
+    released = released_placement(placement, epoch=3, now_s=now_s, config=CONFIG)
+    assert released == replace(
+        placement, epoch=3, state=PlacementState.RELEASED, committed_s=100.0, bind_deadline_s=deadline_s
+    )
+
+
+def test_an_adopted_placement_changes_its_epoch_alone() -> None:
+    assert COMMITTED.placement is not None
+    assert adopted_placement(COMMITTED.placement, epoch=7) == replace(COMMITTED.placement, epoch=7)
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "limit_s", "drops"),
+    [
+        pytest.param(9.9, 10.0, False, id="within the limit"),
+        pytest.param(10.0, 10.0, True, id="at the limit"),
+        pytest.param(0.0, 0.0, True, id="a limit of zero: at once"),
+    ],
+)
+def test_a_placement_waits_for_pods_in_flight_up_to_a_limit(waited_s: float, limit_s: float, drops: bool) -> None:
+    review = PlacementReview(job=COMMITTED, fate=PlacementAction.SETTLE)
+    assert is_given_up(review, waited_s=waited_s, limit_s=limit_s) is drops
+
+
+@pytest.mark.parametrize(
+    "review",
+    [
+        pytest.param(
+            PlacementReview(job=COMMITTED, fate=PlacementAction.SETTLE, awaits_stops=True), id="stopped jobs must go"
+        ),
+        pytest.param(PlacementReview(job=COMMITTED, fate=PlacementAction.RELEASE), id="it fits"),
+        pytest.param(PlacementReview(job=COMMITTED, fate=PlacementAction.ADOPT), id="another leader's"),
+        pytest.param(
+            PlacementReview(job=COMMITTED, fate=PlacementAction.DROP, why=DropCause.LATE),
+            id="dropped for another reason",
+        ),
+    ],
+)
+def test_no_other_wait_has_this_limit(review: PlacementReview) -> None:
+    assert not review.awaits_in_flight
+    assert not is_given_up(review, waited_s=1e9, limit_s=10.0)
