@@ -10,7 +10,7 @@
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
 #   bench                     everything that has a budget, measured: a table, also in docs/benchmarks.md (BENCH="--quick")
-#   chart lock images clean   the chart's copies, the lock files, the container images, none of it
+#   chart picture lock images clean   the chart's copies, the README's picture, the lock files, the images, none of it
 
 PYTHON ?= python3
 VENV   := .venv
@@ -27,7 +27,7 @@ SCHEDULERS ?= one
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test setup kube helm node native realnode rigs check unit compiled e2e chain chaos fuzz race bench chart lock images clean
+.PHONY: demo test setup kube helm node native realnode rigs check unit compiled e2e chain chaos fuzz race bench chart picture lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -113,6 +113,9 @@ bench: kube
 chart:
 	cp crds/*.yaml deploy/helm/coda/crds/
 	cp $(addprefix deploy/manifests/,operator.yaml extender.yaml agent.yaml user.yaml leases.yaml) deploy/helm/coda/rbac/
+
+picture:
+	$(PYTHON) docs/architecture.py
 
 lock: $(READY)
 	$(COMPILE) --extra cli pyproject.toml -o requirements.lock

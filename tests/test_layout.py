@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -61,3 +62,8 @@ def test_prose_of_markdown_pages_wraps_at_100_characters() -> None:
         if page.suffix == ".md":
             prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
             assert [line for line in prose.splitlines() if len(line) > 100 and not free.match(line)] == [], page
+
+
+def test_the_picture_is_what_its_source_draws() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "architecture.py"))["svg"]()
+    assert drawn == (ROOT / "docs" / "architecture.svg").read_text(), "run `make picture`"
