@@ -31,7 +31,6 @@ class Senses:
     gpus: Snapshot
     ownerships: tuple[Ownership, ...] = ()
     grants: tuple[Grant, ...] = ()
-    grants_at_s: float | None = None  # when the kubelet last said who has which device; None: never
     traffic: MemoryTraffic = NO_TRAFFIC
     cpu_by_pod: Mapping[str, Rates] = field(default_factory=dict)
     cgroup_by_pod: Mapping[str, PodCgroup] = field(default_factory=dict)
@@ -82,7 +81,6 @@ class Sensor:
             gpus=snapshot,
             ownerships=self._ownerships(snapshot, listing, local),
             grants=listing.grants,
-            grants_at_s=listing.at_s,
             traffic=traffic,
             cpu_by_pod=self._cpu(cgroups, now.monotonic_s),
             cgroup_by_pod=cgroups,

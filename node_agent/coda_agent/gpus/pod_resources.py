@@ -60,8 +60,8 @@ def grants_from(answer: wire.ListPodResourcesResponse) -> tuple[Grant, ...]:
 class PodResources:
     """The kubelet's list, kept for a while. One thread at a time; `listing` may wait up to `timeout_s`.
 
-    `keep_s`: how long an answer serves; after `expire` the next question asks again, but never within `pause_s` of the
-    last attempt, since the kubelet limits its callers. Defaults: 10 s as dcgm-exporter and the kubelet's clients; pause
+    `keep_s`: how long an answer serves. The next question never comes within `pause_s` of the last attempt, since the
+    kubelet limits its callers. Defaults: 10 s as dcgm-exporter and the kubelet's clients; pause
     ours."""
 
     def __init__(
@@ -76,7 +76,6 @@ class PodResources:
         self._socket, self._timeout_s, self._keep_s, self._pause_s, self._ask = socket, timeout_s, keep_s, pause_s, ask
         self._listing = Listing()
         self._attempted_s = float("-inf")
-        self._is_expired = True
 
     def listing(self, now_s: float) -> Listing:
         """The newest answer; asked for if the last one is too old. An old answer stays when the kubelet is silent."""
@@ -88,16 +87,12 @@ class PodResources:
         except Outage as outage:
             self._listing = replace(self._listing, why=str(outage))
         else:
-            self._listing, self._is_expired = Listing(at_s=now_s, grants=grants), False
+            self._listing = Listing(at_s=now_s, grants=grants)
         return self._listing
-
-    def expire(self) -> None:
-        """A pod came or went: the answer kept is of the past."""
-        self._is_expired = True
 
     def _is_due(self, now_s: float) -> bool:
         is_old = self._listing.at_s is None or now_s - self._listing.at_s >= self._keep_s
-        return (self._is_expired or is_old) and now_s - self._attempted_s >= self._pause_s
+        return is_old and now_s - self._attempted_s >= self._pause_s
 
 
 def _grant(pod: wire.PodResources, container: wire.ContainerResources) -> Grant:

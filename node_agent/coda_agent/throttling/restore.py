@@ -30,11 +30,6 @@ class Restoration:
     dropped: tuple[JournalEntry, ...] = ()  # nothing was left to undo: gone, another boot, or set by others
     failures: tuple[str, ...] = ()
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing of the agent's is left on the node."""
-        return not self.failures
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleInForce:

@@ -9,18 +9,13 @@ from hypothesis import strategies as st
 
 from coda_agent.cgroups.usage import (
     CpuUse,
-    Pressure,
     Rates,
     counters_from,
-    pressure_from,
     rates_between,
-    read_pressure,
     read_use,
 )
 from coda_lab.emulators.cgroups.kubelet import Quality
 from tests.agent.cgroups.nodes import UID, Node, node
-
-PRESSURE = "some avg10=1.50 avg60=0.80 avg300=0.20 total=51154999\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=0\n"
 
 
 def used(n: Node, path: str) -> CpuUse:
@@ -41,7 +36,6 @@ def test_cores_used_and_periods_throttled_are_what_the_load_was(version: int) ->
     whole, main = (rates_between(old, new, 4.0) for old, new in zip(before, after, strict=True))
     assert whole == Rates(cores=3.5, throttled_share=0.0)
     assert main == Rates(cores=2.0, throttled_share=1.0)
-    assert after[1].throttled_s > 0
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -52,7 +46,6 @@ def test_garbage_is_no_sample(version: int, name: str, text: str) -> None:
     path = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 2.0}).path
     n.tree.switches.texts["*/cpu*"] = text
     assert read_use(n.files, n.layout, path) is None
-    assert read_pressure(n.files, n.layout, path) is None
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -65,27 +58,8 @@ def test_what_cannot_be_read_is_no_sample(version: int) -> None:
         assert read_use(n.files, layout, path) is None
 
 
-def test_pressure_is_unknown_on_v1_and_where_it_is_switched_off() -> None:
-    old, off = node(1), node(2)
-    for n in (old, off):
-        n.kubelet.start(UID, Quality.BURSTABLE, {"main": 2.0})
-    off.tree.switches.errors["read *cpu.pressure"] = errno.EOPNOTSUPP
-    assert [read_pressure(n.files, n.layout, n.kubelet.pods[UID].path) for n in (old, off)] == [None, None]
-
-
-def test_pressure_is_read_in_shares_of_time() -> None:
-    expected = Pressure(some_10s=0.015, some_60s=0.008, full_10s=0.0025, full_60s=0.0, some_total_s=51.154999)
-    assert pressure_from(PRESSURE) == expected
-
-
-@pytest.mark.parametrize("text", ["", "some", "some avg10=x", "full avg10=1 avg60=1 total=1", "some avg10=nan total=1"])
-def test_half_a_pressure_is_none(text: str) -> None:
-    assert pressure_from(text) is None
-
-
 @given(st.text())
 def test_any_text_is_read_without_harm(text: str) -> None:
-    pressure_from(text)
     assert all(value >= 0 for value in counters_from(text).values())
 
 

@@ -60,11 +60,10 @@ def test_an_answer_is_kept_until_it_is_old(kubelet: PodResourcesServer) -> None:
     assert resources.listing(111).at_s == 110
 
 
-def test_a_pod_event_makes_it_ask_again_but_not_within_the_pause(kubelet: PodResourcesServer) -> None:
-    resources = PodResources(kubelet.socket, pause_s=1)
+def test_the_kubelet_is_never_asked_twice_within_the_pause(kubelet: PodResourcesServer) -> None:
+    resources = PodResources(kubelet.socket, keep_s=0, pause_s=1)
     resources.listing(100)
     kubelet.give([TRAIN])
-    resources.expire()
     assert resources.listing(100.5).grants == ()
     assert resources.listing(101).grants == (TRAIN_GRANT,)
 

@@ -125,7 +125,7 @@ def test_what_was_acted_shows_on_the_node_and_an_end_in_order_undoes_it(
     agent.start_agent()
     seen = [(step(agent) and agent.state()) or agent.state() for step in steps]
     assert any(one != before for one in seen)
-    assert agent.restore().is_complete
+    assert agent.restore().failures == ()
     assert agent.open_entries == 0
     assert agent.state() == before
 
