@@ -3,7 +3,7 @@
 The agent's own code senses once per second while another process keeps the GPU busy 25, 50, 75 and 100 % of the time;
 `nvidia-smi` is asked twice per second over the same seconds. Exit code 0: all differ by 3 points at most, or there
 is no GPU (said in one line); 1: not. Usage: python benchmarks/real_gpu.py [SECONDS PER CYCLE, default 20] > real.json
-It needs the packages `coda`, `coda_agent` and nvidia-ml-py, and nothing else."""
+It needs the packages `coda`, `coda_agent` and nvidia-ml-py, and the files beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from coda_agent.gpus.devices import GpuReading, Health
 from coda_agent.gpus.gpus import Gpus
 from coda_agent.gpus.links import find_links
 from coda_agent.gpus.samples import Moment
-from coda_agent.gpus.traffic import TrafficMeter
+from pcie_traffic import PcieMeter
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 MOST_POINTS = 3.0
@@ -155,7 +155,7 @@ def percents(lines: Iterable[str]) -> list[float]:
 def description(gpus: Gpus, chosen: GpuReading) -> dict[str, object]:
     """What this driver offers the agent."""
     snapshot = gpus.sense(now())
-    traffic = TrafficMeter()
+    traffic = PcieMeter()
     traffic.measure(gpus.open_devices(), time.monotonic())
     time.sleep(1)
     measured = traffic.measure(gpus.open_devices(), time.monotonic())

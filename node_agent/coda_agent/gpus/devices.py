@@ -113,11 +113,3 @@ class Snapshot:
     driver: str | None = None  # version
     readings: tuple[GpuReading, ...] = ()
     unreadable: tuple[str, ...] = ()  # devices NVML counts but does not open, one sentence each
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """PCIe traffic of one device, seen from the device."""
-
-    sent_bytes_per_s: float
-    received_bytes_per_s: float

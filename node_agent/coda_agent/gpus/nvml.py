@@ -20,8 +20,7 @@ Handle = NewType("Handle", object)
 _T = TypeVar("_T")
 
 _NO_INSTANCE = 0xFFFFFFFF
-_COUNTERS = (197, 198)  # field ids of the bytes sent and received over PCIe, on newer devices
-_SAMPLE_VALUES = {
+VALUE_FIELDS = {  # of NVML's union of numbers, by the type that it names
     pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
@@ -81,7 +80,8 @@ def _told(call: str) -> Iterator[None]:
         raise NvmlFailure(Trouble.PASSING, f"{call}: {error}") from error
 
 
-def _ask(function: Callable[..., Any], *arguments: object) -> Any:
+def ask(function: Callable[..., Any], *arguments: object) -> Any:
+    """Return what one call of pynvml returns. Raises NvmlFailure."""
     with _told(function.__name__):
         return function(*arguments)
 
@@ -98,9 +98,9 @@ def optional(question: Callable[[], _T]) -> _T | None:
 
 def open_session() -> str:
     """Open NVML; the driver's version. Raises NvmlFailure (ABSENT, OUTDATED, or anything a driver may say)."""
-    _ask(pynvml.nvmlInit)
+    ask(pynvml.nvmlInit)
     try:
-        return str(_ask(pynvml.nvmlSystemGetDriverVersion))
+        return str(ask(pynvml.nvmlSystemGetDriverVersion))
     except NvmlFailure:
         close_session()
         raise
@@ -109,7 +109,7 @@ def open_session() -> str:
 def close_session() -> None:
     """Close NVML. Every handle is void from here on. A session that broke is closed as well."""
     try:
-        _ask(pynvml.nvmlShutdown)
+        ask(pynvml.nvmlShutdown)
     except NvmlFailure as failure:
         if failure.trouble is not Trouble.CLOSED:
             raise
@@ -117,27 +117,27 @@ def close_session() -> None:
 
 def count_devices() -> int:
     """How many devices the driver counts, lost ones among them."""
-    return int(_ask(pynvml.nvmlDeviceGetCount))
+    return int(ask(pynvml.nvmlDeviceGetCount))
 
 
 def handle_at(index: int) -> Handle:
     """The device of that index."""
-    return Handle(_ask(pynvml.nvmlDeviceGetHandleByIndex, index))
+    return Handle(ask(pynvml.nvmlDeviceGetHandleByIndex, index))
 
 
 def uuid_of(handle: Handle) -> str:
     """GPU-... of a device, MIG-... of a slice."""
-    return str(_ask(pynvml.nvmlDeviceGetUUID, handle))
+    return str(ask(pynvml.nvmlDeviceGetUUID, handle))
 
 
 def name_of(handle: Handle) -> str:
     """The product's name."""
-    return str(_ask(pynvml.nvmlDeviceGetName, handle))
+    return str(ask(pynvml.nvmlDeviceGetName, handle))
 
 
 def minor_of(handle: Handle) -> int:
     """The number in /dev/nvidia<minor>."""
-    return int(_ask(pynvml.nvmlDeviceGetMinorNumber, handle))
+    return int(ask(pynvml.nvmlDeviceGetMinorNumber, handle))
 
 
 def pci_bus_id_of(handle: Handle) -> str:
@@ -154,97 +154,77 @@ def sysfs_bus_id(nvml_bus_id: str) -> str:
 
 def cpus_near(handle: Handle, words: int) -> frozenset[int]:
     """Logical CPUs next to the device, as far as `words` words of 64 reach."""
-    return _members(_ask(pynvml.nvmlDeviceGetCpuAffinity, handle, words))
+    return _members(ask(pynvml.nvmlDeviceGetCpuAffinity, handle, words))
 
 
 def numa_nodes_near(handle: Handle) -> frozenset[int]:
     """NUMA nodes next to the device, up to node 255."""
-    return _members(_ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, 4, pynvml.NVML_AFFINITY_SCOPE_NODE))
+    return _members(ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, 4, pynvml.NVML_AFFINITY_SCOPE_NODE))
 
 
 def memory_of(handle: Handle) -> Memory:
     """Of a device or slice."""
-    memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     return Memory(total_bytes=int(memory.total), used_bytes=int(memory.used))
 
 
 def utilisation_samples(handle: Handle, last_us: int) -> list[tuple[int, float]]:
     """(microseconds of the wall clock, percent) of what the driver sampled after `last_us`, in its order."""
-    kind, samples = _ask(pynvml.nvmlDeviceGetSamples, handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, last_us)
-    field = _SAMPLE_VALUES.get(kind, "uiVal")
+    kind, samples = ask(pynvml.nvmlDeviceGetSamples, handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, last_us)
+    field = VALUE_FIELDS.get(kind, "uiVal")
     return [(int(sample.timeStamp), float(getattr(sample.sampleValue, field))) for sample in samples]
 
 
 def utilisation_percent(handle: Handle) -> float:
     """Of the driver's last sample period."""
-    return float(_ask(pynvml.nvmlDeviceGetUtilizationRates, handle).gpu)
+    return float(ask(pynvml.nvmlDeviceGetUtilizationRates, handle).gpu)
 
 
 def process_samples(handle: Handle, last_us: int) -> list[tuple[int, int, float]]:
     """(pid, microseconds, percent) of processes that used the device after `last_us`; stale ones may be among them."""
-    entries = _ask(pynvml.nvmlDeviceGetProcessUtilization, handle, last_us)
+    entries = ask(pynvml.nvmlDeviceGetProcessUtilization, handle, last_us)
     return [(int(entry.pid), int(entry.timeStamp), float(entry.smUtil)) for entry in entries]
 
 
 def processes_on(handle: Handle) -> tuple[GpuProcess, ...]:
     """Processes with a compute context on a device or slice, by pid."""
     try:
-        entries = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+        entries = ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
     except NvmlFailure as failure:
         if failure.trouble is not Trouble.UNSUPPORTED:
             raise
-        entries = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v2, handle)  # drivers before 510
+        entries = ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v2, handle)  # drivers before 510
     return tuple(sorted(map(_process, entries), key=lambda process: (process.pid, process.gpu_instance or 0)))
 
 
 def is_mig(handle: Handle) -> bool:
     """Whether the device is cut into slices now."""
-    return bool(_ask(pynvml.nvmlDeviceGetMigMode, handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+    return bool(ask(pynvml.nvmlDeviceGetMigMode, handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
 def slice_places(handle: Handle) -> int:
     """How many slices the device could have."""
-    return int(_ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle))
+    return int(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle))
 
 
 def slice_at(handle: Handle, place: int) -> Handle:
     """The slice there; NOTHING_NEW where there is none."""
-    return Handle(_ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place))
+    return Handle(ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place))
 
 
 def slice_ids(handle: Handle) -> tuple[int, int]:
     """GPU instance and compute instance of a slice."""
-    return int(_ask(pynvml.nvmlDeviceGetGpuInstanceId, handle)), int(
-        _ask(pynvml.nvmlDeviceGetComputeInstanceId, handle)
-    )
-
-
-def pcie_counters(handle: Handle) -> tuple[int, int] | None:
-    """Bytes (sent, received) since the driver loaded; None: this device does not count."""
-    values = _ask(pynvml.nvmlDeviceGetFieldValues, handle, _COUNTERS)
-    if any(value.nvmlReturn != pynvml.NVML_SUCCESS for value in values):
-        return None
-    sent, received = (int(getattr(value.value, _SAMPLE_VALUES.get(value.valueType, "ullVal"))) for value in values)
-    return sent, received
-
-
-def pcie_bytes_per_s(handle: Handle) -> tuple[float, float]:
-    """(sent, received), each measured for 20 ms while this call waits. NVML's KB are taken as 1024 bytes."""
-    sent, received = (
-        float(_ask(pynvml.nvmlDeviceGetPcieThroughput, handle, counter)) * 1024
-        for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES)
-    )
-    return sent, received
+    return int(ask(pynvml.nvmlDeviceGetGpuInstanceId, handle)), int(ask(pynvml.nvmlDeviceGetComputeInstanceId, handle))
 
 
 def common_ancestor(one: Handle, other: Handle) -> int:
     """What two devices share, in NVML's levels: 10 one switch ... 50 only the system."""
-    return int(_ask(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other))
+    return int(ask(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other))
 
 
 def is_linked_by_nvlink(one: Handle, other: Handle) -> bool:
     """Whether the two reach each other over NVLink, directly or through switches."""
-    status = _ask(pynvml.nvmlDeviceGetP2PStatus, one, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+    status = ask(pynvml.nvmlDeviceGetP2PStatus, one, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
     return bool(status == pynvml.NVML_P2P_STATUS_OK)
 
 
@@ -252,7 +232,7 @@ def nvlink_ends(handle: Handle) -> tuple[str, ...]:
     """The PCI bus id at the far end of each active NVLink of the device, as sysfs has it; empty text: not told."""
     ends: list[str] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        active = optional(partial(_ask, pynvml.nvmlDeviceGetNvLinkState, handle, link))
+        active = optional(partial(ask, pynvml.nvmlDeviceGetNvLinkState, handle, link))
         if active is None:  # no such link, so none behind it
             break
         if active:

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from coda_agent.gpus.devices import Traffic
 from coda_agent.gpus.gpus import Gpus
-from coda_agent.gpus.links import Link, LinkPath, find_links
-from coda_agent.gpus.traffic import TrafficMeter
 from coda_lab.emulators.nvml import NvmlState
+from pcie_traffic import PcieMeter, PcieTraffic
 from tests.agent.gpus.rig import NOW, advance, gpu, later
+from tests.agent.gpus.rig import state as state
+from tests.rigs import needs_gcc as needs_gcc
 
-FIRST, SECOND, THIRD = (gpu(number).uuid for number in range(3))
-SWITCH = "00000000:C1:00.0"
+FIRST, SECOND = (gpu(number).uuid for number in range(2))
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def test_counters_give_the_mean_rate_since_the_last_look(state: NvmlState, gpus:
         for uuid in (FIRST, SECOND):
             count_from(state, uuid, 1 << 40)
             state.set_traffic(uuid, sent_bytes_per_s=5e9, received_bytes_per_s=1e9)
-    meter = TrafficMeter()
+    meter = PcieMeter()
     assert meter.measure(gpus.open_devices(), NOW.monotonic_s) == {}
     advance(state, later(2))
     measured = meter.measure(gpus.open_devices(), NOW.monotonic_s + 2)
@@ -42,29 +41,31 @@ def test_counters_give_the_mean_rate_since_the_last_look(state: NvmlState, gpus:
 
 def test_counters_that_fell_give_nothing_once(state: NvmlState, gpus: Gpus) -> None:
     one = {FIRST: gpus.open_devices()[FIRST]}
-    meter = TrafficMeter()
+    meter = PcieMeter()
     count_from(state, FIRST, (1 << 40) + 1000)
     meter.measure(one, 1.0)
     count_from(state, FIRST, (1 << 40) + 10)
     assert meter.measure(one, 2.0) == {}
     count_from(state, FIRST, (1 << 40) + 110)
-    assert meter.measure(one, 3.0) == {FIRST: Traffic(sent_bytes_per_s=100.0, received_bytes_per_s=0.0)}
+    assert meter.measure(one, 3.0) == {FIRST: PcieTraffic(sent_bytes_per_s=100.0, received_bytes_per_s=0.0)}
 
 
 def test_counters_that_may_wrap_unseen_are_not_believed(state: NvmlState, gpus: Gpus) -> None:
     one = {FIRST: gpus.open_devices()[FIRST]}
-    meter = TrafficMeter()
+    meter = PcieMeter()
     state.set_traffic(FIRST, sent_bytes_per_s=1024e3, received_bytes_per_s=0)
     count_from(state, FIRST, 1000)
     meter.measure(one, 1.0)
     count_from(state, FIRST, 5000)
-    assert meter.measure(one, 2.0) == {FIRST: Traffic(sent_bytes_per_s=1024e3, received_bytes_per_s=0.0)}  # measured
+    assert meter.measure(one, 2.0) == {
+        FIRST: PcieTraffic(sent_bytes_per_s=1024e3, received_bytes_per_s=0.0)
+    }  # measured
 
 
 def test_without_counters_devices_are_measured_in_turn(state: NvmlState, gpus: Gpus) -> None:
     state.set_traffic(FIRST, sent_bytes_per_s=1024e3, received_bytes_per_s=0)
     state.set_traffic(SECOND, sent_bytes_per_s=2048e3, received_bytes_per_s=0)
-    meter = TrafficMeter()
+    meter = PcieMeter()
     turns = [meter.measure(gpus.open_devices(), float(second)) for second in range(3)]
     assert [list(turn) for turn in turns] == [[FIRST], [SECOND], [FIRST]]
     assert turns[1][SECOND].sent_bytes_per_s == pytest.approx(2048e3)
@@ -72,40 +73,6 @@ def test_without_counters_devices_are_measured_in_turn(state: NvmlState, gpus: G
 
 def test_a_device_without_any_measure_is_asked_no_more(state: NvmlState, gpus: Gpus) -> None:
     state.fail("nvmlDeviceGetPcieThroughput", 3, uuid=FIRST)
-    meter = TrafficMeter()
+    meter = PcieMeter()
     turns = [meter.measure(gpus.open_devices(), float(second)) for second in range(4)]
     assert [list(turn) for turn in turns] == [[], [SECOND], [SECOND], [SECOND]]
-
-
-def test_pairs_know_their_path_and_nvlinks(state: NvmlState) -> None:
-    with state.batch():
-        state.add(gpu(2))
-        state.set_ancestor(0, 1, 10)
-        state.set_ancestor(0, 2, 40)
-        state.device(FIRST).nvlinks = {0: gpu(1).pci_bus_id, 1: gpu(1).pci_bus_id, 2: ""}
-        state.device(SECOND).nvlinks = {0: gpu(0).pci_bus_id, 1: gpu(0).pci_bus_id}
-    gpus = Gpus()
-    gpus.sense(NOW)
-    assert find_links(gpus.open_devices()) == (
-        Link(one=FIRST, other=SECOND, path=LinkPath.SWITCH, nvlinks=2),
-        Link(one=FIRST, other=THIRD, path=LinkPath.NUMA_NODE, nvlinks=0),
-        Link(one=SECOND, other=THIRD, path=LinkPath.SYSTEM, nvlinks=0),
-    )
-
-
-def test_links_to_switches_count_where_the_pair_reaches_each_other_through_them(state: NvmlState, gpus: Gpus) -> None:
-    state.device(FIRST).nvlinks = dict.fromkeys(range(18), SWITCH)
-    state.device(SECOND).nvlinks = dict.fromkeys(range(12), SWITCH)
-    state.write()
-    assert find_links(gpus.open_devices())[0].nvlinks == 12
-    assert find_links(gpus.open_devices())[0].is_switched
-
-
-def test_a_pair_that_cannot_be_asked_is_left_out(state: NvmlState, gpus: Gpus) -> None:
-    state.lose(FIRST)
-    assert find_links(gpus.open_devices()) == ()
-
-
-def test_a_driver_that_tells_no_topology_leaves_the_path_open(state: NvmlState, gpus: Gpus) -> None:
-    state.fail("nvmlDeviceGetTopologyCommonAncestor", 3)
-    assert find_links(gpus.open_devices()) == (Link(one=FIRST, other=SECOND, path=None, nvlinks=0),)

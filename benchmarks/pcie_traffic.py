@@ -9,61 +9,70 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coda_agent.gpus import nvml
-from coda_agent.gpus.devices import Traffic
-from coda_agent.gpus.discovery import Found
-from coda_agent.gpus.nvml import NvmlFailure, Trouble
+import pynvml
 
-_NARROW = 1 << 32
+from coda_agent.gpus.discovery import Found
+from coda_agent.gpus.nvml import VALUE_FIELDS, Handle, NvmlFailure, Trouble, ask
+
+NARROW = 1 << 32
+COUNTERS = (197, 198)  # field ids of the bytes sent and received over PCIe, on newer devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stand:
-    """What counters stood at."""
+class PcieTraffic:
+    """PCIe traffic of one device, seen from the device."""
+
+    sent_bytes_per_s: float
+    received_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counters:
+    """What the counters showed at one time."""
 
     at_s: float
     sent_bytes: int
     received_bytes: int
 
 
-class TrafficMeter:
+class PcieMeter:
     """Remembers counters between calls, whose turn it is, and who cannot be measured."""
 
     def __init__(self) -> None:
-        self._stands: dict[str, _Stand] = {}  # by UUID
+        self._before: dict[str, _Counters] = {}  # by UUID
         self._wide: set[str] = set()  # UUIDs whose counters are believed
         self._uncounted: set[str] = set()
         self._unmeasured: set[str] = set()
         self._turn = ""  # UUID measured last
 
-    def measure(self, devices: Mapping[str, Found], now_s: float) -> Mapping[str, Traffic]:
+    def measure(self, devices: Mapping[str, Found], now_s: float) -> Mapping[str, PcieTraffic]:
         """Traffic by UUID, for those of `devices` of which this call learned it. May wait 40 ms.
 
         `now_s`: a clock that never jumps. Counters that fell, or were never read, give nothing this time."""
-        measured: dict[str, Traffic] = {}
+        measured: dict[str, PcieTraffic] = {}
         for uuid, device in sorted(devices.items()):
             if traffic := self._counted(uuid, device, now_s):
                 measured[uuid] = traffic
         waiting = sorted(uuid for uuid in devices if uuid not in self._wide and uuid not in self._unmeasured)
         if waiting:
             self._turn = next((uuid for uuid in waiting if uuid > self._turn), waiting[0])
-            if traffic := self._waited_for(self._turn, devices[self._turn]):
+            if traffic := self._wait_for(self._turn, devices[self._turn]):
                 measured[self._turn] = traffic
         return measured
 
-    def _counted(self, uuid: str, device: Found, now_s: float) -> Traffic | None:
-        before = self._stands.pop(uuid, None)
-        counters = None if uuid in self._uncounted else self._counters(uuid, device)
+    def _counted(self, uuid: str, device: Found, now_s: float) -> PcieTraffic | None:
+        before = self._before.pop(uuid, None)
+        counters = None if uuid in self._uncounted else self._read(uuid, device)
         if counters is None:
             return None
-        if max(counters) >= _NARROW:
+        if max(counters) >= NARROW:
             self._wide.add(uuid)
-        now = self._stands[uuid] = _Stand(at_s=now_s, sent_bytes=counters[0], received_bytes=counters[1])
+        now = self._before[uuid] = _Counters(at_s=now_s, sent_bytes=counters[0], received_bytes=counters[1])
         return None if before is None or uuid not in self._wide else _between(before, now)
 
-    def _counters(self, uuid: str, device: Found) -> tuple[int, int] | None:
+    def _read(self, uuid: str, device: Found) -> tuple[int, int] | None:
         try:
-            counters = nvml.pcie_counters(device.handle)
+            counters = pcie_counters(device.handle)
         except NvmlFailure as failure:
             if failure.trouble is Trouble.UNSUPPORTED:
                 self._uncounted.add(uuid)
@@ -72,19 +81,37 @@ class TrafficMeter:
             self._uncounted.add(uuid)
         return counters
 
-    def _waited_for(self, uuid: str, device: Found) -> Traffic | None:
+    def _wait_for(self, uuid: str, device: Found) -> PcieTraffic | None:
         try:
-            sent, received = nvml.pcie_bytes_per_s(device.handle)
+            sent, received = pcie_bytes_per_s(device.handle)
         except NvmlFailure as failure:
             if failure.trouble is Trouble.UNSUPPORTED:
                 self._unmeasured.add(uuid)
             return None
-        return Traffic(sent_bytes_per_s=sent, received_bytes_per_s=received)
+        return PcieTraffic(sent_bytes_per_s=sent, received_bytes_per_s=received)
 
 
-def _between(before: _Stand, now: _Stand) -> Traffic | None:
+def _between(before: _Counters, now: _Counters) -> PcieTraffic | None:
     elapsed_s = now.at_s - before.at_s
     sent, received = now.sent_bytes - before.sent_bytes, now.received_bytes - before.received_bytes
     if elapsed_s <= 0 or sent < 0 or received < 0:
         return None
-    return Traffic(sent_bytes_per_s=sent / elapsed_s, received_bytes_per_s=received / elapsed_s)
+    return PcieTraffic(sent_bytes_per_s=sent / elapsed_s, received_bytes_per_s=received / elapsed_s)
+
+
+def pcie_counters(handle: Handle) -> tuple[int, int] | None:
+    """Bytes (sent, received) since the driver loaded; None: this device does not count."""
+    values = ask(pynvml.nvmlDeviceGetFieldValues, handle, COUNTERS)
+    if any(value.nvmlReturn != pynvml.NVML_SUCCESS for value in values):
+        return None
+    sent, received = (int(getattr(value.value, VALUE_FIELDS.get(value.valueType, "ullVal"))) for value in values)
+    return sent, received
+
+
+def pcie_bytes_per_s(handle: Handle) -> tuple[float, float]:
+    """(sent, received), each measured for 20 ms while this call waits. NVML's KB are taken as 1024 bytes."""
+    sent, received = (
+        float(ask(pynvml.nvmlDeviceGetPcieThroughput, handle, counter)) * 1024
+        for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+    )
+    return sent, received
