@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from coda.cache.queue import waits_since_s
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.errors import InvalidInput
@@ -103,14 +104,26 @@ def test_no_room_is_left_that_a_waiting_job_could_use(world: World, config: Poli
 
 @law
 @given(worlds(), configs)
-def test_only_a_policy_that_withholds_says_that_there_is_room(world: World, config: PolicyConfig) -> None:
+def test_only_a_policy_that_withholds_or_an_overdue_job_leaves_capacity_free(
+    world: World, config: PolicyConfig
+) -> None:
+    """A reason with a holder names the job that nodes are reserved for. That job is overdue, and is refused itself."""
     plan = decide(world, config, NOW_S)
     after = with_starts(world, plan.starts, config, NOW_S)
     free, job_by_id = free_by_node(after), {job.id: job for job in after.jobs}
+    refused = {refusal.job for refusal in plan.refusals}
     for refusal in plan.refusals:
-        if refusal.code is WaitCode.HELD_BY_POLICY:
+        if refusal.code is not WaitCode.HELD_BY_POLICY:
+            continue
+        assert could_start(job_by_id[refusal.job], after, free)
+        if not refusal.reason.holders:
             assert POLICIES[config.policy].withholds
-            assert could_start(job_by_id[refusal.job], after, free)
+            continue
+        (reserved_for,) = refusal.reason.holders
+        assert POLICIES[config.policy].limits_overtaking
+        assert config.overtaking_limit_s is not None
+        assert waits_since_s(job_by_id[reserved_for]) + config.overtaking_limit_s <= NOW_S
+        assert reserved_for in refused
 
 
 HEAD_TOO_LARGE = [
