@@ -107,12 +107,16 @@ class FreeCapacity:
 
 
 def _has_more(free: Resources, before: Resources) -> bool:
+    """True if there is more of any resource. A loss never counts: `put` remembers the least amount before a gain."""
     return (
         free.gpus > before.gpus
         or free.cpu_m > before.cpu_m
         or free.memory_bytes > before.memory_bytes
         or free.pods > before.pods
-        or (free.other is not before.other and free.other != before.other)
+        or (
+            free.other is not before.other
+            and any(free.other.get(name, 0) > before.other.get(name, 0) for name in (*free.other, *before.other))
+        )
     )
 
 

@@ -20,7 +20,7 @@ from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_search import NodeSearch
 from coda.policy.arrays import Array
 from coda.policy.config import Level, PolicyConfig
-from tests.builders import RACK_LABEL, job, node, resources, with_starts
+from tests.builders import RACK_LABEL, job, node, resources, with_starts, world
 from tests.strategies import NOW_S, worlds
 
 law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -85,6 +85,25 @@ def test_jobs_that_change_where_they_are_change_decisions_only_as_they_would_at_
         assert plan == decide(now, config, now_s)
         now = changed(data, now, plan, config)
         now_s += data.draw(st.sampled_from((0.0, 1.0)))
+
+
+def test_starts_that_never_reach_the_world_are_decided_again_when_they_take_a_named_resource() -> None:
+    """The loss of a named resource in one cycle once hid its return in the next, and both jobs waited without end."""
+    other = {"rdma": 1}
+    jobs = [job(name, gpus=3, cores=3, other=other) for name in ("j0", "j1")]
+    nodes = [node("n0", gpus=2, other=other), node("n1", gpus=3, other=other)]
+    now, config, cache = world(nodes, jobs), PolicyConfig(policy="coda", levels=()), PlannerCache()
+    for _ in range(4):
+        assert decide(now, config, NOW_S, cache) == decide(now, config, NOW_S)
+
+
+def test_the_loss_of_a_named_resource_is_no_gain() -> None:
+    capacity = FreeCapacity([node("n", other={"rdma": 2})], ())
+    whole = capacity.free(0)
+    capacity.take(0, resources(rdma=1))
+    assert not capacity.take_gained()
+    capacity.put(0, whole)
+    assert list(capacity.take_gained()) == [0]
 
 
 def asleep() -> tuple[FreeCapacity, InadmissibleClasses]:
