@@ -1,6 +1,7 @@
-"""Coda's policy core: every decision as a pure function, world in, plan out.
+"""Coda's policy core: every decision is a pure function from a world to a `Decision`.
 
-Nothing here waits, reads a clock, draws randomness or talks; standard library only.
-Start with `model` (the vocabulary), then `plan.decide` (what starts where, and why
-the rest waits) and `lifecycle.next_step` (what one job needs next).
+Nothing here waits, reads a clock, draws random numbers or talks to anybody; standard library only. Read the packages
+in this order: `model` (the vocabulary), `policy`, `contention`, `allocator`, `nodes`, `cache`, `placements`,
+`lifecycle`, `cycle`. The main entries are `cycle.decide` (what starts where, and why the rest waits) and
+`lifecycle.next_step` (what one job needs next).
 """

@@ -1,4 +1,4 @@
-"""Whether this process runs the compiled modules or their pure Python source. Nothing may decide by it."""
+"""Tells whether this process runs the compiled modules or their Python source. No decision may depend on it."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from coda.cycle import decide
 
 
 def is_compiled() -> bool:
-    """True where the planner was compiled by mypyc, for reports: what is decided is the same."""
+    """True if mypyc compiled the planner. For reports only: the decisions are the same."""
     return not (decide.__file__ or "").endswith(".py")

@@ -7,22 +7,22 @@ CodaError
 │   └── Conflict          somebody else wrote first: read again, decide again
 └── InconsistentWorld     a snapshot that cannot exist: our bug, or a breach worth reporting
 
-"Does not fit" is no exception: it is a `Refusal` in the plan.
+"Does not fit" is not an exception: it is a `Refusal` in the `Decision`.
 """
 
 from __future__ import annotations
 
 
 class CodaError(Exception):
-    """Root of everything Coda raises on purpose; `str()` is one clear sentence."""
+    """Root of every exception that Coda raises on purpose; `str()` is one clear sentence."""
 
 
 class InvalidInput(CodaError):
-    """Input that no retry will mend; the sentence says what, where and what to do."""
+    """Input that no retry can repair; the sentence says what is wrong, where, and what to do."""
 
 
 class InvalidQuantity(InvalidInput):
-    """A string that is no Kubernetes quantity."""
+    """A string that is not a Kubernetes quantity."""
 
     def __init__(self, text: object) -> None:
         super().__init__(f"{text!r} is not a Kubernetes quantity such as 500m, 2 or 16Gi")
@@ -30,15 +30,15 @@ class InvalidQuantity(InvalidInput):
 
 
 class Outage(CodaError):
-    """A part outside Coda did not answer as it should; the same call may work later."""
+    """A part outside Coda did not answer as expected; the same call may work later."""
 
 
 class Conflict(Outage):
-    """The object changed since it was read; nothing was written."""
+    """The object has changed since it was read; nothing was written."""
 
 
 class InconsistentWorld(CodaError):
-    """A world that breaks its own rules; `breaches` lists every broken one."""
+    """A world that breaks its own rules; `breaches` lists every broken rule."""
 
     def __init__(self, breaches: tuple[str, ...]) -> None:
         super().__init__("; ".join(breaches))

@@ -1,4 +1,4 @@
-"""Collections of frozen values that share between two snapshots what did not change, and what differs between two.
+"""Collections whose snapshots share everything that did not change, and the differences between two snapshots.
 
 A cluster has thousands of jobs and nodes, and few of them change from one decision to the next. A snapshot copies one
 pointer per block instead of one per value. A comparison looks only into blocks that are not the same object.
@@ -14,24 +14,19 @@ from operator import is_not
 from typing import Any, Final, Generic, TypeVar, overload
 
 Item = TypeVar("Item")
-
-
 Key = TypeVar("Key", bound=Hashable)
 
-
 _SIZE: Final = 64
-"""Values in a block. Our choice: near the square root of the number of jobs that a cluster of a hundred nodes has."""
-
+"""Values in a block. Our choice: near the square root of the number of jobs on a cluster of a hundred nodes."""
 
 _Block = tuple[Any, ...]
-"""`_SIZE` values; None where a place is empty."""
-
+"""`_SIZE` values; None in an empty slot."""
 
 _EMPTY: Final[_Block] = (None,) * _SIZE
 
 
 class SnapshotValues(Sequence[Item]):
-    """Values in no particular order, none of them None; made by `Shelf.roster`."""
+    """A snapshot of values in no particular order, none of them None. Made by `VersionedMap.roster`."""
 
     __slots__ = ("_count", "blocks")
 
@@ -46,7 +41,7 @@ class SnapshotValues(Sequence[Item]):
         return self._count
 
     def __eq__(self, other: object) -> bool:
-        """True for a roster of equal values in the same places. O(values)."""
+        """True for equal values in the same slots. O(values)."""
         return self.blocks == other.blocks if isinstance(other, SnapshotValues) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # values need not have one
@@ -61,7 +56,7 @@ class SnapshotValues(Sequence[Item]):
 
 
 class SnapshotMap(Mapping[Key, Item]):
-    """Values by key, none of them None; made by `Shelf.table`."""
+    """A snapshot of values by key, none of them None. Made by `VersionedMap.table`."""
 
     __slots__ = ("blocks", "key_by_slot", "slot_by_key")
 
@@ -83,27 +78,27 @@ class SnapshotMap(Mapping[Key, Item]):
 
 
 class VersionedMap(Generic[Key, Item]):
-    """Values by key that change; snapshots of it do not."""
+    """A map that changes; its snapshots do not."""
 
     def __init__(self) -> None:
         self._slot_by_key: dict[Key, int] = {}
-        self._key_by_slot: list[Any] = []  # None where a place is empty
-        self._is_shared = False  # a table has these two
+        self._key_by_slot: list[Any] = []  # None in an empty slot
+        self._is_shared = False  # a snapshot holds the two objects above
         self._empty_slots: list[int] = []
         self._items: list[Item | None] = []
         self._blocks: list[_Block] = []
-        self._changed: dict[int, None] = {}  # blocks that are not as they were
+        self._changed: dict[int, None] = {}  # numbers of the blocks that changed since the last snapshot
 
     def __contains__(self, key: Key) -> bool:
         return key in self._slot_by_key
 
     def get(self, key: Key) -> Item | None:
-        """The value of this key, or None."""
+        """Return the value of this key, or None."""
         slot = self._slot_by_key.get(key)
         return None if slot is None else self._items[slot]
 
     def put(self, key: Key, item: Item) -> None:
-        """This is the value of the key from now on. O(1); O(keys) for a new key after a table was taken."""
+        """Set the value of the key. O(1); O(keys) for a new key after `table` was called."""
         slot = self._slot_by_key.get(key)
         if slot is None:
             slot = self._new_slot(key)
@@ -111,7 +106,7 @@ class VersionedMap(Generic[Key, Item]):
         self._changed[slot // _SIZE] = None
 
     def drop(self, key: Key) -> None:
-        """There is no such key any more. Raises KeyError where there was none. Cost as of `put`."""
+        """Remove the key. Raises KeyError if it is not there. Cost as `put`."""
         self._own_slots()
         slot = self._slot_by_key.pop(key)
         self._key_by_slot[slot] = self._items[slot] = None
@@ -119,11 +114,11 @@ class VersionedMap(Generic[Key, Item]):
         self._changed[slot // _SIZE] = None
 
     def roster(self) -> SnapshotValues[Item]:
-        """The values as they are now. O(blocks)."""
+        """Return a snapshot of the values. O(blocks)."""
         return SnapshotValues(self._snapshot(), len(self._slot_by_key))
 
     def table(self) -> SnapshotMap[Key, Item]:
-        """The values and their keys as they are now. O(blocks)."""
+        """Return a snapshot of the values and their keys. O(blocks)."""
         self._is_shared = True
         return SnapshotMap(self._snapshot(), self._slot_by_key, self._key_by_slot)
 
@@ -152,7 +147,7 @@ class VersionedMap(Generic[Key, Item]):
 
 
 def changed_slots(old: tuple[_Block, ...], new: tuple[_Block, ...]) -> Iterator[tuple[int, Any, Any]]:
-    """Place, and the values before and after, where they are not the same object; None for an empty place.
+    """Yield the slot and the values before and after, if they are not the same object; None for an empty slot.
 
     O(blocks) comparisons of pointers, and O(values) of the blocks that changed."""
     more = len(new) - len(old)
@@ -165,14 +160,14 @@ def changed_slots(old: tuple[_Block, ...], new: tuple[_Block, ...]) -> Iterator[
 
 
 _STEPS = 64
-"""Differences looked for one after the other before all items are compared by a table."""
+"""Differences to look for one by one, before all items are compared through a dict."""
 
 
 def removed_and_added(old: Sequence[Item], new: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    """The items that left and those that came. Items that changed places may be among both.
+    """Return the items that were removed and those that were added. Items that moved may be in both.
 
-    Cost: a comparison of pointers for each item where new ones stand at the end, as in a dict's values; for each block
-    of rosters."""
+    Cost: one comparison of pointers per block of `SnapshotValues`; else one per item, if new items stand at the end (as
+    in the values of a dict)."""
     if old is new:
         return [], []
     if isinstance(old, SnapshotValues) and isinstance(new, SnapshotValues):
@@ -183,7 +178,7 @@ def removed_and_added(old: Sequence[Item], new: Sequence[Item]) -> tuple[list[It
 
 def _changes_in_order(old: tuple[Item, ...], new: tuple[Item, ...]) -> tuple[list[Item], list[Item]]:
     gone: list[Item] = []
-    start = offset = 0  # old[:start] is told, and new[: start - offset] with it
+    start = offset = 0  # old[:start] is compared, and so is new[: start - offset]
     for _ in range(_STEPS):
         pairs = map(is_not, old[start:] if start else old, new[start - offset :])
         same = next(compress(count(), pairs), None)
@@ -200,7 +195,7 @@ def _changes_in_order(old: tuple[Item, ...], new: tuple[Item, ...]) -> tuple[lis
 
 
 def changed_keys(old: Mapping[Key, Item], new: Mapping[Key, Item]) -> list[Key]:
-    """The keys whose value came, left or is another one."""
+    """Return the keys whose value was added, removed or replaced."""
     if old is new:
         return []
     if isinstance(old, SnapshotMap) and isinstance(new, SnapshotMap) and old.slot_by_key is new.slot_by_key:
@@ -212,7 +207,7 @@ def changed_keys(old: Mapping[Key, Item], new: Mapping[Key, Item]) -> list[Key]:
 
 
 class ChangeLog(Generic[Item]):
-    """What happened, in order, for readers that each keep their own place in it. Old entries are dropped."""
+    """A log for several readers, each with its own place in it. Old entries are dropped."""
 
     __slots__ = ("_entries", "_first", "_limit", "end")
 
@@ -223,7 +218,7 @@ class ChangeLog(Generic[Item]):
         self.end = 0  # the place after the last entry
 
     def add(self, entry: Item) -> None:
-        """Write it down."""
+        """Append an entry."""
         self._entries.append(entry)
         self.end += 1
         if len(self._entries) > 2 * self._limit:
@@ -231,5 +226,5 @@ class ChangeLog(Generic[Item]):
             self._first += self._limit
 
     def since(self, place: int) -> Iterable[Item] | None:
-        """The entries from `place` on; None when some of them are dropped: the reader must look at everything."""
+        """Return the entries from `place` on; None if some of them were dropped: the reader must look at everything."""
         return None if place < self._first else self._entries[place - self._first :]

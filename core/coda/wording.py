@@ -1,6 +1,6 @@
-"""The words of refusals: amounts and lists as people read them. What must not live here: causes.
+"""The words of refusals: amounts and lists as people read them.
 
-Nothing here depends on the time or on counters that move with every unrelated event: equal facts, equal sentences.
+Equal facts give equal sentences: nothing here depends on the time or on counters that change with unrelated events.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _INT64: Final = 2**63 - 1
 
 
 def shortage_text(name: str, *, scattered: bool) -> str:
-    """What is wrong with one resource: too little of it, or enough in the wrong places."""
+    """Say what is wrong with one resource: too little of it, or enough in the wrong places."""
     if scattered:
         return _SCATTERED.get(name, f"enough {name} is free in all, but not on the nodes that have the rest")
     return _TOO_FEW.get(name, f"too little {name} is free")
 
 
 def amounts_text(resources: Resources) -> str:
-    """GPUs, cores, memory and the rest, without zeros and pod slots: "8 GPUs, 12 cores and 64 GiB of memory"."""
+    """Write out amounts without zeros and pod slots: "8 GPUs, 12 cores and 64 GiB of memory"."""
     parts = [counted(resources.gpus, "GPU")] if resources.gpus else []
     if resources.cpu_m:
         parts.append(f"{_decimal(resources.cpu_m / 1000)} core{'' if resources.cpu_m == 1000 else 's'}")
@@ -45,18 +45,18 @@ def amounts_text(resources: Resources) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """`1 rank`, `2 ranks`."""
+    """Write `1 rank`, `2 ranks`."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def listed(parts: Iterable[str]) -> str:
-    """`a, b and c`."""
+    """Write `a, b and c`."""
     *head, last = [*parts] or [""]
     return f"{', '.join(head)} and {last}" if head else last
 
 
 def bytes_text(count: int) -> str:
-    """Bytes in the largest binary unit that keeps the number at 1 or more, two decimals."""
+    """Write bytes in the largest binary unit that keeps the number at 1 or more, with two decimals."""
     for power, unit in _UNITS:
         if abs(count) >= 1 << power:
             return f"{_decimal(count / (1 << power))} {unit}"
@@ -64,14 +64,14 @@ def bytes_text(count: int) -> str:
 
 
 def quota_text(key: str, milli: int) -> str:
-    """An amount under a ResourceQuota key: bytes for memory and storage, else a plain number."""
+    """Write an amount under a ResourceQuota key: bytes for memory and storage, else a plain number."""
     if "memory" in key or "storage" in key or "hugepages" in key:
         return bytes_text(milli // 1000)
     return _decimal(milli / 1000)
 
 
 def numbers_of(**numbers: int) -> dict[str, int]:
-    """The numbers of a refusal, kept within what an int64 field of the API can carry."""
+    """Return the numbers of a refusal, limited to what an int64 field of the API can carry."""
     return {name: max(-_INT64, min(_INT64, number)) for name, number in numbers.items()}
 
 

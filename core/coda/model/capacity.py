@@ -1,4 +1,4 @@
-"""What is free on the nodes of a world.
+"""The free capacity of the nodes of a world.
 
 free = allocatable - used - in flight - withheld. Withheld: placed ranks without a bound pod, and granted cores that no
 pod has yet.
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from coda.model.job import Job
-from coda.model.live_placement import _may_lack_pods, growth_by_node, is_resizing, withheld_ranks
+from coda.model.live_placement import growth_by_node, is_resizing, may_lack_pods, withheld_ranks
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import Node, World
 
 
 def after_stops(world: World) -> World:
-    """The world once all ordered stops are carried out: what a decision is about. O(nodes) where there are any."""
+    """Return the world after all ordered stops: decisions are about this one. O(nodes) if there are any."""
     if not world.leaving:
         return world
     used = dict(world.used)
@@ -27,7 +27,9 @@ def after_stops(world: World) -> World:
 
 
 def withheld(world: World) -> dict[str, Resources]:
-    """Per node, what plans and unbound pods withhold; nodes without any are absent. O(jobs + ranks withheld)."""
+    """Return, by node name, what placements and unbound pods withhold; other nodes are absent.
+
+    O(jobs + ranks withheld)."""
     held: dict[str, Resources] = {}
     for job in world.jobs:
         _sum(held, withheld_shares(job))
@@ -35,11 +37,11 @@ def withheld(world: World) -> dict[str, Resources]:
 
 
 def withheld_shares(job: Job) -> dict[str, Resources]:
-    """Per node, what one job's plan, its unbound pods and its granted growth withhold."""
+    """Return, by node name, what one job's placement, unbound pods and granted growth withhold."""
     if job.placement is not None and job.placement.answer is not None and is_resizing(job):
         growth = growth_by_node(job, job.placement.answer.cores)
         return _sum(_shares_of_ranks(job), {node: Resources(cpu_m=cpu_m) for node, cpu_m in growth.items()})
-    if not job.unbound and (job.placement is None or not _may_lack_pods(job)):
+    if not job.unbound and (job.placement is None or not may_lack_pods(job)):
         return {}
     return _shares_of_ranks(job)
 
@@ -56,13 +58,13 @@ def _sum(shares: dict[str, Resources], more: Mapping[str, Resources]) -> dict[st
 
 
 def free_by_node(world: World) -> dict[str, Resources]:
-    """Per node of the world: allocatable - used - in flight - withheld. Negative where a node is over-committed."""
+    """Return the free capacity by node name. Negative on an over-committed node."""
     takers = tuple(taker for taker in (world.used, world.in_flight, withheld(world)) if taker)
     return {node.name: free_on(node, takers) for node in world.nodes}
 
 
 def free_on(node: Node, takers: Iterable[Mapping[str, Resources]]) -> Resources:
-    """Allocatable of one node, less what each of the `takers` has there."""
+    """Return what one node can allocate, less what each of the `takers` has there."""
     free = node.allocatable
     for taker in takers:
         taken = taker.get(node.name)

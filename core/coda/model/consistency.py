@@ -1,4 +1,4 @@
-"""Whether a world can exist. Tests and tools ask before a decision about it."""
+"""Checks that a world can exist, for tests and tools."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from coda.model.world import World
 
 
 def check(world: World) -> None:
-    """Return for a world that can exist. Raises InconsistentWorld naming every breach, in a stable order.
+    """Return if the world can exist; else raise InconsistentWorld with every breach, in a stable order.
 
-    `used`, `in_flight` and `leaving` may name nodes the world lacks: a node can vanish before its pods do."""
+    `used`, `in_flight` and `leaving` may name nodes that the world lacks: a node can vanish before its pods."""
     breaches = [*_breaches_of_nodes(world), *_breaches_of_jobs(world), *_breaches_of_quotas(world)]
     if breaches:
         raise InconsistentWorld(tuple(sorted(breaches)))

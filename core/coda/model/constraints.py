@@ -1,7 +1,4 @@
-"""Which nodes a pod accepts, and what nodes say against pods: as in Kubernetes, as frozen values.
-
-What must not live here: what follows from them (`fitting`).
-"""
+"""Selectors, affinity terms, taints and tolerations, with Kubernetes' meaning. `nodes.eligibility` applies them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """A node's taint; `effect` as Kubernetes spells it."""
+    """A taint of a node; `effect` as Kubernetes spells it."""
 
     key: str
     value: str = ""
@@ -20,7 +17,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """A pod's toleration. Empty `key` with `Exists` tolerates all; empty `effect` every effect."""
+    """A toleration of a pod. An empty `key` with `Exists` tolerates every taint; an empty `effect` every effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -39,7 +36,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTerm:
-    """Requirements that must all hold: `labels` on the node's labels, `fields` on its name."""
+    """Requirements that must all hold: `labels` for the node's labels, `fields` for its name."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -47,7 +44,7 @@ class NodeTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConstraints:
-    """Which nodes a pod accepts: the selector, any one of the terms (none: all), and what it tolerates."""
+    """The nodes that a pod accepts: the selector, any one of the terms (no terms: every node), and its tolerations."""
 
     selector: Mapping[str, str] = field(default_factory=dict)
     terms: tuple[NodeTerm, ...] = ()
@@ -55,5 +52,5 @@ class NodeConstraints:
 
 
 def key_of_constraints(constraints: NodeConstraints) -> Hashable:
-    """Equal for demands that mean the same."""
+    """Return a key that is equal for constraints with the same meaning."""
     return (frozenset(constraints.selector.items()), constraints.terms, constraints.tolerations)

@@ -1,7 +1,4 @@
-"""What a decision answers: the plan, with what starts, what stops for it, and why everything else waits.
-
-Frozen values, as in `model`. What must not live here: behaviour that decides anything, and anything that knows JSON.
-"""
+"""The result of `decide`: which jobs start, which stop for them, and why every other job waits."""
 
 from __future__ import annotations
 
@@ -11,33 +8,33 @@ from enum import Enum
 from typing import NamedTuple
 
 from coda.model.job import JobId
-from coda.model.job import StopCause as StopCause  # what a stop is for is kept with the placement
+from coda.model.job import StopCause as StopCause  # a placement stores it too
 
 
 class WaitCode(Enum):
-    """Why a job waits. One word a user can search for; the sentence beside it says the rest."""
+    """Why a job waits, as one word that a user can search for; the sentence beside it says the rest."""
 
-    __hash__ = object.__hash__  # as fast as members that are single objects allow: they are counted by the ten thousand
+    __hash__ = object.__hash__  # faster than the enum's own: tens of thousands are counted in one cycle
 
-    EDITED = "Edited"  # its spec was edited, and the operator has not accepted that yet
-    ROLLING_BACK = "RollingBack"  # pods of a plan that was dropped are still going away
+    EDITED = "Edited"  # its spec was edited, and the operator has not accepted the edit yet
+    ROLLING_BACK = "RollingBack"  # pods of a dropped placement still exist
     BACKING_OFF = "BackingOff"  # its last attempt failed; it may start again later
     QUOTA_EXCEEDED = "QuotaExceeded"  # a ResourceQuota leaves less than the whole gang needs
     NO_MATCHING_NODE = "NoMatchingNode"  # selector, affinity and taints leave no node
-    NEVER_FITS = "NeverFits"  # not even the empty cluster could hold it
+    NEVER_FITS = "NeverFits"  # even the empty cluster cannot hold it
     INSUFFICIENT_GPUS = "InsufficientGPUs"
     INSUFFICIENT_CPU = "InsufficientCPU"
     INSUFFICIENT_MEMORY = "InsufficientMemory"
     INSUFFICIENT_PODS = "InsufficientPods"
-    INSUFFICIENT_RESOURCES = "InsufficientResources"  # another resource, or no single one alone
-    NO_DOMAIN_FITS = "NoDomainFits"  # enough is free, but in no single domain of the level it requires
-    UNKNOWN_LEVEL = "UnknownTopologyLevel"  # locality names a level this installation does not have
-    HELD_BY_POLICY = "HeldByPolicy"  # there is room, and the policy keeps it for others
+    INSUFFICIENT_RESOURCES = "InsufficientResources"  # another resource, or several together
+    NO_DOMAIN_FITS = "NoDomainFits"  # enough is free, but not in one domain of the required level
+    UNKNOWN_LEVEL = "UnknownTopologyLevel"  # locality names a level that this installation does not have
+    HELD_BY_POLICY = "HeldByPolicy"  # capacity is free, and the policy keeps it for others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitReason:
-    """Why jobs that ask for the same do not start now: one object for all of them."""
+    """Why a job does not start now: one object for all jobs that ask for the same."""
 
     code: WaitCode
     message: str
@@ -46,9 +43,9 @@ class WaitReason:
 
 
 class Refusal(NamedTuple):
-    """Why `job` does not start now. Two equal refusals are the same answer: nothing is rewritten.
+    """Why `job` does not start now. Equal refusals are the same answer: nothing is written again.
 
-    A tuple, because a node that fails changes what ten thousand jobs wait for, and so many are made in one round."""
+    A tuple for speed: if a node fails, one cycle makes ten thousand of them."""
 
     job: JobId
     generation: int  # of the spec it answers
@@ -56,31 +53,32 @@ class Refusal(NamedTuple):
 
     @property
     def code(self) -> WaitCode:
-        """The reason's code."""
+        """The code of the reason."""
         return self.reason.code
 
     @property
     def message(self) -> str:
-        """The reason's sentence."""
+        """The sentence of the reason."""
         return self.reason.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Start `job` now: rank -> node in `nodes`, to be committed as one placement."""
+    """Start `job` now: `nodes[rank]` is a node name. It is committed as one placement."""
 
     job: JobId
     attempt: int
     generation: int
     nodes: tuple[str, ...]
     cpus_per_replica: int
-    borrows: bool = False  # some of it belongs to another array, which may want it back
+    borrows: bool = False  # part of the capacity belongs to another array, which may take it back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Give every rank of the running job `job` so many cores. Growth is free now, and withheld once this is written;
-    of a shrink nothing is free before the nodes say so."""
+    """Give every rank of the running job `job` this many cores.
+
+    Growth is free now, and withheld once the grant is written. A shrink frees nothing before the nodes report it."""
 
     job: JobId
     attempt: int
@@ -92,14 +90,14 @@ class DenialCode(Enum):
     """Why a wish is refused."""
 
     EXPIRED = "Expired"  # its deadline has passed
-    NODE_GONE = "NodeGone"  # a node of the job is not there
+    NODE_GONE = "NodeGone"  # a node of the job does not exist
     INSUFFICIENT_CPU = "InsufficientCPU"
     QUOTA_EXCEEDED = "QuotaExceeded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
-    """Why the wish of `job` is refused. `most_cores`: per rank, what it could have now, its own included."""
+    """Why the wish of `job` is refused. `most_cores`: per rank, the most it could have now, its own included."""
 
     job: JobId
     attempt: int
@@ -111,13 +109,12 @@ class Denial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Stop the running job `job` now, so that `by` can start, or grow.
+    """Stop the running job `job` now, so that `by` can start or grow.
 
-    Whoever carries it out makes the job wait again (`Queued`, next attempt, no placement), with `returned` set but for
-    PREEMPT, `queued_s` as before, and `served_s`, `remaining_s` and `as_of_s` as they are then: after RECLAIM from the
-    start or from what was saved, otherwise all work kept. Restarting costs what it costs. Then decide again, at the
-    same moment: `by` is in no `starts`, or its wish in no `grants`, before its room is free, and gets it first. Where
-    pods take time to go, the placement keeps the `StopOrder`, and `World.leaving` says what they still use."""
+    The caller requeues the job: phase Queued, next attempt, no placement, same `queued_s`; `returned` is True except
+    for PREEMPT. It updates `served_s`, `remaining_s` and `as_of_s`: after RECLAIM unsaved work is lost, else none.
+    Then it decides again at the same time: `by` starts, or gets its grant, only when the capacity is free, and comes
+    first. If pods take time to end, the placement has a `StopOrder`, and `World.leaving` says what they still use."""
 
     job: JobId
     attempt: int
@@ -127,11 +124,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What `decide` wants: stops, starts in the order they were decided, and a refusal for each job left waiting; for
-    each open wish a grant or a denial, but for those `postponed`: decided once foreign pods in flight have landed, or
-    once its stops are carried out.
+    """The result of one cycle: stops, starts in the order of decision, and a refusal for every job left waiting.
 
-    Starts and grants need no stop of the same plan; all may be carried out in any order."""
+    Every open wish gets a grant or a denial, except those in `postponed`: they are answered when foreign pods in flight
+    are bound, or when the stops for them are carried out. Starts and grants depend on no stop of the same decision;
+    everything may be carried out in any order."""
 
     starts: tuple[Start, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -139,4 +136,4 @@ class Decision:
     grants: tuple[Grant, ...] = ()
     denials: tuple[Denial, ...] = ()
     postponed: tuple[JobId, ...] = ()
-    wake_s: float | None = None  # decide again then, if nothing changes before: time alone brings a stop
+    wake_s: float | None = None  # decide again then, if nothing changes before: a stop becomes due with time

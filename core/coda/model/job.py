@@ -1,28 +1,42 @@
-"""The vocabulary: frozen values that every decision takes; `outcomes` has what it returns,
-`demands` what a pod says about nodes.
-
-What must not live here: behaviour that decides anything, and anything that knows JSON.
+"""A job, its placement and its wishes; and the glossary.
 
 One word per idea, the same in the CRD, the code and the documents:
 
-job         a TrainingJob: a gang of `replicas` equal ranks
-rank        one member of the gang, 0-based; rank 0 hosts the rendezvous
-attempt     one try at running the whole gang, 1-based; pods carry it in their names
-request     what one rank asks of a node, as the API server would admit it
-placement   rank -> node for one attempt, a durable plan written to the job's status
-commit      write the placement; from here on its capacity is withheld
-release     second write; from here on the operator may create the pods
-withhold    count capacity as taken though no pod uses it yet
-refusal     why a waiting job does not start now: code, sentence, numbers, holders
-holder      a job that has what a refused job needs
-in flight   a foreign pod that passed the filter and is not seen bound yet
-domain      the nodes that share one value of a topology level's label (a rack, a zone)
-epoch       the planner Lease's count of holders: a plan of an older one is stale
-user        who submitted a job; fair shares are counted per user, quotas of GPUs per virtual cluster
-stop        a running job gives its place up for another: aborted, migrated or preempted
-borrow      run on cores or nodes that belong to another array, until it wants them back
-wish        the cores per rank that the tuning of a running job wants next
-grant       the planner's yes to a wish: from here on growth is withheld, and the operator resizes the ranks
+job           a TrainingJob: a gang of `replicas` equal ranks
+rank          one member of the gang, 0-based; rank 0 hosts the rendezvous
+attempt       one try at running the whole gang, 1-based; pods have it in their names
+request       what one rank asks of a node, as the API server would admit it
+constraints   selector, affinity terms and tolerations of a pod; an eligible node satisfies them
+cycle         one pass of the planner; it takes a `World` and returns a `Decision`
+cache         what one cycle leaves for the next; it saves time and changes no answer
+placement     rank -> node for one attempt, written to the job's status
+live          the placement of the current attempt, while it still counts
+commit        write the placement; from then on its capacity is withheld
+release       second write; from then on the operator may create the pods
+drop          remove a placement that cannot be carried out
+free          allocatable - used - in flight - withheld
+withhold      count capacity as taken although no pod uses it yet
+in flight     a foreign pod that passed the filter and is not seen bound yet
+holding       what a placed job has on one node
+refusal       why a waiting job does not start now: job, generation and wait reason
+wait reason   code, sentence, numbers, holders; one for all jobs that ask for the same
+holder        a job that has what a refused job needs
+bottleneck    the one resource that keeps a job from starting
+inadmissible  a class of jobs that is not tried again before capacity grows
+reservation   nodes set aside for a gang that has waited too long
+stop          end a running job for another one: reclaim (abort), migrate or preempt
+protected     a node where no job may be stopped; an evictable node is one where some job may
+array         large GPU jobs, small GPU jobs or CPU jobs; each array has capacity of its own
+borrow        run on cores or nodes of another array, until it takes them back
+virtual cluster   a tenant with its own number of GPUs
+user          who submitted the job; fair shares are counted per user
+domain        the nodes that share one value of a topology level's label (a rack, a zone)
+epoch         the number of times the planner's Lease changed hands: a placement with an older epoch is stale
+wish          the cores per rank that the tuning of a running job wants next
+grant         the planner's yes to a wish: from then on growth is withheld, and the operator resizes the ranks
+denial        the planner's no to a wish: code, sentence, and the most cores it could have
+reference     the normal GPU utilisation of a training job, without contention
+occupants     the pods and training jobs that use one socket
 """
 
 from __future__ import annotations
@@ -41,7 +55,7 @@ JobId = NewType("JobId", str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """Cores per rank that a running job wants. `sequence` grows with each wish of one attempt, from 1."""
+    """Cores per rank that a running job wants. `sequence` counts the wishes of one attempt, from 1."""
 
     sequence: int
     cores: int  # of the main container, at least 1
@@ -51,29 +65,30 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WishAnswer:
-    """The planner's last word on wishes of an attempt. A granted one is in force until the resize it led to has ended:
-    growth is withheld that long. A refused one leaves the cores as they are."""
+    """The planner's last answer to a wish of an attempt.
+
+    A grant withholds its growth until its resize has ended. A denial leaves the cores as they are."""
 
     sequence: int  # of the wish
     granted: bool
-    cores: int  # per rank: granted; of a refused wish, the most that could have been granted
+    cores: int  # per rank: granted; for a denial, the most that could have been granted
     answered_s: float
-    deadline_s: float  # every rank has its growth by then, or all of it is taken back
-    code: str = ""  # why not, one word
+    deadline_s: float  # by then every rank has its growth, or all of it is taken back
+    code: str = ""  # of a denial
     message: str = ""
 
 
 class StopCause(Enum):
-    """What for a running job is stopped, and with it what becomes of its work."""
+    """Why a running job is stopped, and what happens to its work."""
 
-    RECLAIM = "Reclaim"  # a GPU job wants borrowed cores back: aborted; what it had not saved is lost
-    MIGRATE = "Migrate"  # a large GPU job wants its sub-array back: saved first, goes on elsewhere
-    PREEMPT = "Preempt"  # a job that goes before it: saved first, goes on later
+    RECLAIM = "Reclaim"  # a GPU job needs borrowed cores back: aborted, unsaved work is lost
+    MIGRATE = "Migrate"  # a large GPU job needs its nodes back: saved first, goes on elsewhere
+    PREEMPT = "Preempt"  # for a job that goes first: saved first, goes on later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopOrder:
-    """The planner's word that a running attempt ends, so that `by` can start or grow. It is never taken back."""
+    """The planner's order to end a running attempt, so that `by` can start or grow. It is never withdrawn."""
 
     cause: StopCause
     by: JobId
@@ -81,7 +96,7 @@ class StopOrder:
 
 
 class PlacementState(Enum):
-    """Committed: capacity withheld. Released: pods may be created."""
+    """Committed: its capacity is withheld. Released: its pods may be created."""
 
     COMMITTED = "Committed"
     RELEASED = "Released"
@@ -89,7 +104,7 @@ class PlacementState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """One attempt's durable plan; `nodes[rank]` is a node name."""
+    """Where the ranks of one attempt go; `nodes[rank]` is a node name."""
 
     attempt: int
     plan_id: str
@@ -102,20 +117,20 @@ class Placement:
     bind_deadline_s: float
     borrows: bool = False  # as `Start.borrows`
     answer: WishAnswer | None = None  # to the last wish of this attempt
-    stop: StopOrder | None = None  # with one the plan holds no more: its pods go away
+    stop: StopOrder | None = None  # if set, the placement is no longer live and its pods are deleted
 
 
 class Phase(Enum):
-    """Where a job is. The legal changes are `lifecycle.NEXT`."""
+    """The phase of a job. `lifecycle.steps.NEXT` has the legal changes."""
 
-    __hash__ = object.__hash__  # asked for with every look at a job
+    __hash__ = object.__hash__  # faster than the enum's own: needed whenever a job is read
 
     QUEUED = "Queued"  # waits for a placement; no pods
     LAUNCHED = "Launched"  # all pods of the attempt were created
-    STARTING = "Starting"  # all bound
+    STARTING = "Starting"  # all pods are bound
     RUNNING = "Running"  # all main containers have started
-    RESTARTING = "Restarting"  # the attempt is being rolled back; its pods are going away
-    SUSPENDED = "Suspended"  # by spec.suspend; no pods once they are gone
+    RESTARTING = "Restarting"  # the attempt is rolled back; its pods are being deleted
+    SUSPENDED = "Suspended"  # by spec.suspend; its pods are deleted
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -132,33 +147,31 @@ class Job:
     phase: Phase
     attempt: int
     generation: int
-    edited: bool = False  # queued, and the operator has not accepted `generation` yet: it must not start
+    edited: bool = False  # queued, and the operator has not accepted this `generation` yet: it must not start
     replicas: int
     request: Resources  # of one rank
     cpus_per_replica: int = 0  # whole cores proposed for the main container of each rank
     constraints: NodeConstraints = field(default_factory=NodeConstraints)
     priority: int = 0
     queued_s: float = 0.0  # since when it counts as waiting: its age in the queue
-    not_before_s: float = 0.0  # back-off: no start before this moment
-    avoid: frozenset[str] = frozenset()  # node names this job keeps away from for a while
-    within: str | None = None  # topology level whose one domain must hold all ranks
-    quota: Mapping[str, int] = field(default_factory=dict)  # one rank's use by ResourceQuota key, in milli-units
+    not_before_s: float = 0.0  # back-off: no start before this time
+    avoid: frozenset[str] = frozenset()  # names of nodes that this job avoids for a while
+    within: str | None = None  # topology level; one domain of it must hold all ranks
+    quota: Mapping[str, int] = field(default_factory=dict)  # use of one rank by ResourceQuota key, in milli-units
     placement: Placement | None = None
     bound: frozenset[int] = frozenset()  # ranks of the current attempt whose pod has a node
-    unbound: Mapping[int, str] = field(default_factory=dict)  # rank -> its pin, where the live pod has no node yet
+    unbound: Mapping[int, str] = field(default_factory=dict)  # rank -> pinned node of a live pod that is not bound yet
     wish: Wish | None = None  # the last one of its attempt, answered or not
-    resized: int = 0  # the last wish whose resize has ended, well or not
-    pod_cpu_m: Mapping[int, int] = field(
-        default_factory=dict
-    )  # bound rank -> what its pod counts with, if not `request`
+    resized: int = 0  # sequence of the last wish whose resize has ended, with success or not
+    pod_cpu_m: Mapping[int, int] = field(default_factory=dict)  # bound rank -> cores its pod has, if not `request`
     user: str = ""
     virtual_cluster: str = ""
     returned: bool = False  # it was stopped for another job: it waits at the head of its array
-    served_s: float = 0.0  # how long it had run at `as_of_s`, all pieces together; while it runs, it grows with time
-    remaining_s: float | None = None  # run time left at `as_of_s`, where known; while it runs, it shrinks with time
-    as_of_s: float = 0.0  # the moment these two are of
+    served_s: float = 0.0  # total run time up to `as_of_s`; a running job has run longer by now
+    remaining_s: float | None = None  # run time left at `as_of_s`, if known; a running job has less left by now
+    as_of_s: float = 0.0  # the time at which the two above were true
 
     @property
     def namespace(self) -> str:
-        """The namespace half of the id."""
+        """The part of the id before the slash."""
         return self.id.split("/", 1)[0]

@@ -1,4 +1,4 @@
-"""Questions about one job: which placement holds for it, and what that placement withholds."""
+"""Questions about one job: which placement is live, and what it withholds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from coda.model.job import FINISHED, Job, Phase, Placement, Wish
 
 
 def live_placement(job: Job) -> Placement | None:
-    """The plan that holds for the job's current attempt, or None.
+    """Return the placement that counts for the job's current attempt, or None.
 
-    A plan dies with its attempt, when the job is suspended, finished or ordered to stop, and when a queued job was
-    edited after it was made; edits of a launched job never touch its shape."""
+    A placement ends with its attempt, and when the job is suspended, finished or ordered to stop. An edit ends the
+    placement of a queued job only: edits of a launched job never change its shape."""
     placement = job.placement
     if placement is None or placement.attempt != job.attempt or placement.stop is not None:
         return None
@@ -21,16 +21,16 @@ def live_placement(job: Job) -> Placement | None:
 
 
 def is_waiting(job: Job) -> bool:
-    """True for a queued job that no live plan starts."""
+    """True for a queued job without a live placement."""
     return job.phase is Phase.QUEUED and (job.placement is None or live_placement(job) is None)
 
 
 def withheld_ranks(job: Job) -> Iterator[tuple[int, str]]:
-    """The ranks whose share of a node is taken though no bound pod uses it, with that node's name.
+    """Yield the ranks whose capacity is withheld (no bound pod uses it), each with its node name.
 
-    Until all pods are known to exist (queued, launched) that is every rank without a bound pod; afterwards, and
-    whatever became of the plan, every live pod that has no node yet, where it is pinned."""
-    if _may_lack_pods(job):
+    Until all pods are known to exist (queued, launched): every rank without a bound pod. Afterwards, and without a live
+    placement: every live pod that is not bound yet, on the node it is pinned to."""
+    if may_lack_pods(job):
         placement = live_placement(job)
         if placement is not None:
             for rank, node in enumerate(placement.nodes):
@@ -40,19 +40,20 @@ def withheld_ranks(job: Job) -> Iterator[tuple[int, str]]:
     yield from job.unbound.items()
 
 
-def _may_lack_pods(job: Job) -> bool:
+def may_lack_pods(job: Job) -> bool:
+    """True in the phases in which some pods of the attempt may not exist yet."""
     return job.phase is Phase.QUEUED or job.phase is Phase.LAUNCHED
 
 
 def is_resizing(job: Job) -> bool:
-    """True while a wish that was granted is being carried out."""
+    """True while a granted wish is being carried out."""
     placement = live_placement(job) if job.phase is Phase.RUNNING else None
     answer = placement.answer if placement is not None else None
     return answer is not None and answer.granted and answer.sequence > job.resized
 
 
 def open_wish(job: Job) -> Wish | None:
-    """The wish of a running job that awaits an answer: the last one, unless the one before is still carried out."""
+    """Return the unanswered wish of a running job, or None; None too while an earlier one is being carried out."""
     wish = job.wish
     if wish is None or job.phase is not Phase.RUNNING or is_resizing(job):
         return None
@@ -63,7 +64,7 @@ def open_wish(job: Job) -> Wish | None:
 
 
 def growth_by_node(job: Job, cores: int) -> dict[str, int]:
-    """Per node, the millicores that the pods of a placed job lack for so many cores per rank, where they lack any."""
+    """Return, by node name, the millicores that the pods lack to have `cores` per rank; other nodes are absent."""
     placement = live_placement(job)
     asked_m = job.request.cpu_m + (cores - job.cpus_per_replica) * 1000
     growth: dict[str, int] = {}

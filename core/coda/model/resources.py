@@ -1,7 +1,7 @@
-"""Amounts: what ranks ask for and nodes have. What must not live here: names of nodes and jobs, and decisions.
+"""Amounts of resources, as ranks ask for them and nodes have them.
 
-No other value is made and compared so often. Its constructor and its comparison are written out because what
-`dataclass` generates stays interpreted in the compiled core; frozen it is all the same (docs/decisions/0028).
+No other value is made and compared so often. The constructor and the comparison are written out because the ones that
+`dataclass` generates stay interpreted in the compiled core (docs/decisions/0028). The value is frozen nevertheless.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class Resources:
-    """An amount of everything a node can run out of. Exact integers, SI base units."""
+    """An amount of every resource that a node can run out of. Exact integers, SI base units."""
 
     cpu_m: int = 0  # millicores
     memory_bytes: int = 0
@@ -61,7 +61,7 @@ class Resources:
         )
 
     def __sub__(self, less: Resources) -> Resources:
-        """May go below zero: an over-committed node has a negative rest."""
+        """May go below zero: an over-committed node has less than nothing left."""
         return Resources(
             cpu_m=self.cpu_m - less.cpu_m,
             memory_bytes=self.memory_bytes - less.memory_bytes,
@@ -71,11 +71,11 @@ class Resources:
         )
 
     def with_cpu(self, cpu_m: int) -> Resources:
-        """The same but for so many millicores."""
+        """Return the same amount with `cpu_m` millicores."""
         return Resources(cpu_m=cpu_m, memory_bytes=self.memory_bytes, gpus=self.gpus, pods=self.pods, other=self.other)
 
     def __mul__(self, count: int) -> Resources:
-        """What `count` equal ranks ask for together."""
+        """Return what `count` equal ranks ask for together."""
         if count == 1:
             return self
         return Resources(
@@ -87,7 +87,7 @@ class Resources:
         )
 
     def fits_in(self, free: Resources) -> bool:
-        """True when every amount asked for is free; amounts not asked for may be negative."""
+        """True if every amount asked for is free; amounts not asked for may be negative."""
         return (
             (self.gpus <= free.gpus or not self.gpus)
             and (self.cpu_m <= free.cpu_m or not self.cpu_m)
@@ -97,7 +97,7 @@ class Resources:
         )
 
     def times_in(self, free: Resources) -> int:
-        """How many copies of this fit in `free` together; 0 when not even one does."""
+        """Return how many copies of this fit in `free` together; 0 if none does."""
         counts = [free.gpus // self.gpus] if self.gpus else []
         if self.cpu_m:
             counts.append(free.cpu_m // self.cpu_m)
@@ -121,28 +121,20 @@ NOTHING = Resources()
 
 
 def key_of_amount(amount: Resources) -> Hashable:
-    """Equal for equal amounts."""
+    """Return a key that is equal for equal amounts."""
     other = frozenset(amount.other.items()) if amount.other else None
     return (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other)
 
 
 GPUS: Final = "gpus"
-
-
 CPU: Final = "cpu_m"
-
-
 MEMORY: Final = "memory_bytes"
-
-
 PODS: Final = "pods"
-
-
-MAIN: Final = (GPUS, CPU, MEMORY, PODS)  # in the order a shortage is named; names are the fields of Resources
+MAIN: Final = (GPUS, CPU, MEMORY, PODS)  # field names of Resources, in the order in which a shortage is named
 
 
 def amount_of(resources: Resources, name: str) -> int:
-    """How much of one resource, by a name of `MAIN` or of `Resources.other`."""
+    """Return the amount of one resource, by a name of `MAIN` or of `Resources.other`."""
     if name == GPUS:
         return resources.gpus
     if name == CPU:

@@ -1,4 +1,4 @@
-"""The cluster at one moment: nodes, what is used, jobs, quotas and tenants. Values only."""
+"""The cluster at one moment: nodes, used capacity, jobs, quotas and tenants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coda.model.resources import Resources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node as the planner sees it. `schedulable` is Ready, not cordoned, not being deleted."""
+    """A node as the planner sees it. `schedulable`: Ready, not cordoned, not being deleted."""
 
     name: str
     allocatable: Resources
@@ -23,7 +23,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """A ResourceQuota: per key, hard - used is what is left. Milli-units, like `Job.quota`."""
+    """A ResourceQuota: hard - used is left, by key. Milli-units, as in `Job.quota`."""
 
     namespace: str
     name: str
@@ -41,7 +41,7 @@ class ArraySizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualCluster:
-    """A tenant: how many GPUs are its own. What a job of no known tenant uses is all borrowed."""
+    """A tenant with its own number of GPUs. A job without a known tenant borrows all it uses."""
 
     name: str
     gpus: int
@@ -49,11 +49,11 @@ class VirtualCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A snapshot of one moment. Values only; see `world` for queries and checks.
+    """A snapshot of the cluster. `capacity` and `live_placement` answer questions about it; `consistency` checks it.
 
-    `used` is per node what its bound pods that have not ended ask for (terminating ones included), foreign and ours;
-    `leaving` is the part of it that ordered stops will free.
-    `in_flight` is per node what foreign pods may take that passed the filter and are not bound yet."""
+    `used`: by node name, what its bound pods ask for that have not ended (terminating ones too), foreign and ours.
+    `leaving`: the part of `used` that ordered stops will free.
+    `in_flight`: by node name, what foreign pods may take that passed the filter and are not bound yet."""
 
     nodes: tuple[Node, ...]
     used: Mapping[str, Resources] = field(default_factory=dict)
@@ -62,5 +62,5 @@ class World:
     jobs: Sequence[Job] = ()
     quotas: tuple[Quota, ...] = ()
     virtual_clusters: tuple[VirtualCluster, ...] = ()
-    weights: Mapping[str, float] = field(default_factory=dict)  # of users in fair shares, above 0; 1 for all others
+    weights: Mapping[str, float] = field(default_factory=dict)  # by user, for fair shares, above 0; 1 for all others
     array_sizes: ArraySizes | None = None  # from history; None: as configured
