@@ -16,12 +16,14 @@ from itertools import islice
 from typing import Any, Protocol
 
 from asking import ask, positive, tell
+from coda.cycle.planner_cycle import CycleResult, CycleSnapshot
 from coda.model.job import JobId
 from coda.model.world import World
 from coda.placements.guard import InFlight
 from coda.policy.config import PolicyConfig
 from coda_extender.__main__ import MOST_UNCOLLECTED
-from coda_extender.planner.cycle import CycleResult, CycleRunner
+from coda_extender.planner.cycle import CycleRunner
+from coda_extender.planner.pending_reasons import PendingNotices
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.write import pending_json
 from results import Answer, Row, percentile
@@ -40,6 +42,8 @@ _POLICY = PolicyConfig()
 
 Change = tuple[Callable[[Json | None, Json | None], None], Json | None, Json | None]
 """A listener of the state, and the object before and after."""
+
+Cycle = tuple[CycleResult, PendingNotices]
 
 
 class Listeners(Protocol):
@@ -67,7 +71,7 @@ class MadeCluster:
         self._told: Listeners = replica or Alone()
         self.state = self._told.state
         self.running: list[JobId] = []
-        self._thinker = CycleRunner()
+        self._runner = CycleRunner()
         self._rng = random.Random(seed)
         self._number = 0
         self._queued = 0
@@ -78,22 +82,23 @@ class MadeCluster:
             self._told.on_node(None, node_json(number))
         for _ in range(5):  # the first fill the cluster, the last the queue
             self.happen(self.submissions())
-            self.happen(self.written(self.think(self.state.snapshot())))
+            self.happen(self.written(self.run_cycle(self.state.snapshot())))
         self.happen(self.submissions())
 
-    def think(self, world: World, in_flight: tuple[InFlight, ...] = ()) -> CycleResult:
-        json_by_job = self.state.job_json_by_id
-        return self._thinker.think(world, in_flight, json_by_job, _POLICY, epoch=1, now_s=NOW_S)
+    def run_cycle(self, world: World, foreign: tuple[InFlight, ...] = ()) -> Cycle:
+        snapshot = CycleSnapshot(world=world, foreign=foreign, epoch=1, now_s=NOW_S)
+        return self._runner.run(snapshot, self.state.job_json_by_id, _POLICY)
 
     def happen(self, changes: list[Change]) -> None:
         """The caches tell of these changes."""
         for listener, old, new in changes:
             listener(old, new)
 
-    def written(self, thought: CycleResult) -> list[Change]:
+    def written(self, cycle: Cycle) -> list[Change]:
         """What planner, operator and kubelets make of a round: plans, some reasons, pods, and running jobs."""
+        result, notices = cycle
         found: list[Change] = []
-        for start in thought.plan.starts:
+        for start in result.decision.starts:
             waiting = self.state.job_json_by_id[start.job]
             planned = released(waiting, start)
             created, bound = rank_pods(planned, bound=False), rank_pods(planned, bound=True)
@@ -103,7 +108,7 @@ class MadeCluster:
             found.append((self._told.on_job, planned, with_status(planned, phase="Running")))
             self.running.append(start.job)
             self._queued -= 1
-        for notice in islice(thought.notices.urgent.values(), REASONS):
+        for notice in islice(notices.urgent.values(), REASONS):
             assert notice.refusal is not None
             old = self.state.job_json_by_id[notice.job]
             found.append(
@@ -111,9 +116,9 @@ class MadeCluster:
             )
         return found
 
-    def changes_after(self, thought: CycleResult) -> list[Change]:
+    def changes_after(self, cycle: Cycle) -> list[Change]:
         """All that happens until the next round."""
-        return [*self.ends(), *self.written(thought), *self.node_changes(), *self.submissions()]
+        return [*self.ends(), *self.written(cycle), *self.node_changes(), *self.submissions()]
 
     def ends(self) -> list[Change]:
         """A few running jobs end, and their pods go."""
@@ -156,22 +161,22 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
     for number in range(count + WARM_UP):
         began_s, cpu_began_s = time.perf_counter(), time.thread_time()
         cluster.happen(changes)
-        thought = cluster.think(cluster.state.snapshot())
+        result, notices = cluster.run_cycle(cluster.state.snapshot())
         gc.collect(1)
         gc.freeze()
         ended_s, cpu_ended_s = time.perf_counter(), time.thread_time()
         if number >= WARM_UP:
             lasted_s.append(ended_s - began_s)
             cpu_s.append(cpu_ended_s - cpu_began_s)
-            starts.append(len(thought.plan.starts))
+            starts.append(len(result.decision.starts))
             changed.append(len(changes))
-        changes = cluster.changes_after(thought)
+        changes = cluster.changes_after((result, notices))
     gc.unfreeze()
     gc.set_threshold(*thresholds)
     return {
         "nodes": nodes,
         "gpus": nodes * GPUS_PER_NODE,
-        "waiting": len(thought.plan.refusals),
+        "waiting": len(result.decision.refusals),
         "running": len(cluster.running),
         "p50_ms": percentile(lasted_s, 0.5) * 1e3,
         "p99_ms": percentile(lasted_s, 0.99) * 1e3,
@@ -180,7 +185,7 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
         "most_ms": max(lasted_s) * 1e3,
         "starts_per_round": sum(starts) / count,
         "changes_per_round": sum(changed) / count,
-        "reasons_to_write": len(thought.notices.urgent) + len(thought.notices.slow),
+        "reasons_to_write": len(notices.urgent) + len(notices.slow),
     }
 
 

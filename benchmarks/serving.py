@@ -88,16 +88,16 @@ async def plan_on(cluster: MadeCluster, metrics: Metrics, guard: Guard, planning
             continue
         began_s = time.perf_counter()
         snapshot, in_flight = cluster.state.snapshot(), guard.ledger.pods()
-        thought = await asyncio.to_thread(cluster.think, snapshot, in_flight)
-        metrics.show_queue(thought.jobs_by_code, thought.gpus_wanted)
-        reasons.revise(thought.notices)
+        result, notices = await asyncio.to_thread(cluster.run_cycle, snapshot, in_flight)
+        metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
+        reasons.revise(notices)
         lasted_s.append(time.perf_counter() - began_s)
-        for change in await asyncio.to_thread(cluster.changes_after, thought):  # made elsewhere, in a cluster
+        for change in await asyncio.to_thread(cluster.changes_after, (result, notices)):  # made elsewhere, in a cluster
             cluster.happen([change])
             await asyncio.sleep(0)  # as between two events of a watch
         if len(lasted_s) % 100 == 0:
             median_ms = statistics.median(lasted_s) * 1e3
-            print(f"  {len(thought.plan.refusals)} waiting, median round {median_ms:.0f} ms", file=sys.stderr)
+            print(f"  {len(result.decision.refusals)} waiting, median round {median_ms:.0f} ms", file=sys.stderr)
 
 
 def serve_echo(port: int, ready: Event) -> None:

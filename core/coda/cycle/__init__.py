@@ -1,4 +1,4 @@
 """One scheduling cycle: who starts where, who is resized or stopped, and why the rest waits. Nothing is written here.
 
-Read `decide`, then `resize_grants`, `starts`, `reservation`, `refusals` and `wait_reasons`.
+Read `planner_cycle` and `decide`, then `resize_grants`, `starts`, `reservation`, `refusals` and `wait_reasons`.
 """

@@ -12,11 +12,11 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from coda.cycle.planner_cycle import CycleResult
 from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
 from coda.model.job import Job, WishAnswer
 from coda.policy.config import PolicyConfig
 from coda_extender.metrics import Metrics
-from coda_extender.planner.cycle import CycleResult
 from coda_extender.planner.status_writer import StatusWriter, Written
 from coda_kube.objects.write import placement_json
 
@@ -33,13 +33,13 @@ class WishAnswers:
         self._metrics = metrics
         self._config = config
 
-    def writes(self, thought: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
+    def writes(self, result: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
         """One write for each wish that the round came to an answer for."""
         now_s = time.time()
-        for grant in thought.plan.grants:
-            yield self._answer(thought.wishing[grant.job], answer_from_grant(grant, now_s, self._config))
-        for denial in thought.plan.denials:
-            yield self._answer(thought.wishing[denial.job], answer_from_denial(denial, now_s))
+        for grant in result.decision.grants:
+            yield self._answer(result.decided_on[grant.job], answer_from_grant(grant, now_s, self._config))
+        for denial in result.decision.denials:
+            yield self._answer(result.decided_on[denial.job], answer_from_denial(denial, now_s))
 
     async def _answer(self, job: Job, answer: WishAnswer) -> Written:
         assert job.placement is not None

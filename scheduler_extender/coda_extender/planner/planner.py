@@ -16,10 +16,12 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
+from coda.cycle.planner_cycle import CycleResult, CycleSnapshot, review_snapshot
 from coda.model.decision import Start
 from coda.model.live_placement import is_waiting
 from coda.placements.review import (
     PlacementAction,
+    PlacementDefect,
     PlacementReview,
     adopted_placement,
     is_given_up,
@@ -29,9 +31,16 @@ from coda.placements.review import (
 from coda.policy.config import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
-from coda_extender.planner.cycle import CycleResult, CycleRunner, rule, words_of
+from coda_extender.planner.cycle import CycleRunner
 from coda_extender.planner.leader_label import LeaderLabel
-from coda_extender.planner.pending_reasons import NO_NOTICES, PendingNotice, PendingReasons, notice_for, pending_for
+from coda_extender.planner.pending_reasons import (
+    NO_NOTICES,
+    PendingNotice,
+    PendingNotices,
+    PendingReasons,
+    notice_for,
+    pending_for,
+)
 from coda_extender.planner.placement_orders import WishAnswers
 from coda_extender.planner.status_writer import StatusWriter, Written
 from coda_extender.planner.stops import StopOrders
@@ -79,7 +88,7 @@ class Planner:
         self._stop_orders = StopOrders(self._writer, metrics)
         self._wish_answers = WishAnswers(self._writer, metrics, config.policy)
         self._reason_slots = asyncio.Semaphore(max(1, config.writes_at_once // 2))
-        self._thinker = CycleRunner()
+        self._runner = CycleRunner()
         self._reasons = PendingReasons()
         self._reasons_changed = asyncio.Event()
         self._leading = False
@@ -129,46 +138,48 @@ class Planner:
             self._cluster.pressing.clear()
             is_asked = self._cluster.awaits_decision(epoch=self._elector.epoch)
             if is_asked or was_asked:  # one round more than asked for takes back what the last one showed
-                thought, lasted_s = await self._think()
-                await self._act(thought)
+                result, notices, lasted_s = await self._decide()
+                await self._act(result, notices)
                 await asyncio.sleep(COALESCE_S + min(lasted_s, PAUSE_LIMIT_S))
-                await self._something_to_do(thought)
+                await self._something_to_do(result)
             else:
                 await self._cluster.changed.wait()
             was_asked = is_asked
             if not self._settling_since_s and self._again_s is None:
                 await self._cluster.gathered()
 
-    # --- thinking -----------------------------------------------------------------------------------------------------
+    # --- deciding -----------------------------------------------------------------------------------------------------
 
-    async def _think(self) -> tuple[CycleResult, float]:
-        started_s = time.perf_counter()
-        thought = await asyncio.to_thread(
-            self._thinker.think,
-            self._cluster.world(now_s=time.time()),
-            self._cluster.guard.ledger.pods(),
-            self._cluster.state.job_json_by_id,
-            self._config.policy,
+    def _read_snapshot(self) -> CycleSnapshot:
+        now_s = time.time()
+        return CycleSnapshot(
+            world=self._cluster.world(now_s=now_s),
+            foreign=self._cluster.guard.ledger.pods(),
             epoch=self._elector.epoch,
-            now_s=time.time(),
+            now_s=now_s,
+        )
+
+    async def _decide(self) -> tuple[CycleResult, PendingNotices, float]:
+        started_s = time.perf_counter()
+        result, notices = await asyncio.to_thread(
+            self._runner.run, self._read_snapshot(), self._cluster.state.job_json_by_id, self._config.policy
         )
         lasted_s = time.perf_counter() - started_s
         self._metrics.round_s.observe(lasted_s)
-        return thought, lasted_s
+        return result, notices, lasted_s
 
-    async def _rule(self) -> tuple[PlacementReview, ...]:
-        world, in_flight = self._cluster.world(now_s=time.time()), self._cluster.guard.ledger.pods()
-        return await asyncio.to_thread(rule, world, in_flight, epoch=self._elector.epoch, now_s=time.time())
+    async def _review(self) -> tuple[PlacementReview, ...]:
+        return await asyncio.to_thread(review_snapshot, self._read_snapshot())
 
-    async def _something_to_do(self, thought: CycleResult) -> None:
+    async def _something_to_do(self, result: CycleResult) -> None:
         """Wait for a change, or for the first moment at which time alone may change the answer."""
         now_s = time.monotonic()
         moments = [] if self._again_s is None else [self._again_s]
-        if thought.wake_s is not None:
-            moments.append(now_s + max(0.0, thought.wake_s - time.time()) + 0.001)
+        if result.wake_s is not None:
+            moments.append(now_s + max(0.0, result.wake_s - time.time()) + 0.001)
         moments += [since_s + self._config.settle_limit_s for since_s in self._settling_since_s.values()]
         expiry_s = self._cluster.next_expiry_in_s()
-        if expiry_s is not None and (self._settling_since_s or thought.waits):
+        if expiry_s is not None and (self._settling_since_s or result.leaves_jobs_waiting):
             moments.append(now_s + expiry_s + 0.001)
         timeout_s = max(COALESCE_S, min(moments) - now_s) if moments else None
         with contextlib.suppress(TimeoutError):
@@ -180,7 +191,7 @@ class Planner:
     async def _adopt(self) -> None:
         """Before anything is decided: take over the plans of earlier leaders, or drop them."""
         while rulings := [
-            ruling for ruling in await self._rule() if ruling.fate in (PlacementAction.ADOPT, PlacementAction.DROP)
+            ruling for ruling in await self._review() if ruling.fate in (PlacementAction.ADOPT, PlacementAction.DROP)
         ]:
             self._cluster.changed.clear()
             results = await asyncio.gather(*(self._carry_out(ruling) for ruling in rulings))
@@ -190,18 +201,18 @@ class Planner:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._cluster.changed.wait(), _RETRY_S[-1])
 
-    async def _act(self, thought: CycleResult) -> None:
+    async def _act(self, result: CycleResult, notices: PendingNotices) -> None:
         """Write what the round came to; then release what was committed, judged by how the world is by now."""
-        self._show(thought)
-        self._forget_settled(thought.rulings)
-        writes: list[Coroutine[Any, Any, Written]] = [self._carry_out(ruling) for ruling in thought.rulings]
-        writes += [self._commit(start, thought) for start in thought.plan.starts]
-        writes += self._stop_orders.writes(thought)
-        writes += self._wish_answers.writes(thought)
+        self._show(result, notices)
+        self._forget_settled(result.reviews)
+        writes: list[Coroutine[Any, Any, Written]] = [self._carry_out(ruling) for ruling in result.reviews]
+        writes += [self._commit(start, result) for start in result.decision.starts]
+        writes += self._stop_orders.writes(result)
+        writes += self._wish_answers.writes(result)
         results = await asyncio.gather(*writes)
-        if thought.plan.starts and Written.DONE in results:
+        if result.decision.starts and Written.DONE in results:
             await self._cluster.in_touch()
-            results += await asyncio.gather(*(self._carry_out(ruling) for ruling in await self._rule()))
+            results += await asyncio.gather(*(self._carry_out(ruling) for ruling in await self._review()))
         self._learn(results)
 
     def _learn(self, results: list[Written]) -> None:
@@ -220,7 +231,7 @@ class Planner:
         plan_ids = {plan.plan_id for plan in settling if plan is not None}
         self._settling_since_s = {id_: since_s for id_, since_s in self._settling_since_s.items() if id_ in plan_ids}
 
-    async def _commit(self, start: Start, thought: CycleResult) -> Written:
+    async def _commit(self, start: Start, result: CycleResult) -> Written:
         placement = placement_from_start(
             start,
             plan_id=uuid.uuid4().hex[:16],
@@ -229,7 +240,7 @@ class Planner:
             config=self._config.policy,
         )
         body = {"placement": placement_json(placement)}  # without `pending`: it waits no more
-        written = await self._writer.write(start.job, lambda _status: body, decided_on=thought.starting[start.job])
+        written = await self._writer.write(start.job, lambda _status: body, decided_on=result.decided_on[start.job])
         if written is Written.DONE:
             self._metrics.commits.inc()
         return written
@@ -247,7 +258,7 @@ class Planner:
         if ruling.fate is PlacementAction.SETTLE:
             return Written.NEEDLESS
         if ruling.fate is PlacementAction.DROP:
-            return await self._drop(ruling, *words_of(ruling))
+            return await self._drop(ruling, *_cause_of(ruling))
         epoch, released = self._elector.epoch, ruling.fate is PlacementAction.RELEASE
         if released:
             after = released_placement(plan, epoch=epoch, now_s=time.time(), config=self._config.policy)
@@ -269,10 +280,10 @@ class Planner:
 
     # --- reasons ------------------------------------------------------------------------------------------------------
 
-    def _show(self, thought: CycleResult) -> None:
-        self._metrics.show_queue(thought.jobs_by_code, thought.gpus_wanted)
+    def _show(self, result: CycleResult, notices: PendingNotices) -> None:
+        self._metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
         removals = (PendingNotice(job=job, refusal=None, urgent=True) for job in sorted(self._cluster.stale_pending))
-        self._reasons.revise(thought.notices, removals)
+        self._reasons.revise(notices, removals)
         self._reasons_changed.set()
 
     async def _explain_forever(self) -> None:
@@ -310,3 +321,11 @@ class Planner:
         elif written in (Written.CONFLICT, Written.FAILED, Written.LAPSED):
             self._reasons.put_back(notice)
         return written
+
+
+def _cause_of(review: PlacementReview) -> tuple[str, str]:
+    """Why a placement is dropped, as a sentence and as a metric's label."""
+    why = review.why
+    if isinstance(why, PlacementDefect):
+        return str(why), why.flaw.name
+    return (why.value, why.name) if why is not None else ("", "")

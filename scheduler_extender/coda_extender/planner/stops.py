@@ -13,10 +13,10 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
+from coda.cycle.planner_cycle import CycleResult
 from coda.model.decision import Stop
 from coda.model.job import Job, StopOrder
 from coda_extender.metrics import Metrics
-from coda_extender.planner.cycle import CycleResult
 from coda_extender.planner.status_writer import StatusWriter, Written
 from coda_kube.objects.write import placement_json
 
@@ -30,11 +30,11 @@ class StopOrders:
         self._writer = writer
         self._metrics = metrics
 
-    def writes(self, thought: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
+    def writes(self, result: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
         """One write for each job that the round stops."""
         now_s = time.time()
-        for stop in thought.plan.stops:
-            yield self._order(thought.stopping[stop.job], stop, now_s)
+        for stop in result.decision.stops:
+            yield self._order(result.decided_on[stop.job], stop, now_s)
 
     async def _order(self, job: Job, stop: Stop, now_s: float) -> Written:
         assert job.placement is not None

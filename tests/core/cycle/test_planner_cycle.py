@@ -1,0 +1,132 @@
+"""One whole cycle: decision, reviews, what the queue looks like, and when the next cycle is due."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda.cache.world_index import PlannerCache
+from coda.cycle.planner_cycle import CycleResult, CycleSnapshot, review_snapshot, run_cycle
+from coda.model.decision import WaitCode
+from coda.model.job import Job, PlacementState, Wish
+from coda.model.resources import Resources
+from coda.model.world import World
+from coda.placements.guard import InFlight
+from coda.placements.review import PlacementAction
+from coda.policy.config import ArraysConfig, PolicyConfig
+from tests.builders import job, node, planned, resources, running, stopping, world
+
+NOW_S = 10.0
+
+
+def foreign(*nodes: str, gpus: int) -> InFlight:
+    return InFlight(uid="foreign", request=resources(gpus=gpus, pods=1), nodes=nodes)
+
+
+def cycle(of: World, *pods: InFlight, config: PolicyConfig | None = None, now_s: float = NOW_S) -> CycleResult:
+    snapshot = CycleSnapshot(world=of, foreign=pods, epoch=1, now_s=now_s)
+    return run_cycle(snapshot, config or PolicyConfig(), PlannerCache())
+
+
+def actions(result: CycleResult) -> dict[str, PlacementAction]:
+    return {review.job.id: review.fate for review in result.reviews}
+
+
+def test_one_cycle_starts_a_job_reviews_a_placement_and_says_who_waits() -> None:
+    committed = planned(job("committed", gpus=8), "n1")
+    small, large = job("small", gpus=2), job("large", replicas=2, gpus=8, queued_s=1.0)
+    result = cycle(world([node("n1"), node("n2")], [committed, small, large]))
+    assert [(start.job, start.nodes) for start in result.decision.starts] == [(small.id, ("n2",))]
+    assert actions(result) == {committed.id: PlacementAction.RELEASE}
+    assert dict(result.decided_on) == {small.id: small}
+    assert (dict(result.jobs_by_code), result.gpus_wanted) == ({WaitCode.INSUFFICIENT_GPUS: 1}, 16)
+    assert result.leaves_jobs_waiting
+    assert result.wake_s is None
+
+
+def test_who_is_stopped_or_answered_is_known_as_the_cycle_saw_it() -> None:
+    wishing = replace(
+        running(job("wishing", gpus=1), "n1"), wish=Wish(sequence=1, cores=4, since_s=0.0, deadline_s=50.0)
+    )
+    refused = replace(
+        running(job("refused", gpus=1), "n2"), wish=Wish(sequence=1, cores=99, since_s=0.0, deadline_s=50.0)
+    )
+    result = cycle(world([node("n1"), node("n2")], [wishing, refused]))
+    assert dict(result.decided_on) == {wishing.id: wishing, refused.id: refused}
+    assert not result.leaves_jobs_waiting
+
+
+def test_foreign_pods_in_flight_keep_a_placement_from_release_and_a_job_from_its_start() -> None:
+    committed, waiting = planned(job("committed", gpus=8), "n1"), job("waiting", gpus=8)
+    there = world([node("n1"), node("n2")], [committed, waiting])
+    result = cycle(there, foreign("n1", "n2", gpus=1))
+    assert actions(result) == {committed.id: PlacementAction.SETTLE}
+    assert result.decision.starts == ()
+    assert result.leaves_jobs_waiting
+
+
+def test_what_is_held_back_counts_beside_foreign_pods() -> None:
+    held_back = {"n1": resources(gpus=4, pods=1)}
+    there = world([node("n1")], [planned(job("committed", gpus=2), "n1")], in_flight=held_back)
+    alone = CycleSnapshot(world=there, epoch=1, now_s=NOW_S)
+    assert [review.fate for review in review_snapshot(alone)] == [PlacementAction.RELEASE]
+    both = replace(alone, foreign=(foreign("n1", gpus=3),))
+    assert [review.fate for review in review_snapshot(both)] == [PlacementAction.SETTLE]
+    assert cycle(there, foreign("n1", gpus=3)).reviews == review_snapshot(both)
+
+
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_nobody_is_stopped_for_want_of_what_is_only_held_back(is_ending: bool) -> None:
+    """n1 is full, or its last job is ending; the guest on n3 could be stopped for the next job."""
+    full = [running(job(f"on-{name}", gpus=8), name) for name in ("n1", "n2", "n4")]
+    guest, coming = running(job("guest", gpus=1), "n3"), job("next", gpus=8)
+    held_back = {"n1": full.pop(0).request} if is_ending else {}
+    there = world([node(name) for name in ("n1", "n2", "n3", "n4")], [*full, guest, coming], in_flight=held_back)
+    config = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.75))
+    assert [stop.job for stop in cycle(there, config=config).decision.stops] == ([] if is_ending else [guest.id])
+
+
+GANG = job("gang", gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "leaving", "wake_s"),
+    [
+        pytest.param([GANG], {}, None, id="it starts"),
+        pytest.param([replace(GANG, not_before_s=30.0)], {}, 30.0, id="it backs off"),
+        pytest.param(
+            [replace(GANG, not_before_s=NOW_S), running(job("other", gpus=8), "n1")], {}, None, id="no longer"
+        ),
+        pytest.param(
+            [planned(GANG, "n1"), stopping(running(job("leaver", gpus=4), "n1"))],
+            {"n1": job("leaver", gpus=4).request},
+            60.0,
+            id="its placement waits for a stopped job up to its bind deadline",
+        ),
+    ],
+)
+def test_wakes_when_time_alone_may_change_the_answer(
+    jobs: list[Job], leaving: dict[str, Resources], wake_s: float | None
+) -> None:
+    assert cycle(world([node("n1")], jobs, leaving=leaving)).wake_s == wake_s
+
+
+def test_a_wish_that_waits_for_its_turn_wakes_the_cycle_at_its_deadline() -> None:
+    leaver = stopping(running(job("leaver", gpus=1, cores=40), "n1"))
+    wishing = replace(
+        running(job("wishing", gpus=1, cores=4), "n1"), wish=Wish(sequence=1, cores=20, since_s=0.0, deadline_s=50.0)
+    )
+    result = cycle(world([node("n1")], [leaver, wishing], leaving={"n1": leaver.request}))
+    assert result.decision.postponed == (wishing.id,)
+    assert (result.wake_s, result.leaves_jobs_waiting) == (50.0, True)
+
+
+def test_the_cache_changes_no_result() -> None:
+    cache, config = PlannerCache(), PolicyConfig()
+    jobs = [planned(job("committed", gpus=4), "n1"), job("a", gpus=4), job("b", gpus=4, queued_s=1.0)]
+    snapshot = CycleSnapshot(world=world([node("n1")], jobs), epoch=1, now_s=NOW_S)
+    assert run_cycle(snapshot, config, cache) == run_cycle(snapshot, config, cache)
+    assert run_cycle(snapshot, config, cache) == run_cycle(snapshot, config, PlannerCache())
+    assert snapshot.world.jobs[0].placement is not None
+    assert snapshot.world.jobs[0].placement.state is PlacementState.COMMITTED
