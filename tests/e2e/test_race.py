@@ -15,7 +15,8 @@ from tests.e2e.test_chaos import left_in
 
 pytestmark = pytest.mark.e2e
 
-SHAPE = ("--gangs", "12", "--nodes", "8", "--longest-run", "4", "--seed", "3")
+GANGS = 12
+SHAPE = ("--gangs", str(GANGS), "--nodes", "8", "--longest-run", "4", "--seed", "3")
 
 
 @pytest.mark.parametrize("schedulers", ["one", "two"])
@@ -33,10 +34,12 @@ def test_every_gang_runs_whole_and_nothing_of_the_race_is_left(tmp_path: Path, s
     assert ended.returncode == 0, ended.stdout
     report = json.loads(out.read_text())
     assert (report["passed"], report["problems"], report["schedulers"]) == (True, [], schedulers)
-    assert (report["gangs"]["submitted"], report["gangs"]["succeeded"]) == (12, 12)
-    assert report["attempts"]["whole"] == 12
-    assert report["foreign_pods"]["submitted"] > 12
+    gangs, attempts = report["gangs"], report["attempts"]
+    assert (gangs["submitted"], gangs["succeeded"]) == (GANGS, GANGS)
+    assert attempts["whole"] >= GANGS  # a retry is legitimate: on a busy machine a gang may miss its start deadline
+    assert attempts["with_pods"] == attempts["whole"] + attempts["rolled_back"]
+    assert report["foreign_pods"]["submitted"] > GANGS
     if schedulers == "one":
         assert report["refused_pods"] == {"gangs": {}, "foreign": {}}
-        assert report["attempts"]["with_pods"] == 12
+        assert attempts["hit_by_a_refusal"] == 0
     assert left_in(tmp_path) == []
