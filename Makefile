@@ -1,6 +1,7 @@
 # make demo   the main job: a local control plane, the example jobs, a live table
-# make test   every check and every test, the control-plane tests included
+# make test   every check and every test, the control-plane tests included; says at its start how long it takes
 # Both do all of their own set-up. Other targets:
+#   verify                    the long chains, hours: chaos, race, fuzz, realnode, and the long versions of some tests
 #   setup kube helm           the environment, the control plane and Helm, each built once
 #   node                      what a real node is made of (docs/real-node.md); as root it installs Debian's packages
 #   check unit compiled e2e chain   the parts of make test
@@ -23,17 +24,18 @@ SEED  ?= 7
 NODES ?= 100
 COUNT ?= 100000
 SCHEDULERS ?= one
+REPORTS ?= .coda/verify
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test setup kube helm node native realnode rigs check unit compiled e2e chain chaos fuzz race bench chart picture lock images clean
+.PHONY: demo test verify setup kube helm node native realnode rigs check unit compiled e2e chain chaos fuzz race bench chart picture lock images clean
 
 demo: kube
 	$(BIN)/coda demo
 
-test: check unit compiled e2e chain
-	@echo "==> all checks and tests passed"
+test: $(READY)
+	@$(BIN)/python -m tests.run
 
 setup: $(READY)
 
@@ -75,28 +77,39 @@ rigs: $(READY)
 
 unit: rigs
 	@echo "==> unit tests"
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --durations=10
 
 # Lightly optimised: what is asked is whether the compiled modules do the same, and compiling is most of the time.
 compiled: $(READY)
 	@echo "==> tests of the core and the simulator, compiled"
 	@folder=$$(MYPYC_OPT_LEVEL=1 MYPYC_DEBUG_LEVEL=0 $(BIN)/python -m coda_lab.programs.compiled_core); code=$$?; \
 	if [ $$code = 3 ] && [ "$$CODA_REQUIRE_RIGS" != 1 ]; then echo "the compiled core is not tested here"; exit 0; fi; \
-	[ $$code = 0 ] && CODA_COMPILED=1 PYTHONPATH=$$folder $(BIN)/pytest -n 2 tests/core tests/sim tests/native
+	[ $$code = 0 ] && CODA_COMPILED=1 PYTHONPATH=$$folder $(BIN)/pytest -n 2 --durations=10 tests/core tests/sim tests/native
 
 e2e: kube helm
 	@echo "==> tests on a local control plane"
-	$(BIN)/pytest -m e2e -v -n 2 --dist loadgroup --ignore=tests/realnode
+	$(BIN)/pytest -m e2e -v -n 2 --dist loadgroup --durations=10 --ignore=tests/realnode
 
 # The short version of realnode: from a TrainingJob on the host to the kernel's cpu.max in the virtual machine.
 chain: kube
 	@test "$$(id -u)" != 0 || $(MAKE) --no-print-directory node || echo "no real node can be built here: its tests are skipped"
 	@echo "==> the whole chain on a real node in a virtual machine (about 6 minutes; skipped without root)"
-	$(BIN)/pytest -m e2e -v tests/realnode/test_agent_on_a_real_node.py -k "tells_what or is_tuned or busy_loop"
+	$(BIN)/pytest -m e2e -v --durations=10 tests/realnode/test_agent_on_a_real_node.py -k "tells_what or is_tuned or busy_loop"
 
 realnode: node
 	@echo "==> tests on a real node in a virtual machine (10 to 20 minutes)"
-	CODA_REQUIRE_RIGS=1 $(BIN)/pytest -m e2e -v tests/realnode
+	CODA_REQUIRE_RIGS=1 $(BIN)/pytest -m e2e -v --durations=10 tests/realnode
+
+# Each of these chains has a short version with a fixed seed in `make test`.
+verify: kube helm
+	@mkdir -p $(REPORTS)
+	$(MAKE) --no-print-directory chaos OUT=$(REPORTS)/chaos.json
+	$(MAKE) --no-print-directory race SCHEDULERS=one OUT=$(REPORTS)/race-one.json
+	$(MAKE) --no-print-directory race SCHEDULERS=two OUT=$(REPORTS)/race-two.json
+	$(MAKE) --no-print-directory fuzz OUT=$(REPORTS)/fuzz.json
+	@echo "==> the long versions of tests on a local control plane"
+	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 2 --dist loadgroup --durations=10 --ignore=tests/realnode
+	$(MAKE) --no-print-directory realnode
 
 chaos: kube
 	$(BIN)/python -m coda_lab.experiments.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)

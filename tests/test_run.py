@@ -1,0 +1,90 @@
+"""`make test`'s runner, with a Makefile of small recipes in the place of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.run import BESIDE, PARTS, PREPARED, TIMES, introduction, summary
+
+ROOT = Path(__file__).parents[1]
+HANGS = "touch hangs; exec sleep 1000"
+HAS_COME = "until [ -e hangs ]; do sleep 0.05; done"
+QUICK = {target: f"echo {target} ran" for target in (*PREPARED, *(part.target for part in PARTS), BESIDE.target)}
+
+
+def started(folder: Path, recipes: dict[str, str]) -> subprocess.Popen[str]:
+    targets = [f"{target}:\n\t@{recipe}\n" for target, recipe in recipes.items()]
+    (folder / "Makefile").write_text("\n".join(targets))
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.run"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CODA_CACHE_DIR": str(folder), "MAKEFLAGS": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(folder: Path, recipes: dict[str, str]) -> tuple[int, str]:
+    running = started(folder, recipes)
+    said, _ = running.communicate(timeout=120)
+    return running.returncode, said
+
+
+def test_a_green_run_says_what_it_runs_and_the_next_one_how_long_it_took(tmp_path: Path) -> None:
+    code, said = run(tmp_path, QUICK)
+    assert code == 0
+    for part in (*PARTS, BESIDE):
+        assert part.title in said[: said.index("ran")]
+        assert f"{part.target} ran" in said
+    assert "About 20 min 00 s on two idle cores" in said
+    assert said.splitlines()[-1].startswith("==> all checks and tests passed in ")
+    _, again = run(tmp_path, QUICK)
+    took = json.loads((tmp_path / TIMES).read_text())["seconds_by_part"]
+    assert took.keys() == {"set-up", "check", "unit", "compiled", "e2e", "chain", "whole"}
+    assert "The last green run (" in again[: again.index("ran")]
+
+
+def test_what_runs_beside_the_others_is_shown_in_one_piece(tmp_path: Path) -> None:
+    beside = "for n in 1 2 3 4; do echo chain $$n; sleep 0.1; done"
+    code, said = run(
+        tmp_path, QUICK | {"chain": beside, "check": "for n in 1 2 3 4; do echo check $$n; sleep 0.1; done"}
+    )
+    assert code == 0
+    assert "chain 1\nchain 2\nchain 3\nchain 4\n" in said
+    assert "check 1\ncheck 2\ncheck 3\ncheck 4\n" in said
+
+
+def test_the_first_part_that_fails_ends_the_one_beside_it_and_keeps_no_times(tmp_path: Path) -> None:
+    code, said = run(tmp_path, QUICK | {"chain": HANGS, "unit": f"{HAS_COME}; exit 1"})
+    assert code == 1
+    assert said.splitlines()[-1] == "==> make unit failed"
+    assert "compiled ran" not in said
+    assert not (tmp_path / TIMES).exists()
+
+
+def test_a_failure_beside_the_others_is_shown_and_ends_them(tmp_path: Path) -> None:
+    code, said = run(tmp_path, QUICK | {"chain": f"{HAS_COME}; echo no machine; exit 1", "check": HANGS})
+    assert code == 1
+    assert "no machine" in said
+    assert said.splitlines()[-1] == "==> make chain failed"
+
+
+def test_interrupted_it_ends_all_parts(tmp_path: Path) -> None:
+    running = started(tmp_path, QUICK | {"chain": HANGS, "check": f"{HAS_COME}; echo begins; exec sleep 1000"})
+    assert running.stdout is not None
+    while "begins" not in running.stdout.readline():
+        pass
+    running.send_signal(signal.SIGINT)
+    said, _ = running.communicate(timeout=60)
+    assert (running.returncode, said.splitlines()[-1]) == (130, "==> interrupted")
+
+
+def test_times_are_said_in_minutes() -> None:
+    assert summary({"check": 31.2, "whole": 1040.0}) == "17 min 20 s (check 31 s)"
+    assert introduction((0.0, {"check": 59.9, "whole": 59.9}))[-1].endswith("took 1 min 00 s (check 1 min 00 s).")
