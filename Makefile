@@ -88,7 +88,7 @@ compiled: $(READY)
 
 e2e: kube helm
 	@echo "==> tests on a local control plane"
-	$(BIN)/pytest -m e2e -v -n 2 --dist loadgroup --durations=10 --ignore=tests/realnode
+	$(BIN)/pytest -m e2e -v -n 2 --dist loadfile --durations=10 --ignore=tests/realnode
 
 # The short version of realnode: from a TrainingJob on the host to the kernel's cpu.max in the virtual machine.
 chain: kube
@@ -108,7 +108,7 @@ verify: kube helm
 	$(MAKE) --no-print-directory race SCHEDULERS=two OUT=$(REPORTS)/race-two.json
 	$(MAKE) --no-print-directory fuzz OUT=$(REPORTS)/fuzz.json
 	@echo "==> the long versions of tests on a local control plane"
-	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 2 --dist loadgroup --durations=10 --ignore=tests/realnode
+	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 2 --dist loadfile --durations=10 --ignore=tests/realnode
 	$(MAKE) --no-print-directory realnode
 
 chaos: kube

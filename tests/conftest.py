@@ -29,12 +29,3 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure() -> None:
     if COMPILED and not is_compiled():
         raise pytest.UsageError("CODA_COMPILED=1, but the pure modules were imported: run `make compiled`")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For two workers (`-n 2 --dist loadgroup`): the agent's tests, which mostly wait, run beside all others on control
-    planes; these run one after the other, since they promise to be in time."""
-    for item in items:
-        if item.get_closest_marker("e2e") is not None:
-            group = "agent" if item.path.name == "test_agent.py" else "control plane"
-            item.add_marker(pytest.mark.xdist_group(group))
