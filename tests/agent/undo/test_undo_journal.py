@@ -34,9 +34,9 @@ ENTRY = JournalEntry(
 HOLD = """
 import sys
 from pathlib import Path
-from coda_agent.host.state_dir import Disk
-from coda_agent.host.undo_journal import Journal
-journal = Journal(Disk(Path(sys.argv[1])))
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import UndoJournal
+journal = UndoJournal(StateDir(Path(sys.argv[1])))
 print("held", flush=True)
 sys.stdin.read()
 """
