@@ -141,8 +141,8 @@ class Loop:
             return ()
         if now_s - self._calibrated_at_s >= CALIBRATE_AGAIN_S:
             self._calibrated_at_s = now_s
-            tenants = [pod.id for pod in local if pod.trains and not pod.ended]
-            self._uncalibrated = await self._on_node(lambda: self._node.calibrate(tenants))
+            gpu_pods = [pod.id for pod in local if pod.trains and not pod.ended]
+            self._uncalibrated = await self._on_node(lambda: self._node.calibrate(gpu_pods))
         return self._uncalibrated
 
     def _say(self, problems: tuple[str, ...]) -> None:

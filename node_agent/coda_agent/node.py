@@ -14,20 +14,20 @@ from dataclasses import dataclass, replace
 
 from coda.contention.throttles import Action, Hardware
 from coda.errors import Outage
-from coda_agent.bandwidth.calibrate import CalibrationPlan, Pace, calibrate
+from coda_agent.bandwidth.calibrate import CalibrationPlan, Clock, calibrate
 from coda_agent.bandwidth.dimm_speed import read_memory_bytes_per_s
 from coda_agent.bandwidth.peak import (
     SUSTAINED_WINDOWS,
     Peak,
     PeakSource,
-    chosen,
-    keep,
-    load,
+    choose_peak,
+    load_peak,
     machine_name,
-    raised,
-    sustained,
+    raise_peak,
+    save_peak,
+    sustained_rates,
 )
-from coda_agent.cgroups.layout import Layout, PodCgroup, layout_of
+from coda_agent.cgroups.layout import Layout, PodCgroup, find_layout
 from coda_agent.gpus.gpus import Gpus
 from coda_agent.gpus.pod_resources import PodResources
 from coda_agent.gpus.processes import ProcessOwners
@@ -66,8 +66,8 @@ class Node:
         directory cannot be used. `files`, `pod_resources`: else as the settings say."""
         self._files = settings.files() if files is None else files
         self._boot = boot_id(self._files)
-        self._disk = StateDir(settings.state_dir)
-        self._journal = UndoJournal(self._disk)
+        self._state_dir = StateDir(settings.state_dir)
+        self._journal = UndoJournal(self._state_dir)
         self._layout = _layout(self._files)
         self.abilities = probe(self._files)
         self._groups = Groups(self._files) if self.abilities.monitoring or self.abilities.limiting else None
@@ -110,7 +110,7 @@ class Node:
 
     def follow(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str]) -> tuple[str, ...]:
         """Every pod has its bandwidth group, with a counter; `uncounted`: those that had none in the last window."""
-        return () if self._followed is None else self._followed.follow(cgroups, uncounted)
+        return () if self._followed is None else self._followed.refresh(cgroups, uncounted)
 
     def act(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
         """Carry out what was decided and hold up what stands; one sentence for each thing that is not so."""
@@ -124,21 +124,21 @@ class Node:
         self._totals.append(totals)
         if self.peak is None:
             return ()
-        higher = raised(self.peak, sustained(tuple(self._totals)))
+        higher = raise_peak(self.peak, sustained_rates(tuple(self._totals)))
         if higher is self.peak:
             return ()
         self._take_peak(higher)
         return ("memory traffic exceeded the peak bandwidth that was believed: the peak was raised",)
 
-    def calibrate(self, tenants: Collection[str]) -> tuple[str, ...]:
+    def calibrate(self, gpu_pods: Collection[str]) -> tuple[str, ...]:
         """Measure the peak bandwidth if it was neither configured nor measured, and the node is idle. Takes all cores
-        for some 15 s. One sentence where it was not possible. `tenants`: pods with GPUs."""
+        for some 15 s. One sentence where it was not possible. `gpu_pods`: pods with GPUs."""
         if not self.lacks_measured_peak or self._groups is None:
             return ()
-        pace = Pace(now_s=time.monotonic, wait=time.sleep)
+        clock = Clock(now_s=time.monotonic, wait=time.sleep)
         try:
             self._take_peak(
-                calibrate(self._files, self._groups, self.abilities.domains, CalibrationPlan(), pace, tenants)
+                calibrate(self._files, self._groups, self.abilities.domains, CalibrationPlan(), clock, gpu_pods)
             )
         except Outage as outage:
             return (str(outage),)
@@ -172,8 +172,8 @@ class Node:
     def _first_peak(self, configured: Mapping[int, float]) -> Peak | None:
         if configured:
             return Peak(bytes_per_s=dict(sorted(configured.items())), source=PeakSource.CONFIGURED)
-        measured, memory = load(self._disk, self._machine), read_memory_bytes_per_s(self._files)
-        return chosen(self.abilities.domains, configured_bytes_per_s=None, measured=measured, memory=memory)
+        measured, memory = load_peak(self._state_dir, self._machine), read_memory_bytes_per_s(self._files)
+        return choose_peak(self.abilities.domains, configured_bytes_per_s=None, measured=measured, memory=memory)
 
     def _take_peak(self, peak: Peak) -> None:
         self.peak = peak
@@ -181,7 +181,7 @@ class Node:
         if peak.source is PeakSource.CONFIGURED:
             return
         try:
-            keep(self._disk, self._machine, peak)
+            save_peak(self._state_dir, self._machine, peak)
         except OSError as error:
             log.warning("the measured peak bandwidth is not kept over a restart: %s", error)
 
@@ -208,7 +208,7 @@ class Node:
 
 def _layout(files: Files) -> Layout | None:
     try:
-        return layout_of(files)
+        return find_layout(files)
     except OSError as error:
         raise Outage(f"the cgroup tree at {files.cgroup.path} cannot be read: {error}") from error
 

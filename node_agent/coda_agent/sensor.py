@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coda_agent.cgroups.layout import Layout, PodCgroup, pods
-from coda_agent.cgroups.usage import CpuUse, Rates, rates_between, read_use
+from coda_agent.cgroups.layout import Layout, PodCgroup, list_pods
+from coda_agent.cgroups.usage import CpuRates, CpuUse, rates_between, read_use
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.allocations import Grant
 from coda_agent.gpus.devices import GpuReading, Health, Snapshot
@@ -32,7 +32,7 @@ class Senses:
     ownerships: tuple[Ownership, ...] = ()
     grants: tuple[Grant, ...] = ()
     traffic: MemoryTraffic = NO_TRAFFIC
-    cpu_by_pod: Mapping[str, Rates] = field(default_factory=dict)
+    cpu_by_pod: Mapping[str, CpuRates] = field(default_factory=dict)
     cgroup_by_pod: Mapping[str, PodCgroup] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -103,12 +103,12 @@ class Sensor:
         if self.layout is None:
             return {}
         try:
-            return pods(self.files, self.layout)
+            return list_pods(self.files, self.layout)
         except OSError as error:
             problems.append(f"the pods' cgroups cannot be read: {error}")
             return {}
 
-    def _cpu(self, cgroups: Mapping[str, PodCgroup], now_s: float) -> Mapping[str, Rates]:
+    def _cpu(self, cgroups: Mapping[str, PodCgroup], now_s: float) -> Mapping[str, CpuRates]:
         if self.layout is None:
             return {}
         span_s, before = now_s - self._used_at_s, self._uses

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from coda.contention.throttles import Action, Means, ThrottleReason
-from coda_agent.cgroups.layout import layout_of, pod
+from coda_agent.cgroups.layout import find_layout, find_pod
 from coda_agent.cgroups.usage import CpuUse, rates_between, read_use
 from coda_agent.host.files import Files
 from coda_agent.host.state_dir import StateDir
@@ -33,9 +33,9 @@ class Victim:
 
     def __init__(self, state: Path, uid: str, cores: float) -> None:
         files = Files()
-        layout = layout_of(files)
+        layout = find_layout(files)
         assert layout is not None
-        found = pod(files, layout, uid)
+        found = find_pod(files, layout, uid)
         assert found is not None
         self._files, self._layout, self._path = files, layout, found.path
         self._uid, self._cores = uid, cores

@@ -41,7 +41,7 @@ class CalibrationPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Clock:
     """A clock that does not jump, and waiting by it."""
 
     now_s: Callable[[], float]
@@ -53,25 +53,25 @@ def calibrate(
     groups: Groups,
     domains: tuple[int, ...],
     plan: CalibrationPlan,
-    pace: Pace,
-    tenants: Collection[str] = (),
+    clock: Clock,
+    gpu_pods: Collection[str] = (),
 ) -> Peak:
     """The peak of every domain, measured now. Takes the plan's span and some seconds, and all cores of the node.
 
-    `tenants`: pods with GPUs on the node. Outage: the node is not idle, or it cannot be measured; the sentence says
+    `gpu_pods`: pods with GPUs on the node. Outage: the node is not idle, or it cannot be measured; the sentence says
     why. Nothing is left of the load or its group."""
     buffers = buffer_bytes_by_cpu(files, os.sched_getaffinity(0))
     before = read_cpu_times(files)
-    pace.wait(plan.sample_s)
-    reason = reason_not_idle(before, read_cpu_times(files), tenants)
+    clock.wait(plan.sample_s)
+    reason = reason_not_idle(before, read_cpu_times(files), gpu_pods)
     if reason is not None:
         raise Outage(f"the peak bandwidth is not measured: {reason}")
     try:
         with _group(groups), _load(buffers, plan) as processes:
-            outcome = groups.settle(GROUP, lambda: processes)
+            outcome = groups.collect_threads(GROUP, lambda: processes)
             if outcome is not GroupOutcome.DONE:
                 raise Outage(f"the peak bandwidth is not measured: the load has no group ({outcome.value})")
-            rates = _rates(files, domains, plan, pace)
+            rates = _rates(files, domains, plan, clock)
     except OSError as error:
         raise Outage(f"the peak bandwidth cannot be measured: {error}") from error
     return peak_from(rates, domains)
@@ -81,25 +81,27 @@ def peak_from(rates: Mapping[int, list[float]], domains: Collection[int]) -> Pea
     """The 90th percentile of each domain's rates, bytes/s. Outage: a domain without load or with too few samples."""
     for domain in sorted(domains):
         samples = rates.get(domain, [])
-        if len(samples) < LEAST_SAMPLES or not high(samples):
+        if len(samples) < LEAST_SAMPLES or not high_rate(samples):
             raise Outage(f"the peak bandwidth of domain {domain} cannot be told from {len(samples)} samples")
-    return Peak(bytes_per_s={domain: high(rates[domain]) for domain in sorted(domains)}, source=PeakSource.MEASURED)
+    return Peak(
+        bytes_per_s={domain: high_rate(rates[domain]) for domain in sorted(domains)}, source=PeakSource.MEASURED
+    )
 
 
-def high(samples: list[float]) -> float:
+def high_rate(samples: list[float]) -> float:
     """The 90th percentile: the smallest sample that nine of ten do not exceed."""
     return sorted(samples)[math.ceil(PERCENTILE * len(samples)) - 1]
 
 
-def _rates(files: Files, domains: tuple[int, ...], plan: CalibrationPlan, pace: Pace) -> Mapping[int, list[float]]:
+def _rates(files: Files, domains: tuple[int, ...], plan: CalibrationPlan, clock: Clock) -> Mapping[int, list[float]]:
     meter = TrafficMeter(files, domains)
-    pace.wait(LEAD_S)
-    meter.sample(pace.now_s())
+    clock.wait(LEAD_S)
+    meter.sample(clock.now_s())
     rates: dict[int, list[float]] = {domain: [] for domain in domains}
-    end_s = pace.now_s() + plan.span_s
-    while pace.now_s() < end_s:
-        pace.wait(plan.sample_s)
-        for domain, rate in meter.sample(pace.now_s()).by_pod.get(GROUP, {}).items():
+    end_s = clock.now_s() + plan.span_s
+    while clock.now_s() < end_s:
+        clock.wait(plan.sample_s)
+        for domain, rate in meter.sample(clock.now_s()).by_pod.get(GROUP, {}).items():
             if rate is not None:
                 rates[domain].append(rate)
     return rates

@@ -40,10 +40,10 @@ def read_cpu_times(files: Files) -> CpuTimes:
     return CpuTimes(busy=sum(ticks) - ticks[3] - ticks[4], all=sum(ticks))  # less idle and waiting for disks
 
 
-def reason_not_idle(before: CpuTimes, after: CpuTimes, tenants: Collection[str]) -> str | None:
-    """Why the node must not be measured now, in one sentence; None: it is idle. `tenants`: pods with GPUs."""
-    if tenants:
-        return f"pods with GPUs run on this node: {', '.join(sorted(tenants)[:3])}"
+def reason_not_idle(before: CpuTimes, after: CpuTimes, gpu_pods: Collection[str]) -> str | None:
+    """Why the node must not be measured now, in one sentence; None: it is idle. `gpu_pods`: pods with GPUs."""
+    if gpu_pods:
+        return f"pods with GPUs run on this node: {', '.join(sorted(gpu_pods)[:3])}"
     if after.all <= before.all:
         return "it cannot be told whether the node is idle: its CPU time does not pass"
     share = (after.busy - before.busy) / (after.all - before.all)

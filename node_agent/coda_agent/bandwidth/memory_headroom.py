@@ -26,12 +26,12 @@ def memory_headroom_bytes(files: Files) -> int | None:
             continue
         tree, *names = _V1 if controllers else _V2
         own = PurePosixPath(path.strip("/"))
-        found = (_room_at(files, f"{tree}{at}", *names) for at in (own, *own.parents))
+        found = (_headroom_at(files, f"{tree}{at}", *names) for at in (own, *own.parents))
         rooms += [room for room in found if room is not None]
     return min(rooms, default=None)
 
 
-def _room_at(files: Files, at: str, limit: str, used: str, idle: str) -> int | None:
+def _headroom_at(files: Files, at: str, limit: str, used: str, idle: str) -> int | None:
     try:
         left = files.cgroup.read_int(f"{at}/{limit}") - files.cgroup.read_int(f"{at}/{used}")
         words = (line.split() for line in files.cgroup.read_text(f"{at}/memory.stat").splitlines())

@@ -45,7 +45,7 @@ class Peak:
                 raise InvalidInput(f"the peak bandwidth of domain {domain} must be above 0 bytes/s, got {rate}")
 
 
-def chosen(
+def choose_peak(
     domains: Collection[int], *, configured_bytes_per_s: float | None, measured: Peak | None, memory: float | None
 ) -> Peak | None:
     """The peak to use: the same configured value for every domain, else what was measured, else four fifths of what
@@ -64,7 +64,7 @@ def chosen(
     return None
 
 
-def raised(peak: Peak, rates: Mapping[int, float | None]) -> Peak:
+def raise_peak(peak: Peak, rates: Mapping[int, float | None]) -> Peak:
     """`peak`, raised where the total rate of a domain, bytes/s, exceeds it; the same object when none does."""
     higher = {
         domain: rate
@@ -74,7 +74,7 @@ def raised(peak: Peak, rates: Mapping[int, float | None]) -> Peak:
     return replace(peak, bytes_per_s={**peak.bytes_per_s, **higher}) if higher else peak
 
 
-def sustained(windows: Sequence[Mapping[int, float | None]]) -> Mapping[int, float | None]:
+def sustained_rates(windows: Sequence[Mapping[int, float | None]]) -> Mapping[int, float | None]:
     """By domain the least rate in the last `SUSTAINED_WINDOWS` of `windows`; None: fewer, or one has no sample.
 
     What a reading that came late counted too much for one window is missing in the next, so that only traffic that was
@@ -89,10 +89,10 @@ def sustained(windows: Sequence[Mapping[int, float | None]]) -> Mapping[int, flo
     }
 
 
-def load(disk: StateDir, machine: str) -> Peak | None:
+def load_peak(state_dir: StateDir, machine: str) -> Peak | None:
     """The peak that was kept for this `machine`; None when there is none, or it is another's or garbage."""
     try:
-        kept: Any = json.loads(disk.read(NAME, most_bytes=MOST_BYTES))
+        kept: Any = json.loads(state_dir.read(NAME, most_bytes=MOST_BYTES))
         if kept["machine"] != machine:
             return None
         rates = {int(domain): float(rate) for domain, rate in kept["bytes_per_s"].items()}
@@ -101,11 +101,11 @@ def load(disk: StateDir, machine: str) -> Peak | None:
         return None
 
 
-def keep(disk: StateDir, machine: str, peak: Peak) -> None:
+def save_peak(state_dir: StateDir, machine: str, peak: Peak) -> None:
     """Keep `peak` over restarts. OSError: it could not be kept."""
     rates = {str(domain): rate for domain, rate in peak.bytes_per_s.items()}
     kept = {"machine": machine, "bytes_per_s": rates, "source": peak.source.value}
-    disk.replace(NAME, json.dumps(kept).encode())
+    state_dir.replace(NAME, json.dumps(kept).encode())
 
 
 def machine_name(files: Files) -> str:

@@ -42,7 +42,7 @@ def owner_from(text: str) -> ContainerIdentity | None:
 
     The outermost pod counts, and the container right below it: what runs nested inside belongs to them."""
     paths = (line.split(":", 2)[2] for line in text.splitlines() if line.count(":") >= 2)
-    owners = (_owner_from_path(path) for path in paths)
+    owners = (_owner_in_path(path) for path in paths)
     return next((owner for owner in owners if owner is not None), None)
 
 
@@ -56,7 +56,7 @@ def start_ticks_from(text: str) -> int | None:
     return int(fields[START_FIELD])
 
 
-def _owner_from_path(path: str) -> ContainerIdentity | None:
+def _owner_in_path(path: str) -> ContainerIdentity | None:
     segments = path.split("/")
     for index, segment in enumerate(segments):
         pod_uid = pod_uid_from(segment)

@@ -79,7 +79,7 @@ class ContainerCgroup:
     path: str
 
 
-def layout_of(files: Files) -> Layout | None:
+def find_layout(files: Files) -> Layout | None:
     """How this node keeps its pods; None where no kubelet has made cgroups. The shallowest root counts, then the name.
 
     Raises OSError when the cgroup root itself cannot be read. Cost: one listing per cgroup in the worst case."""
@@ -92,7 +92,7 @@ def layout_of(files: Files) -> Layout | None:
     return Layout(version=version, driver=driver, root=root, cpu=cpu, cpuacct=cpuacct)
 
 
-def pods(files: Files, layout: Layout) -> Mapping[str, PodCgroup]:
+def list_pods(files: Files, layout: Layout) -> Mapping[str, PodCgroup]:
     """All pods with a cgroup, by uid; a directory that vanishes while it is read has none."""
     found: dict[str, PodCgroup] = {}
     for quality, parent in _parents(layout):
@@ -103,7 +103,7 @@ def pods(files: Files, layout: Layout) -> Mapping[str, PodCgroup]:
     return found
 
 
-def pod(files: Files, layout: Layout, uid: str) -> PodCgroup | None:
+def find_pod(files: Files, layout: Layout, uid: str) -> PodCgroup | None:
     """One pod's cgroup; None when it is gone. OSError: it cannot be told."""
     for quality, parent in _parents(layout):
         path = f"{parent}/{_pod_name(layout, parent, uid)}"
@@ -112,7 +112,7 @@ def pod(files: Files, layout: Layout, uid: str) -> PodCgroup | None:
     return None
 
 
-def containers(files: Files, layout: Layout, path: str) -> tuple[ContainerCgroup, ...]:
+def list_containers(files: Files, layout: Layout, path: str) -> tuple[ContainerCgroup, ...]:
     """The containers of the pod at `path`, in order of their directories; none when it is gone."""
     named = ((name, container_id_from(name)) for name in _directories(files, f"{layout.cpu}/{path}"))
     return tuple(ContainerCgroup(id=id_, path=f"{path}/{name}") for name, id_ in named if id_ is not None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from coda.errors import InvalidInput, Outage
 from coda_agent.cgroups.layout import Layout, Version
-from coda_agent.cgroups.quota import CpuLimit, limit_from, same
+from coda_agent.cgroups.quota import CpuLimit, is_same_limit, limit_from_text
 from coda_agent.host.files import Files
 
 QUOTA = "cpu.cfs_quota_us"
@@ -37,7 +37,7 @@ def read_limit(files: Files, layout: Layout, path: str) -> CpuLimit:
     """The limit of cgroup `path`. OSError: as the kernel gave it; Outage: the file holds no limit."""
     try:
         if layout.version is Version.V2:
-            return limit_from(files.cgroup.read_text(layout.cpu_file(path, MAX), most_bytes=4096))
+            return limit_from_text(files.cgroup.read_text(layout.cpu_file(path, MAX), most_bytes=4096))
         quota_us = files.cgroup.read_int(layout.cpu_file(path, QUOTA))
         period_us = files.cgroup.read_int(layout.cpu_file(path, PERIOD))
         return CpuLimit(quota_us=None if quota_us < 0 else quota_us, period_us=period_us)
@@ -55,15 +55,15 @@ def write_limit(files: Files, layout: Layout, path: str, limit: CpuLimit) -> Non
         quota = -1 if limit.quota_us is None else limit.quota_us
         files.cgroup.write(layout.cpu_file(path, QUOTA), f"{quota}\n")
     found = read_limit(files, layout, path)
-    if not same(found, limit):
+    if not is_same_limit(found, limit):
         raise Outage(f"the CPU limit of {path} is {found} although {limit} was written")
 
 
-def ordered(changes: Sequence[LimitChange]) -> tuple[LimitChange, ...]:
+def in_kernel_order(changes: Sequence[LimitChange]) -> tuple[LimitChange, ...]:
     """The changes in the order that the kernel takes: raises from the top, then cuts from the bottom; then by path.
 
     What is as wanted already is left out."""
-    due = [change for change in changes if not same(change.now, change.wanted)]
+    due = [change for change in changes if not is_same_limit(change.now, change.wanted)]
     raises = sorted((one for one in due if one.is_raise), key=lambda one: (one.path.count("/"), one.path))
     cuts = sorted((one for one in due if not one.is_raise), key=lambda one: (-one.path.count("/"), one.path))
     return (*raises, *cuts)

@@ -43,7 +43,7 @@ class CpuLimit:
         return f"{'max' if self.quota_us is None else self.quota_us} {self.period_us}"
 
 
-def limit_from(text: str) -> CpuLimit:
+def limit_from_text(text: str) -> CpuLimit:
     """The limit that `cpu.max` says (`max 100000`, `400000 100000`). Raises InvalidInput for anything else."""
     words = text.split()
     if len(words) != 2 or not all(word.isascii() and (word.isdigit() or word == "max") for word in words):
@@ -54,7 +54,7 @@ def limit_from(text: str) -> CpuLimit:
     return CpuLimit(quota_us=None if quota == "max" else int(quota[:30]), period_us=int(period[:30]))
 
 
-def limit_for(cores: float, period_us: int) -> CpuLimit:
+def limit_for_cores(cores: float, period_us: int) -> CpuLimit:
     """The limit of `cores` in an existing period, not below what the kernel takes; infinite: unlimited.
 
     Raises InvalidInput for what is no number of cores."""
@@ -77,6 +77,6 @@ def rounded_by_systemd(limit: CpuLimit) -> CpuLimit:
     return CpuLimit(quota_us=quota_us, period_us=limit.period_us)
 
 
-def same(limit: CpuLimit, wanted: CpuLimit) -> bool:
+def is_same_limit(limit: CpuLimit, wanted: CpuLimit) -> bool:
     """Whether a limit found is the one wanted, as it was written or as systemd rounds it."""
     return limit in (wanted, rounded_by_systemd(wanted))

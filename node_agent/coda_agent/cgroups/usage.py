@@ -26,7 +26,7 @@ class CpuUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class CpuRates:
     """Between two samples. `throttled_share`: of the periods, 0..1; 0 where none ended."""
 
     cores: float
@@ -54,14 +54,14 @@ def read_use(files: Files, layout: Layout, path: str) -> CpuUse | None:
     return CpuUse(used_s=used_s, periods=periods, throttled_periods=throttled)
 
 
-def rates_between(before: CpuUse, after: CpuUse, span_s: float) -> Rates | None:
+def rates_between(before: CpuUse, after: CpuUse, span_s: float) -> CpuRates | None:
     """Cores used and share of periods throttled between two samples `span_s` apart; None when a counter fell (a new
     cgroup of the same name) or no time passed."""
     used_s = after.used_s - before.used_s
     periods, throttled = after.periods - before.periods, after.throttled_periods - before.throttled_periods
     if not span_s > 0 or used_s < 0 or periods < 0 or throttled < 0:
         return None
-    return Rates(cores=used_s / span_s, throttled_share=min(1.0, throttled / periods) if periods else 0.0)
+    return CpuRates(cores=used_s / span_s, throttled_share=min(1.0, throttled / periods) if periods else 0.0)
 
 
 def _is_count(word: str) -> bool:

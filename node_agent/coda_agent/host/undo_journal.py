@@ -58,15 +58,15 @@ class JournalEntry:
 class UndoJournal:
     """The journal of one state directory; only one process can have it open. Entries are in the order they began."""
 
-    def __init__(self, disk: StateDir) -> None:
+    def __init__(self, state_dir: StateDir) -> None:
         """Lock the directory, read what the agent before left open, and clear out the rest.
 
         Outage: another agent is at work, or the directory cannot be used."""
         try:
-            self._lock = _locked(disk.directory / LOCK)
+            self._lock = _lock_file(state_dir.directory / LOCK)
         except OSError as error:
-            raise Outage(f"the state directory {disk.directory} cannot be used: {error}") from error
-        self._disk = disk
+            raise Outage(f"the state directory {state_dir.directory} cannot be used: {error}") from error
+        self._state_dir = state_dir
         self._entries: dict[tuple[ChangeKind, str], JournalEntry] = {}
         self._records = 0
         try:
@@ -75,7 +75,7 @@ class UndoJournal:
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
-                raise Outage(f"the journal in {disk.directory} cannot be used: {error}") from error
+                raise Outage(f"the journal in {state_dir.directory} cannot be used: {error}") from error
             raise
 
     @property
@@ -91,7 +91,7 @@ class UndoJournal:
         """`entry` is on the disk, in place of one about the same; only now may the change be made.
 
         Outage: it could not be written, and the change must not be made."""
-        self._append({"begin": _plain(entry)})
+        self._append({"begin": _entry_json(entry)})
         self._entries[entry.key] = entry
 
     def end(self, kind: ChangeKind, target: str) -> None:
@@ -108,31 +108,31 @@ class UndoJournal:
         try:
             if self._records >= MOST_RECORDS:
                 self._compact()
-            self._disk.append(NAME, _line(record))
+            self._state_dir.append(NAME, _line(record))
         except OSError as error:
             self._records = MOST_RECORDS  # a part may be there: the next record starts a clean file
-            raise Outage(f"the journal in {self._disk.directory} cannot be written: {error}") from error
+            raise Outage(f"the journal in {self._state_dir.directory} cannot be written: {error}") from error
         self._records += 1
 
     def _compact(self) -> None:
-        lines = [_line({"begin": _plain(entry)}) for entry in self._entries.values()]
-        self._disk.replace(NAME, b"".join(lines))
+        lines = [_line({"begin": _entry_json(entry)}) for entry in self._entries.values()]
+        self._state_dir.replace(NAME, b"".join(lines))
         self._records = 0
 
     def _read(self) -> str | None:
         """Take over the open entries; gives one sentence when lines were damaged."""
         damaged = 0
-        for line in filter(None, self._disk.read(NAME, most_bytes=MOST_BYTES).split(b"\n")):
+        for line in filter(None, self._state_dir.read(NAME, most_bytes=MOST_BYTES).split(b"\n")):
             try:
-                self._take(_record_from(line))
+                self._replay(_record_from(line))
             except (ValueError, KeyError, TypeError, AttributeError):
                 damaged += 1
         if not damaged:
             return None
         lines = "line was" if damaged == 1 else "lines were"
-        return f"{damaged} {lines} damaged in the journal in {self._disk.directory}; all others were read"
+        return f"{damaged} {lines} damaged in the journal in {self._state_dir.directory}; all others were read"
 
-    def _take(self, record: Mapping[str, Any]) -> None:
+    def _replay(self, record: Mapping[str, Any]) -> None:
         if "begin" in record:
             entry = _entry_from(record["begin"])
             self._entries[entry.key] = entry
@@ -141,7 +141,7 @@ class UndoJournal:
             self._entries.pop((ChangeKind(kind), target), None)
 
 
-def _locked(path: Path) -> int:
+def _lock_file(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -156,7 +156,7 @@ def _locked(path: Path) -> int:
     return descriptor
 
 
-def _plain(entry: JournalEntry) -> dict[str, object]:
+def _entry_json(entry: JournalEntry) -> dict[str, object]:
     return {**asdict(entry), "kind": entry.kind.value}
 
 

@@ -17,9 +17,9 @@ from coda_agent.host.files import Files
 from coda_agent.resctrl.layout import FREE, THROTTLE, THROTTLED, group_name, inside, uid_of
 from coda_agent.resctrl.remove import Removed, remove_all, rescue_foreign
 from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
-from coda_agent.resctrl.tasks import TaskGroup, Tids, evacuate, fill
+from coda_agent.resctrl.tasks import ListThreads, TaskGroup, evacuate, fill_group
 
-ANEW_EVERY = 30  # calls of `settle`; a thread's id comes again, or is moved by others, seldom enough for that
+RECHECK_EVERY = 30  # calls of `settle`; a thread's id comes again, or is moved by others, seldom enough for that
 _CANNOT_RENAME = frozenset({errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EXDEV})
 
 
@@ -48,7 +48,7 @@ _OUTCOMES: Mapping[int | None, GroupOutcome] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class GroupedPods:
     """Which pods have a group, by uid."""
 
     free: frozenset[str]
@@ -63,12 +63,12 @@ class Groups:
         self._files = files
         self._tree = files.resctrl
         self._known: dict[str, set[int]] = {}  # threads dealt with, by uid; only spares writes
-        self._settled: Counter[str] = Counter()  # calls of `settle`, by uid
+        self._collected: Counter[str] = Counter()  # calls of `settle`, by uid
 
-    def placed(self) -> Placed:
+    def grouped_pods(self) -> GroupedPods:
         """Reads which pods have a group, and where; a pod caught between two places counts as throttled."""
         throttled = self._pods_in(THROTTLED)
-        return Placed(free=self._pods_in(FREE) - throttled, throttled=throttled)
+        return GroupedPods(free=self._pods_in(FREE) - throttled, throttled=throttled)
 
     def add_pod(self, uid: str) -> GroupOutcome:
         """Step: the pod has a monitoring group that counts, unthrottled if it is new. Its threads come with `settle`.
@@ -84,7 +84,7 @@ class Groups:
     def remove_pod(self, uid: str) -> GroupOutcome:
         """Step: the pod has no group; living threads go back to the root."""
         self._known.pop(uid, None)
-        self._settled.pop(uid, None)
+        self._collected.pop(uid, None)
         for place in (THROTTLED, FREE):
             self._remove(f"{place}/{group_name(uid)}")
         return GroupOutcome.DONE
@@ -105,7 +105,7 @@ class Groups:
         """Reads the throttle group's limit by domain, in the hardware's unit; nothing where there is no group."""
         return self._limits_of(THROTTLE)
 
-    def unlimited(self) -> Mapping[int, int]:
+    def root_limits(self) -> Mapping[int, int]:
         """Reads the root's limit by domain: the value that restores."""
         return self._limits_of("")
 
@@ -120,51 +120,53 @@ class Groups:
             raise OSError(errno.EIO, f"the limit of domain {domain} does not show after writing it", THROTTLE)
         return effective
 
-    def throttle_pod(self, uid: str, tids: Tids) -> GroupOutcome:
-        """Step: the pod's group is in the throttle group, which must exist (else GONE), and has all `tids`.
+    def throttle_pod(self, uid: str, list_threads: ListThreads) -> GroupOutcome:
+        """Step: the pod's group is in the throttle group, which must exist (else GONE), and has all `list_threads`.
 
         One rename; on kernels that cannot, a new group takes the threads over and the old one goes: killed half-way,
         calling again, `release_pod` or `restore_all` put it right."""
         if not self._tree.exists(f"{THROTTLE}/schemata"):
             return GroupOutcome.GONE
-        return self._move(uid, FREE, TaskGroup(directory=f"{THROTTLED}/{group_name(uid)}", control=THROTTLE), tids)
+        return self._move(
+            uid, FREE, TaskGroup(directory=f"{THROTTLED}/{group_name(uid)}", control=THROTTLE), list_threads
+        )
 
-    def release_pod(self, uid: str, tids: Tids) -> GroupOutcome:
-        """Step: the pod's group is below the root, and has all `tids`; as `throttle_pod`, backwards.
+    def release_pod(self, uid: str, list_threads: ListThreads) -> GroupOutcome:
+        """Step: the pod's group is below the root, and has all `list_threads`; as `throttle_pod`, backwards.
 
         Where the pod can have no group there, its threads are freed all the same, and the outcome says why."""
         name = group_name(uid)
-        outcome = self._move(uid, THROTTLED, TaskGroup(directory=f"{FREE}/{name}", control=""), tids)
+        outcome = self._move(uid, THROTTLED, TaskGroup(directory=f"{FREE}/{name}", control=""), list_threads)
         if outcome not in (GroupOutcome.DONE, GroupOutcome.RETRY):
-            evacuate(self._files, tids)
+            evacuate(self._files, list_threads)
             self._remove(f"{THROTTLED}/{name}")
-            evacuate(self._files, tids)  # what was cloned meanwhile
+            evacuate(self._files, list_threads)  # what was cloned meanwhile
         return outcome
 
-    def settle(self, uid: str, tids: Tids, *, anew: bool = False) -> GroupOutcome:
-        """Step: threads of the pod that are new since the last call (`anew`: all) are in its group, wherever that is.
+    def collect_threads(self, uid: str, list_threads: ListThreads, *, recheck: bool = False) -> GroupOutcome:
+        """Step: threads of the pod that are new since the last call (`recheck`: all) are in its group.
 
-        Threads that another program's group holds stay there. To be called once a window; every 30th call is `anew`,
+        Threads that another program's group holds stay there. To be called once a window; every 30th call is `recheck`,
         as other programs move threads and remove groups too. RETRY: it forks faster than it can be followed; GONE: it
         has no group (only looked for when there are new threads)."""
         name = group_name(uid)
-        self._settled[uid] += 1
-        if anew or self._settled[uid] % ANEW_EVERY == 0:
+        self._collected[uid] += 1
+        if recheck or self._collected[uid] % RECHECK_EVERY == 0:
             self._known.pop(uid, None)
-        elif tids() <= self._known.get(uid, set()):
+        elif list_threads() <= self._known.get(uid, set()):
             return GroupOutcome.DONE
         for place, control in ((THROTTLED, THROTTLE), (FREE, "")):
             if self._tree.exists(f"{place}/{name}"):
-                return self._fill(uid, TaskGroup(directory=f"{place}/{name}", control=control), tids)
+                return self._fill(uid, TaskGroup(directory=f"{place}/{name}", control=control), list_threads)
         return GroupOutcome.GONE
 
-    def restore_all(self) -> Removed:
+    def remove_all(self) -> Removed:
         """No `coda-` group is left, nothing is limited. Any number of steps; goes on after failures; a second call
         finishes what a killed one began."""
         self._known.clear()
         return remove_all(self._tree)
 
-    def _move(self, uid: str, origin: str, target: TaskGroup, tids: Tids) -> GroupOutcome:
+    def _move(self, uid: str, origin: str, target: TaskGroup, list_threads: ListThreads) -> GroupOutcome:
         old = f"{origin}/{target.name}"
         try:
             if not self._tree.exists(target.directory):
@@ -172,13 +174,13 @@ class Groups:
         except OSError as failure:
             if failure.errno not in {*_CANNOT_RENAME, errno.ENOENT}:
                 raise
-            return self._carry_over(uid, old, target, tids)
+            return self._carry_over(uid, old, target, list_threads)
         if self._tree.exists(old):  # what a killed step left
-            return self._carry_over(uid, old, target, tids)
-        outcome = self._fill(uid, target, tids)
+            return self._carry_over(uid, old, target, list_threads)
+        outcome = self._fill(uid, target, list_threads)
         return GroupOutcome.DONE if outcome is GroupOutcome.RETRY else outcome
 
-    def _carry_over(self, uid: str, old: str, target: TaskGroup, tids: Tids) -> GroupOutcome:
+    def _carry_over(self, uid: str, old: str, target: TaskGroup, list_threads: ListThreads) -> GroupOutcome:
         """Without rename: fill a new group, then drop the old one."""
         try:
             with self._tree.locked():
@@ -187,16 +189,16 @@ class Groups:
                     return outcome
                 self._has_counter(target.directory)
                 self._known.pop(uid, None)
-                outcome = self._fill(uid, target, tids)
+                outcome = self._fill(uid, target, list_threads)
                 if outcome is not GroupOutcome.GONE:
                     self._remove(old)
         except BlockingIOError:
             return GroupOutcome.RETRY
         return GroupOutcome.DONE if outcome is GroupOutcome.RETRY else outcome
 
-    def _fill(self, uid: str, target: TaskGroup, tids: Tids) -> GroupOutcome:
+    def _fill(self, uid: str, target: TaskGroup, list_threads: ListThreads) -> GroupOutcome:
         try:
-            complete = fill(self._files, target, tids, self._known.setdefault(uid, set()))
+            complete = fill_group(self._files, target, list_threads, self._known.setdefault(uid, set()))
         except OSError as failure:
             if failure.errno not in (errno.ENOENT, errno.ENODEV):
                 raise

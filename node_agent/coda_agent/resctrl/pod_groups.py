@@ -15,10 +15,10 @@ from coda_agent.cgroups.threads import threads_of
 from coda_agent.host.files import Files
 from coda_agent.resctrl.groups import GroupOutcome, Groups
 
-TURNS = 10  # windows in which every pod is looked at once
-RETRY = 60  # windows until a group that could not be had is asked for again
+TURN_WINDOWS = 10  # windows in which every pod is looked at once
+RETRY_WINDOWS = 60  # windows until a group that could not be had is asked for again
 
-WHY: Mapping[GroupOutcome, str] = {
+NOT_MEASURED: Mapping[GroupOutcome, str] = {
     GroupOutcome.EXHAUSTED: "the hardware has no free monitoring id",
     GroupOutcome.RETRY: "the hardware still clears the monitoring ids that are free",
 }
@@ -34,38 +34,38 @@ class PodGroups:
         self._window = 0
         self._not_before: dict[str, int] = {}  # by pod, the window in which to ask again for its group
 
-    def follow(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str] = ()) -> tuple[str, ...]:
+    def refresh(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str] = ()) -> tuple[str, ...]:
         """Every pod of `cgroups` has its group, and pods that are gone have none. Call once a window.
 
         `uncounted`: pods whose group lost its counter; it gets one again, or goes."""
         self._window += 1
         try:
-            placed = self._groups.placed()
+            placed = self._groups.grouped_pods()
         except OSError as error:
             return (f"the bandwidth groups of pods cannot be listed: {error}",)
         problems: list[str] = []
         for uid in sorted((placed.free | placed.throttled) - cgroups.keys()):
-            problems += self._tried(uid, partial(self._groups.remove_pod, uid))
+            problems += self._attempt(uid, partial(self._groups.remove_pod, uid))
         self._not_before = {uid: window for uid, window in self._not_before.items() if uid in cgroups}
         for number, (uid, at) in enumerate(sorted(cgroups.items())):
             has_group = uid not in uncounted and (uid in placed.free or uid in placed.throttled)
             if not has_group and self._not_before.get(uid, 0) <= self._window:
-                problems += self._tried(uid, partial(self._groups.add_pod, uid))
-            elif not has_group or (uid not in placed.throttled and (number + self._window) % TURNS):
+                problems += self._attempt(uid, partial(self._groups.add_pod, uid))
+            elif not has_group or (uid not in placed.throttled and (number + self._window) % TURN_WINDOWS):
                 continue
-            problems += self._tried(uid, partial(self._settled, uid, at))
+            problems += self._attempt(uid, partial(self._collect_threads, uid, at))
         return tuple(problems)
 
-    def _settled(self, uid: str, at: PodCgroup) -> GroupOutcome:
-        outcome = self._groups.settle(uid, lambda: threads_of(self._files, self._layout, at.path))
+    def _collect_threads(self, uid: str, at: PodCgroup) -> GroupOutcome:
+        outcome = self._groups.collect_threads(uid, lambda: threads_of(self._files, self._layout, at.path))
         return GroupOutcome.DONE if outcome is GroupOutcome.GONE else outcome
 
-    def _tried(self, uid: str, step: Callable[[], GroupOutcome]) -> tuple[str, ...]:
+    def _attempt(self, uid: str, step: Callable[[], GroupOutcome]) -> tuple[str, ...]:
         try:
             outcome = step()
         except OSError as error:
             return (f"the bandwidth of pod {uid} cannot be followed: {error}",)
-        if outcome in WHY:
-            self._not_before[uid] = self._window + RETRY
-            return (f"the bandwidth of pod {uid} is not measured: {WHY[outcome]}",)
+        if outcome in NOT_MEASURED:
+            self._not_before[uid] = self._window + RETRY_WINDOWS
+            return (f"the bandwidth of pod {uid} is not measured: {NOT_MEASURED[outcome]}",)
         return ()

@@ -70,10 +70,10 @@ def probe(files: Files) -> Abilities:
         unlimited=ENDLESS_MIB if unit is Unit.MIB_PER_S else max(limits.values(), default=0),
         least=_number(tree, "info/MB/min_bandwidth") or 0,
         granularity=max(1, _number(tree, "info/MB/bandwidth_gran") or 1),
-        thread_throttle_mode=_word(tree, "info/MB/thread_throttle_mode"),
+        thread_throttle_mode=_text(tree, "info/MB/thread_throttle_mode"),
         closids=_closids(tree, names),
         rmids=_number(tree, "info/L3_MON/num_rmids"),
-        assigns_counters="[mbm_event]" in (_word(tree, "info/L3_MON/mbm_assign_mode") or ""),
+        assigns_counters="[mbm_event]" in (_text(tree, "info/L3_MON/mbm_assign_mode") or ""),
         lacks=lacks,
     )
 
@@ -110,7 +110,7 @@ def domain_of(directory: str) -> int | None:
 
 
 def _monitored_domains(tree: Tree) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    features = (_word(tree, "info/L3_MON/mon_features") or "").split()
+    features = (_text(tree, "info/L3_MON/mon_features") or "").split()
     if "mbm_total_bytes" not in features:
         return (), ("the hardware has no bandwidth monitoring",)
     try:
@@ -121,7 +121,7 @@ def _monitored_domains(tree: Tree) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 
 def _root_limits(tree: Tree) -> Mapping[int, int]:
-    return bandwidth_limits(_word(tree, "schemata") or "")
+    return bandwidth_limits(_text(tree, "schemata") or "")
 
 
 def _unit(tree: Tree, options: str, limits: Mapping[int, int]) -> Unit:
@@ -134,7 +134,7 @@ def _unit(tree: Tree, options: str, limits: Mapping[int, int]) -> Unit:
 
 
 def _mount_options(files: Files) -> str:
-    lines = (line.split() for line in (_word(files.proc, "mounts") or "").splitlines())
+    lines = (line.split() for line in (_text(files.proc, "mounts") or "").splitlines())
     return next((words[3] for words in lines if len(words) > 3 and words[2] == "resctrl"), "")
 
 
@@ -152,7 +152,7 @@ def _number(tree: Tree, path: str) -> int | None:
     return number if 0 <= number <= ENDLESS_MIB else None
 
 
-def _word(tree: Tree, path: str) -> str | None:
+def _text(tree: Tree, path: str) -> str | None:
     try:
         return tree.read_text(path).strip("\n")
     except OSError:

@@ -51,7 +51,7 @@ def _removals(tree: Tree) -> Iterator[tuple[str, OSError | None]]:
     controls = [name for name in _names(tree, ".") if name not in NO_GROUPS]
     for control in (name for name in controls if is_ours(name)):
         rescue_foreign(tree, control)
-        failure = _removed(tree, control)
+        failure = _rmdir_failure(tree, control)
         if failure is not None:
             _unlimit(tree, control)
         yield control, failure
@@ -59,10 +59,10 @@ def _removals(tree: Tree) -> Iterator[tuple[str, OSError | None]]:
         place = inside(control, MON_GROUPS)
         for name in _names(tree, place):
             if is_ours(name):
-                yield f"{place}/{name}", _removed(tree, f"{place}/{name}")
+                yield f"{place}/{name}", _rmdir_failure(tree, f"{place}/{name}")
 
 
-def _removed(tree: Tree, directory: str) -> OSError | None:
+def _rmdir_failure(tree: Tree, directory: str) -> OSError | None:
     try:
         tree.rmdir(directory)
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from coda_agent.host.files import Files
 from coda_agent.resctrl.layout import THROTTLE, inside, is_ours
 
-Tids = Callable[[], frozenset[int]]  # lists all threads of a pod, anew with every call
+ListThreads = Callable[[], frozenset[int]]  # lists all threads of a pod, anew with every call
 PASSES = 5  # a pod that forks faster than this is finished with the next window
 
 
@@ -31,7 +31,7 @@ class TaskGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
+class ThreadPlace:
     """Where a thread is: control group ("" is the root) and monitoring group ("" is none)."""
 
     control: str
@@ -43,40 +43,40 @@ class Home:
         return bool((self.control and not is_ours(self.control)) or (self.group and not is_ours(self.group)))
 
 
-def fill(files: Files, target: TaskGroup, tids: Tids, known: set[int]) -> bool:
+def fill_group(files: Files, target: TaskGroup, list_threads: ListThreads, known: set[int]) -> bool:
     """Put the threads that are not `known` into `target`, and make `known` those that are dealt with.
 
     False: the last pass still found new ones. Raises OSError: ENOENT or ENODEV when the group is gone; anything else
     that is not the thread's own end. Cost: one read and up to two writes per new thread."""
     for _ in range(PASSES):
-        current = tids()
+        current = list_threads()
         known &= current
         fresh = current - known
         if not fresh:
             return True
-        known |= {tid for tid in sorted(fresh) if _place(files, target, tid)}
-    return not tids() - known
+        known |= {tid for tid in sorted(fresh) if _move_thread(files, target, tid)}
+    return not list_threads() - known
 
 
-def evacuate(files: Files, tids: Tids) -> None:
+def evacuate(files: Files, list_threads: ListThreads) -> None:
     """Put the pod's threads that are in the throttle group, if any, back into the root."""
-    for tid in sorted(tids() & _members(files, THROTTLE)):
+    for tid in sorted(list_threads() & _members(files, THROTTLE)):
         _write(files, "tasks", tid)
 
 
-def _place(files: Files, target: TaskGroup, tid: int) -> bool:
+def _move_thread(files: Files, target: TaskGroup, tid: int) -> bool:
     """Whether the thread is dealt with: it is in, it has ended, or it is not ours to move."""
-    home = _home(files, tid)
+    home = _place_of(files, tid)
     if home is None:
-        return _place_blindly(files, target, tid)
-    if home.is_foreign or home == Home(control=target.control, group=target.name):
+        return _move_unseen(files, target, tid)
+    if home.is_foreign or home == ThreadPlace(control=target.control, group=target.name):
         return True
     if home.control != target.control and not _write(files, inside(target.control, "tasks"), tid):
         return True
     return _write_to_group(files, target, tid)
 
 
-def _place_blindly(files: Files, target: TaskGroup, tid: int) -> bool:
+def _move_unseen(files: Files, target: TaskGroup, tid: int) -> bool:
     """For kernels that do not tell a thread's groups: the group refuses a thread of another control group."""
     if _write_to_group(files, target, tid):
         return True
@@ -107,7 +107,7 @@ def _write(files: Files, path: str, tid: int) -> bool:
     return True
 
 
-def _home(files: Files, tid: int) -> Home | None:
+def _place_of(files: Files, tid: int) -> ThreadPlace | None:
     """None: the kernel does not tell, or the thread has ended."""
     try:
         lines = files.proc.read_text(f"{tid}/cpu_resctrl_groups", most_bytes=4096).splitlines()
@@ -116,7 +116,7 @@ def _home(files: Files, tid: int) -> Home | None:
     words = dict(line.split(":", 1) for line in lines if ":" in line)
     if not words.get("res"):
         return None
-    return Home(control=words["res"].removeprefix("/"), group=words.get("mon", ""))
+    return ThreadPlace(control=words["res"].removeprefix("/"), group=words.get("mon", ""))
 
 
 def _members(files: Files, control: str) -> frozenset[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from coda.contention.throttles import Action, Means
-from coda_agent.cgroups.layout import Layout, pod
+from coda_agent.cgroups.layout import Layout, find_pod
 from coda_agent.cgroups.threads import threads_of
 from coda_agent.host.files import Files
 from coda_agent.host.undo_journal import JournalEntry, UndoJournal
@@ -45,7 +45,7 @@ class Actuator:
             return replace(entry, at_s=now_s(), boot_id=boot_id)
 
         def tids_of(uid: str) -> frozenset[int]:
-            at = None if layout is None else pod(files, layout, uid)
+            at = None if layout is None else find_pod(files, layout, uid)
             return frozenset() if layout is None or at is None else threads_of(files, layout, at.path)
 
         self._cores = None if layout is None else CoreLimits(files, layout, journal, stamp)

@@ -61,7 +61,7 @@ class BandwidthLimits:
     def _hold(self, standing: Mapping[int, LimitInForce]) -> tuple[str, ...]:
         self._limit(standing)
         wanted = frozenset(uid for one in standing.values() for uid in one.pods)
-        throttled = self._groups.placed().throttled
+        throttled = self._groups.grouped_pods().throttled
         problems: list[str] = []
         for uid in sorted(throttled - wanted):
             problems += self._leave(uid)
@@ -72,7 +72,7 @@ class BandwidthLimits:
 
     def _limit(self, standing: Mapping[int, LimitInForce]) -> None:
         now = self._groups.limits()
-        free = self._groups.unlimited()
+        free = self._groups.root_limits()
         for domain in sorted(now.keys() | standing.keys()):
             if domain in standing:
                 self._set(domain, now.get(domain), standing[domain].value, free.get(domain))
@@ -127,15 +127,15 @@ class BandwidthLimits:
 
     def _emptied(self, limited: Mapping[int, int]) -> tuple[str, ...]:
         """The throttle group limits nothing, has nobody in it, and goes."""
-        free = self._groups.unlimited()
+        free = self._groups.root_limits()
         for domain in sorted(limited):
             if limited[domain] != free.get(domain):
                 self._groups.set_limit(domain, free[domain])
-        problems = [sentence for uid in sorted(self._groups.placed().throttled) for sentence in self._leave(uid)]
+        problems = [sentence for uid in sorted(self._groups.grouped_pods().throttled) for sentence in self._leave(uid)]
         return tuple(problems) or self._failed("the throttle group", self._groups.remove_throttle())
 
     def _close_all_but(self, wanted: frozenset[str]) -> None:
-        throttled = self._groups.placed().throttled
+        throttled = self._groups.grouped_pods().throttled
         for entry in self._open(ChangeKind.GROUP):
             if entry.target not in wanted | throttled:
                 self._journal.end(*entry.key)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coda.errors import Outage
-from coda_agent.cgroups.layout import ENDED, ContainerCgroup, Layout, containers, pod
-from coda_agent.cgroups.limits import LimitChange, ordered, read_limit, write_limit
+from coda_agent.cgroups.layout import ENDED, ContainerCgroup, Layout, find_pod, list_containers
+from coda_agent.cgroups.limits import LimitChange, in_kernel_order, read_limit, write_limit
 from coda_agent.cgroups.quota import CpuLimit
 from coda_agent.host.files import Files
 from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
@@ -63,10 +63,10 @@ class CoreLimits:
         self._left_alone = {path: owner for path, owner in self._left_alone.items() if owner != uid}
 
     def _hold(self, uid: str, cores: float, *, anew: bool) -> tuple[str, ...]:
-        at = pod(self._files, self._layout, uid)
+        at = find_pod(self._files, self._layout, uid)
         if at is None:
             return self.release(uid)  # closes what the journal has of it
-        held = {container.path: container for container in containers(self._files, self._layout, at.path)}
+        held = {container.path: container for container in list_containers(self._files, self._layout, at.path)}
         now = {path: limit for path in (at.path, *held) if (limit := self._read(path)) is not None}
         if at.path not in now:
             return ()  # going just now
@@ -77,7 +77,7 @@ class CoreLimits:
         inside = {path: before[path] for path in held if path in before}
         wanted = limits_within(cores, self._layout.version, (at.path, before[at.path]), inside)
         changes = [LimitChange(path=path, now=now[path], wanted=limit) for path, limit in wanted.items()]
-        for change in ordered([one for one in changes if one.path not in self._left_alone]):
+        for change in in_kernel_order([one for one in changes if one.path not in self._left_alone]):
             problems += self._change(uid, change, before[change.path], held.get(change.path))
         return tuple(problems)
 

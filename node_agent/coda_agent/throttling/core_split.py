@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coda_agent.cgroups.layout import Version
-from coda_agent.cgroups.quota import CpuLimit, limit_for
+from coda_agent.cgroups.quota import CpuLimit, limit_for_cores
 
 
 def limits_within(
@@ -24,9 +24,9 @@ def limits_within(
     path, own = pod
     limited = {name: limit for name, limit in containers.items() if limit.quota_us is not None}
     if version is Version.V2 or not limited:
-        return {path: limit_for(cores, own.period_us)}
+        return {path: limit_for_cores(cores, own.period_us)}
     part = min(1.0, cores / sum(limit.cores for limit in limited.values()))
     return {
-        name: limit_for(limit.cores * part if name in limited else cores, limit.period_us)
+        name: limit_for_cores(limit.cores * part if name in limited else cores, limit.period_us)
         for name, limit in sorted((limited if own.quota_us is not None else containers).items())
     }

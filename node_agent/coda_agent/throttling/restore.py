@@ -111,7 +111,7 @@ def _groups_restored(groups: Groups | None, journal: UndoJournal) -> Restoration
     if groups is None:
         return _closed(journal, entries)
     try:
-        failures = groups.restore_all().failures
+        failures = groups.remove_all().failures
     except OSError as error:
         if error.errno in ABSENT:
             return _closed(journal, entries)

@@ -12,7 +12,7 @@ from coda.errors import InvalidInput, Outage
 from coda_agent.cgroups.identity import start_ticks_from
 from coda_agent.cgroups.layout import ENDED, Layout, Version
 from coda_agent.cgroups.limits import read_limit, write_limit
-from coda_agent.cgroups.quota import CpuLimit, limit_for, limit_from, same
+from coda_agent.cgroups.quota import CpuLimit, is_same_limit, limit_for_cores, limit_from_text
 from coda_agent.cgroups.threads import processes_of
 from coda_agent.host.files import Files
 from coda_agent.host.undo_journal import JournalEntry
@@ -47,7 +47,7 @@ def put_back(files: Files, layout: Layout, entry: JournalEntry) -> Undone:
 
 def is_own(now: CpuLimit, entry: JournalEntry) -> bool:
     """Whether a limit found is one the agent wrote for `entry`, as written or as systemd rounds it."""
-    return same(now, limit_in(entry.value)) or same(now, limit_in(entry.replaced))
+    return is_same_limit(now, limit_in(entry.value)) or is_same_limit(now, limit_in(entry.replaced))
 
 
 def is_another_start(files: Files, layout: Layout, entry: JournalEntry) -> bool:
@@ -67,7 +67,7 @@ def started_ticks(files: Files, layout: Layout, path: str) -> int | None:
 def limit_in(text: str) -> CpuLimit:
     """The limit that an entry holds. Outage: it holds none, which no agent writes."""
     try:
-        return limit_from(text)
+        return limit_from_text(text)
     except InvalidInput as error:
         raise Outage(f"the journal holds no CPU limit: {error}") from error
 
@@ -82,7 +82,7 @@ def _raise_to(files: Files, layout: Layout, path: str, original: CpuLimit) -> No
         above = read_limit(files, layout, path.rpartition("/")[0])
         if above.cores >= original.cores:
             raise
-        write_limit(files, layout, path, limit_for(above.cores, original.period_us))
+        write_limit(files, layout, path, limit_for_cores(above.cores, original.period_us))
 
 
 def _start_of(files: Files, process: int) -> int | None:

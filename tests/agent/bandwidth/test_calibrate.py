@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from coda.errors import InvalidInput, Outage
-from coda_agent.bandwidth.calibrate import CalibrationPlan, Pace, calibrate, high, peak_from
+from coda_agent.bandwidth.calibrate import CalibrationPlan, Clock, calibrate, high_rate, peak_from
 from coda_agent.bandwidth.idle_check import CpuTimes, buffer_bytes_by_cpu, read_cpu_times, reason_not_idle
 from coda_agent.bandwidth.peak import PeakSource
 from coda_agent.host.files import Files
@@ -66,8 +66,8 @@ class Rig:
     busy_each_s: int = 0
 
     @property
-    def pace(self) -> Pace:
-        return Pace(now_s=lambda: self.machine.now_s, wait=self.wait)
+    def clock(self) -> Clock:
+        return Clock(now_s=lambda: self.machine.now_s, wait=self.wait)
 
     def wait(self, seconds: float) -> None:
         """Time passes for the emulated hardware; the generator's processes are its load."""
@@ -107,7 +107,7 @@ def generators() -> tuple[int, ...]:
 
 
 def test_the_peak_is_what_the_meter_counts_for_the_load_and_nothing_is_left(rig: Rig) -> None:
-    peak = calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.pace)
+    peak = calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.clock)
     assert peak.source is PeakSource.MEASURED
     assert peak.bytes_per_s == {0: pytest.approx(PROFILES["intel"].peak_bytes_per_s, rel=0.02)}
     assert rig.files.resctrl.directories("mon_groups") == ()
@@ -125,27 +125,27 @@ def refused(rig: Rig, words: str) -> Iterator[None]:
 def test_a_busy_node_is_not_measured(rig: Rig) -> None:
     rig.busy_each_s = 60
     with refused(rig, r"not measured: the node is busy: 30% of its CPU time"):
-        calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.pace)
+        calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.clock)
 
 
 def test_a_node_with_training_pods_is_not_measured(rig: Rig) -> None:
     with refused(rig, "pods with GPUs run on this node: ml/train-0"):
-        calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.pace, tenants=["ml/train-0"])
+        calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.clock, gpu_pods=["ml/train-0"])
 
 
 def test_a_domain_that_the_load_does_not_reach_is_not_told(rig: Rig) -> None:
     with refused(rig, "domain 1 cannot be told"):
-        calibrate(rig.files, Groups(rig.files), (0, 1), PLAN, rig.pace)
+        calibrate(rig.files, Groups(rig.files), (0, 1), PLAN, rig.clock)
 
 
 def test_without_a_monitoring_id_the_node_is_not_measured(rig: Rig) -> None:
     rig.machine.switches.errors["mkdir mon_groups/*"] = 28
     with refused(rig, "no monitoring group is to be had"):
-        calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.pace)
+        calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.clock)
 
 
 @pytest.mark.parametrize(
-    ("after", "tenants", "reason"),
+    ("after", "gpu_pods", "reason"),
     [
         (CpuTimes(busy=1005, all=10_200), (), None),
         (CpuTimes(busy=1011, all=10_200), (), "the node is busy: 6% of its CPU time"),
@@ -154,9 +154,9 @@ def test_without_a_monitoring_id_the_node_is_not_measured(rig: Rig) -> None:
     ],
 )
 def test_a_node_is_idle_when_next_to_nothing_runs(
-    after: CpuTimes, tenants: tuple[str, ...], reason: str | None
+    after: CpuTimes, gpu_pods: tuple[str, ...], reason: str | None
 ) -> None:
-    assert reason_not_idle(IDLE, after, tenants) == reason
+    assert reason_not_idle(IDLE, after, gpu_pods) == reason
 
 
 @pytest.mark.parametrize("text", ["", "cpu", "cpu a b c d e f g h", "intr 1 2 3 4 5 6 7 8 9"])
@@ -228,7 +228,7 @@ def test_this_machine_s_own_caches_are_read() -> None:
 
 @pytest.mark.parametrize(("samples", "expected"), [([5.0], 5.0), ([1.0, 9.0], 9.0), (TWENTY, 18.0)])
 def test_the_high_percentile_leaves_bursts_out(samples: list[float], expected: float) -> None:
-    assert high(samples) == expected
+    assert high_rate(samples) == expected
 
 
 @pytest.mark.parametrize("samples", [[], [1.0] * 4, [0.0] * 20])

@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from coda.errors import InvalidInput
 from coda_agent.bandwidth.dimm_speed import bytes_per_s_from, read_memory_bytes_per_s
-from coda_agent.bandwidth.peak import NAME, Peak, PeakSource, chosen, keep, load, machine_name, raised, sustained
+from coda_agent.bandwidth.peak import (
+    NAME,
+    Peak,
+    PeakSource,
+    choose_peak,
+    load_peak,
+    machine_name,
+    raise_peak,
+    save_peak,
+    sustained_rates,
+)
 from coda_agent.host.files import Files
 from coda_agent.host.state_dir import StateDir
 
@@ -55,28 +65,28 @@ LAST = b"\x7f\x04\x00\x00\0\0"
 def test_the_peak_is_the_first_that_is_known(
     configured: float | None, measured: Peak | None, memory: float | None, expected: tuple[dict[int, float], PeakSource]
 ) -> None:
-    peak = chosen((1, 0), configured_bytes_per_s=configured, measured=measured, memory=memory)
+    peak = choose_peak((1, 0), configured_bytes_per_s=configured, measured=measured, memory=memory)
     assert (None if peak is None else (peak.bytes_per_s, peak.source)) == expected
 
 
 def test_without_domains_there_is_no_peak() -> None:
-    assert chosen((), configured_bytes_per_s=GB, measured=None, memory=GB) is None
+    assert choose_peak((), configured_bytes_per_s=GB, measured=None, memory=GB) is None
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.inf, math.nan])
 def test_no_peak_is_made_of_what_is_no_bandwidth(rate: float) -> None:
     with pytest.raises(InvalidInput, match="peak bandwidth of domain 0"):
-        chosen((0,), configured_bytes_per_s=rate, measured=None, memory=None)
+        choose_peak((0,), configured_bytes_per_s=rate, measured=None, memory=None)
 
 
 @given(st.dictionaries(st.integers(0, 3), st.none() | st.floats(0, 1e12) | st.just(math.nan)))
 def test_a_peak_is_raised_to_what_was_seen_and_never_lowered(rates: dict[int, float | None]) -> None:
-    after = raised(MEASURED, rates)
+    after = raise_peak(MEASURED, rates)
     for domain, before in MEASURED.bytes_per_s.items():
         seen = rates.get(domain)
         assert after.bytes_per_s[domain] == max(before, seen if seen is not None and seen > before else 0)
     assert set(after.bytes_per_s) == set(MEASURED.bytes_per_s)
-    assert raised(after, rates) is after
+    assert raise_peak(after, rates) is after
 
 
 @pytest.mark.parametrize(
@@ -90,15 +100,15 @@ def test_a_peak_is_raised_to_what_was_seen_and_never_lowered(rates: dict[int, fl
 )
 def test_only_traffic_of_several_windows_counts_against_a_peak(rates: list[float | None], expected: float) -> None:
     windows = [{0: rate} for rate in rates]
-    assert sustained(windows) == {0: expected}
-    assert sustained(windows[:4]) == {}
+    assert sustained_rates(windows) == {0: expected}
+    assert sustained_rates(windows[:4]) == {}
 
 
 def test_a_kept_peak_is_there_for_the_same_machine_only(tmp_path: Path) -> None:
     disk = StateDir(tmp_path)
-    assert load(disk, "a") is None
-    keep(disk, "a", MEASURED)
-    assert (load(disk, "a"), load(disk, "b")) == (MEASURED, None)
+    assert load_peak(disk, "a") is None
+    save_peak(disk, "a", MEASURED)
+    assert (load_peak(disk, "a"), load_peak(disk, "b")) == (MEASURED, None)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +128,7 @@ def test_a_kept_peak_is_there_for_the_same_machine_only(tmp_path: Path) -> None:
 )
 def test_a_kept_peak_that_is_garbage_is_none(tmp_path: Path, garbage: bytes) -> None:
     (tmp_path / NAME).write_bytes(garbage)
-    assert load(StateDir(tmp_path), "a") is None
+    assert load_peak(StateDir(tmp_path), "a") is None
 
 
 def test_a_machine_is_named_by_its_processors(tmp_path: Path) -> None:

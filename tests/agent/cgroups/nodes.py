@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from coda_agent.cgroups.layout import Layout, layout_of
+from coda_agent.cgroups.layout import Layout, find_layout
 from coda_agent.host.files import Files
 from coda_lab.emulators.cgroups.file_access import files_over
 from coda_lab.emulators.cgroups.kernel import Kernel
@@ -35,7 +35,7 @@ class Node:
 
     @property
     def layout(self) -> Layout:
-        found = layout_of(self.files)
+        found = find_layout(self.files)
         assert found is not None
         return found
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda_agent.cgroups.identity import ContainerIdentity, owner_from, start_ticks_from
-from coda_agent.cgroups.layout import Driver, Quality, Version, containers, layout_of, pod, pods
+from coda_agent.cgroups.layout import Driver, Quality, Version, find_layout, find_pod, list_containers, list_pods
 from coda_agent.cgroups.threads import processes_of, threads_of
 from coda_agent.host.files import Files
 from coda_lab.emulators.cgroups import kubelet as emulated
@@ -24,13 +24,13 @@ def test_finds_every_pod_and_its_containers_under_any_driver_runtime_and_prefix(
     n = node(version, setup)
     for index, quality in enumerate(emulated.Quality):
         n.kubelet.start(f"{UID[:-1]}{index}", quality, {"main": 2.0, "side": None})
-    found = pods(n.files, n.layout)
+    found = list_pods(n.files, n.layout)
     assert {uid: one.path for uid, one in found.items()} == {uid: one.path for uid, one in n.kubelet.pods.items()}
     assert {one.quality for one in found.values()} == set(Quality)
     for uid, one in found.items():
         made = n.kubelet.pods[uid].containers.values()
-        assert {(c.id, c.path) for c in containers(n.files, n.layout, one.path)} == {(c.id, c.path) for c in made}
-        assert pod(n.files, n.layout, uid) == one
+        assert {(c.id, c.path) for c in list_containers(n.files, n.layout, one.path)} == {(c.id, c.path) for c in made}
+        assert find_pod(n.files, n.layout, uid) == one
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_takes_v1_controllers_mounted_apart_together_or_linked(tmp_path: Path) -
     for name in ("cpu,cpuacct", "memory"):
         (tmp_path / name / "kubepods").mkdir(parents=True)
     (tmp_path / "cpu").symlink_to("cpu,cpuacct")
-    layout = layout_of(Files(cgroup=tmp_path))
+    layout = find_layout(Files(cgroup=tmp_path))
     assert layout is not None
     assert (layout.version, layout.cpu, layout.cpuacct) == (Version.V1, "cpu", "cpu,cpuacct")
 
@@ -53,7 +53,7 @@ def test_takes_v1_controllers_mounted_apart_together_or_linked(tmp_path: Path) -
 def test_knows_no_layout_where_no_kubelet_works(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpu\n")
     (tmp_path / "system.slice").mkdir()
-    assert layout_of(Files(cgroup=tmp_path)) is None
+    assert find_layout(Files(cgroup=tmp_path)) is None
 
 
 def test_a_pod_that_ended_is_none_and_one_that_cannot_be_told_is_an_error() -> None:
@@ -61,11 +61,11 @@ def test_a_pod_that_ended_is_none_and_one_that_cannot_be_told_is_an_error() -> N
     n.kubelet.start(UID, emulated.Quality.BURSTABLE, {"main": 2.0})
     layout = n.layout
     n.kubelet.stop(UID)
-    assert pod(n.files, layout, UID) is None
-    assert pods(n.files, layout) == {}
+    assert find_pod(n.files, layout, UID) is None
+    assert list_pods(n.files, layout) == {}
     n.tree.switches.errors["readdir *"] = errno.EIO
     with pytest.raises(OSError, match="injected"):
-        pods(n.files, layout)
+        list_pods(n.files, layout)
 
 
 @pytest.mark.parametrize("setup", [SETUPS["systemd"], SETUPS["crun"]], ids=["runc", "crun"])

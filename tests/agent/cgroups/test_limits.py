@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from coda.errors import InvalidInput, Outage
 from coda_agent.cgroups.layout import Version
-from coda_agent.cgroups.limits import LimitChange, ordered, read_limit, write_limit
-from coda_agent.cgroups.quota import CpuLimit, limit_for, limit_from, rounded_by_systemd, same
+from coda_agent.cgroups.limits import LimitChange, in_kernel_order, read_limit, write_limit
+from coda_agent.cgroups.quota import CpuLimit, is_same_limit, limit_for_cores, limit_from_text, rounded_by_systemd
 from coda_agent.throttling.core_split import limits_within
 from coda_lab.emulators.cgroups.kubelet import Quality
 from tests.agent.cgroups.nodes import UID, node
@@ -32,7 +32,7 @@ GARBAGE = ["", "max", "max max", "-1 100000", "999 100000", "5000 0", "1e3 1000"
     ],
 )
 def test_reads_what_the_kernel_says(text: str, limit: CpuLimit) -> None:
-    assert limit_from(text) == limit
+    assert limit_from_text(text) == limit
 
 
 @pytest.mark.parametrize(
@@ -40,18 +40,18 @@ def test_reads_what_the_kernel_says(text: str, limit: CpuLimit) -> None:
 )
 def test_refuses_what_no_kernel_says(text: str) -> None:
     with pytest.raises(InvalidInput):
-        limit_from(text)
+        limit_from_text(text)
 
 
 @given(LIMITS)
 def test_a_limit_written_and_read_is_the_same(limit: CpuLimit) -> None:
-    assert limit_from(str(limit)) == limit
+    assert limit_from_text(str(limit)) == limit
 
 
 @given(LIMITS)
 def test_systemd_rounds_up_by_less_than_a_hundredth_of_a_core_and_once(limit: CpuLimit) -> None:
     rounded = rounded_by_systemd(limit)
-    assert same(rounded, limit)
+    assert is_same_limit(rounded, limit)
     assert rounded_by_systemd(rounded) == rounded
     if limit.quota_us is not None:
         slack = 1e-6 + 1 / limit.period_us  # of whole microseconds
@@ -60,7 +60,7 @@ def test_systemd_rounds_up_by_less_than_a_hundredth_of_a_core_and_once(limit: Cp
 
 @given(st.floats(min_value=1e-9, max_value=1e6), PERIODS)
 def test_no_quota_is_below_the_kernel_s_floor(cores: float, period_us: int) -> None:
-    limit = limit_for(cores, period_us)
+    limit = limit_for_cores(cores, period_us)
     assert limit.quota_us is not None
     assert limit.quota_us == max(1000, round(cores * period_us))
 
@@ -68,7 +68,7 @@ def test_no_quota_is_below_the_kernel_s_floor(cores: float, period_us: int) -> N
 @pytest.mark.parametrize("cores", [0.0, -1.0, math.nan, -math.inf])
 def test_no_limit_is_made_of_what_is_no_number_of_cores(cores: float) -> None:
     with pytest.raises(InvalidInput, match="above 0 cores"):
-        limit_for(cores, 100_000)
+        limit_for_cores(cores, 100_000)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -106,10 +106,10 @@ def test_changes_in_order_are_never_refused_and_never_cut_a_child_short(version:
     pod = n.kubelet.start(UID, Quality.GUARANTEED, {"a": 4.0, "b": 2.0})
     paths = {pod.path: 6.0, pod.containers["a"].path: 4.0, pod.containers["b"].path: 2.0}
     for factor in (0.5, 2.0, 0.25, 1.0):
-        wanted = {path: limit_for(cores * factor, 100_000) for path, cores in paths.items()}
+        wanted = {path: limit_for_cores(cores * factor, 100_000) for path, cores in paths.items()}
         now = {path: read_limit(n.files, n.layout, path) for path in paths}
         changes = [LimitChange(path=path, now=now[path], wanted=wanted[path]) for path in sorted(paths)]
-        for change in ordered(changes):
+        for change in in_kernel_order(changes):
             write_limit(n.files, n.layout, change.path, change.wanted)
             assert n.limit(pod.path) >= max(n.limit(one.path) for one in pod.containers.values() if one.cores)
         assert {path: read_limit(n.files, n.layout, path) for path in paths} == wanted
@@ -120,13 +120,13 @@ def test_v1_refuses_the_wrong_order_in_both_directions() -> None:
     pod = n.kubelet.start(UID, Quality.GUARANTEED, {"a": 4.0})
     for path, cores in ((pod.path, 2.0), (pod.containers["a"].path, 8.0)):
         with pytest.raises(OSError, match="above its parent") as refused:
-            write_limit(n.files, n.layout, path, limit_for(cores, 100_000))
+            write_limit(n.files, n.layout, path, limit_for_cores(cores, 100_000))
         assert refused.value.errno == errno.EINVAL
 
 
 def test_what_is_as_wanted_is_not_written_again() -> None:
     limit = CpuLimit(quota_us=251_000)
-    assert ordered([LimitChange(path="a", now=limit, wanted=CpuLimit(quota_us=250_500))]) == ()
+    assert in_kernel_order([LimitChange(path="a", now=limit, wanted=CpuLimit(quota_us=250_500))]) == ()
 
 
 FREE = CpuLimit(quota_us=None)
@@ -135,22 +135,24 @@ FREE = CpuLimit(quota_us=None)
 @pytest.mark.parametrize(
     ("version", "pod", "containers", "expected"),
     [
-        pytest.param(Version.V2, limit_for(8, 100_000), {"p/a": limit_for(8, 100_000)}, {"p": 3.0}, id="v2: the pod"),
         pytest.param(
-            Version.V2, FREE, {"p/a": FREE, "p/b": limit_for(2, 100_000)}, {"p": 3.0}, id="v2, mixed: the pod"
+            Version.V2, limit_for_cores(8, 100_000), {"p/a": limit_for_cores(8, 100_000)}, {"p": 3.0}, id="v2: the pod"
+        ),
+        pytest.param(
+            Version.V2, FREE, {"p/a": FREE, "p/b": limit_for_cores(2, 100_000)}, {"p": 3.0}, id="v2, mixed: the pod"
         ),
         pytest.param(Version.V1, FREE, {"p/a": FREE, "p/b": FREE}, {"p": 3.0}, id="v1 without limits: the pod"),
         pytest.param(
             Version.V1,
-            limit_for(6, 100_000),
-            {"p/a": limit_for(4, 100_000), "p/b": limit_for(2, 50_000), "p/pause": FREE},
+            limit_for_cores(6, 100_000),
+            {"p/a": limit_for_cores(4, 100_000), "p/b": limit_for_cores(2, 50_000), "p/pause": FREE},
             {"p/a": 2.0, "p/b": 1.0},
             id="v1: containers in proportion, never the pod",
         ),
         pytest.param(
             Version.V1,
             FREE,
-            {"p/a": limit_for(1, 100_000), "p/b": FREE},
+            {"p/a": limit_for_cores(1, 100_000), "p/b": FREE},
             {"p/a": 1.0, "p/b": 3.0},
             id="v1, mixed: small limits stay",
         ),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coda.contention.throttles import Action, Means, ThrottleReason
-from coda_agent.cgroups.layout import Layout, Version, layout_of
+from coda_agent.cgroups.layout import Layout, Version, find_layout
 from coda_agent.cgroups.limits import read_limit, write_limit
 from coda_agent.cgroups.quota import CpuLimit
 from coda_agent.cgroups.threads import threads_of
@@ -74,7 +74,7 @@ def files(tmp_path: Path) -> Iterator[Files]:
 
 @pytest.fixture
 def layout(files: Files) -> Layout:
-    found = layout_of(files)
+    found = find_layout(files)
     assert found is not None
     assert (found.version, found.root) == (Version.V1, "kubepods")
     return found

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda_agent.cgroups.usage import (
+    CpuRates,
     CpuUse,
-    Rates,
     counters_from,
     rates_between,
     read_use,
@@ -34,8 +34,8 @@ def test_cores_used_and_periods_throttled_are_what_the_load_was(version: int) ->
     n.tree.kernel.advance(4.0)
     after = [used(n, path) for path in (pod.path, pod.containers["main"].path)]
     whole, main = (rates_between(old, new, 4.0) for old, new in zip(before, after, strict=True))
-    assert whole == Rates(cores=3.5, throttled_share=0.0)
-    assert main == Rates(cores=2.0, throttled_share=1.0)
+    assert whole == CpuRates(cores=3.5, throttled_share=0.0)
+    assert main == CpuRates(cores=2.0, throttled_share=1.0)
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -26,13 +26,13 @@ def test_a_window_costs_less_than_half_a_percent_of_a_core(tmp_path: Path) -> No
     files = Files(proc=tmp_path / "none", resctrl=tmp_path)
     groups, meter = Groups(files), TrafficMeter(files, (0, 1))
     for uid, threads in tids.items():
-        groups.settle(uid, lambda threads=threads: threads)  # type: ignore[misc]
+        groups.collect_threads(uid, lambda threads=threads: threads)  # type: ignore[misc]
     meter.sample(0)
 
     began_s = time.process_time()
     for window in range(1, WINDOWS + 1):
         assert len(meter.sample(window).by_pod) == PODS
-        assert len(groups.placed().free) == PODS
+        assert len(groups.grouped_pods().free) == PODS
         for uid, threads in tids.items():
-            groups.settle(uid, lambda threads=threads: threads)  # type: ignore[misc]
+            groups.collect_threads(uid, lambda threads=threads: threads)  # type: ignore[misc]
     assert (time.process_time() - began_s) / WINDOWS < 0.005

@@ -18,7 +18,7 @@ def watched(tree: Emulated, uid: str = UID, gb_per_s: float = 5, domain: int = 0
     tree.load(uid, gb_per_s=gb_per_s, domain=domain, threads=2)
     groups = Groups(tree.files)
     assert groups.add_pod(uid) is GroupOutcome.DONE
-    groups.settle(uid, tree.tids_of(uid))
+    groups.collect_threads(uid, tree.tids_of(uid))
     return groups
 
 

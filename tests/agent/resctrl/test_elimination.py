@@ -58,7 +58,7 @@ class Node:
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
             self.tree.advance(1)
-            self.groups.settle("bully", self.tree.tids_of("bully"))
+            self.groups.collect_threads("bully", self.tree.tids_of("bully"))
             traffic = self.meter.sample(self.now_s)
             self.shares.append(self.gpus.period(4, served_shares(self.tree.machine)["victim"]))
             window = Window(
@@ -134,8 +134,8 @@ def test_the_aggressor_is_held_back_while_the_victim_suffers_and_set_free_after(
     node.run(240)
     assert node.actions[acted][0] - ended_s <= 75
     assert node.memory.throttles == ()
-    assert node.groups.placed().throttled == frozenset()
-    assert set(node.groups.limits().values()) <= set(node.groups.unlimited().values())
+    assert node.groups.grouped_pods().throttled == frozenset()
+    assert set(node.groups.limits().values()) <= set(node.groups.root_limits().values())
 
 
 @pytest.mark.parametrize("profile", ["mba-only", "l3-only", "not-mounted"])

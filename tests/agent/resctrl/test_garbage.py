@@ -89,8 +89,8 @@ def test_reading_garbage_never_fails_and_never_writes(words: Mapping[str, str], 
         rates = [rate for pod in traffic.by_pod.values() for rate in pod.values()] + list(traffic.totals.values())
         assert all(rate is None or 0 <= rate < 1e13 for rate in rates)
         groups = Groups(files)
-        assert groups.placed().free == {"a"}
-        assert set(groups.unlimited()) == set(bandwidth_limits((root / "schemata").read_bytes().decode()))
+        assert groups.grouped_pods().free == {"a"}
+        assert set(groups.root_limits()) == set(bandwidth_limits((root / "schemata").read_bytes().decode()))
         assert {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()} == set(READ)
         now = {path: (root / path).read_bytes().decode() for path in READ}
         assert now == {path: later.get(path, words.get(path, "7\n")) for path in READ}
@@ -117,11 +117,11 @@ def test_garbage_about_threads_and_limits_makes_no_wrong_write(
     for step in (
         lambda: groups.add_pod("pod"),
         groups.add_throttle,
-        lambda: groups.settle("pod", intel.tids_of("pod")),
+        lambda: groups.collect_threads("pod", intel.tids_of("pod")),
         lambda: groups.throttle_pod("pod", intel.tids_of("pod")),
         lambda: groups.set_limit(0, 50),
         lambda: groups.release_pod("pod", intel.tids_of("pod")),
-        groups.restore_all,
+        groups.remove_all,
     ):
         try:
             step()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from coda_agent.resctrl.groups import GroupOutcome, Groups, Placed
+from coda_agent.resctrl.groups import GroupedPods, GroupOutcome, Groups
 from coda_lab.emulators.resctrl.profiles import PROFILES, Limiting, Monitoring
 from tests.emulated import GB, Emulated, refusal
 from tests.rigs import Emulate
@@ -25,11 +25,11 @@ def test_a_pod_is_watched_throttled_and_released(tree: Emulated) -> None:
     list_tids = tree.tids_of(UID)
     groups = Groups(tree.files)
 
-    assert groups.add_pod(UID) is groups.settle(UID, list_tids) is GroupOutcome.DONE
+    assert groups.add_pod(UID) is groups.collect_threads(UID, list_tids) is GroupOutcome.DONE
     assert tree.tids(FREE) == tids
     assert groups.add_throttle() is groups.throttle_pod(UID, list_tids) is GroupOutcome.DONE
     assert (tree.tids("coda-throttle"), tree.tids(THROTTLED)) == (tids, tids)
-    assert groups.placed() == Placed(free=frozenset(), throttled=frozenset({UID}))
+    assert groups.grouped_pods() == GroupedPods(free=frozenset(), throttled=frozenset({UID}))
     assert groups.set_limit(0, 30) == 30
     tree.advance(1)
     assert tree.machine.rates[UID] < 30 * GB
@@ -37,7 +37,7 @@ def test_a_pod_is_watched_throttled_and_released(tree: Emulated) -> None:
     assert groups.release_pod(UID, list_tids) is GroupOutcome.DONE
     tree.advance(1)
     assert tree.machine.rates[UID] == 100 * GB
-    assert groups.placed() == Placed(free=frozenset({UID}), throttled=frozenset())
+    assert groups.grouped_pods() == GroupedPods(free=frozenset({UID}), throttled=frozenset())
     assert groups.remove_pod(UID) is groups.remove_throttle() is GroupOutcome.DONE
     assert tree.tids("") == tids
     assert not {name for name in tree.names() | tree.names("mon_groups") if name.startswith("coda-")}
@@ -49,7 +49,7 @@ def test_every_step_may_be_repeated(tree: Emulated) -> None:
     groups = Groups(tree.files)
     steps = [
         lambda: groups.add_pod(UID),
-        lambda: groups.settle(UID, list_tids, anew=True),
+        lambda: groups.collect_threads(UID, list_tids, recheck=True),
         groups.add_throttle,
         lambda: groups.throttle_pod(UID, list_tids),
         lambda: groups.add_pod(UID),
@@ -68,12 +68,12 @@ def test_a_limit_is_what_the_kernel_made_of_it(emulate: Emulate) -> None:
     assert groups.limits() == {}
     assert refusal(groups.set_limit, 0, 50) == "ENOENT"
     groups.add_throttle()
-    assert groups.limits() == groups.unlimited() == {0: 100, 1: 100}
+    assert groups.limits() == groups.root_limits() == {0: 100, 1: 100}
     assert (groups.set_limit(1, 35), groups.set_limit(0, 100)) == (40, 100)
     assert groups.limits() == {0: 100, 1: 40}
     assert {refusal(groups.set_limit, *pair) for pair in ((0, 5), (0, 101), (7, 50))} == {"EINVAL"}
     assert groups.limits() == {0: 100, 1: 40}
-    assert groups.unlimited() == {0: 100, 1: 100}  # the root is never touched
+    assert groups.root_limits() == {0: 100, 1: 100}  # the root is never touched
 
 
 def test_units_of_other_hardware_go_through_as_they_are(emulate: Emulate) -> None:
@@ -107,7 +107,7 @@ def test_without_an_id_to_spare_an_old_kernel_leaves_the_pod_where_it_is(emulate
     tids = set(tree.load(UID, gb_per_s=1, threads=2))
     groups = Groups(tree.files)
     groups.add_pod(UID)
-    groups.settle(UID, tree.tids_of(UID))
+    groups.collect_threads(UID, tree.tids_of(UID))
     assert groups.add_throttle() is GroupOutcome.DONE
     assert groups.throttle_pod(UID, tree.tids_of(UID)) is GroupOutcome.EXHAUSTED
     assert tree.tids(FREE) == tids
@@ -125,14 +125,14 @@ def test_a_pod_is_released_even_when_no_id_is_left_for_its_group(intel: Emulated
     assert groups.release_pod(UID, intel.tids_of(UID)) is GroupOutcome.EXHAUSTED
     assert intel.tids("coda-throttle") == set()
     assert tids <= intel.tids("")
-    assert groups.placed() == Placed(free=frozenset(), throttled=frozenset())
+    assert groups.grouped_pods() == GroupedPods(free=frozenset(), throttled=frozenset())
 
 
 def test_throttling_needs_the_throttle_group(intel: Emulated) -> None:
     groups = Groups(intel.files)
     groups.add_pod(UID)
     assert groups.throttle_pod(UID, frozenset) is GroupOutcome.GONE
-    assert groups.placed().free == {UID}
+    assert groups.grouped_pods().free == {UID}
 
 
 def test_a_group_that_somebody_removed_is_made_anew(intel: Emulated) -> None:
@@ -140,11 +140,11 @@ def test_a_group_that_somebody_removed_is_made_anew(intel: Emulated) -> None:
     groups = Groups(intel.files)
     for step in (groups.add_throttle, lambda: groups.add_pod(UID)):
         step()
-    groups.settle(UID, intel.tids_of(UID))
+    groups.collect_threads(UID, intel.tids_of(UID))
     groups.throttle_pod(UID, intel.tids_of(UID))
     intel.rmdir(THROTTLED)  # its threads stay throttled, in the parent
 
-    assert groups.settle(UID, intel.tids_of(UID), anew=True) is GroupOutcome.GONE
+    assert groups.collect_threads(UID, intel.tids_of(UID), recheck=True) is GroupOutcome.GONE
     assert groups.release_pod(UID, intel.tids_of(UID)) is GroupOutcome.DONE
     assert (intel.tids(FREE), intel.tids("coda-throttle")) == (tids, set())
 
@@ -155,7 +155,7 @@ def test_where_counters_are_assigned_a_pod_without_one_counts_in_the_root(emulat
     groups = Groups(tree.files)
     outcomes = [groups.add_pod(f"pod-{number}") for number in range(6)]
     assert outcomes == [GroupOutcome.DONE] * 4 + [GroupOutcome.EXHAUSTED] * 2
-    assert groups.placed().free == {f"pod-{number}" for number in range(4)}
+    assert groups.grouped_pods().free == {f"pod-{number}" for number in range(4)}
     groups.remove_pod("pod-0")
     assert groups.add_pod("pod-5") is GroupOutcome.DONE
 
@@ -181,7 +181,7 @@ def test_each_hardware_does_what_it_can_and_is_left_as_it_was(
     before = tree.names()
     groups = Groups(tree.files)
     assert (groups.add_pod(UID), groups.add_throttle()) == (add_pod, add_throttle)
-    groups.restore_all()
+    groups.remove_all()
     assert tree.names() == before
 
 
@@ -190,7 +190,7 @@ def test_a_uid_that_is_none_is_refused_before_anything_is_written(intel: Emulate
     groups = Groups(intel.files)
     for operation in (groups.add_pod, groups.remove_pod):
         assert refusal(operation, uid) == "EINVAL"
-    for move in (groups.throttle_pod, groups.release_pod, groups.settle):
+    for move in (groups.throttle_pod, groups.release_pod, groups.collect_threads):
         assert refusal(move, uid, frozenset) in {"EINVAL", "taken"}  # taken: GONE without throttle group
     assert intel.machine.log == []
 
@@ -203,7 +203,7 @@ def test_an_unexpected_error_is_raised_and_the_next_call_puts_it_right(tree: Emu
 
     def whole() -> None:
         groups.add_pod(UID)
-        groups.settle(UID, list_tids, anew=True)
+        groups.collect_threads(UID, list_tids, recheck=True)
         groups.add_throttle()
         groups.throttle_pod(UID, list_tids)
         groups.set_limit(0, 50)

@@ -93,19 +93,19 @@ def everything(groups: Groups, tree: Emulated) -> None:
     """All that the agent ever does to groups."""
     for uid in UIDS:
         groups.add_pod(uid)
-        groups.settle(uid, tree.tids_of(uid))
+        groups.collect_threads(uid, tree.tids_of(uid))
     groups.add_throttle()
     groups.set_limit(0, 50)
     for uid in UIDS:
         groups.throttle_pod(uid, tree.tids_of(uid))
     groups.set_limit(0, 30)
     groups.release_pod(UIDS[0], tree.tids_of(UIDS[0]))
-    groups.settle(UIDS[1], tree.tids_of(UIDS[1]), anew=True)
+    groups.collect_threads(UIDS[1], tree.tids_of(UIDS[1]), recheck=True)
     groups.remove_pod(UIDS[0])
     groups.set_limit(0, 100)
     groups.release_pod(UIDS[1], tree.tids_of(UIDS[1]))
     groups.remove_throttle()
-    groups.restore_all()
+    groups.remove_all()
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -116,12 +116,12 @@ def test_killed_before_any_system_call_and_again_while_restoring_the_end_is_the_
     foreign_start(intel)
     intel.machine.switches.can_rename = can_rename
     start = state(intel)
-    for budget, work in ((calls, everything), (again, lambda groups, _: groups.restore_all())):
+    for budget, work in ((calls, everything), (again, lambda groups, _: groups.remove_all())):
         try:
             work(Groups(mortal(intel, budget)), intel)
         except Killed:
             continue
-    assert Groups(intel.files).restore_all().failures == ()
+    assert Groups(intel.files).remove_all().failures == ()
     assert state(intel) == start
 
 
@@ -166,7 +166,7 @@ def test_a_foreign_group_inside_the_throttle_group_is_moved_out_before_it_goes(i
     intel.write("coda-throttle/tasks", f"{tid}\n")
     intel.write("coda-throttle/mon_groups/theirs/tasks", f"{tid}\n")
 
-    groups.restore_all()
+    groups.remove_all()
 
     assert intel.tids("mon_groups/theirs") == {tid}
     assert "coda-throttle" not in intel.names()
@@ -179,7 +179,7 @@ def test_a_group_that_will_not_go_limits_nothing_and_is_reported(intel: Emulated
     groups.set_limit(0, 20)
     intel.machine.switches.errors["rmdir coda-throttle"] = errno.EIO
 
-    restored = groups.restore_all()
+    restored = groups.remove_all()
 
     assert restored == Removed(
         removed=("mon_groups/coda-aaaa",), failures=("coda-throttle cannot be removed: Input/output error",)
@@ -190,7 +190,7 @@ def test_a_group_that_will_not_go_limits_nothing_and_is_reported(intel: Emulated
 def test_what_an_older_agent_left_goes_too(intel: Emulated) -> None:
     for path in ("coda-old", "BE", "BE/mon_groups/coda-x", "coda-old/mon_groups/coda-y"):
         intel.mkdir(path)
-    assert set(Groups(intel.files).restore_all().removed) == {"coda-old", "BE/mon_groups/coda-x"}
+    assert set(Groups(intel.files).remove_all().removed) == {"coda-old", "BE/mon_groups/coda-x"}
     assert "BE" in intel.names()
 
 
@@ -198,7 +198,7 @@ def test_what_an_older_agent_left_goes_too(intel: Emulated) -> None:
 def test_a_directory_that_is_no_resctrl_is_let_alone(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "plain")
     before = sorted(tmp_path.rglob("*"))
-    assert Groups(Files(resctrl=tmp_path / "plain")).restore_all() == Removed(removed=(), failures=())
+    assert Groups(Files(resctrl=tmp_path / "plain")).remove_all() == Removed(removed=(), failures=())
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -206,4 +206,4 @@ def test_restoring_does_not_wait_for_another_programs_lock(intel: Emulated) -> N
     groups = Groups(intel.files)
     groups.add_throttle()
     with intel.files.resctrl.locked():
-        assert groups.restore_all().removed == ("coda-throttle",)
+        assert groups.remove_all().removed == ("coda-throttle",)

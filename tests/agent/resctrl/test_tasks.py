@@ -3,7 +3,7 @@
 import pytest
 
 from coda_agent.host.files import Files
-from coda_agent.resctrl.groups import ANEW_EVERY, GroupOutcome, Groups
+from coda_agent.resctrl.groups import RECHECK_EVERY, GroupOutcome, Groups
 from coda_lab.emulators.resctrl.tasks import FakeTasks
 from tests.emulated import Emulated
 
@@ -36,10 +36,10 @@ def test_two_thousand_threads_forking_while_they_are_moved_all_arrive(intel: Emu
     groups.add_pod(UID)
     groups.add_throttle()
 
-    groups.settle(UID, Forking(intel, [50, 20, 5]))
+    groups.collect_threads(UID, Forking(intel, [50, 20, 5]))
     groups.throttle_pod(UID, Forking(intel, [50, 20, 5]))
     for _ in range(2):  # the windows after it
-        groups.settle(UID, intel.tids_of(UID))
+        groups.collect_threads(UID, intel.tids_of(UID))
 
     assert len(intel.tids_of(UID)()) > 2075
     assert intel.tids(THROTTLED) == intel.tids("coda-throttle") == intel.tids_of(UID)()
@@ -51,9 +51,9 @@ def test_a_pod_that_forks_without_end_is_followed_a_bounded_while(intel: Emulate
     groups.add_pod(UID)
     endless = Forking(intel, [3] * 1000)
 
-    assert groups.settle(UID, endless) is GroupOutcome.RETRY
+    assert groups.collect_threads(UID, endless) is GroupOutcome.RETRY
     assert len(endless.per_listing) > 980
-    assert groups.settle(UID, intel.tids_of(UID)) is GroupOutcome.DONE
+    assert groups.collect_threads(UID, intel.tids_of(UID)) is GroupOutcome.DONE
     assert intel.tids(FREE) == intel.tids_of(UID)()
 
 
@@ -64,12 +64,12 @@ def test_newcomers_by_exec_join_their_group_wherever_it_is(intel: Emulated, thro
     groups = Groups(intel.files if tells else Files(proc=intel.root / "none", resctrl=intel.root))
     groups.add_pod(UID)
     groups.add_throttle()
-    groups.settle(UID, intel.tids_of(UID))
+    groups.collect_threads(UID, intel.tids_of(UID))
     if throttled:
         groups.throttle_pod(UID, intel.tids_of(UID))
     newcomers = intel.spawn(UID, threads=3)
 
-    assert groups.settle(UID, intel.tids_of(UID)) is GroupOutcome.DONE
+    assert groups.collect_threads(UID, intel.tids_of(UID)) is GroupOutcome.DONE
 
     where = THROTTLED if throttled else FREE
     assert set(newcomers) < intel.tids(where) == intel.tids_of(UID)()
@@ -84,9 +84,9 @@ def test_threads_that_another_program_controls_stay_with_it(intel: Emulated, tel
     groups.add_pod(UID)
     groups.add_throttle()
 
-    assert groups.settle(UID, intel.tids_of(UID)) is GroupOutcome.DONE
+    assert groups.collect_threads(UID, intel.tids_of(UID)) is GroupOutcome.DONE
     assert groups.throttle_pod(UID, intel.tids_of(UID)) is GroupOutcome.DONE
-    assert groups.settle(UID, intel.tids_of(UID), anew=True) is GroupOutcome.DONE
+    assert groups.collect_threads(UID, intel.tids_of(UID), recheck=True) is GroupOutcome.DONE
 
     assert (intel.tids("BE"), intel.tids(THROTTLED)) == ({theirs}, {mine})
 
@@ -97,7 +97,7 @@ def test_threads_that_another_program_watches_stay_watched(intel: Emulated) -> N
     intel.write("mon_groups/nri/tasks", f"{theirs}\n")
     groups = Groups(intel.files)
     groups.add_pod(UID)
-    groups.settle(UID, intel.tids_of(UID))
+    groups.collect_threads(UID, intel.tids_of(UID))
     assert (intel.tids("mon_groups/nri"), intel.tids(FREE)) == ({theirs}, {mine})
 
 
@@ -105,14 +105,14 @@ def test_threads_that_ended_are_no_failure(intel: Emulated) -> None:
     intel.load(UID, gb_per_s=1)
     groups = Groups(intel.files)
     groups.add_pod(UID)
-    assert groups.settle(UID, lambda: frozenset({999_999, *intel.tids_of(UID)()})) is GroupOutcome.DONE
+    assert groups.collect_threads(UID, lambda: frozenset({999_999, *intel.tids_of(UID)()})) is GroupOutcome.DONE
     assert intel.tids(FREE) == intel.tids_of(UID)()
 
 
 def test_the_agent_never_moves_itself(intel: Emulated) -> None:
     groups = Groups(intel.files)
     groups.add_pod(UID)
-    groups.settle(UID, lambda: frozenset({0, -5}))
+    groups.collect_threads(UID, lambda: frozenset({0, -5}))
     assert intel.tids(FREE) == set()
 
 
@@ -120,19 +120,19 @@ def test_a_quiet_pod_costs_no_file_access(intel: Emulated) -> None:
     intel.load(UID, gb_per_s=1, threads=50)
     groups = Groups(intel.files)
     groups.add_pod(UID)
-    groups.settle(UID, intel.tids_of(UID))
+    groups.collect_threads(UID, intel.tids_of(UID))
     intel.machine.switches.errors["*"] = 5
-    assert groups.settle(UID, intel.tids_of(UID)) is GroupOutcome.DONE
+    assert groups.collect_threads(UID, intel.tids_of(UID)) is GroupOutcome.DONE
 
 
 def test_what_another_program_took_out_comes_back_within_thirty_windows(intel: Emulated) -> None:
     (tid,) = intel.load(UID, gb_per_s=1)
     groups = Groups(intel.files)
     groups.add_pod(UID)
-    groups.settle(UID, intel.tids_of(UID))
+    groups.collect_threads(UID, intel.tids_of(UID))
     intel.write("tasks", f"{tid}\n")
-    for _ in range(ANEW_EVERY):
-        groups.settle(UID, intel.tids_of(UID))
+    for _ in range(RECHECK_EVERY):
+        groups.collect_threads(UID, intel.tids_of(UID))
     assert intel.tids(FREE) == {tid}
 
 
@@ -140,9 +140,9 @@ def test_looking_anew_brings_back_what_another_program_took_out(intel: Emulated)
     (tid,) = intel.load(UID, gb_per_s=1)
     groups = Groups(intel.files)
     groups.add_pod(UID)
-    groups.settle(UID, intel.tids_of(UID))
+    groups.collect_threads(UID, intel.tids_of(UID))
     intel.write("tasks", f"{tid}\n")
-    assert groups.settle(UID, intel.tids_of(UID), anew=True) is GroupOutcome.DONE
+    assert groups.collect_threads(UID, intel.tids_of(UID), recheck=True) is GroupOutcome.DONE
     assert intel.tids(FREE) == {tid}
 
 
@@ -151,9 +151,9 @@ def test_a_pod_whose_threads_the_agent_cannot_see_is_no_failure(intel: Emulated)
     intel.machine.switches.sees_tasks = False
     groups = Groups(intel.files)
     groups.add_pod(UID)
-    assert groups.settle(UID, intel.tids_of(UID)) is GroupOutcome.DONE
+    assert groups.collect_threads(UID, intel.tids_of(UID)) is GroupOutcome.DONE
 
 
 def test_a_pod_without_group_is_said_so(intel: Emulated) -> None:
     intel.load(UID, gb_per_s=1)
-    assert Groups(intel.files).settle(UID, intel.tids_of(UID)) is GroupOutcome.GONE
+    assert Groups(intel.files).collect_threads(UID, intel.tids_of(UID)) is GroupOutcome.GONE

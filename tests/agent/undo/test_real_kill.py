@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from coda_agent.cgroups.layout import layout_of
+from coda_agent.cgroups.layout import find_layout
 from coda_agent.cgroups.limits import read_limit, write_limit
 from coda_agent.cgroups.quota import CpuLimit
 from coda_agent.host.files import Files
@@ -42,7 +42,7 @@ def machine(needs_fuse: None) -> Iterator[tuple[Files, Machine]]:
     mount = fresh_directory()
     with mounted(hardware, mount), real.groups(f"{ROOT}/{MAIN}"), real.running(f"{ROOT}/{MAIN}", 2, real.REST):
         files = real.files_inside(ROOT, fresh_directory(), mount)
-        layout = layout_of(files)
+        layout = find_layout(files)
         assert layout is not None
         write_limit(files, layout, MAIN, CpuLimit(quota_us=80_000))
         files.resctrl.mkdir("BE")
@@ -53,7 +53,7 @@ def machine(needs_fuse: None) -> Iterator[tuple[Files, Machine]]:
 
 def shown(files: Files) -> Mapping[str, object]:
     """All that the agent may not leave changed."""
-    layout = layout_of(files)
+    layout = find_layout(files)
     assert layout is not None
     paths = ("kubepods/burstable", MAIN.rpartition("/")[0], MAIN)
     names = ("schemata", "BE/tasks", "BE/schemata")
@@ -100,7 +100,9 @@ def test_killed_for_real_nothing_is_left_after_the_next_start(machine: tuple[Fil
 
 def restart(files: Files, state: Path) -> None:
     journal = UndoJournal(StateDir(state))
-    restored = restore(files=files, layout=layout_of(files), groups=Groups(files), journal=journal, boot=boot_id(files))
+    restored = restore(
+        files=files, layout=find_layout(files), groups=Groups(files), journal=journal, boot=boot_id(files)
+    )
     assert restored.failures == ()
     assert journal.entries == ()
     journal.close()

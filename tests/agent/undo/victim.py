@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from coda.contention.throttles import Action, Means, ThrottleReason
-from coda_agent.cgroups.layout import layout_of
+from coda_agent.cgroups.layout import find_layout
 from coda_agent.host.files import Files
 from coda_agent.host.state_dir import StateDir
 from coda_agent.host.undo_journal import UndoJournal
@@ -25,7 +25,7 @@ def main(cgroup: Path, resctrl: Path, state: Path, last: int) -> None:
     plain = Files(cgroup=cgroup, resctrl=resctrl)
     files = killing_files(plain, steps)
     journal = UndoJournal(KillingDisk(StateDir(state), steps))
-    layout, groups, boot = layout_of(files), Groups(files), boot_id(files)
+    layout, groups, boot = find_layout(files), Groups(files), boot_id(files)
     failures = restore(files=files, layout=layout, groups=groups, journal=journal, boot=boot).failures
     say(f"restored {failures}")
     actuator = Actuator(files=files, layout=layout, groups=groups, journal=journal, now_s=time.time, boot_id=boot)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from coda.contention.throttles import Action, Means, ThrottleReason
-from coda_agent.cgroups.layout import layout_of, pod
+from coda_agent.cgroups.layout import find_layout, find_pod
 from coda_agent.cgroups.threads import threads_of
 from coda_agent.host.state_dir import StateDir
 from coda_agent.host.undo_journal import UndoJournal
@@ -113,7 +113,7 @@ class AgentWorld(World):
         self._journal = None
         self._journal = journal = UndoJournal(KillingDisk(StateDir(self._state), steps))
         self._files = files
-        self._layout = layout_of(files)
+        self._layout = find_layout(files)
         self._groups = Groups(files)
         self._boot = boot_id(files)
         self.restored = self.restore()
@@ -147,11 +147,11 @@ class AgentWorld(World):
         """Every pod has its monitoring group, with all its threads; `anew`: whatever was known of them."""
         for uid in sorted(self.kubelet.pods):
             self._groups.add_pod(uid)
-            self._groups.settle(uid, partial(self._tids, uid), anew=anew)
+            self._groups.collect_threads(uid, partial(self._tids, uid), recheck=anew)
 
     def _tids(self, uid: str) -> frozenset[int]:
         assert self._layout is not None
-        at = pod(self._files, self._layout, uid)
+        at = find_pod(self._files, self._layout, uid)
         return frozenset() if at is None else threads_of(self._files, self._layout, at.path)
 
 
