@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from coda.errors import Outage
+from coda.placements.wait_limits import SETTLE_S
 from coda.policy.config import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
-from coda_extender.cluster.ending_gangs import SETTLE_S
 from coda_extender.metrics import Metrics
 from coda_extender.planner.leader_label import LeaderLabel
 from coda_extender.planner.planner import Planner, PlannerConfig

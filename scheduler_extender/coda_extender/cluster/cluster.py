@@ -15,7 +15,8 @@ from coda.model.job import JobId
 from coda.model.live_placement import is_waiting, open_wish
 from coda.model.world import World
 from coda.placements.review import awaits_decision
-from coda_extender.cluster.ending_gangs import SETTLE_S, EndingGangs
+from coda.placements.wait_limits import SETTLE_S
+from coda_extender.cluster.ending_gangs import EndingGangs
 from coda_extender.guard.guard import Guard
 from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import WatchCache, key_of
@@ -94,7 +95,7 @@ class ExtenderCluster:
 
     def world(self, *, now_s: float) -> World:
         """The world now, with what is kept of ending attempts in flight, and without the pods that are."""
-        return self.state.snapshot(self._endings.held(), now_s=now_s)
+        return self.state.snapshot(self._endings.held_by_node(), now_s=now_s)
 
     def next_expiry_in_s(self) -> float | None:
         """How long until something is in flight no more by time alone; None where nothing is."""

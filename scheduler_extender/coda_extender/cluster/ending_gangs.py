@@ -1,38 +1,34 @@
-"""Attempts that are ending: the room of their first ranks is kept for a moment, until all of it can be given away.
+"""Attempts that are ending: the capacity of their first ranks is held back for a moment, to be given away as a whole.
 
-The ranks of a gang end together, but their ends are seen one by one. Were each node given away as it is seen free,
-small jobs would take them in between, and the next gang that needs them all would not find them free together.
+The ranks of a gang end together, but their ends are seen one by one. If each node were given away as soon as it looks
+free, small jobs would take some of them, and the next gang would not find all of them free together.
 
-A hold only makes room look taken for a moment longer: it can over-commit nothing, and a leader that has none is right
-too. What must not live here: who gets the room, and what foreign pods may take of it (`guard`).
+Capacity that is held back only looks taken for a moment longer. So this can over-commit nothing, and a leader that
+remembers nothing decides correctly too. Foreign pods do not wait for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
 from coda.model.resources import NOTHING, Resources
+from coda.placements.wait_limits import SETTLE_S, is_held_back, may_still_end
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.read import Owner, Pod
-
-SETTLE_S: Final = 2.0
-"""For so long after the first end the others are waited for. A kubelet looks at its containers once a second
-(`genericPlegRelistPeriod` in pkg/kubelet/kubelet.go, 1.36) and calls a pod ended once its sandbox is torn down."""
 
 _Attempt = tuple[Owner, int]
 
 
 @dataclass(slots=True, kw_only=True)
 class _EndingGang:
-    until_s: float
-    live: set[str]  # ids of the pods that have not ended
-    held: dict[str, Resources] = field(default_factory=dict)
+    first_end_s: float
+    live_pods: set[str]  # ids of the pods that have not ended
+    held_by_node: dict[str, Resources] = field(default_factory=dict)
 
 
 class EndingGangs:
-    """What is held of attempts of which some ranks have ended and some have not. Fed with every change of a pod."""
+    """Attempts of which some ranks have ended and some have not. It learns of every change of a pod."""
 
     def __init__(self, state: ClusterState, clock: Callable[[], float], *, settle_s: float = SETTLE_S) -> None:
         self._state = state
@@ -48,37 +44,37 @@ class EndingGangs:
         ending = self._ending_by_attempt.get(attempt) or self._begin(attempt, before)
         if ending is None:
             return
-        ending.live.discard(before.id)
-        if not ending.live:
+        ending.live_pods.discard(before.id)
+        if not ending.live_pods:
             self._ending_by_attempt.pop(attempt, None)
-        elif before.node is not None and self._clock() < ending.until_s:
-            ending.held[before.node] = ending.held.get(before.node, NOTHING) + before.request
+        elif before.node is not None and may_still_end(ending.first_end_s, self._clock(), self._settle_s):
+            held = ending.held_by_node
+            held[before.node] = held.get(before.node, NOTHING) + before.request
 
-    def held(self) -> dict[str, Resources]:
-        """Per node, what must not be given away yet; nodes without any are absent. O(ranks held)."""
+    def held_by_node(self) -> dict[str, Resources]:
+        """Per node, what must not be given away yet; nodes without any are absent. O(ranks held back)."""
         now_s = self._clock()
         held: dict[str, Resources] = {}
         for ending in self._ending_by_attempt.values():
-            if ending.until_s <= now_s:
-                ending.held.clear()  # who runs on, runs on: from now on room is given away as it is left
-            for node, amount in ending.held.items():
+            if not may_still_end(ending.first_end_s, now_s, self._settle_s):
+                ending.held_by_node.clear()  # the other ranks run on: from now on capacity is free as it is left
+            for node, amount in ending.held_by_node.items():
                 held[node] = held.get(node, NOTHING) + amount
         return held
 
     def next_expiry_in_s(self) -> float | None:
-        """How long until time alone gives something away; None where nothing is held."""
-        until_s = min((ending.until_s for ending in self._ending_by_attempt.values() if ending.held), default=None)
+        """How long until capacity is free by time alone; None where nothing is held back."""
+        holding = [ending for ending in self._ending_by_attempt.values() if ending.held_by_node]
+        until_s = min((ending.first_end_s + self._settle_s for ending in holding), default=None)
         return None if until_s is None else max(0.0, until_s - self._clock())
 
     def _begin(self, attempt: _Attempt, first: Pod) -> _EndingGang | None:
-        """None where nothing is to be held: all ranks have ended; or the attempt was ordered to stop, and what it
-        leaves counts as free, all of it at once, since then."""
-        if first.node is None or self._state.is_stopped(*attempt):
+        """A new ending attempt; None if nothing of it is to be held back."""
+        live_pods = set(self._state.live_pods(*attempt))
+        is_stopped = self._state.is_stopped(*attempt)
+        if not is_held_back(was_bound=first.node is not None, is_stopped=is_stopped, live_ranks=len(live_pods)):
             return None
-        live = set(self._state.live_pods(*attempt))
-        if not live:
-            return None
-        ending = self._ending_by_attempt[attempt] = _EndingGang(until_s=self._clock() + self._settle_s, live=live)
+        ending = self._ending_by_attempt[attempt] = _EndingGang(first_end_s=self._clock(), live_pods=live_pods)
         return ending
 
 

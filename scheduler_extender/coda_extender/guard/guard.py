@@ -55,7 +55,7 @@ class Guard:
         """Which of the nodes offered the pod may take; if many, and it has no wishes, the best of them. A foreign pod
         that passes is in flight from now on."""
         pod = question.pod
-        self._binds.asked(question.pod_version)
+        self._binds.note_question(question.pod_version)
         known = self._state.pod_by_id.get(pod.id)
         if known is not None and known.uid == pod.uid and known.node is not None:
             return _only(known.node, question, BOUND)  # the answer to its binding was lost
@@ -63,7 +63,7 @@ class Guard:
             node = planned_node(self._state.job_but_for_ranks(pod.member.job), _rank_of(pod.member))
             return _only(node, question, NO_PLAN if node is None else OTHER_NODE)
         if not self._in_touch():
-            self._binds.outage()
+            self._binds.note_outage()
             return Answer(passed=(), refused={}, error=OUT_OF_TOUCH)  # nor may kube-scheduler know what was bound
         return self._foreign(question)
 
@@ -103,7 +103,7 @@ class Guard:
         if before is not None and after is not None and before == after:
             return
         if after is not None and after.node and not after.ended and new is not None and not _takes_alike(before, after):
-            self._binds.bound(after.node, version_of(new))
+            self._binds.add(after.node, version_of(new))
         for pod in (before, after):
             if pod is not None and pod.node is not None:
                 self._rooms.node_changed(pod.node)
@@ -112,7 +112,7 @@ class Guard:
 
     def outage(self) -> None:
         """The watch of pods broke: kube-scheduler may forget what it binds now."""
-        self._binds.outage()
+        self._binds.note_outage()
 
     def job_changed(self, job: JobId) -> None:
         """A job came, changed or went; the state knows already."""

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model.resources import NOTHING
+from coda.placements.wait_limits import SETTLE_S
 from coda.policy.config import ArraysConfig, PolicyConfig
-from coda_extender.cluster.ending_gangs import SETTLE_S, EndingGangs
+from coda_extender.cluster.ending_gangs import EndingGangs
 from coda_kube.cluster_state import ClusterState
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
@@ -44,7 +45,7 @@ class Watched:
             self.see(rank_json(job, rank, node, node=node, attempt=attempt))
 
     def held_gpus(self) -> dict[str, int]:
-        return {node: amount.gpus for node, amount in self.endings.held().items()}
+        return {node: amount.gpus for node, amount in self.endings.held_by_node().items()}
 
     def _change(self, name: str, new: Any) -> None:
         old = self._items.pop(name, None)
@@ -160,7 +161,7 @@ def test_the_planner_sees_an_attempt_whole_or_only_its_live_ranks(steps: list[An
             is_ending = began_s is not None and watched.now_s < began_s + SETTLE_S
             if whose in live or (is_ending and any(one[:2] == whose[:2] for one in live)):
                 seen[whose[2]] += 8
-        held = watched.endings.held()
+        held = watched.endings.held_by_node()
         assert {each: (watched.state.used(f"n{each}") + held.get(f"n{each}", NOTHING)).gpus for each in seen} == seen
 
 

@@ -1,7 +1,8 @@
 """Binds that kube-scheduler may have forgotten: what the guard keeps closed until it is seen to know of them."""
 
+from coda.placements.wait_limits import LONGEST_S
 from coda_extender.guard.guard import OUT_OF_TOUCH, TAKEN
-from coda_extender.guard.unconfirmed_binds import LONGEST_S, UnconfirmedBinds
+from coda_extender.guard.unconfirmed_binds import UnconfirmedBinds
 from coda_extender.protocol import Answer
 from tests.extender.guards import Known
 from tests.extender.objects import placement, pod_json, rank_json
@@ -103,7 +104,7 @@ def test_a_standby_that_nobody_asks_forgets_nodes_all_the_same() -> None:
     now_s = 0.0
     binds = UnconfirmedBinds(lambda: now_s)
     for version in range(1000):
-        binds.bound(f"node-{version}", version)
+        binds.add(f"node-{version}", version)
         now_s += 1.0
     assert len(binds.nodes) == LONGEST_S
 

@@ -1,0 +1,42 @@
+"""How long capacity counts as taken although it looks free: after a bind that kube-scheduler may have forgotten, and
+while the ranks of a gang end one after the other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SPREAD_S: Final = 2.0
+"""After it has listed again, kube-scheduler hears of all pods at once, in no order. It has heard of all by then."""
+
+CALM_S: Final = 5.0
+"""After an outage, all binds from that time have been seen by then. Our choice."""
+
+LONGEST_S: Final = 60.0
+"""kube-scheduler watches again after 30 s, which client-go at most doubles by chance."""
+
+SETTLE_S: Final = 2.0
+"""This long after the first rank of a gang ended the others are waited for. A kubelet looks at its containers once a
+second (`genericPlegRelistPeriod` in pkg/kubelet/kubelet.go, 1.36) and reports the end once the sandbox is gone."""
+
+
+def is_bind_known(version: int, bound_s: float, *, proven_version: int, now_s: float) -> bool:
+    """True if kube-scheduler knows of a bind at `version`: it showed that version, or had `LONGEST_S` to see it."""
+    return version <= proven_version or bound_s + LONGEST_S <= now_s
+
+
+def is_outage_over(outage_s: float, now_s: float, *, has_unknown_binds: bool) -> bool:
+    """True if no bind from an outage at `outage_s` can be forgotten any more."""
+    since_s = now_s - outage_s
+    return since_s > LONGEST_S or (since_s > CALM_S and not has_unknown_binds)
+
+
+def is_held_back(*, was_bound: bool, is_stopped: bool, live_ranks: int) -> bool:
+    """True if the capacity of an attempt's first ended rank is held back until its `live_ranks` have ended as well.
+
+    Not for an attempt that was ordered to stop: all its capacity has counted as free since the order."""
+    return was_bound and not is_stopped and live_ranks > 0
+
+
+def may_still_end(first_end_s: float, now_s: float, settle_s: float = SETTLE_S) -> bool:
+    """True while the other ranks are waited for. A rank that ends later leaves its capacity at once."""
+    return now_s < first_end_s + settle_s
