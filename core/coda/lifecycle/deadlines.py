@@ -22,6 +22,11 @@ def pods_left(now: Situation, now_s: float, config: LifecycleConfig) -> tuple[Ra
     )
 
 
+def is_alone(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
+    """True if no pod of another attempt may still run."""
+    return all(pod.ended or pod.attempt == now.progress.attempt for pod in pods_left(now, now_s, config))
+
+
 def with_stuck(progress: Progress, left: tuple[RankPod, ...], now_s: float, config: LifecycleConfig) -> Progress:
     """Name a pod that should have been gone long since, and what keeps it. Ties: the first by name."""
     happened = progress.message.split(WAITS_FOR, 1)[0]
@@ -36,7 +41,9 @@ def with_stuck(progress: Progress, left: tuple[RankPod, ...], now_s: float, conf
 def with_wake(step: Step, now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     """Add the next moment at which the answer may change by time alone."""
     moments = _moments_of_pods(now, config) if step.progress.phase not in FINISHED or now.deleting else iter(())
-    ahead = [moment_s for moment_s in (*moments, *_moments_of_job(step.progress, now)) if moment_s > now_s]
+    of_resize = () if step.wake_s is None else (step.wake_s,)
+    all_moments = (*moments, *_moments_of_job(step.progress, now), *of_resize)
+    ahead = [moment_s for moment_s in all_moments if moment_s > now_s]
     return replace(step, wake_s=min(ahead, default=None))
 
 

@@ -21,9 +21,14 @@ class Failure:
 
 def gang_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
     """A fault of an attempt whose pods were all created: also a missing one counts."""
+    missing = missing_ranks(now)
+    return pod_gone(missing[0]) if missing else attempt_failure(now, now_s, config)
+
+
+def missing_ranks(now: Situation) -> tuple[int, ...]:
+    """The ranks of the attempt without a pod, lowest first."""
     present = {pod.rank for pod in of_attempt(now)}
-    missing = next((rank for rank in range(now.terms.replicas) if rank not in present), None)
-    return pod_gone(missing) if missing is not None else attempt_failure(now, now_s, config)
+    return tuple(rank for rank in range(now.terms.replicas) if rank not in present)
 
 
 def pod_gone(rank: int) -> Failure:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from coda.allocator.resize import RankSize, Resize
-from coda.model.job import Phase, Placement
+from coda.model.job import Phase, Placement, PlacementState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Everything `next_step` looks at. `epoch` is the planner Lease's, None when it was not read."""
+    """Everything `next_step` looks at. `epoch` is the planner Lease's; None: it was not read, and no pod is created."""
 
     terms: Terms
     generation: int
@@ -111,11 +111,12 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What to do, in this order: accept (a dry run), write `progress` if it changed, create, delete, finish off."""
+    """What to do: accept or create or resize, then write `progress` if it changed, delete, finish off."""
 
     progress: Progress
     accept: bool = False  # ask the API server for the request per rank; `progress` holds once it agreed
     create: tuple[int, ...] = ()  # ranks whose pod is missing
+    resize: tuple[tuple[RankSize, int], ...] = ()  # ranks to give other cores (in millicores)
     delete: tuple[RankPod, ...] = ()
     finalize: bool = False  # let the API server delete the job: nothing of it is left
     remove: bool = False  # delete the job: its time to live is over
@@ -125,6 +126,15 @@ class Step:
 def of_attempt(now: Situation) -> tuple[RankPod, ...]:
     """The pods of the current attempt."""
     return tuple(pod for pod in now.pods if pod.attempt == now.progress.attempt)
+
+
+def released_placement(now: Situation) -> Placement | None:
+    """The placement for which pods may be created: released, complete, of this attempt and this spec."""
+    placement, wanted = now.placement, now.progress
+    if placement is None or (placement.attempt, placement.generation) != (wanted.attempt, wanted.generation):
+        return None
+    is_whole = placement.state is PlacementState.RELEASED and len(placement.nodes) == now.terms.replicas
+    return placement if is_whole else None
 
 
 def is_lost(node: str, now: Situation, now_s: float, config: LifecycleConfig) -> bool:

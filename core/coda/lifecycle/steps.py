@@ -14,19 +14,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from coda.lifecycle.deadlines import pods_left, with_stuck, with_wake
+from coda.allocator.resize import ResizeState, give_up, next_resize
+from coda.lifecycle.deadlines import is_alone, pods_left, with_stuck, with_wake
 from coda.lifecycle.failures import (
     Failure,
     active_deadline_over,
     attempt_failure,
     bind_deadline_missed,
     gang_failure,
+    missing_ranks,
     start_deadline_missed,
     with_trouble,
 )
-from coda.lifecycle.state import LifecycleConfig, PodState, Progress, RankPod, Situation, Step, of_attempt
+from coda.lifecycle.state import (
+    LifecycleConfig,
+    PodState,
+    Progress,
+    RankPod,
+    Situation,
+    Step,
+    of_attempt,
+    released_placement,
+)
 from coda.lifecycle.transitions import (
-    STARTING,
     accept_again,
     all_bound,
     all_created,
@@ -38,7 +48,7 @@ from coda.lifecycle.transitions import (
     stop,
     suspend,
 )
-from coda.model.job import FINISHED, Phase, Placement, PlacementState, StopOrder
+from coda.model.job import FINISHED, Phase, Placement, StopOrder
 
 NEXT: Mapping[Phase | None, frozenset[Phase]] = {
     None: frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED, Phase.RESTARTING}),  # the last: its status was lost
@@ -75,11 +85,6 @@ def furthest_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step
     return step
 
 
-def is_passing(before: Progress, after: Progress) -> bool:
-    """True for news that is soon old: all pods are bound, and nothing keeps them from starting."""
-    return before.phase is Phase.LAUNCHED and after.phase is Phase.STARTING and after.reason == STARTING
-
-
 def _decide(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if now.deleting:
         return _delete(now, now_s, config)
@@ -94,6 +99,15 @@ def launch_refused(now: Situation, reason: str, message: str, now_s: float, conf
     """Roll the attempt back because the API server refused one of its pods (a quota, say)."""
     step = roll_back(now, Failure(own=False, reason=reason, message=message), now_s, config)
     return replace(step, progress=in_short(step.progress))
+
+
+def resize_refused(step: Step, reason: str, message: str, now_s: float) -> Step | None:
+    """Take a resize back because the API server refused one rank; None while it is being taken back already."""
+    resize = step.progress.resize
+    assert resize is not None
+    if resize.state is ResizeState.REVERTING:
+        return None
+    return replace(step, progress=replace(step.progress, resize=give_up(resize, reason, message, now_s)), resize=())
 
 
 def template_refused(progress: Progress, generation: int, message: str, now_s: float) -> Progress:
@@ -128,7 +142,7 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
             fault = Failure(own=False, reason="SpecChanged", message="the spec was edited while its pods were created")
             return roll_back(now, fault, now_s, config)
         return accept_again(now)
-    plan = _released_plan(now)
+    plan = released_placement(now)
     if pods and (plan is None or any(pod.plan_id != plan.plan_id for pod in pods)):
         fault = Failure(own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods existed")
         return roll_back(now, fault, now_s, config)
@@ -140,10 +154,8 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         fault_found = bind_deadline_missed(pods, now.terms.replicas)
     if fault_found is not None:
         return roll_back(now, fault_found, now_s, config)
-    present = {pod.rank for pod in pods}
-    missing = tuple(rank for rank in range(now.terms.replicas) if rank not in present)
-    if missing:
-        create = missing if _may_create(now, plan, pods_left(now, now_s, config)) else ()
+    if missing := missing_ranks(now):
+        create = missing if _may_create(now, plan, now_s, config) else ()
         return Step(progress=now.progress, create=create, delete=_strays(now))
     return Step(progress=all_created(now.progress, now.terms.replicas, now_s), delete=_strays(now))
 
@@ -196,7 +208,22 @@ def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     fault = gang_failure(now, now_s, config)
     if fault is not None:
         return roll_back(now, fault, now_s, config)
-    return Step(progress=replace(now.progress, generation=now.generation), delete=_strays(now))
+    step = Step(progress=replace(now.progress, generation=now.generation), delete=_strays(now))
+    return _with_resize(step, now, now_s)
+
+
+def _with_resize(step: Step, now: Situation, now_s: float) -> Step:
+    """Add what the last granted wish needs, once the size of every rank that runs is known."""
+    ranks = [pod for pod in of_attempt(now) if pod.state is PodState.STARTED and not pod.terminating]
+    sizes = [pod.size for pod in ranks if pod.size is not None]
+    plan = now.placement
+    if plan is None or plan.attempt != now.progress.attempt or len(sizes) < len(ranks):
+        return step
+    resize = next_resize(plan.answer, now.progress.resize, now.progress.attempt, sizes, now_s)
+    if resize is None:
+        return step
+    progress = replace(step.progress, resize=resize.resize)
+    return replace(step, progress=progress, resize=resize.patches, wake_s=resize.wake_s)
 
 
 def _restarting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -260,10 +287,9 @@ _BY_PHASE: Mapping[Phase | None, Callable[[Situation, float, LifecycleConfig], S
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def _may_create(now: Situation, plan: Placement, left: tuple[RankPod, ...]) -> bool:
+def _may_create(now: Situation, plan: Placement, now_s: float, config: LifecycleConfig) -> bool:
     """Not for a stale leader's plan, which the new one adopts or drops; not beside another attempt's pods."""
-    epoch_holds = now.epoch is None or now.epoch == plan.epoch
-    return epoch_holds and all(pod.ended or pod.attempt == now.progress.attempt for pod in left)
+    return now.epoch == plan.epoch and is_alone(now, now_s, config)
 
 
 def _strays(now: Situation) -> tuple[RankPod, ...]:
@@ -284,11 +310,3 @@ def _stop_order(now: Situation) -> StopOrder | None:
     plan = now.placement
     mine = plan is not None and plan.attempt == now.progress.attempt
     return plan.stop if plan is not None and mine and _success(now) is None else None
-
-
-def _released_plan(now: Situation) -> Placement | None:
-    plan = now.placement
-    wanted = now.progress
-    if plan is None or (plan.attempt, plan.generation) != (wanted.attempt, wanted.generation):
-        return None
-    return plan if plan.state is PlacementState.RELEASED and len(plan.nodes) == now.terms.replicas else None

@@ -12,6 +12,8 @@ from coda.lifecycle.failures import Failure
 from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step
 from coda.model.job import Phase, PlacementState, StopCause, StopOrder
 
+LAUNCHED = "Launched"
+"""The reason of a gang whose pods all exist."""
 STARTING = "Starting"
 """The reason of a gang whose pods are bound and that nothing keeps from starting."""
 _STOPPED: Final = {StopCause.RECLAIM: "Reclaimed", StopCause.MIGRATE: "Migrated", StopCause.PREEMPT: "Preempted"}
@@ -70,9 +72,7 @@ def enqueue(now: Situation, now_s: float, *, attempt: int, not_before_s: float, 
 def all_created(progress: Progress, replicas: int, launch_s: float) -> Progress:
     """Launched: from here on a missing pod fails the attempt."""
     message = f"all {replicas} pods of attempt {progress.attempt} are created"
-    return replace(
-        progress, phase=Phase.LAUNCHED, launch_s=launch_s, returned=False, reason="Launched", message=message
-    )
+    return replace(progress, phase=Phase.LAUNCHED, launch_s=launch_s, returned=False, reason=LAUNCHED, message=message)
 
 
 def all_bound(now: Situation) -> Progress:

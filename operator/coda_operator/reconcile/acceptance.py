@@ -12,7 +12,7 @@ from coda_operator.reconcile.pod_spec import probe_pod
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.reconcile.status import request_from_pod
 from coda_operator.view.cluster import ClusterView
-from coda_operator.view.job_status import tuning_from_json
+from coda_operator.view.job_record import JobRecord, hints_from_json
 
 MOST_CORES = 1024  # the CRD's limit, where no node says less
 
@@ -32,17 +32,18 @@ class Acceptor:
         self._cluster = cluster
         self._requests = requests
 
-    async def request_of(self, job: Json, attempt: int) -> Json | TemplateRefused:
+    async def request_of(self, job: JobRecord, attempt: int) -> Json | TemplateRefused:
         """What one rank asks for, as it would be admitted. Raises Outage, or Rejected when nothing was judged.
 
         What only its surroundings refuse now (a quota, say) is taken as it is: the planner knows quotas, and for the
         rest the create will tell."""
-        cores = self._cores(job)
-        probe = probe_pod(job, attempt=attempt, cores=cores)
-        path = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
+        cores = self._cores(job.json)
+        probe = probe_pod(job.json, attempt=attempt, cores=cores)
         try:
             async with self._requests.reading():
-                admitted = await self._client.create(path, probe, {"dryRun": "All", "fieldValidation": "Strict"})
+                admitted = await self._client.create(
+                    job.pods_path, probe, {"dryRun": "All", "fieldValidation": "Strict"}
+                )
         except Rejected as refusal:
             blame = blame_for(refusal)
             if blame is Blame.MOMENT:
@@ -60,6 +61,6 @@ class Acceptor:
             return wanted
         gpus = spec["gpusPerReplica"]
         ceiling_cores = self._cluster.nodes.most_cores(gpus) or MOST_CORES
-        category, hints = tuning_from_json(spec)
+        category, hints = hints_from_json(spec)
         learned = self._cluster.lessons.cores_for(job, ceiling_cores)
         return start_cores(category, hints, gpus, ceiling_cores) if learned is None else learned

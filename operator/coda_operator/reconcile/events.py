@@ -8,18 +8,15 @@ import time
 from typing import Final
 
 from coda.errors import CodaError
+from coda.lifecycle.news import EVENT_DELAY_S, makes_waiting_old, may_wait
 from coda.lifecycle.state import Progress
-from coda.lifecycle.transitions import STARTING
-from coda.model.job import Phase
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
 from coda_operator.reconcile.status import event_json
 
 log = logging.getLogger(__name__)
 
-HELD_BACK_S: Final = 2.0  # our choice: a gang whose images are there runs by then
-_WAITING_LIMIT = 2000
-_ON_ITS_WAY: Final = frozenset({"Launched", STARTING})  # reasons
+_WAITING_LIMIT: Final = 2000
 
 
 class Recorder:
@@ -36,12 +33,12 @@ class Recorder:
     def record(self, job: Json, progress: Progress) -> None:
         """Say what just happened to `job`."""
         uid = job["metadata"]["uid"]
-        if progress.phase is Phase.RUNNING and uid in self._held_back_by_uid:
+        if makes_waiting_old(progress) and uid in self._held_back_by_uid:
             self._held_back_by_uid.pop(uid)[1].cancel()
         self._say_now(uid)
         event = event_json(job, progress, identity=self._identity, now_s=time.time())
-        if progress.reason in _ON_ITS_WAY:
-            timer = asyncio.get_running_loop().call_later(HELD_BACK_S, self._say_now, uid)
+        if may_wait(progress):
+            timer = asyncio.get_running_loop().call_later(EVENT_DELAY_S, self._say_now, uid)
             self._held_back_by_uid[uid] = event, timer
         else:
             self._put(event)

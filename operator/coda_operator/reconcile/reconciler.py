@@ -1,8 +1,7 @@
-"""One job, one step: read the situation, let `coda.lifecycle.steps` decide, write. Safe to repeat after any
-interruption.
+"""One job, one step: read, decide (`coda.lifecycle`), write. A step may be repeated after any interruption.
 
-Decisions that rest on a pod being absent are made on a fresh, consistent list of the job's pods, never on a watch that
-may be late. Status writes carry the resourceVersion they were decided on; a conflict means: read again, decide again.
+A decision that rests on the absence of a pod is made on a fresh, consistent list of the job's pods, never on a watch
+that may be late. A status write carries the resourceVersion it was decided on; after a conflict the step starts again.
 """
 
 from __future__ import annotations
@@ -10,36 +9,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from coda.errors import Conflict
-from coda.lifecycle.failures import POD_GONE
-from coda.lifecycle.state import LifecycleConfig, Progress, Situation, Step
-from coda.lifecycle.steps import furthest_step, is_passing, launch_refused, template_refused
-from coda.model.job import Phase
-from coda_kube.api.client import Client, NotFound, Rejected
-from coda_kube.api.watch_cache import key_of
+from coda.lifecycle.evidence import Evidence, evidence_needed
+from coda.lifecycle.news import is_passing
+from coda.lifecycle.state import LifecycleConfig, Situation, Step
+from coda.lifecycle.steps import furthest_step, launch_refused, resize_refused, template_refused
+from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import FINALIZER, OPERATOR
-from coda_kube.objects.write import job_path, status_patch
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.acceptance import Acceptor, TemplateRefused
-from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for
+from coda_operator.reconcile.api_refusals import reason_for, reason_for_resize
 from coda_operator.reconcile.events import Recorder
-from coda_operator.reconcile.launch import Launcher, NameTaken
+from coda_operator.reconcile.gang_pods import GangPods
+from coda_operator.reconcile.job_writer import JobWriter
 from coda_operator.reconcile.request_slots import RequestSlots
-from coda_operator.reconcile.resize import Resizer
-from coda_operator.reconcile.status import is_news, status_json
 from coda_operator.view.cluster import ClusterView
-from coda_operator.view.job_status import situation_from_json
+from coda_operator.view.job_record import JobRecord, record_from_json
 
-TRIES_AT_ONCE: Final = 3  # after so many conflicts in a row somebody fights us: back off like after an outage
+TRIES_AT_ONCE: Final = 3  # after this many conflicts in a row another writer fights us: back off as after an outage
 ACCEPTED_AT_ONCE: Final = 8
-"""The other new jobs of a burst wait as keys, not as objects of 40 KiB each; our choice: half the slots of
-`RequestSlots`,
-so that no slow webhook of theirs holds up the jobs that were accepted."""
-_MOVES_ON: Final = frozenset({Phase.RESTARTING, Phase.SUSPENDED})
+"""New jobs that are accepted at the same time. The others of a burst wait as keys, not as objects of 40 KiB each.
+
+Our choice: half the slots of `RequestSlots`, so that no slow webhook holds up the jobs that were accepted."""
 
 
 class Reconciler:
@@ -56,18 +49,15 @@ class Reconciler:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._client = client
         self._cluster = cluster
         self._requests = requests
-        self._recorder = recorder
-        self._metrics = metrics
         self._config = config
         self._clock = clock
         self._accepting = asyncio.Semaphore(ACCEPTED_AT_ONCE)
-        self._kept_back_s: dict[str, float] = {}  # uid of a job -> until when its news is
+        self._kept_back_until_s: dict[str, float] = {}  # by uid of a job whose news may soon be old
         self._acceptor = Acceptor(client, cluster, requests)
-        self._launcher = Launcher(client, cluster, requests)
-        self._resizer = Resizer(client, cluster, requests, clock)
+        self._gang = GangPods(client, cluster, requests)
+        self._writer = JobWriter(client, cluster, requests, recorder, metrics, clock)
 
     async def reconcile(self, key: str) -> float | None:
         """Take the job one step on; when to look again. Raises a CodaError when the API server fails or refuses."""
@@ -92,144 +82,88 @@ class Reconciler:
         assert met is not None
         raise met
 
-    async def _take_step(self, job: Json) -> float | None:
-        situation, step = self._decide(job)
-        if not _is_held(job):
-            if "deletionTimestamp" in job["metadata"]:
-                return None  # somebody took our finalizer away: what is left is the garbage collector's
-            if not step.accept:
-                job = await self._hold(job)
-        situation, step = await self._make_sure(job, situation, step)
-        if step.create:
-            step = await self._launch(job, situation, step)
+    async def _take_step(self, json: Json) -> float | None:
+        """Read, decide, write; when to look again."""
+        job = record_from_json(json)
+        if job.is_deleted and not job.is_held:
+            return None  # our finalizer was taken away: what is left is the garbage collector's
+        now = await self._read(job)
+        step = furthest_step(now, self._clock(), self._config)
         if step.accept:
-            await self._accept(job, situation.progress, step.progress)
+            await self._accept(job, step)
             return None
-        if (later_s := self._write_later_s(job, situation.progress, step.progress)) is not None:
-            return min(later_s, step.wake_s or later_s)
-        step = await self._resize(job, situation, step)
-        await self._write_progress(job, situation.progress, step.progress, (job.get("status") or {}).get("request"))
-        await self._delete_pods(job, step)
-        if step.finalize:
-            await self._set_finalizers(job, [name for name in job["metadata"]["finalizers"] if name != FINALIZER])
-        if step.remove:
-            async with self._requests.writing():
-                await self._client.delete(job_path(key_of(job)), uid=job["metadata"]["uid"])
-        return step.wake_s
-
-    async def _make_sure(self, job: Json, situation: Situation, step: Step) -> tuple[Situation, Step]:
-        """Decide again on what the step rests on, as it is now: that pods are absent, that the plan's epoch holds."""
-        if _needs_fresh_pods(situation, step):
-            async with self._requests.reading():
-                await self._cluster.read_pods_again(job)
-            situation, step = self._decide(job)
+        if not job.is_held:
+            await self._writer.add_finalizer(job)
+            return self._clock()  # the next step, at once, decides on the job as it is then
         if step.create:
-            async with self._requests.reading():
+            return await self._launch(job, now, step)
+        return await self._write(job, step)
+
+    async def _read(self, job: JobRecord) -> Situation:
+        """Read what the step rests on: from the caches, and from the API server what they cannot prove."""
+        now = self._cluster.situation(job)
+        evidence = evidence_needed(now, self._clock(), self._config)
+        if evidence is None:
+            return now
+        epoch = None
+        async with self._requests.reading():
+            if evidence is Evidence.PODS:
+                await self._cluster.read_pods_again(job)
+            else:
                 epoch = await self._cluster.planner_epoch()
-            situation, step = self._decide(job, epoch=epoch)
-        return situation, step
+        return self._cluster.situation(job, epoch=epoch)
 
-    def _write_later_s(self, job: Json, before: Progress, after: Progress) -> float | None:
-        """Until when to keep news back because other news may soon take its place; None: write now."""
-        uid = job["metadata"]["uid"]
-        if not is_passing(before, after):
-            self._kept_back_s.pop(uid, None)
-            return None
-        until_s = self._kept_back_s.setdefault(uid, self._clock() + self._config.passing_s)
-        return until_s if self._clock() < until_s else None
-
-    def _decide(self, job: Json, *, epoch: int | None = None) -> tuple[Situation, Step]:
-        pods = self._cluster.pods_of(job)
-        attempt = (job.get("status") or {}).get("attempt") or 1
-        situation = situation_from_json(
-            job,
-            pods,
-            self._cluster.unready_nodes(pods),
-            vanished=self._cluster.vanished(job, attempt),
-            epoch=epoch,
-        )
-        return situation, furthest_step(situation, self._clock(), self._config)
-
-    async def _accept(self, job: Json, before: Progress, after: Progress) -> None:
+    async def _accept(self, job: JobRecord, step: Step) -> None:
         """Ask the API server what one rank is, and write the job into the queue."""
-        asking = asyncio.ensure_future(self._acceptor.request_of(job, after.attempt))
+        asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress.attempt))
         try:
-            job = job if _is_held(job) else await self._hold(job)
+            job = job if job.is_held else await self._writer.add_finalizer(job)
             request = await asking
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
         if isinstance(request, TemplateRefused):
-            after = template_refused(after, job["metadata"]["generation"], request.message, self._clock())
-        await self._write_progress(job, before, after, None if isinstance(request, TemplateRefused) else request)
+            refused = template_refused(step.progress, job.generation, request.message, self._clock())
+            await self._writer.write_progress(job, refused, None)
+        else:
+            await self._writer.write_progress(job, step.progress, request)
 
-    async def _launch(self, job: Json, before: Situation, step: Step) -> Step:
-        """Create the missing pods; the step that follows, which is the roll-back when something is refused."""
-        placement = before.placement
-        assert placement is not None
-        try:
-            if before.terms.replicas > 1 and not before.pods:
-                await self._launcher.create_service(job)
-            refusal = await self._launcher.create_pods(job, placement, step.create)
-        except Rejected as error:
-            if not isinstance(error, NameTaken) and blame_for(error) is Blame.MOMENT:
-                raise
-            refusal = error
-        after, step = self._decide(job, epoch=placement.epoch)
+    async def _launch(self, job: JobRecord, now: Situation, step: Step) -> float | None:
+        """Create the missing pods; the next step, at once, decides on them. If one is refused, take all back."""
+        refusal = await self._gang.create_pods(job, now, step.create)
+        if refusal is None:
+            return self._clock()
+        now, reason = self._cluster.situation(job), reason_for(refusal)
+        return await self._write(job, launch_refused(now, reason, str(refusal), self._clock(), self._config))
+
+    async def _write(self, job: JobRecord, step: Step) -> float | None:
+        """Write what was decided, in the order in which it stays true if we die between two writes."""
+        if (until_s := self._kept_back_s(job, step)) is not None:
+            return min(until_s, step.wake_s or until_s)
+        if step.resize:
+            step = await self._resize(job, step)
+        await self._writer.write_progress(job, step.progress, job.request)
+        await self._gang.delete_pods(job, step.delete)
+        if step.finalize:
+            await self._writer.remove_finalizer(job)
+        if step.remove:
+            await self._writer.delete_job(job)
+        return step.wake_s
+
+    async def _resize(self, job: JobRecord, step: Step) -> Step:
+        """Give the ranks their cores; the step that is left, which takes all back when one is refused."""
+        refusal = await self._gang.resize_pods(job, step.resize)
         if refusal is None:
             return step
-        return launch_refused(after, reason_for(refusal), str(refusal), self._clock(), self._config)
+        taken_back = resize_refused(step, reason_for_resize(refusal), str(refusal), self._clock())
+        if taken_back is None:
+            raise refusal
+        return taken_back
 
-    async def _resize(self, job: Json, now: Situation, step: Step) -> Step:
-        """Carry out a grant of cores; the step that follows from how far that is."""
-        progress, wake_s = await self._resizer.take_step(job, now, step.progress)
-        moments_s = [moment_s for moment_s in (step.wake_s, wake_s) if moment_s is not None]
-        return replace(step, progress=progress, wake_s=min(moments_s, default=None))
-
-    async def _write_progress(self, job: Json, before: Progress, after: Progress, request: Json | None) -> None:
-        if after == before:
-            return
-        status = status_json(after, job.get("status") or {}, request, job["spec"], self._clock())
-        metadata = job["metadata"]
-        patch = status_patch(key_of(job), status, uid=metadata["uid"], version=metadata["resourceVersion"])
-        async with self._requests.writing():
-            written = await self._client.apply(job_path(key_of(job), status=True), patch, manager=OPERATOR)
-        self._metrics.note(before, after)
-        if is_news(before, after):
-            self._recorder.record(job, after)
-        self._cluster.jobs.put(written)
-
-    async def _delete_pods(self, job: Json, step: Step) -> None:
-        pods = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
-
-        async def delete(name: str, uid: str) -> None:
-            async with self._requests.writing(bulk=True):
-                await self._client.delete(f"{pods}/{name}", uid=uid)
-
-        results = await asyncio.gather(*(delete(pod.name, pod.uid) for pod in step.delete), return_exceptions=True)
-        for error in results:
-            if isinstance(error, BaseException):
-                raise error
-
-    async def _hold(self, job: Json) -> Json:
-        return await self._set_finalizers(job, [*(job["metadata"].get("finalizers") or ()), FINALIZER])
-
-    async def _set_finalizers(self, job: Json, finalizers: list[str]) -> Json:
-        version = job["metadata"]["resourceVersion"]
-        patch = {"metadata": {"finalizers": finalizers, "resourceVersion": version}}
-        async with self._requests.writing():
-            written = await self._client.patch(job_path(key_of(job)), patch)
-        self._cluster.jobs.put(written)
-        return written
-
-
-def _is_held(job: Json) -> bool:
-    """True while our finalizer keeps the job from going before its pods."""
-    return FINALIZER in (job["metadata"].get("finalizers") or ())
-
-
-def _needs_fresh_pods(situation: Situation, step: Step) -> bool:
-    """True for decisions that rest on a pod being absent."""
-    before, after = situation.progress.phase, step.progress.phase
-    moved_on = before in _MOVES_ON and after is Phase.QUEUED
-    return step.finalize or moved_on or (after is Phase.RESTARTING and step.progress.reason == POD_GONE)
+    def _kept_back_s(self, job: JobRecord, step: Step) -> float | None:
+        """Until when news is kept back because other news may soon take its place; None: write now."""
+        if not is_passing(job.progress, step.progress):
+            self._kept_back_until_s.pop(job.uid, None)
+            return None
+        until_s = self._kept_back_until_s.setdefault(job.uid, self._clock() + self._config.passing_s)
+        return until_s if self._clock() < until_s else None

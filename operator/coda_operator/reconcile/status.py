@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coda.lifecycle.state import Progress
-from coda.lifecycle.steps import TEMPLATE_REFUSED, is_passing
+from coda.lifecycle.steps import TEMPLATE_REFUSED
 from coda.model.job import FINISHED, Phase
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND, OPERATOR
@@ -99,17 +99,6 @@ def _conditions(progress: Progress, old: Item, now_s: float) -> Iterator[Json]:
             "lastTransitionTime": before["lastTransitionTime"] if unchanged and before else time_from_seconds(now_s),
             "observedGeneration": progress.generation,
         }
-
-
-def is_news(before: Progress, after: Progress) -> bool:
-    """True when a change is worth an event: another phase, reason or attempt, or an edit that was judged.
-
-    That a new job waits is none, nor that launched pods are bound: each job's do, and its status says so."""
-    if (before.phase is None and after.phase is Phase.QUEUED) or is_passing(before, after):
-        return False
-    judged = after.phase is Phase.QUEUED or after.reason == TEMPLATE_REFUSED
-    edited = judged and before.generation != after.generation
-    return edited or (before.phase, before.reason, before.attempt) != (after.phase, after.reason, after.attempt)
 
 
 def event_json(job: Item, progress: Progress, *, identity: str, now_s: float) -> Json:

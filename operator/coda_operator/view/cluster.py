@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 import orjson
 
 from coda.errors import CodaError
-from coda.lifecycle.state import RankPod
+from coda.lifecycle.state import RankPod, Situation
 from coda.lifecycle.steps import TEMPLATE_REFUSED
 from coda.model.job import FINISHED
 from coda_kube.api.client import Client, NotFound
@@ -23,6 +23,7 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.write import job_path
 from coda_operator.view.experience import LearnedCores
+from coda_operator.view.job_record import JobRecord
 from coda_operator.view.nodes import Nodes
 from coda_operator.view.rank_pods import rank_pod_from_json
 
@@ -118,14 +119,28 @@ class ClusterView:
         """Of the nodes these pods are on, those not Ready or gone: since when."""
         return self.nodes.unready_since_s({pod.node for pod in pods if pod.node})
 
-    async def read_pods_again(self, job: Json) -> None:
+    def situation(self, job: JobRecord, *, epoch: int | None = None) -> Situation:
+        """Return what the life cycle looks at: the job as it was read, its pods and their nodes as they are now."""
+        pods = self.pods_of(job.json)
+        return Situation(
+            terms=job.terms,
+            generation=job.generation,
+            progress=job.progress,
+            deleting=job.is_deleted,
+            placement=job.placement,
+            epoch=epoch,
+            pods=tuple(sorted(pods, key=lambda pod: (pod.attempt, pod.rank, pod.uid))),
+            vanished=self.vanished(job.json, job.progress.attempt),
+            unready_since_s=self.unready_nodes(pods),
+        )
+
+    async def read_pods_again(self, job: JobRecord) -> None:
         """A consistent list of the job's pods: what the watch has not told yet is taken over, also what is gone."""
-        path = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
-        listing = await self._client.list_pages(path, {"labelSelector": f"{LABEL_JOB_UID}={job['metadata']['uid']}"})
+        listing = await self._client.list_pages(job.pods_path, {"labelSelector": f"{LABEL_JOB_UID}={job.uid}"})
         present = {key_of(pod) for pod in listing["items"]}
         for pod in listing["items"]:
             self.pods.put(pod)
-        for key in self._pods_by_job_uid.get(_uid(job), {}).keys() - present:
+        for key in self._pods_by_job_uid.get(_uid(job.json), {}).keys() - present:
             self._drop_older(self.pods, self.pods.by_key[key], int(listing["metadata"]["resourceVersion"]))
 
     async def read_job_again(self, key: str) -> None:

@@ -17,7 +17,7 @@ from coda.errors import InvalidInput
 from coda.model.job import FINISHED
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.tuning_status import tuning_from_json
-from coda_operator.view.job_status import tuning_from_json as hints_from_json
+from coda_operator.view.job_record import hints_from_json
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from coda.lifecycle.news import is_passing
 from coda.lifecycle.state import PodState, Situation, Terms
 from coda.lifecycle.steps import (
     TEMPLATE_REFUSED,
     furthest_step,
-    is_passing,
     launch_refused,
     next_step,
     template_refused,

@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 
+from coda.lifecycle.news import EVENT_DELAY_S
 from coda.lifecycle.state import Progress
 from coda.lifecycle.transitions import STARTING
 from coda.model.job import Phase
-from coda_operator.reconcile.events import HELD_BACK_S, Recorder
+from coda_operator.reconcile.events import Recorder
 from tests.operator_tests.fake_cluster import FakeCluster
 
-SOON_S = HELD_BACK_S - 0.1
-LATE_S = HELD_BACK_S + 0.1
+SOON_S = EVENT_DELAY_S - 0.1
+LATE_S = EVENT_DELAY_S + 0.1
 LAUNCHED = (Phase.LAUNCHED, "Launched")
 STARTS = (Phase.STARTING, STARTING)
 RUNS = (Phase.RUNNING, "Running")
@@ -44,7 +45,7 @@ async def test_that_a_gang_is_on_its_way_is_told_only_when_it_does_not_run_soon(
     for phase, reason in news:
         recorder.record(job, Progress(phase=phase, reason=reason))
         await asyncio.sleep(after_s)
-    await asyncio.sleep(2 * HELD_BACK_S)
+    await asyncio.sleep(2 * EVENT_DELAY_S)
     told = [(event["involvedObject"]["name"], event["reason"]) for _, event in api.history("events")]
     assert [reason for name, reason in told if name == "mine"] == expected
     assert [reason for name, reason in told if name == "other"] == ["Launched"]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from coda.lifecycle.state import Progress
 from coda.lifecycle.steps import TEMPLATE_REFUSED
 from coda.model.job import Phase
-from coda_operator.reconcile.status import event_json, is_news, status_json
-from coda_operator.view.job_status import progress_from_json
+from coda_operator.reconcile.status import event_json, status_json
+from coda_operator.view.job_record import progress_from_json
 
 SPEC = {"replicas": 2, "gpusPerReplica": 8}
 RUNNING = Progress(
@@ -56,32 +54,6 @@ def test_a_refused_template_is_not_accepted() -> None:
     refused = Progress(phase=Phase.FAILED, reason=TEMPLATE_REFUSED, message="spec.foo: unknown field")
     status = status_json(refused, {}, None, SPEC, 1000.0)
     assert (condition(status, "Accepted")["status"], condition(status, "Finished")["status"]) == ("False", "True")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "news"),
-    [
-        pytest.param({}, {"message": "back-off 20s"}, False, id="only the sentence changed"),
-        pytest.param({}, {"reason": "ErrImagePull"}, True, id="another reason"),
-        pytest.param({}, {"attempt": 3}, True, id="another attempt"),
-        pytest.param({}, {"phase": Phase.RESTARTING}, True, id="another phase"),
-        pytest.param(
-            {"phase": Phase.LAUNCHED}, {"phase": Phase.STARTING, "reason": "Starting"}, False, id="all pods are bound"
-        ),
-        pytest.param({"phase": Phase.QUEUED}, {"phase": Phase.STARTING}, True, id="bound as soon as they existed"),
-        pytest.param(
-            {"phase": Phase.LAUNCHED}, {"phase": Phase.STARTING, "reason": "ErrImagePull"}, True, id="bound, in trouble"
-        ),
-        pytest.param({}, {"generation": 5}, False, id="an edit that changes nothing of what runs"),
-        pytest.param({"phase": Phase.QUEUED}, {"generation": 5}, True, id="an edit of a waiting job was accepted"),
-        pytest.param(
-            {"phase": Phase.FAILED, "reason": TEMPLATE_REFUSED}, {"generation": 5}, True, id="or refused once more"
-        ),
-    ],
-)
-def test_what_is_worth_an_event(before: dict[str, Any], after: dict[str, Any], news: bool) -> None:
-    was = replace(RUNNING, **before)
-    assert is_news(was, replace(was, **after)) is news
 
 
 def test_an_event_points_at_its_job_and_stays_short() -> None:

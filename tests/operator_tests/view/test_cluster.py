@@ -12,6 +12,7 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.objects.quantities import seconds_from_time
 from coda_operator.view.cluster import LISTING_S, ClusterView
+from coda_operator.view.job_record import record_from_json
 from tests.operator_tests.fake_cluster import JOBS, NODES, PODS, FakeCluster, clock
 
 
@@ -195,7 +196,7 @@ async def test_a_list_drops_no_pod_that_is_newer_than_itself() -> None:
             return listing
 
         api.list_pages = slow_list  # type: ignore[method-assign,assignment]  # this server is slow today
-        await cluster.read_pods_again(job)
+        await cluster.read_pods_again(record_from_json(job))
         assert [pod.rank for pod in cluster.pods_of(job)] == [1]
 
 

@@ -1,41 +1,75 @@
-"""TrainingJob JSON -> what the life cycle looks at; pods are read by `rank_pods`. Reads only, decides nothing."""
+"""A TrainingJob as one step looks at it, read from its JSON once; pods are read by `rank_pods`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coda.allocator.start_point import Category, Hints
-from coda.lifecycle.state import Progress, RankPod, Situation, Terms
-from coda.model.job import Phase
+from coda.lifecycle.state import Progress, Terms
+from coda.model.job import Phase, Placement
+from coda_kube.api.watch_cache import key_of
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import FINALIZER
 from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.objects.read import placement_from_json
 from coda_kube.objects.tuning_status import resize_from_json
+from coda_kube.objects.write import job_path
 
 Item = Mapping[str, Any]
 
 
-def situation_from_json(
-    job: Item,
-    pods: Iterable[RankPod],
-    unready_since_s: Mapping[str, float],
-    *,
-    vanished: frozenset[int] = frozenset(),
-    epoch: int | None = None,
-) -> Situation:
-    """Everything `coda.lifecycle.steps.next_step` wants to know of one job."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """One version of a TrainingJob: what the life cycle looks at, and where requests for it go."""
+
+    json: Json  # as the API server has it
+    key: str  # namespace/name
+    uid: str
+    path: str
+    pods_path: str  # of the pods of its namespace
+    is_held: bool  # our finalizer keeps the job from going before its pods
+    is_deleted: bool
+    generation: int
+    terms: Terms
+    progress: Progress
+    placement: Placement | None
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion: a write that carries it fails once somebody else wrote."""
+        return str(self.json["metadata"]["resourceVersion"])
+
+    @property
+    def request(self) -> Json | None:
+        """What one rank asks for, as accepted; None for a job that is not accepted yet."""
+        return (self.json.get("status") or {}).get("request")
+
+
+def record_from_json(job: Json) -> JobRecord:
+    """Return the record of a TrainingJob."""
+    key = key_of(job)
+    metadata = job["metadata"]
     status = job.get("status") or {}
-    return Situation(
+    return JobRecord(
+        json=job,
+        key=key,
+        uid=metadata["uid"],
+        path=job_path(key),
+        pods_path=f"/api/v1/namespaces/{metadata['namespace']}/pods",
+        is_held=FINALIZER in (metadata.get("finalizers") or ()),
+        is_deleted="deletionTimestamp" in metadata,
+        generation=metadata["generation"],
         terms=terms_from_json(job["spec"]),
-        generation=job["metadata"]["generation"],
         progress=progress_from_json(status),
-        deleting="deletionTimestamp" in job["metadata"],
         placement=placement_from_json(status),
-        epoch=epoch,
-        pods=tuple(sorted(pods, key=lambda pod: (pod.attempt, pod.rank, pod.uid))),
-        vanished=vanished,
-        unready_since_s=unready_since_s,
     )
+
+
+def with_finalizers(job: JobRecord, written: Json) -> JobRecord:
+    """Return the record after a write of nothing but finalizers."""
+    return replace(job, json=written, is_held=FINALIZER in (written["metadata"].get("finalizers") or ()))
 
 
 def terms_from_json(spec: Item) -> Terms:
@@ -51,7 +85,7 @@ def terms_from_json(spec: Item) -> Terms:
     )
 
 
-def tuning_from_json(spec: Item) -> tuple[Category | None, Hints]:
+def hints_from_json(spec: Item) -> tuple[Category | None, Hints]:
     """What the user said that guides the first guess of cores."""
     hints = spec.get("hints") or {}
     category = spec.get("category")
@@ -63,7 +97,7 @@ def tuning_from_json(spec: Item) -> tuple[Category | None, Hints]:
 
 
 def progress_from_json(status: Item) -> Progress:
-    """The operator's part of the status, as `reporting.status_json` wrote it."""
+    """The operator's part of the status, as `status.status_json` wrote it."""
     phase = status.get("phase")
     return Progress(
         phase=Phase(phase) if phase else None,

@@ -1,0 +1,172 @@
+"""Creates, resizes and deletes the pods of a gang, and creates its Service. Every write is safe to repeat.
+
+A pod's creation cannot be made conditional on its job's version. So each create is preceded by a check that the job is
+still the one that was decided on; otherwise no further pod is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final
+
+from coda.allocator.resize import RankSize
+from coda.errors import Conflict
+from coda.lifecycle.state import RankPod, Situation
+from coda.model.job import Placement
+from coda_kube.api.client import STRATEGIC_MERGE, AlreadyExists, Client, NotFound, Rejected
+from coda_kube.api.watch_cache import version_of
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import KIND
+from coda_kube.objects.quantities import quantity_from_milli
+from coda_operator.reconcile.api_refusals import Blame, blame_for
+from coda_operator.reconcile.pod_spec import headless_service, rank_pod
+from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.view.cluster import ClusterView
+from coda_operator.view.job_record import JobRecord
+
+_ANOTHER: Final = "metadata.uid"  # another pod has the name now: the API server takes that for a change of the field
+_NOT_SERVED: Final = "the server could not find the requested resource"
+
+
+class NameTaken(Rejected):
+    """Another owner's object has the name that one of the job's needs."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(409, "AlreadyExists", f"a {kind} named {name} exists and is not this job's")
+
+
+class GangPods:
+    """Writes the pods of gangs."""
+
+    def __init__(self, client: Client, cluster: ClusterView, requests: RequestSlots) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._requests = requests
+
+    async def create_pods(self, job: JobRecord, now: Situation, ranks: Iterable[int]) -> Rejected | None:
+        """Create the pods of `ranks`; None, or the refusal of an object that cannot be created as things are.
+
+        Every created pod is in the cluster's cache. Raises Conflict once the job changed, NotFound when a pod goes
+        while it is looked at, and Outage."""
+        placement = job.placement
+        assert placement is not None
+        errors: list[BaseException] = []
+
+        async def create(rank: int) -> None:
+            try:
+                async with self._requests.writing(bulk=True):
+                    if not errors:
+                        self._check_unchanged(job)
+                        await self._create_pod(job, placement, rank)
+            except Exception as error:  # the first of them is raised below, when no create is under way any more
+                errors.append(error)
+
+        try:
+            if job.terms.replicas > 1 and not now.pods:
+                await self._create_service(job)
+        except Rejected as error:
+            errors.append(error)
+        else:
+            await asyncio.gather(*(create(rank) for rank in ranks))
+        return _final_refusal(errors, _is_final_for_create)
+
+    async def resize_pods(self, job: JobRecord, changes: Iterable[tuple[RankSize, int]]) -> Rejected | None:
+        """Set the cores of these ranks, in millicores; None, or the refusal of one that cannot have them.
+
+        Raises Conflict when a pod changed meanwhile, and Outage."""
+        errors = await _errors_of(self._resize_pod(job, *change) for change in changes)
+        return _final_refusal(errors, _is_final_for_resize)
+
+    async def delete_pods(self, job: JobRecord, pods: Iterable[RankPod]) -> None:
+        """Delete these pods, and no other pods of their names. Raises Outage."""
+
+        async def delete(pod: RankPod) -> None:
+            async with self._requests.writing(bulk=True):
+                await self._client.delete(f"{job.pods_path}/{pod.name}", uid=pod.uid)
+
+        for error in await _errors_of(delete(pod) for pod in pods):
+            raise error
+
+    async def _create_service(self, job: JobRecord) -> None:
+        """Create the Service under which ranks find rank 0.
+
+        Raises NameTaken; Conflict while an earlier job's Service of that name is going away."""
+        metadata = job.json["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/services"
+        try:
+            async with self._requests.writing():
+                await self._client.create(path, headless_service(job.json))
+        except AlreadyExists:
+            service = f"{path}/{metadata['name']}"
+            found = await self._client.get(service)
+            if _is_owned(found, job):
+                return
+            if not any(owner["kind"] == KIND for owner in found["metadata"].get("ownerReferences") or ()):
+                raise NameTaken("Service", metadata["name"]) from None
+            async with self._requests.writing():  # an earlier job's of that name, not collected yet
+                await self._client.delete(service, uid=found["metadata"]["uid"])
+            raise Conflict(f"{service} is an earlier job's") from None
+
+    async def _create_pod(self, job: JobRecord, placement: Placement, rank: int) -> None:
+        pod = rank_pod(job.json, placement, rank)
+        name = pod["metadata"]["name"]
+        try:
+            created = await self._client.create(job.pods_path, pod)
+        except AlreadyExists:
+            created = await self._client.get(f"{job.pods_path}/{name}")
+            if not _is_owned(created, job):
+                raise NameTaken("pod", name) from None
+        self._cluster.pods.put(created)
+
+    async def _resize_pod(self, job: JobRecord, size: RankSize, cores_m: int) -> None:
+        path = f"{job.pods_path}/{size.name}"
+        async with self._requests.writing(bulk=True):
+            try:
+                changed = await self._client.patch(f"{path}/resize", resize_patch(size, cores_m), STRATEGIC_MERGE)
+            except (Conflict, Rejected) as error:
+                if not isinstance(error, Conflict) and _ANOTHER not in str(error):
+                    raise
+                self._cluster.pods.put(await self._client.get(path))
+                raise Conflict(f"{path} is not as it was seen") from error
+        self._cluster.pods.put(changed)
+
+    def _check_unchanged(self, job: JobRecord) -> None:
+        known = self._cluster.jobs.by_key.get(job.key)
+        if known is None or version_of(known) != version_of(job.json):
+            raise Conflict(f"{job.key} changed while its pods were created")
+
+
+def resize_patch(size: RankSize, cores_m: int) -> Json:
+    """Request and limit together, so that the pod keeps its QoS class; of that very pod, as it was seen."""
+    cpu = {"cpu": quantity_from_milli(cores_m)}
+    container = {"name": size.container, "resources": {"requests": cpu, "limits": cpu}}
+    return {"metadata": {"uid": size.uid, "resourceVersion": size.version}, "spec": {"containers": [container]}}
+
+
+async def _errors_of(requests: Iterable[Coroutine[Any, Any, None]]) -> list[BaseException]:
+    results = await asyncio.gather(*requests, return_exceptions=True)
+    return [result for result in results if isinstance(result, BaseException)]
+
+
+def _final_refusal(errors: Sequence[BaseException], is_final: Callable[[Rejected], bool]) -> Rejected | None:
+    """Return the first refusal that no retry will mend, or None if there was no error. Raises other errors."""
+    refused = [error for error in errors if isinstance(error, Rejected) and is_final(error)]
+    if errors and not refused:
+        raise errors[0]
+    return refused[0] if refused else None
+
+
+def _is_final_for_create(refusal: Rejected) -> bool:
+    return isinstance(refusal, NameTaken) or blame_for(refusal) is not Blame.MOMENT
+
+
+def _is_final_for_resize(refusal: Rejected) -> bool:
+    if isinstance(refusal, NotFound):  # the pod is gone, or no pod can be resized here
+        return _NOT_SERVED in str(refusal)
+    return blame_for(refusal) is not Blame.MOMENT
+
+
+def _is_owned(item: Json, job: JobRecord) -> bool:
+    owners = item["metadata"].get("ownerReferences") or ()
+    return any(owner["uid"] == job.uid for owner in owners)

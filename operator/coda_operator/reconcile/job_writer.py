@@ -1,0 +1,77 @@
+"""Writes the TrainingJob itself: its finalizer, the operator's part of its status, and its deletion.
+
+Each write carries the resourceVersion, or for the deletion the uid, of the job that was decided on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coda.lifecycle.news import is_news
+from coda.lifecycle.state import Progress
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import FINALIZER, OPERATOR
+from coda_kube.objects.write import status_patch
+from coda_operator.metrics import Metrics
+from coda_operator.reconcile.events import Recorder
+from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.reconcile.status import status_json
+from coda_operator.view.cluster import ClusterView
+from coda_operator.view.job_record import JobRecord, with_finalizers
+
+
+class JobWriter:
+    """Writes jobs. What was written is in the cluster's cache at once. Every write raises Conflict and Outage."""
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: ClusterView,
+        requests: RequestSlots,
+        recorder: Recorder,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._requests = requests
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+
+    async def add_finalizer(self, job: JobRecord) -> JobRecord:
+        """Keep the job from going before its pods; the job as it is then."""
+        finalizers = job.json["metadata"].get("finalizers") or ()
+        return await self._set_finalizers(job, [*finalizers, FINALIZER])
+
+    async def remove_finalizer(self, job: JobRecord) -> None:
+        """Let the API server delete the job."""
+        finalizers = job.json["metadata"]["finalizers"]
+        await self._set_finalizers(job, [name for name in finalizers if name != FINALIZER])
+
+    async def write_progress(self, job: JobRecord, after: Progress, request: Json | None) -> None:
+        """Write the status, count it and tell of it, if it changed."""
+        before = job.progress
+        if after == before:
+            return
+        status = status_json(after, job.json.get("status") or {}, request, job.json["spec"], self._clock())
+        patch = status_patch(job.key, status, uid=job.uid, version=job.version)
+        async with self._requests.writing():
+            written = await self._client.apply(f"{job.path}/status", patch, manager=OPERATOR)
+        self._metrics.note(before, after)
+        if is_news(before, after):
+            self._recorder.record(job.json, after)
+        self._cluster.jobs.put(written)
+
+    async def delete_job(self, job: JobRecord) -> None:
+        """Delete the job; it goes once its finalizers are gone."""
+        async with self._requests.writing():
+            await self._client.delete(job.path, uid=job.uid)
+
+    async def _set_finalizers(self, job: JobRecord, finalizers: list[str]) -> JobRecord:
+        patch = {"metadata": {"finalizers": finalizers, "resourceVersion": job.version}}
+        async with self._requests.writing():
+            written = await self._client.patch(job.path, patch)
+        self._cluster.jobs.put(written)
+        return with_finalizers(job, written)
