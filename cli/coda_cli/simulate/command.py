@@ -14,6 +14,7 @@ from rich.console import Console
 
 from coda.errors import InvalidInput
 from coda.policy.policies import DEFAULT, POLICIES
+from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console, version
 from coda_cli.simulate.comparison import show
 from coda_cli.simulate.html_report import write_report
@@ -93,6 +94,9 @@ def simulate_command(
     out: Annotated[
         Path | None, typer.Option(help="Folder for summary.json, jobs.csv.gz, plots and report.html.")
     ] = None,
+    all_measures: Annotated[
+        bool, typer.Option("--all-measures", help="Print every measure instead of the eight that matter most.")
+    ] = False,
 ) -> None:
     """Simulate a workload: the planner's own decisions, in virtual time, with every measure of a month in a minute.
 
@@ -131,7 +135,7 @@ def simulate_command(
             drain_s=seconds_from_duration(drain) if drain else 0.0,
         )
         study = _study(template, policy or [DEFAULT], seed or [1], out, notes)
-        _perform_and_report(study, jobs, notes)
+        _perform_and_report(study, jobs, notes, all_measures=all_measures)
 
 
 def _study(
@@ -188,20 +192,22 @@ def _tell_account(template: RunOrder, found: Load, warmup_s: float, notes: Conso
         for one in found.refused[:SHOWN]
     ]
     if len(found.refused) > SHOWN:
-        lines.append(f"... and {len(found.refused) - SHOWN} more rows refused, which fit no node of the cluster")
+        more = counted(len(found.refused) - SHOWN, "more row")
+        lines.append(f"... and {more} refused, because no node of the cluster is large enough")
     lines.append(
-        f"{len(found.gangs)} jobs ({template.source.selection.rule()}) on {shape_of(template)}; "
-        f"{found.rows_changed} rows changed to fit; measured from {duration_from_seconds(warmup_s)} after the first "
-        f"submission to {duration_from_seconds(template.drain_s)} before the last"
+        f"{counted(len(found.gangs), 'job')} ({template.source.selection.rule()}) on {shape_of(template)}; "
+        f"{counted(found.rows_changed, 'row')} changed to fit; "
+        f"measured from {duration_from_seconds(warmup_s)} after the first submission to "
+        f"{duration_from_seconds(template.drain_s)} before the last"
     )
     for line in lines:
         notes.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _perform_and_report(study: Study, jobs: int, notes: Console) -> None:
+def _perform_and_report(study: Study, jobs: int, notes: Console, *, all_measures: bool) -> None:
     outcomes = performed(study.orders, jobs, notes)
     results = [outcome.result for outcome in outcomes]
-    show(results, study.head, result_console())
+    show(results, study.head, result_console(), all_measures=all_measures)
     if study.out is None:
         return
     summary = json_from_results(results, study.head)

@@ -1,106 +1,81 @@
-"""The measures of several runs side by side, as rows of text: for the terminal and for the report alike."""
+"""The measures of several runs side by side: cells as text for terminal and report, and the tables of the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from coda_sim.durations import duration_from_seconds
+from coda_sim.results.measure_names import MEASURE_BY_KEY, SECTIONS, Measure, Unit
 from coda_sim.results.summary import Interval, RunResult, grouped, intervals_of
 
-SECTIONS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    (
-        "GPUs",
-        (
-            "gpu_util_all", "gpu_util_queueing", "gpu_util_active", "gpu_active_all", "gpu_active_queueing",
-            "useful_gpu_hours_per_hour", "fragmentation", "fragmentation_cores", "fragmentation_scatter",
-            "fragmentation_memory", "fragmentation_quota", "cpu_active_all",
-        ),
-    ),
-    (
-        "GPU jobs",
-        (
-            "gpu_started_10s", "gpu_started_3min", "gpu_started_10min", "gpu_started_1h", "gpu_wait_mean_s",
-            "gpu_wait_p50_s", "gpu_wait_p90_s", "gpu_wait_p99_s", "gpu_jct_mean_s", "gpu_jct_p99_s",
-        ),
-    ),
-    (
-        "CPU jobs",
-        (
-            "cpu_started_10s", "cpu_started_3min", "cpu_started_10min", "cpu_started_1h", "cpu_wait_mean_s",
-            "cpu_wait_p50_s", "cpu_wait_p90_s", "cpu_wait_p99_s", "cpu_jct_mean_s", "cpu_jct_p99_s",
-        ),
-    ),
-    ("Users", ("user_wait_p99_worst_s", "jain_users", "makespan_s")),
-    (
-        "Allocator and eliminator",
-        (
-            "tuning_steps_mean", "cores_gained_1_5", "cores_gained_more", "cores_lost", "cores_same",
-            "throttles", "victim_seconds", "aborts", "migrations", "preemptions",
-            "lost_gpu_s", "lost_core_s",
-        ),
-    ),
-    ("Jobs", ("jobs_finished", "jobs_refused", "rows_skipped", "rows_changed")),
-)  # fmt: skip
-"""Every measure of a summary, in the order they are shown."""
+OVERVIEW: Final = {
+    "gpu_util_all": "GPUs\nbusy",
+    "gpu_active_queueing": "GPUs held\nwhile jobs wait",
+    "fragmentation_cores": "GPUs idle,\ncores short",
+    "gpu_started_10s": "GPU jobs\nwithin 10 s",
+    "gpu_wait_mean_s": "mean wait,\nGPU jobs",
+    "gpu_wait_p90_s": "p90 wait,\nGPU jobs",
+    "gpu_jct_mean_s": "mean JCT,\nGPU jobs",
+    "cpu_started_3min": "CPU jobs\nwithin 3 min",
+}
+"""The measures that a platform team compares first (our choice), with the titles of their columns."""
 
-_PLAIN: Final = frozenset(
-    {
-        "aborts",
-        "migrations",
-        "preemptions",
-        "throttles",
-        "jobs_finished",
-        "jobs_refused",
-        "rows_skipped",
-        "rows_changed",
-    }
-)
-_NUMBERS: Final = frozenset({"useful_gpu_hours_per_hour", "tuning_steps_mean", "jain_users"})
-_UNIT_SECONDS: Final = frozenset({"lost_gpu_s", "lost_core_s", "victim_seconds"})
+_NARROW: Final = 7  # width of the overview's columns where the terminal is narrow: `±16m42s`
+_NAMES: Final = 31  # where the terminal is narrow, longer names of measures take two lines
+_WIDE: Final = 120
+_GAP: Final = 2  # between two columns
 
 
-def rows_of(results: Sequence[RunResult]) -> tuple[list[str], list[tuple[str, list[tuple[str, list[str]]]]]]:
-    """Column titles, and per section each measure's name with one cell per group of runs."""
+class Comparison(NamedTuple):
+    """Each group of runs: its title (a policy, perhaps with parts left out), and its intervals by key of a measure."""
+
+    titles: list[str]
+    intervals: list[dict[str, Interval | None]]
+
+    def cells(self, measure: Measure) -> list[str]:
+        """The measure of every group as text."""
+        return [cell(measure, intervals[measure.key]) for intervals in self.intervals]
+
+
+def comparison_of(results: Sequence[RunResult]) -> Comparison:
+    """The runs by policy, in the order given."""
     groups = grouped(results)
-    found = [intervals_of(group) for group in groups.values()]
     titles = [" ".join([policy, *(f"without {part}" for part in without)]) for policy, without in groups]
-    return titles, [
-        (section, [(name, [cell(name, intervals[name]) for intervals in found]) for name in names])
-        for section, names in SECTIONS
-    ]
+    return Comparison(titles, [intervals_of(group) for group in groups.values()])
 
 
-def cell(name: str, interval: Interval | None) -> str:
+def cell(measure: Measure, interval: Interval | None) -> str:
     """The mean, and half the width of its interval where there are several seeds."""
     if interval is None:
         return "-"
     if interval.high is None:
-        return _text(name, interval.mean)
+        return _text(measure, interval.mean)
     half = interval.high - interval.mean
-    if _is_share(name):
-        return f"{_text(name, interval.mean)} ±{half * 100:.1f}"
-    return f"{_text(name, interval.mean)} ±{_text(name, half)}"
+    spread = f"{half * 100:.1f}" if measure.unit is Unit.SHARE else _text(measure, half)
+    return f"{_text(measure, interval.mean)} ±{spread}"
 
 
-def show(results: Sequence[RunResult], head: dict[str, Any], console: Console) -> None:
-    """Print the comparison."""
-    titles, sections = rows_of(results)
+def show(results: Sequence[RunResult], head: dict[str, Any], console: Console, *, all_measures: bool) -> None:
+    """Print the comparison: the overview or, where asked for, all measures."""
+    comparison = comparison_of(results)
     seeds = sorted({result.seed for result in results})
-    table = Table(title=Text(title_of(head)), caption=Text(_caption(seeds)))
-    table.add_column("measure")
-    for title in titles:
-        table.add_column(Text(title), justify="right")
-    for section, measures in sections:
-        table.add_section()
-        table.add_row(Text(section, style="bold"))
-        for name, cells in measures:
-            table.add_row(name, *cells)
-    console.print(table)
+    console.print(Text(title_of(head), style="bold"))
+    console.print(Text(_caption(seeds)))
+    console.print()
+    if all_measures:
+        _show_measures(comparison, SECTIONS, console)
+    elif len(comparison.titles) == 1 or not _show_policies(comparison, console):
+        _show_measures(comparison, (("", tuple(MEASURE_BY_KEY[key] for key in OVERVIEW)),), console)
+    if not all_measures:
+        console.print(
+            f"\n--all-measures shows all {len(MEASURE_BY_KEY)} measures, --out FOLDER writes them to files.",
+            highlight=False,
+        )
     slowest = max(results, key=lambda result: result.timing.wall_s).timing
     console.print(
         f"Slowest run: {slowest.wall_s:.1f} s of wall time, {slowest.cpu_s:.1f} s of CPU, "
@@ -115,21 +90,107 @@ def title_of(head: dict[str, Any]) -> str:
     return f"{workload['name']} ({workload['rule']}) on {head['cluster']}"
 
 
+def _show_policies(comparison: Comparison, console: Console) -> bool:
+    """One row per policy, one column per measure of the overview; below it what the columns are called elsewhere.
+
+    False, and nothing is printed, where the terminal is too narrow for it."""
+    unlimited = console.options.update(width=1000)
+    tables = (_policies(comparison), _policies(comparison, gap=1, width=_NARROW))
+    fitting = (table for table in tables if console.measure(table, options=unlimited).maximum <= console.width)
+    table = next(fitting, None)
+    if table is None:
+        return False
+    console.print(table)
+    console.print("\nThe columns, with their keys in summary.json:")
+    legend = _table(*(Column(overflow="fold") for _ in range(3)))
+    legend.show_header = False
+    for key, title in OVERVIEW.items():
+        legend.add_row(title.replace("\n", " "), key, MEASURE_BY_KEY[key].name)
+    console.print(legend)
+    return True
+
+
+def _policies(comparison: Comparison, *, gap: int = _GAP, width: int | None = None) -> Table:
+    longest = max(len(word) for title in comparison.titles for word in title.split())
+    policy = Column("policy", min_width=longest, max_width=width and longest)
+    table = _table(policy, *(_right(title, width) for title in OVERVIEW.values()), gap=gap)
+    columns = [_compact(comparison.cells(MEASURE_BY_KEY[key])) for key in OVERVIEW]
+    for title, *cells in zip(comparison.titles, *columns, strict=True):
+        table.add_row(title, *cells)
+    return table
+
+
+def _compact(cells: list[str]) -> list[str]:
+    """Spans without a space, and the width of the interval on a line of its own."""
+    return ["\n±".join(part.replace(" ", "") for part in text.split("±")) for text in cells]
+
+
+def _show_measures(
+    comparison: Comparison, sections: Sequence[tuple[str, tuple[Measure, ...]]], console: Console
+) -> None:
+    """One row per measure, one column per policy; several tables, one below the other, where one is too wide."""
+    measures = [measure for _, found in sections for measure in found]
+    widths = [
+        max(len(text) for text in (*title.split(), *(cell(measure, intervals[measure.key]) for measure in measures)))
+        for title, intervals in zip(comparison.titles, comparison.intervals, strict=True)
+    ]
+    keys = max(len(measure.key) for measure in measures)
+    names = max(len(measure.name) for measure in measures)
+    fixed = keys + (names if console.width >= _WIDE else min(names, _NAMES))
+    for first, last in _blocks(widths, console.width - fixed - _GAP):
+        part = Comparison(comparison.titles[first:last], comparison.intervals[first:last])
+        table = _table(
+            Column("measure", overflow="fold"),
+            *map(_right, part.titles),
+            Column("key in summary.json", overflow="fold"),
+        )
+        for section, found in sections:
+            if section:
+                table.add_row()
+                table.add_row(Text(section, style="bold"))
+            for measure in found:
+                table.add_row(measure.name, *part.cells(measure), measure.key)
+        if first:
+            console.print()
+        console.print(table)
+
+
+def _blocks(widths: Sequence[int], space: int) -> list[tuple[int, int]]:
+    """Neighbouring columns that fit into `space` together, as first and last index; at least one column each."""
+    found = []
+    first, used = 0, 0
+    for index, width in enumerate(widths):
+        if index > first and used + width + _GAP > space:
+            found.append((first, index))
+            first, used = index, 0
+        used += width + _GAP
+    return [*found, (first, len(widths))]
+
+
+def _right(title: str, width: int | None = None) -> Column:
+    """A column of numbers. Nothing in it is ever cut: a text that is too long goes on in the next line."""
+    return Column(Text(title), justify="right", vertical="bottom", overflow="fold", max_width=width)
+
+
+def _table(*columns: Column, gap: int = _GAP) -> Table:
+    return Table(*columns, box=None, pad_edge=False, padding=(0, gap, 0, 0))
+
+
 def _caption(seeds: Sequence[int]) -> str:
     if len(seeds) == 1:
         return f"seed {seeds[0]}"
-    return f"means over seeds {', '.join(map(str, seeds))} with the 95 % interval"
+    return f"means over seeds {', '.join(map(str, seeds))}; ± is half the width of the 95 % interval"
 
 
-def _is_share(name: str) -> bool:
-    return name not in _PLAIN | _NUMBERS | _UNIT_SECONDS and not name.endswith("_s")
-
-
-def _text(name: str, value: float) -> str:
-    if name in _PLAIN:
-        return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
-    if name in _NUMBERS:
-        return f"{value:,.2f}"
-    if name in _UNIT_SECONDS:
-        return f"{value:,.0f}"
-    return duration_from_seconds(value) if name.endswith("_s") else f"{value:.1%}"
+def _text(measure: Measure, value: float) -> str:
+    match measure.unit:
+        case Unit.SHARE:
+            return f"{value:.1%}"
+        case Unit.SPAN:
+            return duration_from_seconds(value)
+        case Unit.COUNT:
+            return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+        case Unit.NUMBER:
+            return f"{value:,.2f}"
+        case Unit.UNIT_SECONDS:
+            return f"{value:,.0f}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from coda_sim.engine.log import CAUSES
+from coda_sim.results.measure_names import MEASURE_BY_KEY
 from coda_sim.results.series import QUANTILES
 from coda_sim.results.statistics import mean
 from coda_sim.runs import RunOutcome
@@ -58,17 +59,17 @@ def _figure(rows: int, columns: int, *, height: float = 3.0) -> tuple[Figure, li
 
 def _gpus_over_time(outcomes: Sequence[RunOutcome]) -> Figure:
     figure, panels = _figure(3, 1, height=2.2)
-    for panel, name, title in zip(
+    for panel, name, key in zip(
         panels,
         ("gpu_util", "gpu_active", "cpu_active"),
-        ("GPU utilisation: busy share of all GPUs", "GPU active rate: held share", "CPU active rate: held share"),
+        ("gpu_util_all", "gpu_active_all", "cpu_active_all"),
         strict=True,
     ):
         for outcome in outcomes:
             days = [at_s / DAY_S for at_s in outcome.series.at_s]
             shares = [100 * share for share in getattr(outcome.series, name)]
             panel.plot(days, shares, linewidth=0.9, label=_title(outcome))
-        panel.set(title=title, ylim=(0, 102), ylabel="%")
+        panel.set(title=MEASURE_BY_KEY[key].name, ylim=(0, 102), ylabel="%")
         panel.grid(**_GRID)
     panels[-1].set_xlabel("day")
     panels[0].legend(frameon=False, ncols=4, loc="lower right")
@@ -121,9 +122,9 @@ def _fragmentation(outcomes: Sequence[RunOutcome]) -> Figure:
     below = [0.0] * len(titles)
     for cause in CAUSES:
         shares = [100 * _mean_of(outcomes, title, f"fragmentation_{cause}") for title in titles]
-        panel.bar(titles, shares, 0.6, bottom=below, label=cause)
+        panel.bar(titles, shares, 0.6, bottom=below, label=MEASURE_BY_KEY[f"fragmentation_{cause}"].name)
         below = [low + share for low, share in zip(below, shares, strict=True)]
-    panel.set(title="GPUs idle while a GPU job waits, by what keeps waiting jobs from them", ylabel="% of all GPUs")
+    panel.set(title=f"{MEASURE_BY_KEY['fragmentation'].name}, by cause", ylabel="% of all GPUs")
     panel.set_xlim(-0.8, max(len(titles) - 0.2, 2.2))
     panel.tick_params(axis="x", rotation=30 if len(titles) > 5 else 0)
     panel.grid(axis="y", **_GRID)
