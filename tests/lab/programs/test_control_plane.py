@@ -127,6 +127,39 @@ def test_an_interrupted_build_leaves_no_compiler_and_no_half_result(tmp_path: Pa
     assert "sleep 1000" not in children.stdout
 
 
+def interrupted_after(count: int, folder: Path, told: list[BuildProgress]) -> None:
+    def interrupt(progress: BuildProgress) -> None:
+        told.append(progress)
+        if progress.packages == count:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure(settings(folder), interrupt)
+
+
+def test_an_interrupted_build_continues_and_so_does_its_progress(tmp_path: Path) -> None:
+    told: list[BuildProgress] = []
+    go_script(tmp_path / "bin", "echo $GOCACHE; echo k8s.io/api; echo k8s.io/util; exec sleep 1000")
+    interrupted_after(3, tmp_path, told)
+    go_script(tmp_path / "bin", GO_THAT_BUILDS.replace("k8s.io/api/core/v1", "k8s.io/util"))
+    ensure(settings(tmp_path), told.append)
+    assert told[-1].packages == 4  # k8s.io/util was compiled when it was interrupted
+    assert [each.share for each in told] == sorted(each.share for each in told)
+    assert [each.left_s for each in told] == sorted((each.left_s for each in told), reverse=True)
+    (log,) = (tmp_path / "cache" / "kube").glob("*.log")
+    assert log.read_text().startswith(f"{tmp_path / 'cache' / 'go-build'}\n")
+
+
+def test_a_build_whose_go_cache_was_removed_starts_from_nothing(tmp_path: Path) -> None:
+    told: list[BuildProgress] = []
+    many = "for n in $(seq 200); do echo k8s.io/$n; done"
+    go_script(tmp_path / "bin", f"{many}; exec sleep 1000")
+    interrupted_after(200, tmp_path, told)
+    go_script(tmp_path / "bin", f"{many.replace('200', '150')}\n{GO_THAT_BUILDS}")
+    ensure(settings(tmp_path), told.append)
+    assert told[-1].packages == 150 + 2
+
+
 def ready_made(folder: Path, **version_by_part: str) -> None:
     for part, version in version_by_part.items():
         script(folder / part.replace("_", "-"), f"echo 'Something Version: {version}'")
