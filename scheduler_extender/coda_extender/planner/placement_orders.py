@@ -1,7 +1,8 @@
-"""Writes the answers to wishes for cores into the placements of running jobs. Decides nothing.
+"""Writes orders into the placements of running jobs: to stop for another job, and the answers to wishes for cores.
 
-One write per wish: a grant withholds its growth from the moment it is in the cache, which is before anybody can act on
-it. A planner killed before the write leaves the wish open for the next one; killed after it, the answer stands.
+One write per job. Once it is in the cache it counts: the capacity of a stopped job goes to the other job, and a grant
+withholds its growth. The operator does the rest. It deletes the pods of a stopped job and requeues it; the other job's
+placement is released when these pods are gone. If the planner is killed before a write, the next leader decides again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any, Final
 
 from coda.cycle.planner_cycle import CycleResult
 from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
-from coda.model.job import Job, WishAnswer
+from coda.model.decision import Stop
+from coda.model.job import Job, Placement, StopOrder, WishAnswer
 from coda.policy.config import PolicyConfig
 from coda_extender.metrics import Metrics
 from coda_extender.planner.status_writer import StatusWriter, Written
@@ -25,8 +27,8 @@ log = logging.getLogger(__name__)
 GRANTED: Final = "Granted"
 
 
-class WishAnswers:
-    """Answers wishes under the same conditions as every other write of the planner."""
+class PlacementOrders:
+    """Writes orders under the same conditions as every other write of the planner."""
 
     def __init__(self, writer: StatusWriter, metrics: Metrics, config: PolicyConfig) -> None:
         self._writer = writer
@@ -34,19 +36,36 @@ class WishAnswers:
         self._config = config
 
     def writes(self, result: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
-        """One write for each wish that the round came to an answer for."""
-        now_s = time.time()
+        """One write for each stop, each grant and each denial of the cycle."""
+        now_s, job_by_id = time.time(), result.decided_on
+        for stop in result.decision.stops:
+            yield self._order_stop(job_by_id[stop.job], stop, now_s)
         for grant in result.decision.grants:
-            yield self._answer(result.decided_on[grant.job], answer_from_grant(grant, now_s, self._config))
+            yield self._answer_wish(job_by_id[grant.job], answer_from_grant(grant, now_s, self._config))
         for denial in result.decision.denials:
-            yield self._answer(result.decided_on[denial.job], answer_from_denial(denial, now_s))
+            yield self._answer_wish(job_by_id[denial.job], answer_from_denial(denial, now_s))
 
-    async def _answer(self, job: Job, answer: WishAnswer) -> Written:
-        assert job.placement is not None
-        body = {"placement": placement_json(replace(job.placement, answer=answer))}
-        written = await self._writer.write(job.id, lambda _status: body, decided_on=job)
+    async def _order_stop(self, job: Job, stop: Stop, now_s: float) -> Written:
+        order = StopOrder(cause=stop.cause, by=stop.by, since_s=now_s)
+        written = await self._write(job, replace(_placement_of(job), stop=order))
+        if written is Written.DONE:
+            self._metrics.stops.labels(stop.cause.value).inc()
+            log.info("%s: attempt %d is stopped for %s (%s)", job.id, stop.attempt, stop.by, stop.cause.value)
+        return written
+
+    async def _answer_wish(self, job: Job, answer: WishAnswer) -> Written:
+        written = await self._write(job, replace(_placement_of(job), answer=answer))
         if written is Written.DONE:
             self._metrics.answered_wishes.labels(GRANTED if answer.granted else answer.code).inc()
             said = f"granted {answer.cores} cores per rank" if answer.granted else f"refused: {answer.message}"
             log.info("%s: wish %d %s", job.id, answer.sequence, said)
         return written
+
+    async def _write(self, job: Job, placement: Placement) -> Written:
+        body = {"placement": placement_json(placement)}
+        return await self._writer.write(job.id, lambda _status: body, decided_on=job)
+
+
+def _placement_of(job: Job) -> Placement:
+    assert job.placement is not None, "only jobs with a placement are stopped or resized"
+    return job.placement

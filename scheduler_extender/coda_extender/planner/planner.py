@@ -41,9 +41,8 @@ from coda_extender.planner.pending_reasons import (
     notice_for,
     pending_for,
 )
-from coda_extender.planner.placement_orders import WishAnswers
+from coda_extender.planner.placement_orders import PlacementOrders
 from coda_extender.planner.status_writer import StatusWriter, Written
-from coda_extender.planner.stops import StopOrders
 from coda_kube.api.client import Client
 from coda_kube.api.lease import Elector, lead
 from coda_kube.objects.json_types import Json
@@ -85,8 +84,7 @@ class Planner:
         self._metrics = metrics
         self._config = config
         self._writer = StatusWriter(client, cluster, metrics, self.leads, at_once=config.writes_at_once)
-        self._stop_orders = StopOrders(self._writer, metrics)
-        self._wish_answers = WishAnswers(self._writer, metrics, config.policy)
+        self._orders = PlacementOrders(self._writer, metrics, config.policy)
         self._reason_slots = asyncio.Semaphore(max(1, config.writes_at_once // 2))
         self._runner = CycleRunner()
         self._reasons = PendingReasons()
@@ -207,8 +205,7 @@ class Planner:
         self._forget_settled(result.reviews)
         writes: list[Coroutine[Any, Any, Written]] = [self._carry_out(ruling) for ruling in result.reviews]
         writes += [self._commit(start, result) for start in result.decision.starts]
-        writes += self._stop_orders.writes(result)
-        writes += self._wish_answers.writes(result)
+        writes += self._orders.writes(result)
         results = await asyncio.gather(*writes)
         if result.decision.starts and Written.DONE in results:
             await self._cluster.in_touch()
