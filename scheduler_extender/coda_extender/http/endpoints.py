@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 import orjson
+from prometheus_client import Histogram
 
 from coda_extender.guard.guard import NOT_LEADER, Guard
 from coda_extender.metrics import Metrics
@@ -31,20 +32,21 @@ Send = Callable[[Any], Awaitable[None]]
 
 _MOST_LARGE: Final = 4  # a scheduler sends one request at a time
 _BUSY: Final = "coda: too many large requests at once"
+_TOO_LARGE: Final = "coda: the request is larger than %d bytes: set nodeCacheCapable in the scheduler"
 
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """One answer; `outcome` is what the metrics call it."""
+    """One answer; `outcome` is the metrics' word for it."""
 
     outcome: str
     body: bytes
     status: int = 200
-    closes: bool = False  # the connection: the next call must find another replica, or what is left is not read
+    closes: bool = False  # the connection: the next call must find another replica, or the rest is not read
 
 
 class _TooLarge(Exception):
-    """The body is above the limit; what is left of it is not read."""
+    """The body is above the limit; the rest of it is not read."""
 
 
 class _Disconnected(Exception):
@@ -55,65 +57,79 @@ class _Busy(Exception):
     """Too many large bodies are being read already."""
 
 
+class _NotLeader(Exception):
+    """Another replica must be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fault:
+    """How a call that cannot be answered ends."""
+
+    outcome: str
+    status: int
+    in_error_field: bool = False  # of the filter's answer, which then is a 200: kube-scheduler writes it to the pod
+    closes: bool = False
+
+
+_FAULT_BY_ERROR: Final[Mapping[type[Exception], _Fault]] = {
+    _TooLarge: _Fault(outcome="too_large", status=413, closes=True),
+    _Disconnected: _Fault(outcome="disconnected", status=400),
+    Malformed: _Fault(outcome="malformed", status=400, in_error_field=True),
+    _Busy: _Fault(outcome="busy", status=503, in_error_field=True, closes=True),
+    _NotLeader: _Fault(outcome="not_leader", status=503, in_error_field=True, closes=True),
+}
+_ERRORS: Final = tuple(_FAULT_BY_ERROR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verb:
+    """What is particular to one of the two calls."""
+
+    body_of: Callable[[Question], bytes]
+    duration_s: Histogram
+    has_error_field: bool  # without one, a 4xx or 503 makes the scheduler go on without an answer
+
+
 class Endpoints:
     """Answers `filter` and `prioritize`. `leads` is asked for every answer."""
 
     def __init__(self, guard: Guard, metrics: Metrics, leads: Callable[[], bool], *, body_limit_bytes: int) -> None:
         self._guard = guard
-        self._metrics = metrics
         self._leads = leads
         self._limit = body_limit_bytes
         self._aside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
         self._large_bodies = 0
-        self.filter = Endpoint(self._filter, partial(metrics.count_answer, "filter"))
-        self.prioritize = Endpoint(self._prioritize, partial(metrics.count_answer, "prioritize"))
+        filters = _Verb(body_of=self._passed_nodes, duration_s=metrics.filter_s, has_error_field=True)
+        prioritizes = _Verb(body_of=self._scores, duration_s=metrics.prioritize_s, has_error_field=False)
+        self.filter = Endpoint(partial(self._reply, filters), partial(metrics.count_answer, "filter"))
+        self.prioritize = Endpoint(partial(self._reply, prioritizes), partial(metrics.count_answer, "prioritize"))
 
-    async def _filter(self, scope: Scope, receive: Receive) -> _Reply:
-        """Which nodes the pod may take. Errors go into the protocol's error field, which ends up on the pod."""
+    async def _reply(self, verb: _Verb, scope: Scope, receive: Receive) -> _Reply:
+        """The answer to one call, or the end that `_FAULT_BY_ERROR` gives it."""
         try:
             body = await _read(scope, receive, self._limit)
             started_s = time.perf_counter()
             question = await self._question(body)
-        except _TooLarge:
-            return self._too_large()
-        except _Disconnected:
-            return _Reply("disconnected", b"", 400)
-        except Malformed as error:
-            return _Reply("malformed", body_from_error(str(error)))
-        except _Busy:
-            return _Reply("busy", body_from_error(_BUSY), closes=True)
-        if not self._leads():
-            return _Reply("not_leader", body_from_error(NOT_LEADER), closes=True)
-        content = body_from_answer(self._guard.filter(question), question)
-        self._metrics.filter_s.observe(time.perf_counter() - started_s)
+            if not self._leads():
+                raise _NotLeader(NOT_LEADER)
+        except _ERRORS as error:
+            return _reply_to(error, verb)
+        content = verb.body_of(question)
+        verb.duration_s.observe(time.perf_counter() - started_s)
         return _Reply("ok", content)
 
-    async def _prioritize(self, scope: Scope, receive: Receive) -> _Reply:
-        """Scores of nodes. This answer has no error field: a 4xx or 503 makes the scheduler go on without scores."""
-        try:
-            body = await _read(scope, receive, self._limit)
-            started_s = time.perf_counter()
-            question = await self._question(body)
-        except _TooLarge:
-            return self._too_large()
-        except _Disconnected:
-            return _Reply("disconnected", b"", 400)
-        except Malformed as error:
-            return _Reply("malformed", _error(str(error)), 400)
-        except _Busy:
-            return _Reply("busy", _error(_BUSY), 503, closes=True)
-        if not self._leads():
-            return _Reply("not_leader", _error(NOT_LEADER), 503, closes=True)
-        content = body_from_scores(self._guard.scores(question))
-        self._metrics.prioritize_s.observe(time.perf_counter() - started_s)
-        return _Reply("ok", content)
+    def _passed_nodes(self, question: Question) -> bytes:
+        return body_from_answer(self._guard.filter(question), question)
+
+    def _scores(self, question: Question) -> bytes:
+        return body_from_scores(self._guard.scores(question))
 
     async def _question(self, body: bytes) -> Question:
         """The request in `body`; a large one is read aside, so that others are answered meanwhile."""
         if len(body) <= LARGE_BYTES:
             return question_from_body(body)
         if self._large_bodies >= _MOST_LARGE:
-            raise _Busy
+            raise _Busy(_BUSY)
         self._large_bodies += 1
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._aside, _question_or_fault, body)
@@ -122,10 +138,6 @@ class Endpoints:
         if isinstance(found, str):
             raise Malformed(found)
         return found
-
-    def _too_large(self) -> _Reply:
-        sentence = f"coda: the request is larger than {self._limit} bytes: set nodeCacheCapable in the scheduler"
-        return _Reply("too_large", _error(sentence), 413, closes=True)
 
 
 class Endpoint:
@@ -154,15 +166,19 @@ def _question_or_fault(body: bytes) -> Question | str:
         return str(error)
 
 
-def _error(sentence: str) -> bytes:
-    return orjson.dumps({"Error": sentence})
+def _reply_to(error: Exception, verb: _Verb) -> _Reply:
+    fault, sentence = _FAULT_BY_ERROR[type(error)], str(error)
+    if fault.in_error_field and verb.has_error_field:
+        return _Reply(fault.outcome, body_from_error(sentence), closes=fault.closes)
+    body = orjson.dumps({"Error": sentence}) if sentence else b""
+    return _Reply(fault.outcome, body, fault.status, fault.closes)
 
 
 async def _read(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The body. Raises _TooLarge: at once by the announced length, else as soon as more has arrived."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > limit):
-            raise _TooLarge
+            raise _TooLarge(_TOO_LARGE % limit)
     chunks: list[bytes] = []
     size = 0
     more = True
@@ -173,7 +189,7 @@ async def _read(scope: Scope, receive: Receive, limit: int) -> bytes:
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > limit:
-            raise _TooLarge
+            raise _TooLarge(_TOO_LARGE % limit)
         chunks.append(chunk)
         more = message.get("more_body", False)
     return b"".join(chunks)
