@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pynvml
 
-from coda_agent.gpus.discovery import Found
+from coda_agent.gpus.discovery import OpenDevice
 from coda_agent.gpus.nvml import VALUE_FIELDS, Handle, NvmlFailure, Trouble, ask
 
 NARROW = 1 << 32
@@ -45,7 +45,7 @@ class PcieMeter:
         self._unmeasured: set[str] = set()
         self._turn = ""  # UUID measured last
 
-    def measure(self, devices: Mapping[str, Found], now_s: float) -> Mapping[str, PcieTraffic]:
+    def measure(self, devices: Mapping[str, OpenDevice], now_s: float) -> Mapping[str, PcieTraffic]:
         """Traffic by UUID, for those of `devices` of which this call learned it. May wait 40 ms.
 
         `now_s`: a clock that never jumps. Counters that fell, or were never read, give nothing this time."""
@@ -60,7 +60,7 @@ class PcieMeter:
                 measured[self._turn] = traffic
         return measured
 
-    def _counted(self, uuid: str, device: Found, now_s: float) -> PcieTraffic | None:
+    def _counted(self, uuid: str, device: OpenDevice, now_s: float) -> PcieTraffic | None:
         before = self._before.pop(uuid, None)
         counters = None if uuid in self._uncounted else self._read(uuid, device)
         if counters is None:
@@ -70,7 +70,7 @@ class PcieMeter:
         now = self._before[uuid] = _Counters(at_s=now_s, sent_bytes=counters[0], received_bytes=counters[1])
         return None if before is None or uuid not in self._wide else _between(before, now)
 
-    def _read(self, uuid: str, device: Found) -> tuple[int, int] | None:
+    def _read(self, uuid: str, device: OpenDevice) -> tuple[int, int] | None:
         try:
             counters = pcie_counters(device.handle)
         except NvmlFailure as failure:
@@ -81,7 +81,7 @@ class PcieMeter:
             self._uncounted.add(uuid)
         return counters
 
-    def _wait_for(self, uuid: str, device: Found) -> PcieTraffic | None:
+    def _wait_for(self, uuid: str, device: OpenDevice) -> PcieTraffic | None:
         try:
             sent, received = pcie_bytes_per_s(device.handle)
         except NvmlFailure as failure:

@@ -14,7 +14,7 @@ _BY_MINOR = re.compile(r"nvidia([0-9]+)(?:/gi([0-9]+))?\Z")  # GKE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class ClaimedDevice:
     """A device of a dynamic resource claim; a ResourceSlice tells its UUID."""
 
     driver: str
@@ -30,7 +30,7 @@ class Grant:
     pod: str
     container: str
     device_ids: tuple[tuple[str, str], ...] = ()  # (resource name, id)
-    claimed: tuple[Claimed, ...] = ()
+    claimed: tuple[ClaimedDevice, ...] = ()
     exclusive_cpus: frozenset[int] = frozenset()  # not empty: the static CPU manager owns this container
 
 
@@ -47,7 +47,7 @@ class GpuPlace:
         return self.instance_uuid or self.gpu_uuid
 
 
-def places_of(grant: Grant, gpus: Sequence[Gpu], uuid_by_claim: Mapping[Claimed, str]) -> tuple[GpuPlace, ...]:
+def places_of(grant: Grant, gpus: Sequence[Gpu], uuid_by_claim: Mapping[ClaimedDevice, str]) -> tuple[GpuPlace, ...]:
     """The GPUs and slices of this node that the grant names, each once, by UUID; other devices are left out."""
     ids = [device_id for resource, device_id in grant.device_ids if _may_be_gpu(resource, device_id)]
     ids += [uuid_by_claim[claim] for claim in grant.claimed if claim in uuid_by_claim]

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class OpenDevice:
     """One open device."""
 
     gpu: Gpu
@@ -25,39 +25,39 @@ class Found:
     can_mig: bool
 
 
-def find_devices(cpu_words: int) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+def find_devices(cpu_words: int) -> tuple[tuple[OpenDevice, ...], tuple[str, ...]]:
     """(devices in order of UUID, one sentence for each that is counted but does not open).
 
     `cpu_words`: words of 64 CPUs this node needs. Raises NvmlFailure when even their number is not told."""
-    found: list[Found] = []
+    found: list[OpenDevice] = []
     refused: list[str] = []
     for index in range(nvml.count_devices()):
         try:
-            found.append(describe(index, nvml.handle_at(index), cpu_words))
+            found.append(describe_device(index, nvml.handle_at(index), cpu_words))
         except NvmlFailure as failure:
             refused.append(f"GPU {index} does not open: {failure}")
     return tuple(sorted(found, key=lambda device: device.gpu.uuid)), tuple(refused)
 
 
-def describe(index: int, handle: Handle, cpu_words: int) -> Found:
+def describe_device(index: int, handle: Handle, cpu_words: int) -> OpenDevice:
     """All that is asked once. Raises NvmlFailure when the device fails, or cannot say who it is."""
-    mig = _if_told(partial(nvml.is_mig, handle))
-    memory = _if_told(partial(nvml.memory_of, handle))
+    mig = _or_none(partial(nvml.is_mig, handle))
+    memory = _or_none(partial(nvml.memory_of, handle))
     gpu = Gpu(
         uuid=nvml.uuid_of(handle),
         index=index,
-        minor=_if_told(partial(nvml.minor_of, handle)),
-        name=_if_told(partial(nvml.name_of, handle)) or "unknown",
+        minor=_or_none(partial(nvml.minor_of, handle)),
+        name=_or_none(partial(nvml.name_of, handle)) or "unknown",
         pci_bus_id=nvml.pci_bus_id_of(handle),
         memory_bytes=None if memory is None else memory.total_bytes,
-        cpus=_if_told(partial(nvml.cpus_near, handle, cpu_words)) or frozenset(),
-        numa_nodes=_if_told(partial(nvml.numa_nodes_near, handle)) or frozenset(),
+        cpus=_or_none(partial(nvml.cpus_near, handle, cpu_words)) or frozenset(),
+        numa_nodes=_or_none(partial(nvml.numa_nodes_near, handle)) or frozenset(),
         mig=bool(mig),
     )
-    return Found(gpu=gpu, handle=handle, can_mig=mig is not None)
+    return OpenDevice(gpu=gpu, handle=handle, can_mig=mig is not None)
 
 
-def find_instances(device: Found) -> tuple[tuple[Instance, Memory], ...]:
+def find_instances(device: OpenDevice) -> tuple[tuple[Instance, Memory], ...]:
     """The slices of a device in MIG mode and the memory of each, by UUID. A slice that goes meanwhile is left out."""
     found: list[tuple[Instance, Memory]] = []
     for place in range(nvml.slice_places(device.handle)):
@@ -69,7 +69,7 @@ def find_instances(device: Found) -> tuple[tuple[Instance, Memory], ...]:
     return tuple(sorted(found, key=lambda pair: pair[0].uuid))
 
 
-def _slice(device: Found, handle: Handle) -> tuple[Instance, Memory]:
+def _slice(device: OpenDevice, handle: Handle) -> tuple[Instance, Memory]:
     memory = nvml.memory_of(handle)
     gpu_instance, compute_instance = nvml.slice_ids(handle)
     return Instance(
@@ -81,7 +81,7 @@ def _slice(device: Found, handle: Handle) -> tuple[Instance, Memory]:
     ), memory
 
 
-def _if_told(question: Callable[[], _T]) -> _T | None:
+def _or_none(question: Callable[[], _T]) -> _T | None:
     """The answer, or None from a device that does not give it, garbles it or refuses it."""
     try:
         return optional(question)

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coda_agent.gpus.devices import Gpu, GpuReading, Health, LibraryState, Snapshot
-from coda_agent.gpus.discovery import Found, find_devices
-from coda_agent.gpus.measure import Tracked, lost, measure
+from coda_agent.gpus.discovery import OpenDevice, find_devices
+from coda_agent.gpus.measure import Tracked, lost_reading, measure_device
 from coda_agent.gpus.nvml import NvmlFailure, Trouble
 from coda_agent.gpus.samples import Moment
 from coda_agent.gpus.session import NvmlSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SensingConfig:
+class GpusConfig:
     """How GPUs are sensed."""
 
     settle_s: float = 3.0
@@ -37,8 +37,8 @@ class SensingConfig:
 class Gpus:
     """The node's GPUs. One thread at a time; `sense` may wait on the driver, milliseconds as a rule."""
 
-    def __init__(self, config: SensingConfig | None = None) -> None:
-        self._config = config or SensingConfig()
+    def __init__(self, config: GpusConfig | None = None) -> None:
+        self._config = config or GpusConfig()
         self._session = NvmlSession(
             first_pause_s=self._config.first_pause_s, longest_pause_s=self._config.longest_pause_s
         )
@@ -49,12 +49,12 @@ class Gpus:
     def sense(self, now: Moment) -> Snapshot:
         """Measure every device once. Devices that were ever seen stay in the answer, as LOST while they are gone."""
         if self._session.open_if_due(now.monotonic_s):
-            self._find(now)
+            self._find_devices(now)
         measured = self._measure(now) if self._session.is_open else []
         if not self._session.is_open:  # also where it ended while devices were asked
             measured = self._all_lost(self._session.why or "NVML is closed")
-        readings = measured + [lost(gpu, why) for gpu, why in self._missing.values()]
-        self._plan_mending(readings, now)
+        readings = measured + [lost_reading(gpu, why) for gpu, why in self._missing.values()]
+        self._plan_reopening(readings, now)
         return Snapshot(
             at_s=now.monotonic_s,
             library=self._session.state,
@@ -64,25 +64,25 @@ class Gpus:
             unreadable=self._refused,
         )
 
-    def open_devices(self) -> Mapping[str, Found]:
+    def open_devices(self) -> Mapping[str, OpenDevice]:
         """The devices that can be asked now, by UUID; valid until the next `sense`."""
         if not self._session.is_open:
             return {}
-        return {uuid: tracked.found for uuid, tracked in sorted(self._tracked.items())}
+        return {uuid: tracked.device for uuid, tracked in sorted(self._tracked.items())}
 
     def close(self) -> None:
         """End the session; the next `sense` begins another."""
         self._session.close()
 
-    def _find(self, now: Moment) -> None:
+    def _find_devices(self, now: Moment) -> None:
         try:
             found, self._refused = find_devices(self._config.cpu_words)
         except NvmlFailure as failure:
-            self._session.broke(now.monotonic_s, str(failure))
+            self._session.mark_broken(now.monotonic_s, str(failure))
             return
         before, was_missing = self._tracked, self._missing
         self._tracked = {device.gpu.uuid: self._track(device, before, now) for device in found}
-        gone = {uuid: tracked.found.gpu for uuid, tracked in before.items()}
+        gone = {uuid: tracked.device.gpu for uuid, tracked in before.items()}
         gone |= {uuid: gpu for uuid, (gpu, _) in was_missing.items()}
         self._missing = {
             uuid: (gpu, f"{uuid} is not among the devices that the driver opens")
@@ -90,14 +90,14 @@ class Gpus:
             if uuid not in self._tracked
         }
 
-    def _track(self, device: Found, before: Mapping[str, Tracked], now: Moment) -> Tracked:
+    def _track(self, device: OpenDevice, before: Mapping[str, Tracked], now: Moment) -> Tracked:
         """A device that was well all the time goes on where it was; any other settles first."""
         known = before.get(device.gpu.uuid)
         if known is None or known.is_lost:
             now_us = int(now.wall_s * 1e6)
             ready_from_s = now.monotonic_s + self._config.settle_s
-            return Tracked(found=device, ready_from_s=ready_from_s, sample_us=now_us, process_us=now_us)
-        known.found = device
+            return Tracked(device=device, ready_from_s=ready_from_s, sample_us=now_us, process_us=now_us)
+        known.device = device
         return known
 
     def _measure(self, now: Moment) -> list[GpuReading]:
@@ -106,25 +106,25 @@ class Gpus:
     def _all_lost(self, why: str) -> list[GpuReading]:
         for tracked in self._tracked.values():
             tracked.is_lost = True
-        return [lost(tracked.found.gpu, why) for tracked in self._tracked.values()]
+        return [lost_reading(tracked.device.gpu, why) for tracked in self._tracked.values()]
 
     def _measure_one(self, tracked: Tracked, now: Moment) -> GpuReading:
         if tracked.is_lost:  # if it answers again, it settles first
             tracked.ready_from_s = now.monotonic_s + self._config.settle_s
         try:
-            reading = measure(tracked, now)
+            reading = measure_device(tracked, now)
         except NvmlFailure as failure:
             tracked.is_lost = True
             if failure.trouble is not Trouble.LOST:
-                self._session.broke(now.monotonic_s, str(failure))
-            return lost(tracked.found.gpu, str(failure))
+                self._session.mark_broken(now.monotonic_s, str(failure))
+            return lost_reading(tracked.device.gpu, str(failure))
         tracked.is_lost = False
         return reading
 
-    def _plan_mending(self, readings: list[GpuReading], now: Moment) -> None:
+    def _plan_reopening(self, readings: list[GpuReading], now: Moment) -> None:
         if self._session.state is not LibraryState.READY:
             return
         if self._refused or any(reading.health is Health.LOST for reading in readings):
-            self._session.mend(now.monotonic_s)
+            self._session.plan_reopening(now.monotonic_s)
         else:
-            self._session.is_healthy()
+            self._session.mark_healthy()

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import combinations
 
 from coda_agent.gpus import nvml
-from coda_agent.gpus.discovery import Found
+from coda_agent.gpus.discovery import OpenDevice
 from coda_agent.gpus.nvml import NvmlFailure, optional
 
 
@@ -36,7 +36,7 @@ class Link:
     is_switched: bool = False  # through NVSwitches
 
 
-def find_links(devices: Mapping[str, Found]) -> tuple[Link, ...]:
+def find_links(devices: Mapping[str, OpenDevice]) -> tuple[Link, ...]:
     """Every pair of `devices` (by UUID), in order. Pairs of which one fails meanwhile are left out."""
     ends = {uuid: _ends(device) for uuid, device in devices.items()}
     bus_ids = {device.gpu.pci_bus_id for device in devices.values()}
@@ -49,14 +49,14 @@ def find_links(devices: Mapping[str, Found]) -> tuple[Link, ...]:
     return tuple(links)
 
 
-def _ends(device: Found) -> Counter[str]:
+def _ends(device: OpenDevice) -> Counter[str]:
     try:
         return Counter(nvml.nvlink_ends(device.handle))
     except NvmlFailure:
         return Counter()
 
 
-def _link(one: Found, other: Found, ends: Mapping[str, Counter[str]], bus_ids: set[str]) -> Link:
+def _link(one: OpenDevice, other: OpenDevice, ends: Mapping[str, Counter[str]], bus_ids: set[str]) -> Link:
     level = optional(partial(nvml.common_ancestor, one.handle, other.handle))
     direct = ends[one.gpu.uuid][other.gpu.pci_bus_id]
     switched = 0

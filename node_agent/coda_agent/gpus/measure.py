@@ -12,19 +12,19 @@ from typing import TypeVar
 
 from coda_agent.gpus import nvml
 from coda_agent.gpus.devices import Gpu, GpuReading, GpuSample, Health, Memory, Metric
-from coda_agent.gpus.discovery import Found, find_instances
+from coda_agent.gpus.discovery import OpenDevice, find_instances
 from coda_agent.gpus.nvml import NvmlFailure, Trouble
 from coda_agent.gpus.samples import Moment, fresh_samples, fresh_shares, mean_share, seen_until
 
 _T = TypeVar("_T")
-_FATAL = (Trouble.LOST, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED)
+_ENDS_ROUND = (Trouble.LOST, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED)
 
 
 @dataclass(slots=True, kw_only=True)
 class Tracked:
     """What is remembered of an open device between rounds."""
 
-    found: Found
+    device: OpenDevice
     ready_from_s: float  # monotonic; what was sampled before is withheld
     sample_us: int  # stamp up to which samples were seen
     process_us: int  # the same for samples per process
@@ -34,17 +34,17 @@ class Tracked:
     failures: list[str] = field(default_factory=list)  # of this round
 
 
-def measure(tracked: Tracked, now: Moment) -> GpuReading:
+def measure_device(tracked: Tracked, now: Moment) -> GpuReading:
     """One round. Raises NvmlFailure (LOST, CLOSED, ABSENT or OUTDATED) when nothing more can be asked."""
     tracked.failures = []
-    memory_by_instance = _follow_mig(tracked)
+    memory_by_instance = _refresh_slices(tracked)
     is_settling = now.monotonic_s < tracked.ready_from_s
     samples = tuple(sample for sample in _samples(tracked, now) if sample.at_s >= tracked.ready_from_s)
-    processes = _try(tracked, Metric.PROCESSES, partial(nvml.processes_on, tracked.found.handle))
-    memory = _try(tracked, Metric.MEMORY, partial(nvml.memory_of, tracked.found.handle))
-    share_by_pid = _shares(tracked, now)
+    processes = _ask_metric(tracked, Metric.PROCESSES, partial(nvml.processes_on, tracked.device.handle))
+    memory = _ask_metric(tracked, Metric.MEMORY, partial(nvml.memory_of, tracked.device.handle))
+    share_by_pid = _share_by_pid(tracked, now)
     return GpuReading(
-        gpu=tracked.found.gpu,
+        gpu=tracked.device.gpu,
         health=Health.SETTLING if is_settling else Health.READY,
         why="it was opened just now" if is_settling else "; ".join(tracked.failures) or None,
         samples=samples,
@@ -57,18 +57,18 @@ def measure(tracked: Tracked, now: Moment) -> GpuReading:
     )
 
 
-def lost(gpu: Gpu, why: str) -> GpuReading:
+def lost_reading(gpu: Gpu, why: str) -> GpuReading:
     """The reading of a device that cannot be asked."""
     return GpuReading(gpu=gpu, health=Health.LOST, why=why)
 
 
-def _try(tracked: Tracked, metric: Metric, question: Callable[[], _T]) -> _T | None:
+def _ask_metric(tracked: Tracked, metric: Metric, question: Callable[[], _T]) -> _T | None:
     if metric in tracked.unmeasured:
         return None
     try:
         return question()
     except NvmlFailure as failure:
-        if failure.trouble in _FATAL:
+        if failure.trouble in _ENDS_ROUND:
             raise
         if failure.trouble is Trouble.UNSUPPORTED:
             tracked.unmeasured.add(metric)
@@ -79,49 +79,49 @@ def _try(tracked: Tracked, metric: Metric, question: Callable[[], _T]) -> _T | N
 
 def _samples(tracked: Tracked, now: Moment) -> tuple[GpuSample, ...]:
     """From the driver's buffer; polled where a device has none."""
-    handle = tracked.found.handle
+    handle = tracked.device.handle
     if not tracked.polls:
         tracked.sample_us = seen_until(tracked.sample_us, now)
         question = partial(nvml.utilisation_samples, handle, tracked.sample_us)
-        entries = _try(tracked, Metric.UTILISATION, question) or []
+        entries = _ask_metric(tracked, Metric.UTILISATION, question) or []
         samples, tracked.sample_us = fresh_samples(entries, tracked.sample_us, now)
-        if Metric.UTILISATION not in tracked.unmeasured or tracked.found.gpu.mig:
+        if Metric.UTILISATION not in tracked.unmeasured or tracked.device.gpu.mig:
             return samples
         tracked.unmeasured.discard(Metric.UTILISATION)
         tracked.polls = True
-    percent = _try(tracked, Metric.UTILISATION, partial(nvml.utilisation_percent, handle))
+    percent = _ask_metric(tracked, Metric.UTILISATION, partial(nvml.utilisation_percent, handle))
     return (GpuSample(at_s=now.monotonic_s, share=percent / 100),) if percent is not None and percent <= 100 else ()
 
 
-def _shares(tracked: Tracked, now: Moment) -> dict[int, float] | None:
+def _share_by_pid(tracked: Tracked, now: Moment) -> dict[int, float] | None:
     tracked.process_us = seen_until(tracked.process_us, now)
-    question = partial(nvml.process_samples, tracked.found.handle, tracked.process_us)
-    entries = _try(tracked, Metric.PROCESS_UTILISATION, question)
+    question = partial(nvml.process_samples, tracked.device.handle, tracked.process_us)
+    entries = _ask_metric(tracked, Metric.PROCESS_UTILISATION, question)
     if Metric.PROCESS_UTILISATION in tracked.unmeasured:
         return None
     shares, tracked.process_us = fresh_shares(entries or [], tracked.process_us, now)
     return dict(shares)
 
 
-def _follow_mig(tracked: Tracked) -> dict[str, Memory]:
+def _refresh_slices(tracked: Tracked) -> dict[str, Memory]:
     """Notice that the device was cut, or its cut changed; the memory of each slice."""
-    found = tracked.found
-    if not found.can_mig:
+    device = tracked.device
+    if not device.can_mig:
         return {}
-    mig = bool(_mode(tracked))
-    pairs = find_instances(found) if mig else ()
+    mig = bool(_is_mig(tracked))
+    pairs = find_instances(device) if mig else ()
     instances = tuple(instance for instance, _ in pairs)
-    if mig is not found.gpu.mig:  # what it offers changes with the mode
+    if mig is not device.gpu.mig:  # what it offers changes with the mode
         tracked.unmeasured, tracked.polls = set(), False
-    if (mig, instances) != (found.gpu.mig, found.gpu.instances):
-        tracked.found = replace(found, gpu=replace(found.gpu, mig=mig, instances=instances))
+    if (mig, instances) != (device.gpu.mig, device.gpu.instances):
+        tracked.device = replace(device, gpu=replace(device.gpu, mig=mig, instances=instances))
     return {instance.uuid: memory for instance, memory in pairs}
 
 
-def _mode(tracked: Tracked) -> bool:
+def _is_mig(tracked: Tracked) -> bool:
     try:
-        return nvml.is_mig(tracked.found.handle)
+        return nvml.is_mig(tracked.device.handle)
     except NvmlFailure as failure:
-        if failure.trouble in _FATAL:
+        if failure.trouble in _ENDS_ROUND:
             raise
-        return tracked.found.gpu.mig
+        return tracked.device.gpu.mig

@@ -70,7 +70,7 @@ class NvmlFailure(Outage):
 
 
 @contextmanager
-def _told(call: str) -> Iterator[None]:
+def _translating_errors(call: str) -> Iterator[None]:
     try:
         yield
     except pynvml.NVMLError as error:
@@ -82,7 +82,7 @@ def _told(call: str) -> Iterator[None]:
 
 def ask(function: Callable[..., Any], *arguments: object) -> Any:
     """Return what one call of pynvml returns. Raises NvmlFailure."""
-    with _told(function.__name__):
+    with _translating_errors(function.__name__):
         return function(*arguments)
 
 
@@ -142,7 +142,7 @@ def minor_of(handle: Handle) -> int:
 
 def pci_bus_id_of(handle: Handle) -> str:
     """As sysfs has it: four digits of domain, lower case."""
-    with _told("nvmlDeviceGetPciInfo"):  # its text is decoded where it is read
+    with _translating_errors("nvmlDeviceGetPciInfo"):  # its text is decoded where it is read
         return sysfs_bus_id(str(pynvml.nvmlDeviceGetPciInfo(handle).busId))
 
 
@@ -154,12 +154,12 @@ def sysfs_bus_id(nvml_bus_id: str) -> str:
 
 def cpus_near(handle: Handle, words: int) -> frozenset[int]:
     """Logical CPUs next to the device, as far as `words` words of 64 reach."""
-    return _members(ask(pynvml.nvmlDeviceGetCpuAffinity, handle, words))
+    return _set_bits(ask(pynvml.nvmlDeviceGetCpuAffinity, handle, words))
 
 
 def numa_nodes_near(handle: Handle) -> frozenset[int]:
     """NUMA nodes next to the device, up to node 255."""
-    return _members(ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, 4, pynvml.NVML_AFFINITY_SCOPE_NODE))
+    return _set_bits(ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, 4, pynvml.NVML_AFFINITY_SCOPE_NODE))
 
 
 def memory_of(handle: Handle) -> Memory:
@@ -241,7 +241,7 @@ def nvlink_ends(handle: Handle) -> tuple[str, ...]:
 
 
 def _far_end(handle: Handle, link: int) -> str:
-    with _told("nvmlDeviceGetNvLinkRemotePciInfo"):
+    with _translating_errors("nvmlDeviceGetNvLinkRemotePciInfo"):
         return sysfs_bus_id(str(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId))
 
 
@@ -251,5 +251,5 @@ def _process(entry: Any) -> GpuProcess:
     return GpuProcess(pid=int(entry.pid), memory_bytes=used, gpu_instance=instance)
 
 
-def _members(words: Any) -> frozenset[int]:
+def _set_bits(words: Any) -> frozenset[int]:
     return frozenset(64 * place + bit for place, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)

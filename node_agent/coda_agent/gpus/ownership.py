@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from coda_agent.gpus.allocations import Claimed, GpuPlace, Grant, places_in, places_of
+from coda_agent.gpus.allocations import ClaimedDevice, GpuPlace, Grant, places_in, places_of
 from coda_agent.gpus.devices import Gpu
 from coda_agent.gpus.processes import GpuUser
 
@@ -71,15 +71,15 @@ class Evidence:
     grants: Sequence[Grant]
     pods: Sequence[NodePod]
     users: Mapping[str, Sequence[GpuUser]]
-    uuid_by_claim: Mapping[Claimed, str]
+    uuid_by_claim: Mapping[ClaimedDevice, str]
 
 
 def find_owners(evidence: Evidence) -> tuple[Ownership, ...]:
     """One Ownership for each GPU (its slices, in MIG mode) of `evidence.gpus`, in order of UUID."""
-    owners_by_place = _granted(evidence)
+    owners_by_place = _owners_by_place(evidence)
     places = [place for gpu in evidence.gpus for place in places_in(gpu)]
     return tuple(
-        _judge(place, owners_by_place.get(place, ()), evidence.users.get(place.uuid))
+        _ownership_of(place, owners_by_place.get(place, ()), evidence.users.get(place.uuid))
         for place in sorted(places, key=lambda place: place.uuid)
     )
 
@@ -116,7 +116,7 @@ def _objection(own: Sequence[Ownership], foreign: Sequence[Ownership]) -> str | 
     return None
 
 
-def _granted(evidence: Evidence) -> Mapping[GpuPlace, tuple[GpuOwner, ...]]:
+def _owners_by_place(evidence: Evidence) -> Mapping[GpuPlace, tuple[GpuOwner, ...]]:
     running: dict[tuple[str, str], list[str]] = {}
     finished: set[tuple[str, str]] = set()
     for pod in evidence.pods:
@@ -139,12 +139,12 @@ def _granted(evidence: Evidence) -> Mapping[GpuPlace, tuple[GpuOwner, ...]]:
     }
 
 
-def _judge(place: GpuPlace, owners: tuple[GpuOwner, ...], users: Sequence[GpuUser] | None) -> Ownership:
+def _ownership_of(place: GpuPlace, owners: tuple[GpuOwner, ...], users: Sequence[GpuUser] | None) -> Ownership:
     uids = {owner.pod_uid for owner in owners if owner.pod_uid is not None}
     strangers = tuple(user for user in users or () if user.pod_uid is None or user.pod_uid not in uids)
     unknown = next((owner for owner in owners if owner.pod_uid is None), None)
     if strangers:
-        belief, why = Belief.DISPUTED, _dispute(place, owners, strangers[0])
+        belief, why = Belief.DISPUTED, _dispute_text(place, owners, strangers[0])
     elif unknown is not None:
         name = f"{unknown.namespace}/{unknown.pod}"
         belief, why = Belief.UNCONFIRMED, f"{place.uuid} was granted to {name}, which the API server does not list here"
@@ -157,7 +157,7 @@ def _judge(place: GpuPlace, owners: tuple[GpuOwner, ...], users: Sequence[GpuUse
     return Ownership(place=place, owners=owners, belief=belief, strangers=strangers, why=why)
 
 
-def _dispute(place: GpuPlace, owners: tuple[GpuOwner, ...], stranger: GpuUser) -> str:
+def _dispute_text(place: GpuPlace, owners: tuple[GpuOwner, ...], stranger: GpuUser) -> str:
     whose = "no pod" if stranger.pod_uid is None else f"the pod with uid {stranger.pod_uid}"
     given = " and ".join(sorted({f"{owner.namespace}/{owner.pod}" for owner in owners})) or "nobody"
     return f"process {stranger.pid} of {whose} uses {place.uuid}, which was given to {given}"

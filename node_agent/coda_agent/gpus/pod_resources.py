@@ -13,7 +13,7 @@ import grpc
 
 from coda.errors import Outage
 from coda_agent.gpus import pod_resources_v1_pb2 as wire
-from coda_agent.gpus.allocations import Claimed, Grant
+from coda_agent.gpus.allocations import ClaimedDevice, Grant
 from coda_agent.gpus.pod_resources_v1_pb2_grpc import PodResourcesListerStub
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")  # its folder is mounted: the socket is replaced
@@ -42,7 +42,7 @@ def ask_kubelet(socket: Path, timeout_s: float) -> tuple[Grant, ...]:
         try:
             answer = PodResourcesListerStub(channel).List(wire.ListPodResourcesRequest(), timeout=timeout_s)
         except grpc.RpcError as error:
-            raise Outage(f"the kubelet's {socket} gave no list of devices: {_words(error)}") from error
+            raise Outage(f"the kubelet's {socket} gave no list of devices: {_error_text(error)}") from error
     return grants_from(answer)
 
 
@@ -98,7 +98,7 @@ class PodResources:
 def _grant(pod: wire.PodResources, container: wire.ContainerResources) -> Grant:
     ids = {(device.resource_name, one) for device in container.devices for one in device.device_ids}
     claims = {
-        Claimed(driver=claim.driver_name, pool=claim.pool_name, device=claim.device_name)
+        ClaimedDevice(driver=claim.driver_name, pool=claim.pool_name, device=claim.device_name)
         for resource in container.dynamic_resources
         for claim in resource.claim_resources
         if claim.driver_name
@@ -113,6 +113,6 @@ def _grant(pod: wire.PodResources, container: wire.ContainerResources) -> Grant:
     )
 
 
-def _words(error: grpc.RpcError) -> str:
+def _error_text(error: grpc.RpcError) -> str:
     code, details = error.code(), error.details()
     return f"{code.name}: {details}" if details else str(code.name)

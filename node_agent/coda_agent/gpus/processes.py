@@ -75,14 +75,14 @@ def users_of(readings: Sequence[GpuReading], owners: ProcessOwners) -> Mapping[s
     found: dict[str, tuple[GpuUser, ...]] = {}
     for gpu, processes in seen:
         if not gpu.mig:
-            found[gpu.uuid] = _those(users, {process.pid for process in processes})
+            found[gpu.uuid] = _users_with(users, {process.pid for process in processes})
         for part in gpu.instances:
             pids = {process.pid for process in processes if process.gpu_instance == part.gpu_instance}
-            found[part.uuid] = _those(users, pids)
+            found[part.uuid] = _users_with(users, pids)
     return found
 
 
-def _those(users: Mapping[int, GpuUser], pids: set[int]) -> tuple[GpuUser, ...]:
+def _users_with(users: Mapping[int, GpuUser], pids: set[int]) -> tuple[GpuUser, ...]:
     return tuple(users[pid] for pid in sorted(pids) if pid in users)
 
 

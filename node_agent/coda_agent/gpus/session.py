@@ -45,17 +45,17 @@ class NvmlSession:
         self.state, self.why, self._due_s = LibraryState.READY, None, None
         return True
 
-    def mend(self, now_s: float) -> None:
+    def plan_reopening(self, now_s: float) -> None:
         """Something is lost: open again after the pause, unless that is planned already."""
         if self._due_s is None:
             self._due_s = now_s + self._pause_s
 
-    def broke(self, now_s: float, why: str) -> None:
+    def mark_broken(self, now_s: float, why: str) -> None:
         """The session ended under us: no handle is valid any more."""
         self.state, self.why = LibraryState.FAILED, why
-        self.mend(now_s)
+        self.plan_reopening(now_s)
 
-    def is_healthy(self) -> None:
+    def mark_healthy(self) -> None:
         """All is well: the next trouble starts with the first pause again."""
         self._pause_s, self._due_s = self._first_pause_s, None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coda_agent.gpus.devices import GpuReading, Health, LibraryState, Memory, Metric, Snapshot
-from coda_agent.gpus.gpus import Gpus, SensingConfig
+from coda_agent.gpus.gpus import Gpus, GpusConfig
 from coda_lab.emulators.nvml import NvmlState, Process, Slice
 from coda_lab.emulators.nvml.devices import ProcessSample
 from tests.agent.gpus.rig import NOW, NOW_US, PERIOD_US, advance, gpu, later
@@ -38,7 +38,7 @@ def test_devices_are_known_by_uuid_with_all_that_places_them(state: NvmlState) -
 
 
 def test_the_first_seconds_of_a_device_are_withheld(state: NvmlState) -> None:
-    gpus = Gpus(SensingConfig(settle_s=3.0))
+    gpus = Gpus(GpusConfig(settle_s=3.0))
     first = gpus.sense(NOW).readings[0]
     assert (first.health, first.share, first.samples) == (Health.SETTLING, None, ())
     settled = gpus.sense(advance(state, later(4))).readings[0]

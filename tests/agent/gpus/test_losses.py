@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from coda_agent.gpus.devices import Health, LibraryState
-from coda_agent.gpus.gpus import Gpus, SensingConfig
+from coda_agent.gpus.gpus import Gpus, GpusConfig
 from coda_lab.emulators.nvml import NvmlState
 from tests.agent.gpus.rig import NOW, advance, gpu, later
 from tests.agent.gpus.test_gpus import FIRST, SECOND, reading_of
 
-QUICK = SensingConfig(settle_s=3.0, first_pause_s=1.0, longest_pause_s=8.0)
+QUICK = GpusConfig(settle_s=3.0, first_pause_s=1.0, longest_pause_s=8.0)
 
 
 @pytest.fixture

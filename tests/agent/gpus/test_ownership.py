@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda_agent.gpus.allocations import Claimed, GpuPlace, Grant, places_of
+from coda_agent.gpus.allocations import ClaimedDevice, GpuPlace, Grant, places_of
 from coda_agent.gpus.devices import Gpu, Instance
 from coda_agent.gpus.ownership import Belief, Evidence, NodePod, Ownership, find_owners, holding_of
 from coda_agent.gpus.processes import GpuUser
@@ -36,7 +36,9 @@ IN_PARTS = replace(gpu(CUT, 2), mig=True, instances=(part(SLICE, 5), part("MIG-b
 GPUS = (WHOLE, SECOND, IN_PARTS)
 
 
-def grant(*ids: str, pod: str = "train", resource: str = "nvidia.com/gpu", claimed: Sequence[Claimed] = ()) -> Grant:
+def grant(
+    *ids: str, pod: str = "train", resource: str = "nvidia.com/gpu", claimed: Sequence[ClaimedDevice] = ()
+) -> Grant:
     return Grant(
         namespace="vision",
         pod=pod,
@@ -75,7 +77,7 @@ def test_a_renamed_resource_is_known_by_its_uuids_but_not_by_minors() -> None:
 
 
 def test_a_claimed_device_is_found_through_its_resource_slice() -> None:
-    claim = Claimed(driver="gpu.nvidia.com", pool="node-1", device="gpu-0")
+    claim = ClaimedDevice(driver="gpu.nvidia.com", pool="node-1", device="gpu-0")
     assert places_of(grant(claimed=[claim]), GPUS, {claim: OTHER}) == (GpuPlace(gpu_uuid=OTHER),)
     assert places_of(grant(claimed=[claim]), GPUS, {}) == ()
 

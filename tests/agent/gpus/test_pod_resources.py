@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from coda.errors import Outage
 from coda_agent.gpus import pod_resources_v1_pb2 as wire
-from coda_agent.gpus.allocations import Claimed, Grant
+from coda_agent.gpus.allocations import ClaimedDevice, Grant
 from coda_agent.gpus.pod_resources import PodResources, ask_kubelet, grants_from
 from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServer
 
@@ -47,7 +47,7 @@ def test_claims_and_exclusive_cpus_are_read(kubelet: PodResourcesServer) -> None
         [ContainerDevices(namespace="a", pod="b", claims=(("gpu.nvidia.com", "n1", "gpu-0"),), exclusive_cpus=(2, 3))]
     )
     (grant,) = ask_kubelet(kubelet.socket, 10)
-    assert grant.claimed == (Claimed(driver="gpu.nvidia.com", pool="n1", device="gpu-0"),)
+    assert grant.claimed == (ClaimedDevice(driver="gpu.nvidia.com", pool="n1", device="gpu-0"),)
     assert grant.exclusive_cpus == {2, 3}
 
 
