@@ -33,7 +33,7 @@ async def run(settings: Settings, node: Node, *, once: bool) -> None:
     client = await connect(settings.kubeconfig)
     cluster = AgentCaches(client, settings.node_name)
     metrics = Metrics(REGISTRY, settings.node_name)
-    metrics.restored(len(node.restoration.put_back))
+    metrics.set_restored(len(node.restoration.put_back))
     loop = Loop(settings, node, cluster, metrics)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -24,8 +24,8 @@ from coda_agent.gpus.links import Link, find_links
 from coda_agent.gpus.samples import Moment
 from coda_agent.node import Node
 from coda_agent.report.events import events_json
-from coda_agent.report.metrics import Metrics, ScrapeView
-from coda_agent.report.profile_writer import ProfileWriter, profile_of
+from coda_agent.report.metrics import LastWindow, Metrics
+from coda_agent.report.profile_writer import ProfileWriter, profile_status
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
 from coda_agent.throttling.window import window_from
@@ -62,15 +62,17 @@ class Loop:
         self._clock = clock or _now
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="node")
         self._contention = EliminatorState()
-        self._writes = BackgroundWrites(metrics.write_failed, lambda: self._clock().monotonic_s, muted=settings.dry_run)
+        self._writes = BackgroundWrites(
+            metrics.count_failed_write, lambda: self._clock().monotonic_s, muted=settings.dry_run
+        )
         self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
-        self._teller = ProfileWriter(settings.node_name, node, cluster, self._writes)
+        self._profile_writer = ProfileWriter(settings.node_name, node, cluster, self._writes)
         self._links: tuple[Link, ...] = ()
         self._seen_devices: frozenset[str] = frozenset()
-        self._said: set[str] = set()  # problems of the last round, so that each is logged once
+        self._logged: set[str] = set()  # problems of the last round, so that each is logged once
         self._calibrated_at_s = float("-inf")
-        self._uncalibrated: tuple[str, ...] = ()
-        self._rounded_s = time.monotonic()  # when the last round ended
+        self._calibration_problems: tuple[str, ...] = ()
+        self._last_round_s = time.monotonic()  # when the last round ended
         self._event_numbers = count()
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -79,36 +81,38 @@ class Loop:
             while not stopping.is_set():
                 began_s = time.monotonic()
                 await self.round()
-                self._rounded_s = time.monotonic()
-                self._metrics.took(self._rounded_s - began_s)
+                self._last_round_s = time.monotonic()
+                self._metrics.observe_round(self._last_round_s - began_s)
                 await _pause(stopping, began_s + self._settings.contention_window_s)
         finally:
             await self.end()
 
     def is_alive(self) -> bool:
         """False once no round has ended for long: a driver that hangs must not keep throttles in force."""
-        return time.monotonic() - self._rounded_s < HANGS_S
+        return time.monotonic() - self._last_round_s < HANGS_S
 
     async def round(self) -> Senses:
         """One window: measure, decide, act, tell."""
         local = self._cluster.pods()
         senses = await self._on_node(lambda: self._node.sensor.sense(local, self._clock()))
         window = self._window(senses, local)
-        self._contention, actions = observe(self._contention, window, self._node.hardware, self._settings.contention())
+        self._contention, actions = observe(
+            self._contention, window, self._node.hardware, self._settings.contention_config()
+        )
         problems = senses.problems
         if not self._settings.dry_run:
             problems += await self._on_node(lambda: self._carry_out(senses, actions))
-            problems += await self._calibrated(local, senses)
-        self._tell_actions(actions, {pod.uid: pod for pod in local}, senses.at.wall_s)
-        self._say((*problems, *self._tuner.step(senses, local)))
-        await self._follow_devices(senses)
-        self._teller.tell(senses, self._links)
-        self._metrics.view = ScrapeView(
+            problems += await self._calibrate_if_idle(local, senses)
+        self._report_actions(actions, {pod.uid: pod for pod in local}, senses.at.wall_s)
+        self._log_problems((*problems, *self._tuner.step(senses, local)))
+        await self._refresh_links(senses)
+        self._profile_writer.write_profile(senses, self._links)
+        self._metrics.last_window = LastWindow(
             senses=senses,
             pods={pod.uid: pod for pod in local},
             peaks_bytes_per_s=self._node.hardware.peak_bytes_per_s,
             throttles=self._node.throttles,
-            stale_s=self._cluster.stale_s(),
+            pods_age_s=self._cluster.pods_age_s(),
         )
         return senses
 
@@ -119,48 +123,48 @@ class Loop:
             restoration = await self._on_node(self._node.restore)
             for sentence in restoration.failures:
                 log.error("left behind: %s", sentence)
-            await self._teller.tell_the_end(self._clock().wall_s)
+            await self._profile_writer.write_last_profile(self._clock().wall_s)
         self._thread.shutdown()
 
     def profile(self, senses: Senses) -> Json:
         """What the NodeProfile says."""
-        return profile_of(self._node, senses, self._links)
+        return profile_status(self._node, senses, self._links)
 
     def _window(self, senses: Senses, local: tuple[LocalPod, ...]) -> Window:
-        return window_from(senses, local, self._node.hardware, self._cluster.stale_s())
+        return window_from(senses, local, self._node.hardware, self._cluster.pods_age_s())
 
     def _carry_out(self, senses: Senses, actions: tuple[Action, ...]) -> tuple[str, ...]:
         learned = self._node.learn_peak(senses.traffic.totals)
-        followed = self._node.follow(senses.cgroup_by_pod, senses.traffic.uncounted)
-        return (*learned, *followed, *self._node.act(actions, frozenset(senses.cgroup_by_pod)))
+        followed = self._node.refresh_pod_groups(senses.cgroup_by_pod, senses.traffic.uncounted)
+        return (*learned, *followed, *self._node.carry_out(actions, frozenset(senses.cgroup_by_pod)))
 
-    async def _calibrated(self, local: tuple[LocalPod, ...], senses: Senses) -> tuple[str, ...]:
+    async def _calibrate_if_idle(self, local: tuple[LocalPod, ...], senses: Senses) -> tuple[str, ...]:
         """Measure the peak bandwidth once, as soon as the node is idle; what keeps it from that is told meanwhile."""
         now_s = senses.at.monotonic_s
-        if not self._settings.calibrate or not self._node.lacks_measured_peak or self._cluster.stale_s() > 0:
+        if not self._settings.calibrate or not self._node.lacks_measured_peak or self._cluster.pods_age_s() > 0:
             return ()
         if now_s - self._calibrated_at_s >= CALIBRATE_AGAIN_S:
             self._calibrated_at_s = now_s
             gpu_pods = [pod.id for pod in local if pod.trains and not pod.ended]
-            self._uncalibrated = await self._on_node(lambda: self._node.calibrate(gpu_pods))
-        return self._uncalibrated
+            self._calibration_problems = await self._on_node(lambda: self._node.calibrate(gpu_pods))
+        return self._calibration_problems
 
-    def _say(self, problems: tuple[str, ...]) -> None:
+    def _log_problems(self, problems: tuple[str, ...]) -> None:
         for sentence in problems:
-            if sentence not in self._said:
+            if sentence not in self._logged:
                 log.warning("%s", sentence)
-        self._metrics.had_problems(len(problems))
-        self._said = set(problems)
+        self._metrics.count_problems(len(problems))
+        self._logged = set(problems)
 
-    def _tell_actions(self, actions: tuple[Action, ...], pods: Mapping[str, LocalPod], wall_s: float) -> None:
+    def _report_actions(self, actions: tuple[Action, ...], pods: Mapping[str, LocalPod], wall_s: float) -> None:
         for action in actions:
-            self._metrics.acted(action)
+            self._metrics.count_action(action)
             events = events_json(action, pods, self._node.abilities.unit, self._settings.node_name, wall_s)
             for event in events:
                 log.info("%s/%s: %s", event["metadata"]["namespace"], event["involvedObject"]["name"], event["message"])
                 self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
 
-    async def _follow_devices(self, senses: Senses) -> None:
+    async def _refresh_links(self, senses: Senses) -> None:
         devices = frozenset(reading.gpu.uuid for reading in senses.gpus.readings)
         if devices != self._seen_devices:
             self._links = await self._on_node(lambda: find_links(self._node.gpus.open_devices()))

@@ -68,21 +68,21 @@ class Node:
         self._boot = boot_id(self._files)
         self._state_dir = StateDir(settings.state_dir)
         self._journal = UndoJournal(self._state_dir)
-        self._layout = _layout(self._files)
+        self._layout = _find_layout(self._files)
         self.abilities = probe(self._files)
         self._groups = Groups(self._files) if self.abilities.monitoring or self.abilities.limiting else None
         self.restoration = Restoration() if settings.dry_run else self.restore()
         if not settings.dry_run:
-            self.abilities = self._with_a_group_to_be_had()
-        self.topology = _topology(self._files)
+            self.abilities = self._check_throttle_group()
+        self.topology = _read_topology(self._files)
         self._machine = machine_name(self._files)
-        self._totals: deque[Mapping[int, float | None]] = deque(maxlen=SUSTAINED_WINDOWS)
+        self._recent_totals: deque[Mapping[int, float | None]] = deque(maxlen=SUSTAINED_WINDOWS)
         self.peak = self._first_peak({socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()})
         self.hardware = self._hardware()
         self.gpus = Gpus()
         self._pod_resources = PodResources(settings.pod_resources) if pod_resources is None else pod_resources
-        self.sensor = self._sensor()
-        self._followed = self._pod_groups()
+        self.sensor = self._open_sensor()
+        self._pod_groups = self._open_pod_groups()
         self._actuator = Actuator(
             files=self._files,
             layout=self._layout,
@@ -108,26 +108,26 @@ class Node:
             files=self._files, layout=self._layout, groups=self._groups, journal=self._journal, boot=self._boot
         )
 
-    def follow(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str]) -> tuple[str, ...]:
+    def refresh_pod_groups(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str]) -> tuple[str, ...]:
         """Every pod has its bandwidth group, with a counter; `uncounted`: those that had none in the last window."""
-        return () if self._followed is None else self._followed.refresh(cgroups, uncounted)
+        return () if self._pod_groups is None else self._pod_groups.refresh(cgroups, uncounted)
 
-    def act(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
+    def carry_out(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
         """Carry out what was decided and hold up what stands; one sentence for each thing that is not so."""
-        problems = [sentence for action in actions for sentence in self._actuator.act(action)]
-        return (*problems, *self._actuator.uphold(present))
+        problems = [sentence for action in actions for sentence in self._actuator.carry_out(action)]
+        return (*problems, *self._actuator.restore_lost(present))
 
     def learn_peak(self, totals: Mapping[int, float | None]) -> tuple[str, ...]:
         """A peak that traffic exceeds window after window was none: raise it. One sentence if so.
 
         `totals`: bytes/s by socket, of this window."""
-        self._totals.append(totals)
+        self._recent_totals.append(totals)
         if self.peak is None:
             return ()
-        higher = raise_peak(self.peak, sustained_rates(tuple(self._totals)))
+        higher = raise_peak(self.peak, sustained_rates(tuple(self._recent_totals)))
         if higher is self.peak:
             return ()
-        self._take_peak(higher)
+        self._set_peak(higher)
         return ("memory traffic exceeded the peak bandwidth that was believed: the peak was raised",)
 
     def calibrate(self, gpu_pods: Collection[str]) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ class Node:
             return ()
         clock = Clock(now_s=time.monotonic, wait=time.sleep)
         try:
-            self._take_peak(
+            self._set_peak(
                 calibrate(self._files, self._groups, self.abilities.domains, CalibrationPlan(), clock, gpu_pods)
             )
         except Outage as outage:
@@ -154,7 +154,7 @@ class Node:
         self.gpus.close()
         self._journal.close()
 
-    def _with_a_group_to_be_had(self) -> Abilities:
+    def _check_throttle_group(self) -> Abilities:
         """What the hardware can do for this agent: others may have taken every class of service."""
         if self._groups is None or not self.abilities.limiting:
             return self.abilities
@@ -175,7 +175,7 @@ class Node:
         measured, memory = load_peak(self._state_dir, self._machine), read_memory_bytes_per_s(self._files)
         return choose_peak(self.abilities.domains, configured_bytes_per_s=None, measured=measured, memory=memory)
 
-    def _take_peak(self, peak: Peak) -> None:
+    def _set_peak(self, peak: Peak) -> None:
         self.peak = peak
         self.hardware = self._hardware()
         if peak.source is PeakSource.CONFIGURED:
@@ -190,7 +190,7 @@ class Node:
         here = {domain: rate for domain, rate in peaks.items() if domain in self.abilities.domains}
         return Hardware(peak_bytes_per_s=here, limits=limits_by_domain(self.abilities, here))
 
-    def _sensor(self) -> Sensor:
+    def _open_sensor(self) -> Sensor:
         return Sensor(
             files=self._files,
             layout=self._layout,
@@ -200,20 +200,20 @@ class Node:
             meter=TrafficMeter(self._files, self.abilities.domains) if self.abilities.monitoring else None,
         )
 
-    def _pod_groups(self) -> PodGroups | None:
+    def _open_pod_groups(self) -> PodGroups | None:
         if self._groups is None or self._layout is None or not self.abilities.monitoring:
             return None
         return PodGroups(self._files, self._layout, self._groups)
 
 
-def _layout(files: Files) -> Layout | None:
+def _find_layout(files: Files) -> Layout | None:
     try:
         return find_layout(files)
     except OSError as error:
         raise Outage(f"the cgroup tree at {files.cgroup.path} cannot be read: {error}") from error
 
 
-def _topology(files: Files) -> Topology:
+def _read_topology(files: Files) -> Topology:
     socket_by_cpu = domain_by_cpu(files)
     sockets = {
         socket: frozenset(c for c, s in socket_by_cpu.items() if s == socket) for socket in socket_by_cpu.values()

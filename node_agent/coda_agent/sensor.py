@@ -62,8 +62,8 @@ class Sensor:
     pod_resources: PodResources
     owners: ProcessOwners
     meter: TrafficMeter | None
-    _uses: dict[str, CpuUse] = field(default_factory=dict)  # by pod, of the window before
-    _used_at_s: float = 0.0
+    _cpu_uses: dict[str, CpuUse] = field(default_factory=dict)  # by pod, of the window before
+    _cpu_read_at_s: float = 0.0
 
     def sense(self, local: Sequence[LocalPod], now: Moment) -> Senses:
         """Measure everything once. Never raises for what a sensor does: it says so in `problems`.
@@ -75,19 +75,19 @@ class Sensor:
         problems += [snapshot.why] if snapshot.why else []
         listing = self.pod_resources.listing(now.monotonic_s) if snapshot.readings else Listing()
         problems += [listing.why] if listing.why else []
-        cgroups = self._cgroups(problems)
+        cgroups = self._list_cgroups(problems)
         return Senses(
             at=now,
             gpus=snapshot,
-            ownerships=self._ownerships(snapshot, listing, local),
+            ownerships=self._find_owners(snapshot, listing, local),
             grants=listing.grants,
             traffic=traffic,
-            cpu_by_pod=self._cpu(cgroups, now.monotonic_s),
+            cpu_by_pod=self._cpu_rates(cgroups, now.monotonic_s),
             cgroup_by_pod=cgroups,
             problems=tuple(problems),
         )
 
-    def _ownerships(self, snapshot: Snapshot, listing: Listing, local: Sequence[LocalPod]) -> tuple[Ownership, ...]:
+    def _find_owners(self, snapshot: Snapshot, listing: Listing, local: Sequence[LocalPod]) -> tuple[Ownership, ...]:
         if not snapshot.readings:
             return ()
         evidence = Evidence(
@@ -99,7 +99,7 @@ class Sensor:
         )
         return find_owners(evidence)
 
-    def _cgroups(self, problems: list[str]) -> Mapping[str, PodCgroup]:
+    def _list_cgroups(self, problems: list[str]) -> Mapping[str, PodCgroup]:
         if self.layout is None:
             return {}
         try:
@@ -108,14 +108,14 @@ class Sensor:
             problems.append(f"the pods' cgroups cannot be read: {error}")
             return {}
 
-    def _cpu(self, cgroups: Mapping[str, PodCgroup], now_s: float) -> Mapping[str, CpuRates]:
+    def _cpu_rates(self, cgroups: Mapping[str, PodCgroup], now_s: float) -> Mapping[str, CpuRates]:
         if self.layout is None:
             return {}
-        span_s, before = now_s - self._used_at_s, self._uses
+        span_s, before = now_s - self._cpu_read_at_s, self._cpu_uses
         now = {uid: read_use(self.files, self.layout, at.path) for uid, at in cgroups.items()}
-        self._uses = {uid: use for uid, use in now.items() if use is not None}
-        self._used_at_s = now_s
-        rates = {uid: rates_between(before[uid], use, span_s) for uid, use in self._uses.items() if uid in before}
+        self._cpu_uses = {uid: use for uid, use in now.items() if use is not None}
+        self._cpu_read_at_s = now_s
+        rates = {uid: rates_between(before[uid], use, span_s) for uid, use in self._cpu_uses.items() if uid in before}
         return {uid: rate for uid, rate in rates.items() if rate is not None}
 
 

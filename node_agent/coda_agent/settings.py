@@ -76,11 +76,11 @@ class Settings(BaseSettings):
         """The kernel's trees."""
         return Files(proc=self.proc, sys=self.sys, cgroup=self.cgroup, resctrl=self.resctrl)
 
-    def steering(self) -> TuningConfig:
+    def tuning_config(self) -> TuningConfig:
         """The tuning's times."""
         return TuningConfig(tuning=CoreSearchConfig(window_s=self.window_s))
 
-    def contention(self) -> ContentionConfig:
+    def contention_config(self) -> ContentionConfig:
         """The eliminator's times."""
         return ContentionConfig(window_s=self.contention_window_s)
 

@@ -60,7 +60,7 @@ class Victim:
             reason=ThrottleReason.CONTENDED,
             jobs=(),
         )
-        assert self._actuator.act(action) == ()
+        assert self._actuator.carry_out(action) == ()
 
     def cores_used(self) -> float:
         """The middle of some spans."""

@@ -49,7 +49,7 @@ class Api:
             self._read[uid] = known if known and same else (told, local_pod_from_json(item, self.namespaces))
         return tuple(pod for _told, pod in self._read.values())
 
-    def stale_s(self) -> float:
+    def pods_age_s(self) -> float:
         """As the agent's own cluster."""
         return 0.0 if self.away_since_s is None else self.node.now.monotonic_s - self.away_since_s
 
@@ -57,7 +57,7 @@ class Api:
         """As the agent's own cluster."""
         return self.node.kubelet.pods[pod.uid].containers["main"].id
 
-    def follow_jobs(self, ids: Iterable[str]) -> None:
+    def watch_jobs(self, ids: Iterable[str]) -> None:
         """As the agent's own cluster."""
         self.followed = set(ids)
 

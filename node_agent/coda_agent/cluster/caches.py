@@ -24,7 +24,7 @@ from coda_kube.objects.tuning_status import tuning_json
 
 log = logging.getLogger(__name__)
 
-BROKEN: Final = (CodaError, LookupError, TypeError, ValueError)
+READ_ERRORS: Final = (CodaError, LookupError, TypeError, ValueError)
 """What reading an object raises that is not as its schema says."""
 
 
@@ -60,7 +60,7 @@ class AgentCaches:
         """Return once every list was read."""
         await asyncio.gather(self._pods.synced.wait(), self._namespaces.synced.wait())
 
-    def stale_s(self) -> float:
+    def pods_age_s(self) -> float:
         """Seconds since the pods were surely as the API server has them; endless before that."""
         now_s = time.monotonic()
         if self.is_synced() and self._pods.in_touch.is_set():
@@ -87,7 +87,7 @@ class AgentCaches:
         statuses = (item.get("status") or {}).get("containerStatuses") or ()
         return next((one.get("containerID") or "" for one in statuses if one.get("name") == main), "")
 
-    def follow_jobs(self, ids: Iterable[str]) -> None:
+    def watch_jobs(self, ids: Iterable[str]) -> None:
         """Watch exactly these jobs (namespace/name)."""
         wanted = set(ids)
         for job in self._jobs.keys() - wanted:
@@ -151,6 +151,6 @@ def _jobs_path(namespace: str) -> str:
 def _read_pod(key: str, item: Json, namespaces: frozenset[str]) -> LocalPod | None:
     try:
         return local_pod_from_json(item, namespaces)
-    except BROKEN as error:
+    except READ_ERRORS as error:
         log.warning("pod %s cannot be read and is left alone: %s: %s", key, type(error).__name__, error)
         return None

@@ -23,7 +23,7 @@ class TunedJob:
     name: str
     uid: str
     version: str  # the resourceVersion that it was read at
-    standing: TuningInput
+    tuning_input: TuningInput
     tuning: Tuning | None
     fault: str = ""  # why the tuning in its status cannot be read; a new one begins
 
@@ -46,7 +46,7 @@ def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
     resize = resize_from_json(status)
     if resize is not None and resize.attempt != attempt:
         resize = None
-    standing = TuningInput(
+    tuning_input = TuningInput(
         attempt=attempt,
         cores=int(status["request"]["cpusPerReplica"]) if resize is None else resize.cores,
         gpus=int(spec["gpusPerReplica"]),
@@ -60,7 +60,7 @@ def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
         name=metadata["name"],
         uid=metadata["uid"],
         version=metadata["resourceVersion"],
-        standing=standing,
+        tuning_input=tuning_input,
         tuning=tuning if tuning is not None and tuning.attempt == attempt else None,
         fault=fault,
     )

@@ -18,7 +18,7 @@ _AMOUNTS: Mapping[Unit, str] = {
 }
 
 
-WORDS: Mapping[ThrottleReason, str] = {
+REASON_TEXTS: Mapping[ThrottleReason, str] = {
     ThrottleReason.CONTENDED: "training jobs suffer from memory traffic",
     ThrottleReason.NO_GAIN: "it helped no training job",
     ThrottleReason.CALM: "the memory traffic has gone down",
@@ -31,11 +31,11 @@ WORDS: Mapping[ThrottleReason, str] = {
 def events_json(action: Action, pods: Mapping[str, LocalPod], unit: Unit, node: str, now_s: float) -> list[Json]:
     """An event on every pod that the action is about, and on every pod it is for; `pods` by uid, `unit`: of limits."""
     about = _about(action, unit)
-    told = [_event(pod, about, node, now_s, action) for pod in _known(action.pods, pods)]
+    events = [_event(pod, about, node, now_s, action) for pod in _known(action.pods, pods)]
     names = ", ".join(pod.id for pod in _known(action.pods, pods))
     for pod in _known(action.jobs, pods):
-        told.append(_event(pod, f"{about} ({names})", node, now_s, action))
-    return told
+        events.append(_event(pod, f"{about} ({names})", node, now_s, action))
+    return events
 
 
 def _about(action: Action, unit: Unit) -> str:
@@ -46,7 +46,7 @@ def _about(action: Action, unit: Unit) -> str:
         what = (
             f"{where} unlimited again" if action.ends else f"{where} limited to {_AMOUNTS[unit].format(action.value)}"
         )
-    return f"{what}: {WORDS[action.reason]}"
+    return f"{what}: {REASON_TEXTS[action.reason]}"
 
 
 def _event(pod: LocalPod, note: str, node: str, now_s: float, action: Action) -> Json:

@@ -26,21 +26,21 @@ _OWNER = ["namespace", "pod", "container", "pod_uid"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScrapeView:
+class LastWindow:
     """What a scrape shows: the last window."""
 
     senses: Senses
     pods: Mapping[str, LocalPod] = field(default_factory=dict)  # by uid
     peaks_bytes_per_s: Mapping[int, float] = field(default_factory=dict)  # by socket
     throttles: tuple[ThrottleInForce, ...] = ()
-    stale_s: float = 0.0
+    pods_age_s: float = 0.0
 
 
 class Metrics:
     """Everything this agent counts, in `registry`."""
 
     def __init__(self, registry: CollectorRegistry, node: str) -> None:
-        self.view: ScrapeView | None = None
+        self.last_window: LastWindow | None = None
         self._actions = Counter(
             "coda_agent_actions_total", "Throttles made and released", ["means", "reason"], registry=registry
         )
@@ -65,53 +65,53 @@ class Metrics:
         self._restores = Gauge(
             "coda_agent_restored_at_start", "Changes of an earlier agent that this one put back", registry=registry
         )
-        registry.register(_LastWindow(self, node))
+        registry.register(_LastWindowCollector(self, node))
 
-    def acted(self, action: Action) -> None:
+    def count_action(self, action: Action) -> None:
         """Count one action."""
         self._actions.labels(action.means.value, action.reason.value).inc()
 
-    def had_problems(self, count: int) -> None:
+    def count_problems(self, count: int) -> None:
         """Count what did not go as wanted."""
         self._problems.inc(count)
 
-    def tuned(self, phase: str) -> None:
+    def count_tuning_step(self, phase: str) -> None:
         """Count one step of a job's tuning."""
         self._steps.labels(phase).inc()
 
-    def took(self, seconds: float) -> None:
+    def observe_round(self, seconds: float) -> None:
         """Observe one window's own cost."""
         self._window_s.observe(seconds)
 
-    def write_failed(self) -> None:
+    def count_failed_write(self) -> None:
         """Count a write that was not taken."""
         self._failed_writes.inc()
 
-    def restored(self, count: int) -> None:
+    def set_restored(self, count: int) -> None:
         """Say how much an earlier agent had left."""
         self._restores.set(count)
 
 
-class _LastWindow(Collector):
+class _LastWindowCollector(Collector):
     def __init__(self, metrics: Metrics, node: str) -> None:
         self._metrics = metrics
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
-        view = self._metrics.view
-        if view is None:
+        window = self._metrics.last_window
+        if window is None:
             return
-        yield from self._gpus(view)
-        yield from _bandwidth(view)
-        yield from _cpu(view)
-        yield from _health(view)
+        yield from self._gpus(window)
+        yield from _bandwidth(window)
+        yield from _cpu(window)
+        yield from _health(window)
 
-    def _gpus(self, view: ScrapeView) -> Iterator[Metric]:
+    def _gpus(self, window: LastWindow) -> Iterator[Metric]:
         busy = GaugeMetricFamily("coda_gpu_utilization_ratio", "Busy share of a GPU's time", labels=_GPU + _OWNER)
         used = GaugeMetricFamily("coda_gpu_memory_used_bytes", "Memory in use on a GPU", labels=_GPU + _OWNER)
         healthy = GaugeMetricFamily("coda_gpu_healthy", "1 while a GPU can be measured", labels=_GPU)
-        owner_by_uuid = {one.place.gpu_uuid: one for one in view.senses.ownerships}
-        for reading in view.senses.gpus.readings:
+        owner_by_uuid = {one.place.gpu_uuid: one for one in window.senses.ownerships}
+        for reading in window.senses.gpus.readings:
             gpu = reading.gpu
             labels = [str(gpu.index), gpu.uuid, gpu.pci_bus_id, f"nvidia{gpu.minor}", gpu.name, self._node]
             owner = _owner_labels(owner_by_uuid.get(gpu.uuid))
@@ -130,48 +130,48 @@ def _owner_labels(ownership: Ownership | None) -> list[str]:
     return [owner.namespace, owner.pod, owner.container, owner.pod_uid or ""]
 
 
-def _pod_labels(view: ScrapeView, uid: str) -> list[str]:
-    pod = view.pods.get(uid)
+def _pod_labels(window: LastWindow, uid: str) -> list[str]:
+    pod = window.pods.get(uid)
     return ["", "", uid] if pod is None else [pod.namespace, pod.name, uid]
 
 
-def _bandwidth(view: ScrapeView) -> Iterator[Metric]:
+def _bandwidth(window: LastWindow) -> Iterator[Metric]:
     node = GaugeMetricFamily("coda_memory_bandwidth_bytes_per_second", "Memory traffic of a socket", labels=["socket"])
     peak = GaugeMetricFamily("coda_memory_bandwidth_peak_bytes_per_second", "Peak of a socket", labels=["socket"])
     pods = GaugeMetricFamily(
         "coda_pod_memory_bandwidth_bytes_per_second", "Memory traffic of a pod", labels=[*_POD, "socket"]
     )
-    for socket, rate in sorted(view.senses.traffic.totals.items()):
+    for socket, rate in sorted(window.senses.traffic.totals.items()):
         if rate is not None:
             node.add_metric([str(socket)], rate)
-    for socket, bytes_per_s in sorted(view.peaks_bytes_per_s.items()):
+    for socket, bytes_per_s in sorted(window.peaks_bytes_per_s.items()):
         peak.add_metric([str(socket)], bytes_per_s)
-    for uid, rates in sorted(view.senses.traffic.by_pod.items()):
+    for uid, rates in sorted(window.senses.traffic.by_pod.items()):
         for socket, rate in sorted(rates.items()):
             if rate is not None:
-                pods.add_metric([*_pod_labels(view, uid), str(socket)], rate)
+                pods.add_metric([*_pod_labels(window, uid), str(socket)], rate)
     yield from (node, peak, pods)
 
 
-def _cpu(view: ScrapeView) -> Iterator[Metric]:
+def _cpu(window: LastWindow) -> Iterator[Metric]:
     used = GaugeMetricFamily("coda_pod_cpu_cores", "Cores a pod uses", labels=_POD)
     throttled = GaugeMetricFamily("coda_pod_cpu_throttled_ratio", "Periods in which its limit held it", labels=_POD)
-    for uid, rates in sorted(view.senses.cpu_by_pod.items()):
-        used.add_metric(_pod_labels(view, uid), rates.cores)
-        throttled.add_metric(_pod_labels(view, uid), rates.throttled_share)
+    for uid, rates in sorted(window.senses.cpu_by_pod.items()):
+        used.add_metric(_pod_labels(window, uid), rates.cores)
+        throttled.add_metric(_pod_labels(window, uid), rates.throttled_share)
     yield from (used, throttled)
 
 
-def _health(view: ScrapeView) -> Iterator[Metric]:
+def _health(window: LastWindow) -> Iterator[Metric]:
     up = GaugeMetricFamily("coda_agent_sensor_up", "1 while a sensor gives samples", labels=["sensor"])
-    totals = view.senses.traffic.totals.values()
-    gpus = view.senses.gpus
+    totals = window.senses.traffic.totals.values()
+    gpus = window.senses.gpus
     measured = all(reading.health is Health.READY for reading in gpus.readings)
     up.add_metric(["nvml"], float(gpus.library is LibraryState.READY and measured))
     up.add_metric(["bandwidth"], float(bool(totals) and all(rate is not None for rate in totals)))
-    up.add_metric(["cgroups"], float(bool(view.senses.cgroup_by_pod)))
+    up.add_metric(["cgroups"], float(bool(window.senses.cgroup_by_pod)))
     yield up
     yield GaugeMetricFamily(
-        "coda_agent_pods_age_seconds", "Since the list of pods was surely right", value=min(view.stale_s, 1e9)
+        "coda_agent_pods_age_seconds", "Since the list of pods was surely right", value=min(window.pods_age_s, 1e9)
     )
-    yield GaugeMetricFamily("coda_agent_throttles", "Changes of this node in force", value=len(view.throttles))
+    yield GaugeMetricFamily("coda_agent_throttles", "Changes of this node in force", value=len(window.throttles))

@@ -68,8 +68,8 @@ def with_throttles(status: Json, throttles: Sequence[ThrottleInForce]) -> Json:
     """`status` of a NodeProfile in which exactly these are in force. Counted are the pods they concern; 1, if only the
     limit of a domain is left to be undone."""
     pods = {throttle.pod_uid for throttle in throttles if throttle.pod_uid}
-    told = [_throttle_json(throttle) for throttle in throttles]
-    return {**status, "throttleCount": len(pods) or min(1, len(told)), "throttles": told}
+    found = [_throttle_json(throttle) for throttle in throttles]
+    return {**status, "throttleCount": len(pods) or min(1, len(found)), "throttles": found}
 
 
 def profile_object(node: str, status: Json, now_s: float) -> Json:
@@ -100,15 +100,15 @@ def _agent_version() -> Json:
 
 
 def _socket_json(socket: SocketProfile) -> Json:
-    told: Json = {"id": socket.id, "cpus": cpu_list(socket.cpus)}
+    found: Json = {"id": socket.id, "cpus": cpu_list(socket.cpus)}
     if socket.peak_bytes_per_s is not None and socket.peak_source is not None:
-        told |= {"peakBytesPerSecond": int(socket.peak_bytes_per_s), "peakSource": socket.peak_source.value}
-    return told
+        found |= {"peakBytesPerSecond": int(socket.peak_bytes_per_s), "peakSource": socket.peak_source.value}
+    return found
 
 
 def _gpu_json(reading: GpuReading) -> Json:
     gpu = reading.gpu
-    told: Json = {
+    found: Json = {
         "uuid": gpu.uuid,
         "name": gpu.name,
         "pciBusID": gpu.pci_bus_id,
@@ -116,7 +116,7 @@ def _gpu_json(reading: GpuReading) -> Json:
         "mig": gpu.mig,
         "health": reading.health.value,
     }
-    return told if gpu.memory_bytes is None else {**told, "memoryBytes": gpu.memory_bytes}
+    return found if gpu.memory_bytes is None else {**found, "memoryBytes": gpu.memory_bytes}
 
 
 def _link_json(link: Link) -> Json:
@@ -127,16 +127,16 @@ def _link_json(link: Link) -> Json:
 def _bandwidth_json(profile: NodeProfile) -> Json:
     abilities = profile.abilities
     fallback = "Cores" if profile.limits_cores and abilities.monitoring else "None"
-    told: Json = {
+    found: Json = {
         "measured": abilities.monitoring,
         "control": CONTROLS[abilities.unit] if abilities.limiting else fallback,
     }
     counts = {"groups": abilities.closids, "monitoringIDs": abilities.rmids}
-    return told | {name: count for name, count in counts.items() if count is not None}
+    return found | {name: count for name, count in counts.items() if count is not None}
 
 
 def _throttle_json(throttle: ThrottleInForce) -> Json:
-    told: Json = {"what": throttle.what, "original": throttle.original, "value": throttle.value}
-    told["since"] = time_from_seconds(throttle.since_s)
+    found: Json = {"what": throttle.what, "original": throttle.original, "value": throttle.value}
+    found["since"] = time_from_seconds(throttle.since_s)
     ids = {"podUID": throttle.pod_uid, "containerID": throttle.container_id}
-    return told | {name: text for name, text in ids.items() if text}
+    return found | {name: text for name, text in ids.items() if text}

@@ -40,23 +40,23 @@ class ProfileWriter:
         self._node = node
         self._cluster = cluster
         self._writes = writes
-        self._told: Json | None = None
-        self._told_at_s = float("-inf")
+        self._written_status: Json | None = None
+        self._written_at_s = float("-inf")
         self._last_with_throttles: Json | None = None  # until one without any was surely written
 
-    def tell(self, senses: Senses, links: tuple[Link, ...]) -> None:
+    def write_profile(self, senses: Senses, links: tuple[Link, ...]) -> None:
         """On change or once an hour, and at most once a minute but for the first throttle: it is told at once, since
         whoever undoes what a dead agent left knows it from here. Not while GPUs settle: that would stand for long."""
         now_s = senses.at.monotonic_s
-        is_first = bool(self._node.throttles) and not (self._told or {}).get("throttles")
+        is_first = bool(self._node.throttles) and not (self._written_status or {}).get("throttles")
         settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
         pause_s = FIRST_THROTTLE_S if is_first else PROFILE_S
-        if now_s - self._told_at_s < pause_s or (settling and not is_first) or not self._writes.may_begin("profile"):
+        if now_s - self._written_at_s < pause_s or (settling and not is_first) or not self._writes.may_begin("profile"):
             return
-        status = profile_of(self._node, senses, links)
-        if status == self._told and not status["throttles"] and now_s - self._told_at_s < LONGEST_S:
+        status = profile_status(self._node, senses, links)
+        if status == self._written_status and not status["throttles"] and now_s - self._written_at_s < LONGEST_S:
             return
-        self._told, self._told_at_s = status, now_s
+        self._written_status, self._written_at_s = status, now_s
         if status["throttles"]:
             self._last_with_throttles = status
         profile = profile_object(self._name, status, senses.at.wall_s)
@@ -64,10 +64,10 @@ class ProfileWriter:
             "profile",
             lambda: self._cluster.write_profile(profile),
             on_success=partial(self._written, status),
-            on_failure=self._forget,
+            on_failure=self._forget_written,
         )
 
-    async def tell_the_end(self, wall_s: float) -> None:
+    async def write_last_profile(self, wall_s: float) -> None:
         """If the NodeProfile may speak of throttles, say what is left of them: an agent that is gone renews nothing."""
         status = self._last_with_throttles
         if status is None:
@@ -82,11 +82,11 @@ class ProfileWriter:
         if not status["throttles"]:
             self._last_with_throttles = None
 
-    def _forget(self) -> None:
-        self._told, self._told_at_s = None, float("-inf")
+    def _forget_written(self) -> None:
+        self._written_status, self._written_at_s = None, float("-inf")
 
 
-def profile_of(node: Node, senses: Senses, links: tuple[Link, ...]) -> Json:
+def profile_status(node: Node, senses: Senses, links: tuple[Link, ...]) -> Json:
     """`status` of the NodeProfile, but for its time."""
     return profile_json(
         NodeProfile(

@@ -50,47 +50,49 @@ class Actuator:
 
         self._cores = None if layout is None else CoreLimits(files, layout, journal, stamp)
         self._bandwidth = None if groups is None else BandwidthLimits(groups, journal, stamp, tids_of)
-        self._standing: dict[int, LimitInForce] = {}  # by domain
-        self._held: dict[str, float] = {}  # cores by uid
+        self._limit_by_domain: dict[int, LimitInForce] = {}  # by domain
+        self._cores_by_pod: dict[str, float] = {}  # cores by uid
 
-    def act(self, action: Action) -> tuple[str, ...]:
+    def carry_out(self, action: Action) -> tuple[str, ...]:
         """Carry out one action. Doing the same twice changes nothing."""
         if action.means is Means.BANDWIDTH:
-            return self._act_on_bandwidth(action)
-        return self._act_on_cores(action)
+            return self._carry_out_on_bandwidth(action)
+        return self._carry_out_on_cores(action)
 
-    def uphold(self, present: frozenset[str]) -> tuple[str, ...]:
+    def restore_lost(self, present: frozenset[str]) -> tuple[str, ...]:
         """Once a window: what stands is in force again where it was lost; pods not in `present` are forgotten."""
-        self._held = {uid: cores for uid, cores in self._held.items() if uid in present}
-        self._standing = {
+        self._cores_by_pod = {uid: cores for uid, cores in self._cores_by_pod.items() if uid in present}
+        self._limit_by_domain = {
             domain: replace(one, pods=one.pods & present)
-            for domain, one in self._standing.items()
+            for domain, one in self._limit_by_domain.items()
             if one.pods & present
         }
-        problems = () if self._bandwidth is None else self._bandwidth.hold(self._standing)
-        return (*problems, *self._uphold_cores())
+        problems = () if self._bandwidth is None else self._bandwidth.apply(self._limit_by_domain)
+        return (*problems, *self._restore_lost_cores())
 
-    def _act_on_bandwidth(self, action: Action) -> tuple[str, ...]:
+    def _carry_out_on_bandwidth(self, action: Action) -> tuple[str, ...]:
         if self._bandwidth is None:
             return (NO_MEANS[action.means],)
-        self._standing.pop(action.socket, None)
+        self._limit_by_domain.pop(action.socket, None)
         if not action.ends:
-            self._standing[action.socket] = LimitInForce(value=int(action.value), pods=frozenset(action.pods))
-        return self._bandwidth.hold(self._standing)
+            self._limit_by_domain[action.socket] = LimitInForce(value=int(action.value), pods=frozenset(action.pods))
+        return self._bandwidth.apply(self._limit_by_domain)
 
-    def _act_on_cores(self, action: Action) -> tuple[str, ...]:
+    def _carry_out_on_cores(self, action: Action) -> tuple[str, ...]:
         if self._cores is None:
             return (NO_MEANS[action.means],)
         (uid,) = action.pods
         if action.ends:
-            self._held.pop(uid, None)
-            return self._cores.release(uid)
-        self._held[uid] = action.value
-        return self._cores.decide(uid, action.value)
+            self._cores_by_pod.pop(uid, None)
+            return self._cores.release_pod(uid)
+        self._cores_by_pod[uid] = action.value
+        return self._cores.lower(uid, action.value)
 
-    def _uphold_cores(self) -> tuple[str, ...]:
+    def _restore_lost_cores(self) -> tuple[str, ...]:
         if self._cores is None:
             return ()
-        problems = [self._cores.release(uid) for uid in sorted(self._cores.pods() - self._held.keys())]
-        problems += [self._cores.hold(uid, cores) for uid, cores in sorted(self._held.items())]
+        problems = [
+            self._cores.release_pod(uid) for uid in sorted(self._cores.lowered_pods() - self._cores_by_pod.keys())
+        ]
+        problems += [self._cores.lower_again(uid, cores) for uid, cores in sorted(self._cores_by_pod.items())]
         return tuple(sentence for found in problems for sentence in found)

@@ -45,45 +45,45 @@ class BandwidthLimits:
         self._journal = journal
         self._stamp = stamp
         self._tids_of = tids_of
-        self._made_of: dict[tuple[int, int], int] = {}  # (domain, value asked) -> what the kernel made of it
+        self._rounded: dict[tuple[int, int], int] = {}  # (domain, value asked) -> what the kernel made of it
 
-    def hold(self, standing: Mapping[int, LimitInForce]) -> tuple[str, ...]:
-        """Exactly the pods of `standing`, by domain, are in the group, and exactly its domains are limited.
+    def apply(self, limits: Mapping[int, LimitInForce]) -> tuple[str, ...]:
+        """Exactly the pods of `limits`, by domain, are in the group, and exactly its domains are limited.
 
-        Nothing standing: no group is left. Domains are limited before pods join, and freed before pods leave."""
+        Nothing limits: no group is left. Domains are limited before pods join, and freed before pods leave."""
         try:
-            if standing:
-                return self._failed("the throttle group", self._groups.add_throttle()) or self._hold(standing)
-            return self._dissolved()
+            if limits:
+                return self._problems("the throttle group", self._groups.add_throttle()) or self._apply(limits)
+            return self._remove_group()
         except (OSError, Outage) as error:
             return (f"memory bandwidth cannot be limited as decided: {error}",)
 
-    def _hold(self, standing: Mapping[int, LimitInForce]) -> tuple[str, ...]:
-        self._limit(standing)
-        wanted = frozenset(uid for one in standing.values() for uid in one.pods)
+    def _apply(self, limits: Mapping[int, LimitInForce]) -> tuple[str, ...]:
+        self._set_limits(limits)
+        wanted = frozenset(uid for one in limits.values() for uid in one.pods)
         throttled = self._groups.grouped_pods().throttled
         problems: list[str] = []
         for uid in sorted(throttled - wanted):
             problems += self._leave(uid)
         for uid in sorted(wanted - throttled):
             problems += self._join(uid)
-        self._close_all_but(wanted)
+        self._close_entries_except(wanted)
         return tuple(problems)
 
-    def _limit(self, standing: Mapping[int, LimitInForce]) -> None:
+    def _set_limits(self, limits: Mapping[int, LimitInForce]) -> None:
         now = self._groups.limits()
         free = self._groups.root_limits()
-        for domain in sorted(now.keys() | standing.keys()):
-            if domain in standing:
-                self._set(domain, now.get(domain), standing[domain].value, free.get(domain))
+        for domain in sorted(now.keys() | limits.keys()):
+            if domain in limits:
+                self._set_limit(domain, now.get(domain), limits[domain].value, free.get(domain))
             elif now[domain] != free.get(domain):
                 self._groups.set_limit(domain, free[domain])
-        for entry in self._open(ChangeKind.BANDWIDTH):
-            if int(entry.target) not in standing:
+        for entry in self._open_entries(ChangeKind.BANDWIDTH):
+            if int(entry.target) not in limits:
                 self._journal.end(*entry.key)
 
-    def _set(self, domain: int, now: int | None, value: int, free: int | None) -> None:
-        if now == self._made_of.get((domain, value), value) and self._journal.entry(ChangeKind.BANDWIDTH, str(domain)):
+    def _set_limit(self, domain: int, now: int | None, value: int, free: int | None) -> None:
+        if now == self._rounded.get((domain, value), value) and self._journal.entry(ChangeKind.BANDWIDTH, str(domain)):
             return
         entry = JournalEntry(
             kind=ChangeKind.BANDWIDTH,
@@ -95,7 +95,7 @@ class BandwidthLimits:
             boot_id="",
         )
         self._journal.begin(self._stamp(entry))
-        self._made_of[domain, value] = self._groups.set_limit(domain, value)
+        self._rounded[domain, value] = self._groups.set_limit(domain, value)
 
     def _join(self, uid: str) -> tuple[str, ...]:
         entry = JournalEntry(
@@ -109,39 +109,39 @@ class BandwidthLimits:
             pod_uid=uid,
         )
         self._journal.begin(self._stamp(entry))
-        return self._failed(f"pod {uid}", self._groups.throttle_pod(uid, lambda: self._tids_of(uid)))
+        return self._problems(f"pod {uid}", self._groups.throttle_pod(uid, lambda: self._tids_of(uid)))
 
     def _leave(self, uid: str) -> tuple[str, ...]:
         outcome = self._groups.release_pod(uid, lambda: self._tids_of(uid))
         if outcome is GroupOutcome.GONE:
             return ()
-        return self._failed(f"pod {uid}", outcome)
+        return self._problems(f"pod {uid}", outcome)
 
-    def _dissolved(self) -> tuple[str, ...]:
+    def _remove_group(self) -> tuple[str, ...]:
         limited = self._groups.limits()
-        problems = self._emptied(limited) if limited else ()
+        problems = self._empty_group(limited) if limited else ()
         if not problems:
-            for entry in (*self._open(ChangeKind.BANDWIDTH), *self._open(ChangeKind.GROUP)):
+            for entry in (*self._open_entries(ChangeKind.BANDWIDTH), *self._open_entries(ChangeKind.GROUP)):
                 self._journal.end(*entry.key)
         return problems
 
-    def _emptied(self, limited: Mapping[int, int]) -> tuple[str, ...]:
+    def _empty_group(self, limited: Mapping[int, int]) -> tuple[str, ...]:
         """The throttle group limits nothing, has nobody in it, and goes."""
         free = self._groups.root_limits()
         for domain in sorted(limited):
             if limited[domain] != free.get(domain):
                 self._groups.set_limit(domain, free[domain])
         problems = [sentence for uid in sorted(self._groups.grouped_pods().throttled) for sentence in self._leave(uid)]
-        return tuple(problems) or self._failed("the throttle group", self._groups.remove_throttle())
+        return tuple(problems) or self._problems("the throttle group", self._groups.remove_throttle())
 
-    def _close_all_but(self, wanted: frozenset[str]) -> None:
+    def _close_entries_except(self, wanted: frozenset[str]) -> None:
         throttled = self._groups.grouped_pods().throttled
-        for entry in self._open(ChangeKind.GROUP):
+        for entry in self._open_entries(ChangeKind.GROUP):
             if entry.target not in wanted | throttled:
                 self._journal.end(*entry.key)
 
-    def _open(self, kind: ChangeKind) -> tuple[JournalEntry, ...]:
+    def _open_entries(self, kind: ChangeKind) -> tuple[JournalEntry, ...]:
         return tuple(entry for entry in self._journal.entries if entry.kind is kind)
 
-    def _failed(self, what: str, outcome: GroupOutcome) -> tuple[str, ...]:
+    def _problems(self, what: str, outcome: GroupOutcome) -> tuple[str, ...]:
         return () if outcome is GroupOutcome.DONE else (f"{what} cannot be throttled or released: {FAILED[outcome]}",)

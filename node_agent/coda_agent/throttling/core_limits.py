@@ -15,7 +15,7 @@ from coda_agent.cgroups.quota import CpuLimit
 from coda_agent.host.files import Files
 from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
 from coda_agent.throttling.core_split import limits_within
-from coda_agent.throttling.undo import Undone, is_another_start, is_own, limit_in, put_back, started_ticks
+from coda_agent.throttling.undo import UndoOutcome, is_another_start, is_own, journalled_limit, put_back, started_ticks
 
 Stamp = Callable[[JournalEntry], JournalEntry]  # gives an entry the time and the boot it is of
 
@@ -32,47 +32,47 @@ class CoreLimits:
         self._stamp = stamp
         self._left_alone: dict[str, str] = {}  # uid by path: set by others since the last decision
 
-    def pods(self) -> frozenset[str]:
+    def lowered_pods(self) -> frozenset[str]:
         """The pods with a limit that is to be put back, by uid."""
         return frozenset(entry.pod_uid for entry in self._journal.entries if entry.kind is ChangeKind.CPU_LIMIT)
 
-    def decide(self, uid: str, cores: float) -> tuple[str, ...]:
+    def lower(self, uid: str, cores: float) -> tuple[str, ...]:
         """Hold a pod to `cores` from now on, whatever its limit is; at or above its own limits: give them back."""
-        return self._tried(uid, cores, anew=True)
+        return self._try_to_lower(uid, cores, is_new=True)
 
-    def hold(self, uid: str, cores: float) -> tuple[str, ...]:
+    def lower_again(self, uid: str, cores: float) -> tuple[str, ...]:
         """Do again what `decide` did, where it was lost: containers that are new, values that are back."""
-        return self._tried(uid, cores, anew=False)
+        return self._try_to_lower(uid, cores, is_new=False)
 
-    def release(self, uid: str) -> tuple[str, ...]:
+    def release_pod(self, uid: str) -> tuple[str, ...]:
         """Put back all limits of a pod, its own before its containers'."""
         problems: list[str] = []
-        for entry in from_the_top(self._journal.entries):
+        for entry in pods_first(self._journal.entries):
             if entry.pod_uid == uid:
                 problems += self._put_back(entry)
-        self._forget_others(uid)
+        self._clear_left_alone(uid)
         return tuple(problems)
 
-    def _tried(self, uid: str, cores: float, *, anew: bool) -> tuple[str, ...]:
+    def _try_to_lower(self, uid: str, cores: float, *, is_new: bool) -> tuple[str, ...]:
         try:
-            return self._hold(uid, cores, anew=anew)
+            return self._lower(uid, cores, is_new=is_new)
         except (OSError, Outage) as error:
             return (f"pod {uid} cannot be held to {cores:g} cores: {error}",)
 
-    def _forget_others(self, uid: str) -> None:
+    def _clear_left_alone(self, uid: str) -> None:
         self._left_alone = {path: owner for path, owner in self._left_alone.items() if owner != uid}
 
-    def _hold(self, uid: str, cores: float, *, anew: bool) -> tuple[str, ...]:
+    def _lower(self, uid: str, cores: float, *, is_new: bool) -> tuple[str, ...]:
         at = find_pod(self._files, self._layout, uid)
         if at is None:
-            return self.release(uid)  # closes what the journal has of it
+            return self.release_pod(uid)  # closes what the journal has of it
         held = {container.path: container for container in list_containers(self._files, self._layout, at.path)}
         now = {path: limit for path in (at.path, *held) if (limit := self._read(path)) is not None}
         if at.path not in now:
             return ()  # going just now
-        problems = [sentence for path, limit in now.items() if (sentence := self._give_up(uid, path, limit))]
-        if anew:
-            self._forget_others(uid)
+        problems = [sentence for path, limit in now.items() if (sentence := self._close_foreign(uid, path, limit))]
+        if is_new:
+            self._clear_left_alone(uid)
         before = {path: self._original(path, limit) for path, limit in now.items()}
         inside = {path: before[path] for path in held if path in before}
         wanted = limits_within(cores, self._layout.version, (at.path, before[at.path]), inside)
@@ -89,7 +89,7 @@ class CoreLimits:
                 return None
             raise
 
-    def _give_up(self, uid: str, path: str, now: CpuLimit) -> str | None:
+    def _close_foreign(self, uid: str, path: str, now: CpuLimit) -> str | None:
         """Close the entry of what is not the agent's any more; gives a sentence when somebody else has set a value."""
         entry = self._journal.entry(ChangeKind.CPU_LIMIT, path)
         if entry is None:
@@ -97,7 +97,7 @@ class CoreLimits:
         if is_another_start(self._files, self._layout, entry):
             self._journal.end(*entry.key)
             return None
-        if now == limit_in(entry.original) or is_own(now, entry):
+        if now == journalled_limit(entry.original) or is_own(now, entry):
             return None
         self._journal.end(*entry.key)
         self._left_alone[path] = uid
@@ -105,7 +105,7 @@ class CoreLimits:
 
     def _original(self, path: str, now: CpuLimit) -> CpuLimit:
         entry = self._journal.entry(ChangeKind.CPU_LIMIT, path)
-        return now if entry is None else limit_in(entry.original)
+        return now if entry is None else journalled_limit(entry.original)
 
     def _change(
         self, uid: str, change: LimitChange, original: CpuLimit, container: ContainerCgroup | None
@@ -130,11 +130,11 @@ class CoreLimits:
         try:
             write_limit(self._files, self._layout, change.path, change.wanted)
         except OSError as error:
-            self._take_back(entry, before)
+            self._restore_entry(entry, before)
             return () if error.errno in ENDED else (f"the CPU limit of {change.path} cannot be lowered: {error}",)
         return ()
 
-    def _take_back(self, entry: JournalEntry, before: JournalEntry | None) -> None:
+    def _restore_entry(self, entry: JournalEntry, before: JournalEntry | None) -> None:
         """Nothing was changed: the journal says again what it said before."""
         if before is None:
             self._journal.end(*entry.key)
@@ -147,12 +147,12 @@ class CoreLimits:
             self._journal.end(*entry.key)
         except (OSError, Outage) as error:
             return (f"the CPU limit of {entry.target} cannot be put back: {error}",)
-        if undone is Undone.FOREIGN:
+        if undone is UndoOutcome.FOREIGN:
             return (f"the CPU limit of {entry.target} was set by another program and is left so",)
         return ()
 
 
-def from_the_top(entries: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
+def pods_first(entries: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
     """The CPU limits among `entries` in the order that gives them back: pods before their containers."""
     limits = (entry for entry in entries if entry.kind is ChangeKind.CPU_LIMIT)
     return tuple(sorted(limits, key=lambda entry: (entry.target.count("/"), entry.target)))

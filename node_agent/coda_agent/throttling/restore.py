@@ -15,8 +15,8 @@ from coda_agent.cgroups.layout import Layout
 from coda_agent.host.files import Files
 from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
 from coda_agent.resctrl.groups import Groups
-from coda_agent.throttling.core_limits import from_the_top
-from coda_agent.throttling.undo import Undone, put_back
+from coda_agent.throttling.core_limits import pods_first
+from coda_agent.throttling.undo import UndoOutcome, put_back
 
 BOOT_ID = "sys/kernel/random/boot_id"
 ABSENT = frozenset((errno.ENOENT, errno.ENODEV, errno.ENOTDIR))
@@ -58,9 +58,9 @@ def restore(
 
     `layout`, `groups`: None where the node has none (any more); what was changed there is gone with it."""
     earlier = tuple(entry for entry in journal.entries if entry.boot_id != boot)
-    found = [_closed(journal, earlier)]
-    found += [_limit_restored(files, layout, journal, entry) for entry in from_the_top(journal.entries)]
-    found.append(_groups_restored(groups, journal))
+    found = [_close_entries(journal, earlier)]
+    found += [_restore_limit(files, layout, journal, entry) for entry in pods_first(journal.entries)]
+    found.append(_restore_groups(groups, journal))
     return Restoration(
         put_back=tuple(entry for one in found for entry in one.put_back),
         dropped=tuple(entry for one in found for entry in one.dropped),
@@ -77,7 +77,7 @@ def in_force(entries: Iterable[JournalEntry]) -> tuple[ThrottleInForce, ...]:
         ThrottleInForce(
             pod_uid=entry.pod_uid,
             container_id=entry.container_id,
-            what=_words(entry),
+            what=_subject(entry),
             original=entry.original,
             value=entry.value,
             since_s=entry.at_s,
@@ -86,7 +86,7 @@ def in_force(entries: Iterable[JournalEntry]) -> tuple[ThrottleInForce, ...]:
     )
 
 
-def _words(entry: JournalEntry) -> str:
+def _subject(entry: JournalEntry) -> str:
     if entry.kind is ChangeKind.CPU_LIMIT:
         return f"CPU limit of {entry.target}"
     if entry.kind is ChangeKind.BANDWIDTH:
@@ -94,35 +94,35 @@ def _words(entry: JournalEntry) -> str:
     return "limited memory bandwidth"
 
 
-def _limit_restored(files: Files, layout: Layout | None, journal: UndoJournal, entry: JournalEntry) -> Restoration:
+def _restore_limit(files: Files, layout: Layout | None, journal: UndoJournal, entry: JournalEntry) -> Restoration:
     try:
-        undone = Undone.GONE if layout is None else put_back(files, layout, entry)
+        undone = UndoOutcome.GONE if layout is None else put_back(files, layout, entry)
     except (OSError, Outage) as error:
         return Restoration(failures=(f"the CPU limit of {entry.target} cannot be put back: {error}",))
-    closed = _closed(journal, (entry,))
-    if undone is Undone.PUT_BACK and not closed.failures:
+    closed = _close_entries(journal, (entry,))
+    if undone is UndoOutcome.PUT_BACK and not closed.failures:
         return Restoration(put_back=(entry,))
     return closed
 
 
-def _groups_restored(groups: Groups | None, journal: UndoJournal) -> Restoration:
+def _restore_groups(groups: Groups | None, journal: UndoJournal) -> Restoration:
     """Groups need no record: their names are the agent's own, and without them nothing is limited."""
     entries = tuple(entry for entry in journal.entries if entry.kind is not ChangeKind.CPU_LIMIT)
     if groups is None:
-        return _closed(journal, entries)
+        return _close_entries(journal, entries)
     try:
         failures = groups.remove_all().failures
     except OSError as error:
         if error.errno in ABSENT:
-            return _closed(journal, entries)
+            return _close_entries(journal, entries)
         failures = (f"memory bandwidth limits cannot be removed: {error}",)
     if failures:
         return Restoration(failures=failures)
-    closed = _closed(journal, entries)
+    closed = _close_entries(journal, entries)
     return closed if closed.failures else Restoration(put_back=entries)
 
 
-def _closed(journal: UndoJournal, entries: Iterable[JournalEntry]) -> Restoration:
+def _close_entries(journal: UndoJournal, entries: Iterable[JournalEntry]) -> Restoration:
     done: list[JournalEntry] = []
     try:
         for entry in entries:

@@ -18,7 +18,7 @@ from coda_agent.host.files import Files
 from coda_agent.host.undo_journal import JournalEntry
 
 
-class Undone(Enum):
+class UndoOutcome(Enum):
     """What became of one entry; after each of them nothing of it is left to undo."""
 
     PUT_BACK = "PutBack"
@@ -27,27 +27,27 @@ class Undone(Enum):
     GONE = "Gone"  # the pod, the container, or this start of it
 
 
-def put_back(files: Files, layout: Layout, entry: JournalEntry) -> Undone:
+def put_back(files: Files, layout: Layout, entry: JournalEntry) -> UndoOutcome:
     """Compare and restore one CPU limit. OSError or Outage: it still stands, try again."""
     try:
         if is_another_start(files, layout, entry):
-            return Undone.GONE
-        now, original = read_limit(files, layout, entry.target), limit_in(entry.original)
+            return UndoOutcome.GONE
+        now, original = read_limit(files, layout, entry.target), journalled_limit(entry.original)
         if now == original:
-            return Undone.ALREADY
+            return UndoOutcome.ALREADY
         if not is_own(now, entry):
-            return Undone.FOREIGN
-        _raise_to(files, layout, entry.target, original)
+            return UndoOutcome.FOREIGN
+        _raise_limit(files, layout, entry.target, original)
     except OSError as error:
         if error.errno in ENDED:
-            return Undone.GONE
+            return UndoOutcome.GONE
         raise
-    return Undone.PUT_BACK
+    return UndoOutcome.PUT_BACK
 
 
 def is_own(now: CpuLimit, entry: JournalEntry) -> bool:
     """Whether a limit found is one the agent wrote for `entry`, as written or as systemd rounds it."""
-    return is_same_limit(now, limit_in(entry.value)) or is_same_limit(now, limit_in(entry.replaced))
+    return is_same_limit(now, journalled_limit(entry.value)) or is_same_limit(now, journalled_limit(entry.replaced))
 
 
 def is_another_start(files: Files, layout: Layout, entry: JournalEntry) -> bool:
@@ -64,7 +64,7 @@ def started_ticks(files: Files, layout: Layout, path: str) -> int | None:
     return min((start for start in starts if start is not None), default=None)
 
 
-def limit_in(text: str) -> CpuLimit:
+def journalled_limit(text: str) -> CpuLimit:
     """The limit that an entry holds. Outage: it holds none, which no agent writes."""
     try:
         return limit_from_text(text)
@@ -72,7 +72,7 @@ def limit_in(text: str) -> CpuLimit:
         raise Outage(f"the journal holds no CPU limit: {error}") from error
 
 
-def _raise_to(files: Files, layout: Layout, path: str, original: CpuLimit) -> None:
+def _raise_limit(files: Files, layout: Layout, path: str, original: CpuLimit) -> None:
     """v1 refuses more than the pod has; if the pod was cut meanwhile, all that it has is the most that can be."""
     try:
         write_limit(files, layout, path, original)

@@ -11,14 +11,14 @@ from functools import partial
 
 from coda.allocator.tuning import Tuning
 from coda_agent.cluster.background_writes import BackgroundWrites
-from coda_agent.cluster.caches import BROKEN, AgentCaches
+from coda_agent.cluster.caches import READ_ERRORS, AgentCaches
 from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.gpus.ownership import holding_of
 from coda_agent.report.metrics import Metrics
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
-from coda_agent.tuning.windows import TuningLook, Windows
+from coda_agent.tuning.windows import TuningObservation, Windows
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
 
@@ -35,18 +35,18 @@ class Tuner:
         self._cluster = cluster
         self._metrics = metrics
         self._writes = writes
-        self._windows = Windows(settings.steering(), settings.settle_s)
-        self._said: dict[str, str] = {}  # by job uid: the last step, as logged
+        self._windows = Windows(settings.tuning_config(), settings.settle_s)
+        self._last_steps: dict[str, str] = {}  # by job uid: the last step, as logged
         self._read: dict[str, tuple[int, TunedJob | None]] = {}  # by job uid: as of which version
 
     def step(self, senses: Senses, local: tuple[LocalPod, ...]) -> tuple[str, ...]:
         """Take every job whose rank 0 runs here one step on; a sentence for each that cannot be read."""
         firsts = {pod.member.job: pod for pod in local if pod.runs and pod.member is not None and pod.member.rank == 0}
-        self._cluster.follow_jobs(firsts)
+        self._cluster.watch_jobs(firsts)
         problems: list[str] = []
         jobs = {job.uid: (job, pod) for name, pod in firsts.items() if (job := self._job(name, pod, problems))}
-        self._windows.keep_only(jobs)
-        self._said = {uid: said for uid, said in self._said.items() if uid in jobs}
+        self._windows.forget_all_except(jobs)
+        self._last_steps = {uid: said for uid, said in self._last_steps.items() if uid in jobs}
         self._read = {uid: read for uid, read in self._read.items() if uid in jobs}
         for job, pod in jobs.values():
             self._step(job, pod, senses)
@@ -55,32 +55,32 @@ class Tuner:
     def _step(self, job: TunedJob, pod: LocalPod, senses: Senses) -> None:
         """What is not written now is decided anew by the next round: its window stays open until then."""
         about = f"tuning {job.id}"
-        look = TuningLook(
+        seen = TuningObservation(
             at_s=senses.at.monotonic_s,
             wall_s=senses.at.wall_s,
             container=self._cluster.container_of(pod),
             share=senses.gpu_share_of(pod),
             why_not=holding_of(pod.uid, senses.ownerships).why_not,
-            is_last_word=self._cluster.stale_s() == 0 and self._writes.may_begin(about),
+            may_step=self._cluster.pods_age_s() == 0 and self._writes.may_begin(about),
         )
-        tuning = self._windows.step(job, look)
+        tuning = self._windows.step(job, seen)
         if tuning is None or tuning == job.tuning:
             return
         if self._writes.muted:
-            self._say(job, tuning)
+            self._log_step(job, tuning)
         write = partial(self._cluster.write_tuning, job, tuning)
-        self._writes.begin(about, write, on_success=partial(self._stepped, job, tuning))
+        self._writes.begin(about, write, on_success=partial(self._on_written, job, tuning))
 
-    def _stepped(self, job: TunedJob, tuning: Tuning) -> None:
-        self._metrics.tuned(tuning.phase.value)
-        self._say(job, tuning)
+    def _on_written(self, job: TunedJob, tuning: Tuning) -> None:
+        self._metrics.count_tuning_step(tuning.phase.value)
+        self._log_step(job, tuning)
 
-    def _say(self, job: TunedJob, tuning: Tuning) -> None:
-        about = tuning.message or f"{job.standing.cores if tuning.wish is None else tuning.wish.cores} cores"
+    def _log_step(self, job: TunedJob, tuning: Tuning) -> None:
+        about = tuning.message or f"{job.tuning_input.cores if tuning.wish is None else tuning.wish.cores} cores"
         said = f"{tuning.phase.value}, {about}"
-        if self._said.get(job.uid) != said:
+        if self._last_steps.get(job.uid) != said:
             log.info("%s: %s", job.id, said)
-        self._said[job.uid] = said
+        self._last_steps[job.uid] = said
 
     def _job(self, name: str, pod: LocalPod, problems: list[str]) -> TunedJob | None:
         item = self._cluster.job(name)
@@ -88,12 +88,12 @@ class Tuner:
             return None
         try:
             job = self._job_from_json(item)
-        except BROKEN as error:
+        except READ_ERRORS as error:
             problems.append(f"job {name} cannot be read and is not tuned: {error}")
             return None
         if job is not None and job.fault:
             problems.append(f"the tuning of job {name} cannot be read and begins anew: {job.fault}")
-        return job if job is not None and job.standing.attempt == pod.member.attempt else None
+        return job if job is not None and job.tuning_input.attempt == pod.member.attempt else None
 
     def _job_from_json(self, item: Json) -> TunedJob | None:
         uid, version = item["metadata"]["uid"], version_of(item)

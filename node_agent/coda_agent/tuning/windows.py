@@ -19,10 +19,10 @@ Conditions = tuple[int, int, str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningLook:
+class TuningObservation:
     """What one round saw of the job's GPUs. `share` None: not measured, with the reason in `why_not` if it is known.
 
-    `at_s` on the clock that never jumps, `wall_s` since 1970. `is_last_word`: whether the job is surely as it was read
+    `at_s` on the clock that never jumps, `wall_s` since 1970. `may_step`: whether the job is surely as it was read
     and what follows can be written; else no step is taken, and its window stays open."""
 
     at_s: float
@@ -30,7 +30,7 @@ class TuningLook:
     container: str  # of rank 0: another one means that it restarted
     share: float | None
     why_not: str | None = None
-    is_last_word: bool = True
+    may_step: bool = True
 
 
 @dataclass(slots=True)
@@ -48,33 +48,33 @@ class Windows:
         self._settle_s = settle_s
         self._by_job: dict[str, _Window] = {}
 
-    def keep_only(self, job_uids: Collection[str]) -> None:
+    def forget_all_except(self, job_uids: Collection[str]) -> None:
         """Forget the others."""
         self._by_job = {uid: window for uid, window in self._by_job.items() if uid in job_uids}
 
-    def step(self, job: TunedJob, look: TuningLook) -> Tuning | None:
+    def step(self, job: TunedJob, seen: TuningObservation) -> Tuning | None:
         """The job's tuning after this round; equal to `job.tuning` when nothing is to be written."""
-        measured = self._measured(job, look)
-        if not look.is_last_word:
+        measured = self._measured(job, seen)
+        if not seen.may_step:
             return job.tuning
-        tuning = next_tuning(job.tuning, job.standing, measured, self._config, look.wall_s)
+        tuning = next_tuning(job.tuning, job.tuning_input, measured, self._config, seen.wall_s)
         is_unseen = tuning.phase is TuningPhase.STOPPED or tuning.reason == TOO_FEW_SAMPLES
-        if is_unseen and tuning != job.tuning and look.why_not:
-            return replace(tuning, reason="NotMeasured", message=look.why_not)
+        if is_unseen and tuning != job.tuning and seen.why_not:
+            return replace(tuning, reason="NotMeasured", message=seen.why_not)
         return tuning
 
-    def _measured(self, job: TunedJob, look: TuningLook) -> WindowResult | None:
+    def _measured(self, job: TunedJob, seen: TuningObservation) -> WindowResult | None:
         """A window that is long enough; it ends with the step that follows from it."""
         if job.tuning is None or job.tuning.phase is not TuningPhase.MEASURING:
             self._by_job.pop(job.uid, None)
             return None
-        conditions = (job.standing.attempt, job.standing.cores, look.container, job.tuning.found)
+        conditions = (job.tuning_input.attempt, job.tuning_input.cores, seen.container, job.tuning.found)
         window = self._by_job.get(job.uid)
         if window is None or window.conditions != conditions:
-            self._by_job[job.uid] = _Window(conditions, look.at_s + self._settle_s)
+            self._by_job[job.uid] = _Window(conditions, seen.at_s + self._settle_s)
             return None
-        if look.share is not None and look.at_s >= window.began_s:
-            window.samples.append((look.at_s - window.began_s, look.share))
-        if look.at_s - window.began_s < self._config.tuning.window_s:
+        if seen.share is not None and seen.at_s >= window.began_s:
+            window.samples.append((seen.at_s - window.began_s, seen.share))
+        if seen.at_s - window.began_s < self._config.tuning.window_s:
             return None
         return WindowResult(reading=reading_from_samples(window.samples, self._config.tuning))

@@ -87,9 +87,9 @@ def test_a_busy_loop_gets_half_and_all_of_it_again_within_5_percent(files: Files
         files=files, layout=layout, groups=None, journal=journal, now_s=time.time, boot_id=boot_id(files)
     )
     with real.running(f"{ROOT}/{MAIN}", 2):
-        assert actuator.act(halving(ends=False)) == ()
+        assert actuator.carry_out(halving(ends=False)) == ()
         assert cores_used(files, layout) == pytest.approx(0.4, rel=0.05)
-        assert actuator.act(halving(ends=True)) == ()
+        assert actuator.carry_out(halving(ends=True)) == ()
         assert cores_used(files, layout) == pytest.approx(0.8, rel=0.05)
         assert len(threads_of(files, layout, POD)) == 2
     assert journal.entries == ()
@@ -98,7 +98,7 @@ def test_a_busy_loop_gets_half_and_all_of_it_again_within_5_percent(files: Files
 def test_what_a_dead_agent_left_is_put_back_by_the_next(files: Files, layout: Layout, state: Path) -> None:
     write_limit(files, layout, MAIN, CpuLimit(quota_us=80_000))
     dead = UndoJournal(StateDir(state))
-    Actuator(files=files, layout=layout, groups=None, journal=dead, now_s=time.time, boot_id=boot_id(files)).act(
+    Actuator(files=files, layout=layout, groups=None, journal=dead, now_s=time.time, boot_id=boot_id(files)).carry_out(
         halving(ends=False)
     )
     dead.close()
@@ -115,7 +115,7 @@ def test_a_pod_cut_by_others_gives_its_container_all_that_v1_allows(files: Files
     actuator = Actuator(
         files=files, layout=layout, groups=None, journal=journal, now_s=time.time, boot_id=boot_id(files)
     )
-    actuator.act(halving(ends=False))
+    actuator.carry_out(halving(ends=False))
     write_limit(files, layout, POD, CpuLimit(quota_us=60_000))
-    assert actuator.act(halving(ends=True)) == ()
+    assert actuator.carry_out(halving(ends=True)) == ()
     assert read_limit(files, layout, MAIN) == CpuLimit(quota_us=60_000)

@@ -34,7 +34,9 @@ class Scene:
     def __init__(self, *, muted: bool = False) -> None:
         self.now_s = 100.0
         self.server = Server()
-        self.writes = BackgroundWrites(Metrics(CollectorRegistry(), "n1").write_failed, lambda: self.now_s, muted=muted)
+        self.writes = BackgroundWrites(
+            Metrics(CollectorRegistry(), "n1").count_failed_write, lambda: self.now_s, muted=muted
+        )
 
     async def write(self, about: str, what: str = "x") -> None:
         self.writes.begin(about, lambda: self.server.write(what))

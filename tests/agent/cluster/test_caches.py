@@ -120,14 +120,14 @@ async def test_a_watch_of_a_job_that_ended_begins_anew(caplog: pytest.LogCapture
     api = Garbling()
     api.set(JOBS, running())
     cluster = AgentCaches(api, "n1")
-    cluster.follow_jobs(["default/train"])
+    cluster.watch_jobs(["default/train"])
     while api.is_garbled:
         await asyncio.sleep(0)
     for _ in range(3):
         await asyncio.sleep(0)
-    cluster.follow_jobs(["default/train"])
+    cluster.watch_jobs(["default/train"])
     assert "the watch of job default/train ended" in caplog.text
     api.change(f"{JOBS}/train", lambda item: item["status"].update(phase="Succeeded"))
     while (cluster.job("default/train") or {"status": {}})["status"].get("phase") != "Succeeded":
         await asyncio.sleep(0)
-    cluster.follow_jobs([])
+    cluster.watch_jobs([])

@@ -48,72 +48,72 @@ def kinds(world: AgentWorld) -> list[tuple[ChangeKind, str]]:
 
 
 def test_a_socket_s_limit_holds_the_pods_named_with_all_their_threads(world: AgentWorld) -> None:
-    assert world.actuator.act(throttle(world, 1, (0,), 3)) == ()
+    assert world.actuator.carry_out(throttle(world, 1, (0,), 3)) == ()
     assert (limits(world), throttled(world)) == ({0: 100, 1: 70}, {UIDS[0]: 3})
     assert kinds(world) == [(ChangeKind.BANDWIDTH, "1"), (ChangeKind.GROUP, UIDS[0])]
 
 
 def test_the_group_has_the_pods_of_all_standing_throttles(world: AgentWorld) -> None:
     for action in (throttle(world, 0, (0, 2), 1), throttle(world, 1, (2,), 2), throttle(world, 0, (0,), 0, ends=True)):
-        assert world.actuator.act(action) == ()
+        assert world.actuator.carry_out(action) == ()
     assert (limits(world), list(throttled(world))) == ({0: 100, 1: 80}, [UIDS[2]])
-    assert world.actuator.act(throttle(world, 1, (2,), 0, ends=True)) == ()
+    assert world.actuator.carry_out(throttle(world, 1, (2,), 0, ends=True)) == ()
     assert (limits(world), throttled(world), kinds(world)) == ({}, {}, [])
 
 
 @pytest.mark.parametrize("action", [throttle(World(NodeKind()), 0, (0, 1), 2), hold(0, 3.0)], ids=["limit", "hold"])
 def test_the_same_again_changes_nothing(world: AgentWorld, action: Action) -> None:
-    world.actuator.act(action)
+    world.actuator.carry_out(action)
     machine, cgroups = list(world.machine.log), list(world.tree.log)
-    assert (world.actuator.act(action), world.actuator.uphold(PRESENT)) == ((), ())
+    assert (world.actuator.carry_out(action), world.actuator.restore_lost(PRESENT)) == ((), ())
     assert (world.machine.log, world.tree.log) == (machine, cgroups)
 
 
 def test_a_thread_that_another_program_watches_stays_with_it(world: AgentWorld) -> None:
-    world.actuator.act(throttle(world, 0, (1,), 2))
+    world.actuator.carry_out(throttle(world, 0, (1,), 2))
     (watched,) = [task for task in world.tasks.all() if "theirs" in world.machine.groups_of(task).split("mon:")[1]]
     assert watched.load == UIDS[1]
 
 
 def test_a_group_that_somebody_removed_is_made_again_in_the_next_window(world: AgentWorld) -> None:
-    world.actuator.act(throttle(world, 0, (0,), 4))
+    world.actuator.carry_out(throttle(world, 0, (0,), 4))
     world.files.resctrl.rmdir(GROUP)
-    assert world.actuator.uphold(PRESENT) == ()
+    assert world.actuator.restore_lost(PRESENT) == ()
     world.sense(anew=True)
     assert (limits(world), list(throttled(world))) == ({0: 60, 1: 100}, [UIDS[0]])
 
 
 def test_a_limit_that_somebody_raised_is_set_again(world: AgentWorld) -> None:
-    world.actuator.act(throttle(world, 0, (0,), 4))
+    world.actuator.carry_out(throttle(world, 0, (0,), 4))
     world.files.resctrl.write(f"{GROUP}/schemata", "MB:0=100\n")
-    world.actuator.uphold(PRESENT)
+    world.actuator.restore_lost(PRESENT)
     assert limits(world)[0] == 60
 
 
 def test_a_limit_that_the_hardware_rounds_is_not_written_every_window(world: AgentWorld) -> None:
     action = replace(throttle(world, 0, (0,), 4), value=55)
-    world.actuator.act(action)
+    world.actuator.carry_out(action)
     written = list(world.machine.log)
-    world.actuator.uphold(PRESENT)
+    world.actuator.restore_lost(PRESENT)
     assert (limits(world)[0], world.machine.log) == (60, written)
 
 
 def test_pods_that_ended_are_in_no_throttle(world: AgentWorld) -> None:
-    world.actuator.act(throttle(world, 0, (1,), 4))
-    world.actuator.act(hold(1, 1.0))
+    world.actuator.carry_out(throttle(world, 0, (1,), 4))
+    world.actuator.carry_out(hold(1, 1.0))
     world.kubelet.stop(UIDS[1])
-    assert world.actuator.uphold(PRESENT - {UIDS[1]}) == ()
+    assert world.actuator.restore_lost(PRESENT - {UIDS[1]}) == ()
     assert (limits(world), kinds(world)) == ({}, [])
 
 
 def test_a_limit_of_cores_that_could_not_be_given_back_is_tried_again_with_every_window(world: AgentWorld) -> None:
-    world.actuator.act(hold(2, 1.0))
+    world.actuator.carry_out(hold(2, 1.0))
     world.tree.switches.errors["write *"] = errno.EIO
-    (sentence,) = world.actuator.act(hold(2, 4.0, ends=True))
+    (sentence,) = world.actuator.carry_out(hold(2, 4.0, ends=True))
     assert "cannot be put back" in sentence
-    assert len(world.actuator.uphold(PRESENT)) == 1
+    assert len(world.actuator.restore_lost(PRESENT)) == 1
     world.tree.switches.errors.clear()
-    assert world.actuator.uphold(PRESENT) == ()
+    assert world.actuator.restore_lost(PRESENT) == ()
     assert (world.state()["limits"], kinds(world)) == (World(NodeKind()).state()["limits"], [])
 
 
@@ -131,11 +131,11 @@ def test_what_the_hardware_refuses_is_said_and_done_once_it_can_be(
     world: AgentWorld, pattern: str, number: int, words: str
 ) -> None:
     world.machine.switches.errors[pattern] = number
-    (sentence,) = world.actuator.act(throttle(world, 0, (0,), 4))
+    (sentence,) = world.actuator.carry_out(throttle(world, 0, (0,), 4))
     assert words in sentence
     assert throttled(world) == {}
     world.machine.switches.errors.clear()
-    assert world.actuator.uphold(PRESENT) == ()
+    assert world.actuator.restore_lost(PRESENT) == ()
     assert (limits(world)[0], list(throttled(world))) == (60, [UIDS[0]])
 
 
@@ -146,7 +146,7 @@ def test_classes_of_service_that_are_all_taken_leave_the_node_as_it_is(state: Pa
         world.files.resctrl.mkdir(f"LS{number}")
     world.start_agent()
     before = world.state()
-    (sentence,) = world.actuator.act(throttle(world, 0, (0,), 1))
+    (sentence,) = world.actuator.carry_out(throttle(world, 0, (0,), 1))
     assert "no class of service" in sentence
     assert (world.state(), kinds(world)) == (before, [])
 
@@ -159,7 +159,7 @@ def test_a_full_journal_stops_every_action_before_it_is_made(
 
     before = world.state()["limits"], throttled(world)
     monkeypatch.setattr(StateDir, "append", full)
-    problems = [world.actuator.act(action) for action in (hold(0, 1.0), throttle(world, 0, (0,), 1))]
+    problems = [world.actuator.carry_out(action) for action in (hold(0, 1.0), throttle(world, 0, (0,), 1))]
     assert [len(one) for one in problems] == [1, 1]
     assert all("No space left" in sentence for (sentence,) in problems)
     assert (world.state()["limits"], throttled(world)) == before
@@ -170,6 +170,6 @@ def test_without_means_every_action_is_refused_in_a_sentence(state: Path) -> Non
     journal = UndoJournal(StateDir(state))
     files = Files(cgroup=state, proc=state, resctrl=state)
     bare = Actuator(files=files, layout=None, groups=None, journal=journal, now_s=lambda: 0.0, boot_id="boot")
-    assert bare.act(hold(0, 1.0)) == ("no cgroups of pods were found on this node",)
-    assert bare.act(throttle(World(NodeKind()), 0, (0,), 1)) == ("this node cannot limit memory bandwidth",)
-    assert bare.uphold(PRESENT) == ()
+    assert bare.carry_out(hold(0, 1.0)) == ("no cgroups of pods were found on this node",)
+    assert bare.carry_out(throttle(World(NodeKind()), 0, (0,), 1)) == ("this node cannot limit memory bandwidth",)
+    assert bare.restore_lost(PRESENT) == ()

@@ -48,10 +48,10 @@ def test_a_pod_gets_what_it_is_held_to_and_all_of_it_again(
     before = {group.path: (group.quota_us, group.period_us) for group in n.tree.kernel.root.walk()}
     core_limits, journal = limits_of(n, state)
     for held in (4.0, 2.0, 3.0):
-        assert core_limits.decide(UID, held) == ()
+        assert core_limits.lower(UID, held) == ()
         n.tree.kernel.advance(1.0)
         assert n.tree.kernel.find(pod.path).served_cores == pytest.approx(held)
-    assert core_limits.release(UID) == ()
+    assert core_limits.release_pod(UID) == ()
     assert {group.path: (group.quota_us, group.period_us) for group in n.tree.kernel.root.walk()} == before
     assert journal.entries == ()
 
@@ -61,9 +61,9 @@ def test_deciding_the_same_again_writes_nothing(version: int, state: Path) -> No
     n = node(version)
     n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
     core_limits, _ = limits_of(n, state)
-    core_limits.decide(UID, 4.0)
+    core_limits.lower(UID, 4.0)
     written = list(n.tree.log)
-    assert (core_limits.decide(UID, 4.0), core_limits.hold(UID, 4.0)) == ((), ())
+    assert (core_limits.lower(UID, 4.0), core_limits.lower_again(UID, 4.0)) == ((), ())
     assert n.tree.log == written
 
 
@@ -73,10 +73,10 @@ def test_nothing_is_ever_raised_above_what_it_was(version: int, state: Path) -> 
     pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 2.0})
     core_limits, journal = limits_of(n, state)
     written = list(n.tree.log)
-    core_limits.decide(UID, 6.0)
+    core_limits.lower(UID, 6.0)
     assert (n.tree.log, journal.entries) == (written, ())
-    core_limits.decide(UID, 1.0)
-    core_limits.decide(UID, 6.0)
+    core_limits.lower(UID, 1.0)
+    core_limits.lower(UID, 6.0)
     assert n.limit(pod.containers["main"].path) == 2.0
     assert journal.entries == ()
 
@@ -86,7 +86,7 @@ def test_the_journal_has_the_change_before_the_kernel_does(state: Path) -> None:
     pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
     core_limits, journal = limits_of(n, state)
     n.tree.switches.errors[f"write {pod.path}/cpu.max"] = errno.EIO
-    (sentence,) = core_limits.decide(UID, 4.0)
+    (sentence,) = core_limits.lower(UID, 4.0)
     assert "cannot be lowered" in sentence
     lines = (state / "journal").read_text().split("\n")[1:]
     assert [word in lines[0] for word in ('"begin"', pod.path, '"value":"400000 100000"')] == [True] * 3
@@ -97,12 +97,12 @@ def test_a_step_that_fails_leaves_the_step_before_to_be_undone(state: Path) -> N
     n = node(2)
     pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
     core_limits, journal = limits_of(n, state)
-    core_limits.decide(UID, 4.0)
+    core_limits.lower(UID, 4.0)
     n.tree.switches.errors[f"write {pod.path}/cpu.max"] = errno.EIO
-    core_limits.decide(UID, 2.0)
+    core_limits.lower(UID, 2.0)
     assert [(entry.original, entry.value) for entry in journal.entries] == [("800000 100000", "400000 100000")]
     n.tree.switches.errors.clear()
-    assert core_limits.hold(UID, 2.0) == ()
+    assert core_limits.lower_again(UID, 2.0) == ()
     assert n.limit(pod.path) == 2.0
 
 
@@ -112,7 +112,7 @@ def test_a_v1_container_with_stricter_children_is_refused_and_said(state: Path) 
     n.tree.mkdir(f"cpu,cpuacct/{main.path}/inside")
     n.tree.write(f"cpu,cpuacct/{main.path}/inside/cpu.cfs_quota_us", "600000")
     core_limits, journal = limits_of(n, state)
-    (sentence,) = core_limits.decide(UID, 4.0)
+    (sentence,) = core_limits.lower(UID, 4.0)
     assert "cannot be lowered" in sentence
     assert main.path in sentence
     assert (n.limit(main.path), journal.entries) == (8.0, ())
@@ -123,16 +123,16 @@ def test_what_somebody_else_sets_is_left_until_a_new_decision(version: int, stat
     n = node(version)
     n.kubelet.start(UID, Quality.GUARANTEED, {"main": 8.0})
     core_limits, journal = limits_of(n, state)
-    core_limits.decide(UID, 4.0)
+    core_limits.lower(UID, 4.0)
     n.kubelet.resize(UID, "main", 6.0)
     held = n.kubelet.pods[UID].path if version == 2 else n.kubelet.pods[UID].containers["main"].path
-    (sentence,) = core_limits.hold(UID, 4.0)
+    (sentence,) = core_limits.lower_again(UID, 4.0)
     assert "by another program and is left so" in sentence
-    assert core_limits.hold(UID, 4.0) == ()
+    assert core_limits.lower_again(UID, 4.0) == ()
     assert (n.limit(held), journal.entries) == (6.0, ())
-    core_limits.decide(UID, 3.0)
+    core_limits.lower(UID, 3.0)
     assert n.limit(held) == 3.0
-    core_limits.release(UID)
+    core_limits.release_pod(UID)
     assert n.limit(held) == 6.0
 
 
@@ -140,9 +140,9 @@ def test_a_new_decision_right_after_somebody_else_s_value_takes_theirs_as_the_or
     n = node(2)
     pod = n.kubelet.start(UID, Quality.GUARANTEED, {"main": 8.0})
     core_limits, journal = limits_of(n, state)
-    core_limits.decide(UID, 4.0)
+    core_limits.lower(UID, 4.0)
     n.kubelet.resize(UID, "main", 6.0)
-    core_limits.decide(UID, 3.0)
+    core_limits.lower(UID, 3.0)
     assert (n.limit(pod.path), [entry.original for entry in journal.entries]) == (3.0, ["600000 100000"])
 
 
@@ -151,11 +151,11 @@ def test_a_value_that_came_back_by_itself_is_lowered_again(version: int, state: 
     n = node(version)
     pod = n.kubelet.start(UID, Quality.GUARANTEED, {"main": 8.0})
     core_limits, _ = limits_of(n, state)
-    core_limits.decide(UID, 4.0)
+    core_limits.lower(UID, 4.0)
     path = pod.path if version == 2 else pod.containers["main"].path
     stem = "" if version == 2 else "cpu,cpuacct/"
     n.tree.write(f"{stem}{path}/{'cpu.max' if version == 2 else 'cpu.cfs_quota_us'}", "800000")
-    assert core_limits.hold(UID, 4.0) == ()
+    assert core_limits.lower_again(UID, 4.0) == ()
     assert n.limit(path) == 4.0
 
 
@@ -164,13 +164,13 @@ def test_a_container_that_starts_anew_is_held_too_and_given_its_own_limit(versio
     n = node(version)
     pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
     core_limits, journal = limits_of(n, state)
-    core_limits.decide(UID, 4.0)
+    core_limits.lower(UID, 4.0)
     main = n.kubelet.restart(UID, "main")
     n.kubelet.demand(UID, "main", 8.0)
-    assert core_limits.hold(UID, 4.0) == ()
+    assert core_limits.lower_again(UID, 4.0) == ()
     n.tree.kernel.advance(1.0)
     assert n.tree.kernel.find(pod.path).served_cores == pytest.approx(4.0)
-    core_limits.release(UID)
+    core_limits.release_pod(UID)
     assert (n.limit(main.path), n.limit(pod.path), journal.entries) == (8.0, 8.0, ())
 
 
@@ -179,9 +179,9 @@ def test_a_pod_that_ended_leaves_nothing_to_undo(version: int, state: Path) -> N
     n = node(version)
     n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
     core_limits, journal = limits_of(n, state)
-    core_limits.decide(UID, 4.0)
+    core_limits.lower(UID, 4.0)
     n.kubelet.stop(UID)
-    assert core_limits.hold(UID, 4.0) == ()
+    assert core_limits.lower_again(UID, 4.0) == ()
     assert journal.entries == ()
 
 
@@ -191,7 +191,7 @@ def test_garbage_in_a_limit_is_no_reason_to_write(state: Path) -> None:
     core_limits, journal = limits_of(n, state)
     n.tree.switches.texts["*/cpu.max"] = "lots of it\n"
     written = list(n.tree.log)
-    (sentence,) = core_limits.decide(UID, 4.0)
+    (sentence,) = core_limits.lower(UID, 4.0)
     assert "cannot be held to 4 cores" in sentence
     assert (n.tree.log, journal.entries) == (written, ())
 
@@ -200,7 +200,7 @@ def test_a_container_under_the_same_id_but_started_anew_keeps_its_limit(state: P
     n = node(1)
     main = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0}).containers["main"]
     core_limits, journal = limits_of(n, state)
-    core_limits.decide(UID, 4.0)
+    core_limits.lower(UID, 4.0)
     n.tree.tasks.exit(main.process)
     n.kubelet.execute(UID, "main")
     restored = restore(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT)
@@ -223,7 +223,7 @@ def test_restoring_compares_before_it_writes(disturb: str, dropped: bool, state:
     n = node(2)
     pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
     core_limits, journal = limits_of(n, state)
-    core_limits.decide(UID, 4.0055)
+    core_limits.lower(UID, 4.0055)
     values = {"foreign": "777000 100000", "original": "800000 100000", "rounded": "401000 100000"}
     if disturb in values:
         n.tree.write(f"{pod.path}/cpu.max", values[disturb])
@@ -264,7 +264,7 @@ def test_what_cannot_be_put_back_now_is_kept_and_put_back_later(state: Path) -> 
     n = node(2)
     pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
     core_limits, journal = limits_of(n, state)
-    core_limits.decide(UID, 4.0)
+    core_limits.lower(UID, 4.0)
     n.tree.switches.errors["write *"] = errno.EIO
     first = restore(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT)
     assert (len(first.failures), len(journal.entries)) == (1, 1)
@@ -277,7 +277,7 @@ def test_what_is_in_force_can_be_told_to_whoever_must_undo_it(state: Path) -> No
     n = node(2)
     pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
     core_limits, journal = limits_of(n, state)
-    core_limits.decide(UID, 4.0)
+    core_limits.lower(UID, 4.0)
     (told,) = in_force(journal.entries)
     assert (told.pod_uid, told.what, told.original, told.value, told.since_s) == (
         UID,

@@ -35,10 +35,10 @@ def _step(name: str, value: object) -> AgentStep:
     if name == "sense":
         return sense
     if name == "uphold":
-        return lambda world: world.actuator.uphold(frozenset(world.kubelet.pods))
+        return lambda world: world.actuator.restore_lost(frozenset(world.kubelet.pods))
     if name == "end":
         return lambda world: world.restore()
-    return lambda world: world.actuator.act(_action(world, name, value))
+    return lambda world: world.actuator.carry_out(_action(world, name, value))
 
 
 def _action(world: World, name: str, value: object):  # type: ignore[no-untyped-def]

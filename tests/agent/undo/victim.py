@@ -34,7 +34,7 @@ def main(cgroup: Path, resctrl: Path, state: Path, last: int) -> None:
         action = Action(
             means=means, socket=0, pods=(UID,), value=value, ends=False, reason=ThrottleReason.CONTENDED, jobs=()
         )
-        say(f"acted {actuator.act(action)}")
+        say(f"acted {actuator.carry_out(action)}")
     say(f"steps {steps.count}")
 
 

@@ -36,7 +36,7 @@ def test_the_agents_settings_are_ones_it_takes(tmp_path: Path, monkeypatch: pyte
     assert (settings.window_s, settings.contention_window_s) == (12, 0.4)
     assert settings.peak_gb_per_s == {0: 160, 1: 160}
     samples = settings.window_s / 2 / settings.contention_window_s
-    assert samples >= 1.4 * settings.steering().tuning.least_samples
+    assert samples >= 1.4 * settings.tuning_config().tuning.least_samples
 
 
 @pytest.mark.parametrize(
