@@ -8,23 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step, is_lost
+from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step
 from coda.model.job import FINISHED, Phase
 
 WAITS_FOR = "; waits for "
 """Joins what happened with what is waited for, so that the second half can be replaced."""
-
-
-def pods_left(now: Situation, now_s: float, config: LifecycleConfig) -> tuple[RankPod, ...]:
-    """Pods that must be gone first: all but those being deleted on a lost node, which only its kubelet can confirm."""
-    return tuple(
-        pod for pod in now.pods if not (pod.terminating and pod.node and is_lost(pod.node, now, now_s, config))
-    )
-
-
-def is_alone(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
-    """True if no pod of another attempt may still run."""
-    return all(pod.ended or pod.attempt == now.progress.attempt for pod in pods_left(now, now_s, config))
 
 
 def with_stuck(progress: Progress, left: tuple[RankPod, ...], now_s: float, config: LifecycleConfig) -> Progress:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from coda.lifecycle.deadlines import is_alone, pods_left
-from coda.lifecycle.failures import missing_ranks
-from coda.lifecycle.state import LifecycleConfig, Situation, released_placement
+from coda.lifecycle.state import LifecycleConfig, Situation, is_alone, missing_ranks, pods_left, released_placement
 from coda.model.job import FINISHED, Phase
 
 

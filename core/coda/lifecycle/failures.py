@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coda.lifecycle.state import LifecycleConfig, PodState, Progress, RankPod, Situation, is_lost, of_attempt
+from coda.lifecycle.state import (
+    LifecycleConfig,
+    PodState,
+    Progress,
+    RankPod,
+    Situation,
+    is_lost,
+    missing_ranks,
+    of_attempt,
+)
 
 POD_GONE = "PodGone"
 
@@ -23,12 +32,6 @@ def gang_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failu
     """A fault of an attempt whose pods were all created: also a missing one counts."""
     missing = missing_ranks(now)
     return pod_gone(missing[0]) if missing else attempt_failure(now, now_s, config)
-
-
-def missing_ranks(now: Situation) -> tuple[int, ...]:
-    """The ranks of the attempt without a pod, lowest first."""
-    present = {pod.rank for pod in of_attempt(now)}
-    return tuple(rank for rank in range(now.terms.replicas) if rank not in present)
 
 
 def pod_gone(rank: int) -> Failure:

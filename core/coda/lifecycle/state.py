@@ -141,3 +141,26 @@ def is_lost(node: str, now: Situation, now_s: float, config: LifecycleConfig) ->
     """True when the node has not been Ready for `node_loss_s`."""
     since_s = now.unready_since_s.get(node)
     return since_s is not None and now_s - since_s >= config.node_loss_s
+
+
+def missing_ranks(now: Situation) -> tuple[int, ...]:
+    """The ranks of the attempt without a pod, lowest first."""
+    present = {pod.rank for pod in of_attempt(now)}
+    return tuple(rank for rank in range(now.terms.replicas) if rank not in present)
+
+
+def pods_left(now: Situation, now_s: float, config: LifecycleConfig) -> tuple[RankPod, ...]:
+    """Pods that must be gone first: all but those being deleted on a lost node, which only its kubelet can confirm."""
+    return tuple(
+        pod for pod in now.pods if not (pod.terminating and pod.node and is_lost(pod.node, now, now_s, config))
+    )
+
+
+def is_alone(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
+    """True if no pod of another attempt may still run."""
+    return all(pod.ended or pod.attempt == now.progress.attempt for pod in pods_left(now, now_s, config))
+
+
+def deletable(pods: tuple[RankPod, ...]) -> tuple[RankPod, ...]:
+    """The pods nobody deletes yet."""
+    return tuple(pod for pod in pods if not pod.terminating)

@@ -15,14 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from coda.allocator.resize import ResizeState, give_up, next_resize
-from coda.lifecycle.deadlines import is_alone, pods_left, with_stuck, with_wake
+from coda.lifecycle.deadlines import with_stuck, with_wake
 from coda.lifecycle.failures import (
     Failure,
     active_deadline_over,
     attempt_failure,
     bind_deadline_missed,
     gang_failure,
-    missing_ranks,
     start_deadline_missed,
     with_trouble,
 )
@@ -33,17 +32,19 @@ from coda.lifecycle.state import (
     RankPod,
     Situation,
     Step,
+    deletable,
+    is_alone,
+    missing_ranks,
     of_attempt,
+    pods_left,
     released_placement,
 )
 from coda.lifecycle.transitions import (
     accept_again,
     all_bound,
     all_created,
-    deletable,
     enqueue,
     finish,
-    in_short,
     roll_back,
     stop,
     suspend,
@@ -64,6 +65,7 @@ NEXT: Mapping[Phase | None, frozenset[Phase]] = {
 """The legal changes of phase; a test drives `next_step` over random situations and holds it to them."""
 
 TEMPLATE_REFUSED = "TemplateRefused"
+MESSAGE_LIMIT = 1000  # characters; our choice: it is read in a table's column
 ACCEPTED = "accepted; waits for a placement"
 
 
@@ -73,7 +75,7 @@ def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     Promise: repeating it without a change outside gives a step that does nothing new; a job that is not finished always
     has something to wait for (a plan, a pod, or `wake_s`). Cost: O(pods)."""
     step = _decide(now, now_s, config)
-    return with_wake(replace(step, progress=in_short(step.progress)), now, now_s, config)
+    return with_wake(replace(step, progress=_in_short(step.progress)), now, now_s, config)
 
 
 def furthest_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -95,17 +97,18 @@ def _decide(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     return _BY_PHASE[now.progress.phase](now, now_s, config)
 
 
-def launch_refused(now: Situation, reason: str, message: str, now_s: float, config: LifecycleConfig) -> Step:
-    """Roll the attempt back because the API server refused one of its pods (a quota, say)."""
-    step = roll_back(now, Failure(own=False, reason=reason, message=message), now_s, config)
-    return replace(step, progress=in_short(step.progress))
+def step_refused(
+    now: Situation, step: Step, reason: str, message: str, now_s: float, config: LifecycleConfig
+) -> Step | None:
+    """Return what follows when the API server refuses a pod of `step`, or its new cores (a quota, say).
 
-
-def resize_refused(step: Step, reason: str, message: str, now_s: float) -> Step | None:
-    """Take a resize back because the API server refused one rank; None while it is being taken back already."""
+    A refused pod rolls the attempt back. Refused cores take the resize back; None while it is being taken back already.
+    """
+    if step.create:
+        rolled_back = roll_back(now, Failure(own=False, reason=reason, message=message), now_s, config)
+        return replace(rolled_back, progress=_in_short(rolled_back.progress))
     resize = step.progress.resize
-    assert resize is not None
-    if resize.state is ResizeState.REVERTING:
+    if resize is None or resize.state is ResizeState.REVERTING:
         return None
     return replace(step, progress=replace(step.progress, resize=give_up(resize, reason, message, now_s)), resize=())
 
@@ -120,7 +123,14 @@ def template_refused(progress: Progress, generation: int, message: str, now_s: f
         reason=TEMPLATE_REFUSED,
         message=message,
     )
-    return in_short(refused)
+    return _in_short(refused)
+
+
+def _in_short(progress: Progress) -> Progress:
+    """Kubelets, schedulers and webhooks may say pages. Cut here, so that what is written is what was decided."""
+    message = progress.message
+    short = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
+    return replace(progress, message=short)
 
 
 # --- one function per phase -------------------------------------------------------------------------------------------

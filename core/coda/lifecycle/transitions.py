@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from coda.lifecycle.failures import Failure
-from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step
+from coda.lifecycle.state import LifecycleConfig, Progress, Situation, Step, deletable
 from coda.model.job import Phase, PlacementState, StopCause, StopOrder
 
 LAUNCHED = "Launched"
@@ -17,7 +17,6 @@ LAUNCHED = "Launched"
 STARTING = "Starting"
 """The reason of a gang whose pods are bound and that nothing keeps from starting."""
 _STOPPED: Final = {StopCause.RECLAIM: "Reclaimed", StopCause.MIGRATE: "Migrated", StopCause.PREEMPT: "Preempted"}
-MESSAGE_LIMIT = 1000  # characters; our choice: it is read in a table's column
 
 
 def suspend(now: Situation) -> Step:
@@ -125,15 +124,3 @@ def finish(now: Situation, now_s: float, phase: Phase, why: tuple[str, str]) -> 
     reason, message = why
     done = replace(now.progress, phase=phase, completion_s=now_s, reason=reason, message=message)
     return Step(progress=done, delete=tuple(pod for pod in deletable(now.pods) if not pod.ended))
-
-
-def deletable(pods: tuple[RankPod, ...]) -> tuple[RankPod, ...]:
-    """The pods nobody deletes yet."""
-    return tuple(pod for pod in pods if not pod.terminating)
-
-
-def in_short(progress: Progress) -> Progress:
-    """Kubelets, schedulers and webhooks may say pages. Cut here, so that what is written is what was decided."""
-    message = progress.message
-    short = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
-    return replace(progress, message=short)

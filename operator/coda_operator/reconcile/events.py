@@ -10,13 +10,16 @@ from typing import Final
 from coda.errors import CodaError
 from coda.lifecycle.news import EVENT_DELAY_S, makes_waiting_old, may_wait
 from coda.lifecycle.state import Progress
+from coda.model.job import Phase
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
-from coda_operator.reconcile.status import event_json
+from coda_kube.objects.names import API_VERSION, KIND, OPERATOR
+from coda_kube.objects.quantities import micro_time_from_seconds
 
 log = logging.getLogger(__name__)
 
 _WAITING_LIMIT: Final = 2000
+_WARNINGS: Final = frozenset({Phase.RESTARTING, Phase.FAILED})
 
 
 class Recorder:
@@ -61,3 +64,29 @@ class Recorder:
     def _put(self, event: Json) -> None:
         if not self._waiting.full():
             self._waiting.put_nowait(event)
+
+
+def event_json(job: Json, progress: Progress, *, identity: str, now_s: float) -> Json:
+    """A core/v1 Event on the job for what just happened."""
+    metadata = job["metadata"]
+    name, stamp = metadata["name"], micro_time_from_seconds(now_s)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": metadata["namespace"], "name": f"{name}.{int(now_s * 1e6):x}"},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "namespace": metadata["namespace"],
+            "name": name,
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+        },
+        "type": "Warning" if progress.phase in _WARNINGS else "Normal",
+        "reason": progress.reason or (progress.phase.value if progress.phase else "New"),
+        "message": progress.message[:1000],
+        "action": "Reconcile",
+        "eventTime": stamp,
+        "reportingComponent": OPERATOR,
+        "reportingInstance": identity[:128],
+    }

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from coda.allocator.resize import RankSize
 from coda.errors import Conflict
-from coda.lifecycle.state import RankPod, Situation
-from coda.model.job import Placement
+from coda.lifecycle.state import RankPod, Situation, Step
 from coda_kube.api.client import STRATEGIC_MERGE, AlreadyExists, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import KIND
 from coda_kube.objects.quantities import quantity_from_milli
-from coda_operator.reconcile.api_refusals import Blame, blame_for
+from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for, reason_for_resize
 from coda_operator.reconcile.pod_spec import headless_service, rank_pod
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.view.cluster import ClusterView
@@ -36,6 +36,14 @@ class NameTaken(Rejected):
         super().__init__(409, "AlreadyExists", f"a {kind} named {name} exists and is not this job's")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRefused:
+    """A pod, or its new cores, that no retry will bring about as things are; `reason` is one word."""
+
+    reason: str
+    error: Rejected
+
+
 class GangPods:
     """Writes the pods of gangs."""
 
@@ -44,13 +52,28 @@ class GangPods:
         self._cluster = cluster
         self._requests = requests
 
-    async def create_pods(self, job: JobRecord, now: Situation, ranks: Iterable[int]) -> Rejected | None:
-        """Create the pods of `ranks`; None, or the refusal of an object that cannot be created as things are.
+    async def create_or_resize(self, job: JobRecord, now: Situation, step: Step) -> PodRefused | None:
+        """Create the missing pods, or change the cores of the ranks; None, or what cannot be as things are.
 
-        Every created pod is in the cluster's cache. Raises Conflict once the job changed, NotFound when a pod goes
-        while it is looked at, and Outage."""
-        placement = job.placement
-        assert placement is not None
+        The cluster's cache has every pod that was written. Raises Conflict once the job or a pod changed, NotFound when
+        a pod goes while it is looked at, and Outage."""
+        if step.create:
+            refusal = await self._create(job, now, step.create)
+            return None if refusal is None else PodRefused(reason=reason_for(refusal), error=refusal)
+        refusal = await self._resize(job, step.resize)
+        return None if refusal is None else PodRefused(reason=reason_for_resize(refusal), error=refusal)
+
+    async def delete_pods(self, job: JobRecord, pods: Iterable[RankPod]) -> None:
+        """Delete these pods, and no other pods of their names. Raises Outage."""
+
+        async def delete(pod: RankPod) -> None:
+            async with self._requests.writing(bulk=True):
+                await self._client.delete(f"{job.pods_path}/{pod.name}", uid=pod.uid)
+
+        for error in await _errors_of(delete(pod) for pod in pods):
+            raise error
+
+    async def _create(self, job: JobRecord, now: Situation, ranks: Iterable[int]) -> Rejected | None:
         errors: list[BaseException] = []
 
         async def create(rank: int) -> None:
@@ -58,7 +81,7 @@ class GangPods:
                 async with self._requests.writing(bulk=True):
                     if not errors:
                         self._check_unchanged(job)
-                        await self._create_pod(job, placement, rank)
+                        await self._create_pod(job, rank)
             except Exception as error:  # the first of them is raised below, when no create is under way any more
                 errors.append(error)
 
@@ -71,22 +94,9 @@ class GangPods:
             await asyncio.gather(*(create(rank) for rank in ranks))
         return _final_refusal(errors, _is_final_for_create)
 
-    async def resize_pods(self, job: JobRecord, changes: Iterable[tuple[RankSize, int]]) -> Rejected | None:
-        """Set the cores of these ranks, in millicores; None, or the refusal of one that cannot have them.
-
-        Raises Conflict when a pod changed meanwhile, and Outage."""
-        errors = await _errors_of(self._resize_pod(job, *change) for change in changes)
+    async def _resize(self, job: JobRecord, changes: Iterable[tuple[RankSize, int]]) -> Rejected | None:
+        errors = await _errors_of(self._resize_pod(job, size, cores_m) for size, cores_m in changes)
         return _final_refusal(errors, _is_final_for_resize)
-
-    async def delete_pods(self, job: JobRecord, pods: Iterable[RankPod]) -> None:
-        """Delete these pods, and no other pods of their names. Raises Outage."""
-
-        async def delete(pod: RankPod) -> None:
-            async with self._requests.writing(bulk=True):
-                await self._client.delete(f"{job.pods_path}/{pod.name}", uid=pod.uid)
-
-        for error in await _errors_of(delete(pod) for pod in pods):
-            raise error
 
     async def _create_service(self, job: JobRecord) -> None:
         """Create the Service under which ranks find rank 0.
@@ -108,8 +118,9 @@ class GangPods:
                 await self._client.delete(service, uid=found["metadata"]["uid"])
             raise Conflict(f"{service} is an earlier job's") from None
 
-    async def _create_pod(self, job: JobRecord, placement: Placement, rank: int) -> None:
-        pod = rank_pod(job.json, placement, rank)
+    async def _create_pod(self, job: JobRecord, rank: int) -> None:
+        assert job.placement is not None
+        pod = rank_pod(job.json, job.placement, rank)
         name = pod["metadata"]["name"]
         try:
             created = await self._client.create(job.pods_path, pod)

@@ -6,6 +6,7 @@ Each write carries the resourceVersion, or for the deletion the uid, of the job 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from coda.lifecycle.news import is_news
 from coda.lifecycle.state import Progress
@@ -18,7 +19,7 @@ from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.reconcile.status import status_json
 from coda_operator.view.cluster import ClusterView
-from coda_operator.view.job_record import JobRecord, with_finalizers
+from coda_operator.view.job_record import JobRecord
 
 
 class JobWriter:
@@ -43,7 +44,8 @@ class JobWriter:
     async def add_finalizer(self, job: JobRecord) -> JobRecord:
         """Keep the job from going before its pods; the job as it is then."""
         finalizers = job.json["metadata"].get("finalizers") or ()
-        return await self._set_finalizers(job, [*finalizers, FINALIZER])
+        written = await self._set_finalizers(job, [*finalizers, FINALIZER])
+        return replace(job, json=written, is_held=True)
 
     async def remove_finalizer(self, job: JobRecord) -> None:
         """Let the API server delete the job."""
@@ -69,9 +71,9 @@ class JobWriter:
         async with self._requests.writing():
             await self._client.delete(job.path, uid=job.uid)
 
-    async def _set_finalizers(self, job: JobRecord, finalizers: list[str]) -> JobRecord:
+    async def _set_finalizers(self, job: JobRecord, finalizers: list[str]) -> Json:
         patch = {"metadata": {"finalizers": finalizers, "resourceVersion": job.version}}
         async with self._requests.writing():
             written = await self._client.patch(job.path, patch)
         self._cluster.jobs.put(written)
-        return with_finalizers(job, written)
+        return written

@@ -15,18 +15,16 @@ from coda.errors import Conflict
 from coda.lifecycle.evidence import Evidence, evidence_needed
 from coda.lifecycle.news import is_passing
 from coda.lifecycle.state import LifecycleConfig, Situation, Step
-from coda.lifecycle.steps import furthest_step, launch_refused, resize_refused, template_refused
+from coda.lifecycle.steps import furthest_step, step_refused, template_refused
 from coda_kube.api.client import Client, NotFound
-from coda_kube.objects.json_types import Json
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.acceptance import Acceptor, TemplateRefused
-from coda_operator.reconcile.api_refusals import reason_for, reason_for_resize
 from coda_operator.reconcile.events import Recorder
-from coda_operator.reconcile.gang_pods import GangPods
+from coda_operator.reconcile.gang_pods import GangPods, PodRefused
 from coda_operator.reconcile.job_writer import JobWriter
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.view.cluster import ClusterView
-from coda_operator.view.job_record import JobRecord, record_from_json
+from coda_operator.view.job_record import JobRecord
 
 TRIES_AT_ONCE: Final = 3  # after this many conflicts in a row another writer fights us: back off as after an outage
 ACCEPTED_AT_ONCE: Final = 8
@@ -82,9 +80,8 @@ class Reconciler:
         assert met is not None
         raise met
 
-    async def _take_step(self, json: Json) -> float | None:
+    async def _take_step(self, job: JobRecord) -> float | None:
         """Read, decide, write; when to look again."""
-        job = record_from_json(json)
         if job.is_deleted and not job.is_held:
             return None  # our finalizer was taken away: what is left is the garbage collector's
         now = await self._read(job)
@@ -95,9 +92,7 @@ class Reconciler:
         if not job.is_held:
             await self._writer.add_finalizer(job)
             return self._clock()  # the next step, at once, decides on the job as it is then
-        if step.create:
-            return await self._launch(job, now, step)
-        return await self._write(job, step)
+        return await self._write(job, now, step)
 
     async def _read(self, job: JobRecord) -> Situation:
         """Read what the step rests on: from the caches, and from the API server what they cannot prove."""
@@ -118,30 +113,26 @@ class Reconciler:
         asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress.attempt))
         try:
             job = job if job.is_held else await self._writer.add_finalizer(job)
-            request = await asking
+            answer = await asking
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-        if isinstance(request, TemplateRefused):
-            refused = template_refused(step.progress, job.generation, request.message, self._clock())
-            await self._writer.write_progress(job, refused, None)
+        progress, request = step.progress, None
+        if isinstance(answer, TemplateRefused):
+            progress = template_refused(progress, job.generation, answer.message, self._clock())
         else:
-            await self._writer.write_progress(job, step.progress, request)
+            request = answer
+        await self._writer.write_progress(job, progress, request)
 
-    async def _launch(self, job: JobRecord, now: Situation, step: Step) -> float | None:
-        """Create the missing pods; the next step, at once, decides on them. If one is refused, take all back."""
-        refusal = await self._gang.create_pods(job, now, step.create)
-        if refusal is None:
-            return self._clock()
-        now, reason = self._cluster.situation(job), reason_for(refusal)
-        return await self._write(job, launch_refused(now, reason, str(refusal), self._clock(), self._config))
-
-    async def _write(self, job: JobRecord, step: Step) -> float | None:
-        """Write what was decided, in the order in which it stays true if we die between two writes."""
+    async def _write(self, job: JobRecord, now: Situation, step: Step) -> float | None:
+        """Carry out what was decided, in an order that a death between two writes does not harm."""
         if (until_s := self._kept_back_s(job, step)) is not None:
             return min(until_s, step.wake_s or until_s)
-        if step.resize:
-            step = await self._resize(job, step)
+        refused = await self._gang.create_or_resize(job, now, step)
+        if refused is not None:
+            step = self._after_refusal(self._cluster.situation(job), step, refused)
+        elif step.create:
+            return self._clock()  # the next step, at once, decides on the pods that now exist
         await self._writer.write_progress(job, step.progress, job.request)
         await self._gang.delete_pods(job, step.delete)
         if step.finalize:
@@ -150,15 +141,12 @@ class Reconciler:
             await self._writer.delete_job(job)
         return step.wake_s
 
-    async def _resize(self, job: JobRecord, step: Step) -> Step:
-        """Give the ranks their cores; the step that is left, which takes all back when one is refused."""
-        refusal = await self._gang.resize_pods(job, step.resize)
-        if refusal is None:
-            return step
-        taken_back = resize_refused(step, reason_for_resize(refusal), str(refusal), self._clock())
-        if taken_back is None:
-            raise refusal
-        return taken_back
+    def _after_refusal(self, now: Situation, step: Step, refused: PodRefused) -> Step:
+        """Take back what a refused pod makes useless. Raises the refusal where nothing is left to take back."""
+        after = step_refused(now, step, refused.reason, str(refused.error), self._clock(), self._config)
+        if after is None:
+            raise refused.error
+        return after
 
     def _kept_back_s(self, job: JobRecord, step: Step) -> float | None:
         """Until when news is kept back because other news may soon take its place; None: write now."""

@@ -9,16 +9,14 @@ from coda.lifecycle.state import Progress
 from coda.lifecycle.steps import TEMPLATE_REFUSED
 from coda.model.job import FINISHED, Phase
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import API_VERSION, KIND, OPERATOR
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
-from coda_kube.objects.quantities import micro_time_from_seconds, time_from_seconds
+from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.objects.tuning_status import resize_json
 
 Item = Mapping[str, Any]
 
 _LAUNCHED = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED})
 _BOUND = _LAUNCHED - {Phase.LAUNCHED}
-_WARNINGS = frozenset({Phase.RESTARTING, Phase.FAILED})
 
 
 def request_from_pod(pod: Item, *, cores: int) -> Json:
@@ -99,29 +97,3 @@ def _conditions(progress: Progress, old: Item, now_s: float) -> Iterator[Json]:
             "lastTransitionTime": before["lastTransitionTime"] if unchanged and before else time_from_seconds(now_s),
             "observedGeneration": progress.generation,
         }
-
-
-def event_json(job: Item, progress: Progress, *, identity: str, now_s: float) -> Json:
-    """A core/v1 Event on the job for what just happened."""
-    metadata = job["metadata"]
-    name, stamp = metadata["name"], micro_time_from_seconds(now_s)
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"namespace": metadata["namespace"], "name": f"{name}.{int(now_s * 1e6):x}"},
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "namespace": metadata["namespace"],
-            "name": name,
-            "uid": metadata["uid"],
-            "resourceVersion": metadata["resourceVersion"],
-        },
-        "type": "Warning" if progress.phase in _WARNINGS else "Normal",
-        "reason": progress.reason or (progress.phase.value if progress.phase else "New"),
-        "message": progress.message[:1000],
-        "action": "Reconcile",
-        "eventTime": stamp,
-        "reportingComponent": OPERATOR,
-        "reportingInstance": identity[:128],
-    }

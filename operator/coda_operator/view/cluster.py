@@ -23,7 +23,7 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.write import job_path
 from coda_operator.view.experience import LearnedCores
-from coda_operator.view.job_record import JobRecord
+from coda_operator.view.job_record import JobRecord, record_from_json
 from coda_operator.view.nodes import Nodes
 from coda_operator.view.rank_pods import rank_pod_from_json
 
@@ -88,10 +88,10 @@ class ClusterView:
             self._listed_again.set()
         self.jobs.put(job)
 
-    def job(self, key: str) -> Json | None:
-        """A copy of a job as it is known; of a finished one, what may still matter."""
+    def job(self, key: str) -> JobRecord | None:
+        """Return a job as it is known, read from its JSON; of a finished one, what may still matter."""
         packed = self._packed_by_key.get(key)
-        return None if packed is None else dict(orjson.loads(packed))
+        return None if packed is None else record_from_json(orjson.loads(packed))
 
     def is_new(self, key: str) -> bool:
         """True for a job that is not accepted yet."""

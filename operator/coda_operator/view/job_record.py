@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from coda.allocator.start_point import Category, Hints
@@ -65,11 +65,6 @@ def record_from_json(job: Json) -> JobRecord:
         progress=progress_from_json(status),
         placement=placement_from_json(status),
     )
-
-
-def with_finalizers(job: JobRecord, written: Json) -> JobRecord:
-    """Return the record after a write of nothing but finalizers."""
-    return replace(job, json=written, is_held=FINALIZER in (written["metadata"].get("finalizers") or ()))
 
 
 def terms_from_json(spec: Item) -> Terms:

@@ -9,13 +9,13 @@ import pytest
 from coda.lifecycle.news import is_passing
 from coda.lifecycle.state import PodState, Situation, Terms
 from coda.lifecycle.steps import (
+    MESSAGE_LIMIT,
     TEMPLATE_REFUSED,
     furthest_step,
-    launch_refused,
     next_step,
+    step_refused,
     template_refused,
 )
-from coda.lifecycle.transitions import MESSAGE_LIMIT
 from coda.model.job import Phase, Placement, PlacementState
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
 
@@ -189,7 +189,10 @@ def test_a_refused_template_fails_the_job_until_it_is_edited() -> None:
 
 
 def test_a_refused_launch_rolls_back_without_counting_against_the_job() -> None:
-    step = launch_refused(situation(Phase.QUEUED, pod(0)), "QuotaExceeded", "exceeded quota", NOW_S, CONFIG)
+    now = situation(Phase.QUEUED)
+    launched = replace(now, pods=(pod(0),))
+    step = step_refused(launched, next_step(now, NOW_S, CONFIG), "QuotaExceeded", "exceeded quota", NOW_S, CONFIG)
+    assert step is not None
     assert (step.progress.phase, step.progress.failures, len(step.delete)) == (Phase.RESTARTING, 0, 1)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from coda.allocator.resize import RankSize, ResizeState
 from coda.lifecycle.state import PodState, RankPod, Situation, Step, Terms
-from coda.lifecycle.steps import furthest_step, resize_refused
+from coda.lifecycle.steps import furthest_step, step_refused
 from coda.model.job import JobId, Phase, StopCause, StopOrder, WishAnswer
 from tests.core.gangs import CONFIG, NOW_S, plan, progress, running, situation
 
@@ -35,6 +35,10 @@ RUNS = situation(Phase.RUNNING, sized(0), sized(1), placement=PLAN)
 
 def step_of(now: Situation) -> Step:
     return furthest_step(now, NOW_S, CONFIG)
+
+
+def refused(now: Situation) -> Step | None:
+    return step_refused(now, step_of(now), "QuotaExceeded", "exceeded quota", NOW_S, CONFIG)
 
 
 def test_a_gang_that_runs_gives_every_rank_what_was_granted() -> None:
@@ -78,16 +82,16 @@ def test_no_cores_change_unless_the_gang_runs_and_goes_on_running(now: Situation
 
 
 def test_one_rank_that_is_refused_takes_all_back_and_is_not_asked_again() -> None:
-    refused = resize_refused(step_of(RUNS), "QuotaExceeded", "exceeded quota", NOW_S)
-    assert refused is not None
-    assert refused.resize == ()
-    assert refused.progress.resize is not None
-    assert (refused.progress.resize.state, refused.progress.resize.reason) == (ResizeState.REVERTING, "QuotaExceeded")
+    step = refused(RUNS)
+    assert step is not None
+    assert step.resize == ()
+    assert step.progress.resize is not None
+    assert (step.progress.resize.state, step.progress.resize.reason) == (ResizeState.REVERTING, "QuotaExceeded")
 
 
 def test_giving_back_is_tried_again_and_never_given_up() -> None:
-    given_up = resize_refused(step_of(RUNS), "QuotaExceeded", "exceeded quota", NOW_S)
+    given_up = refused(RUNS)
     assert given_up is not None
-    gives_back = step_of(replace(RUNS, progress=given_up.progress, pods=(sized(0, 9), sized(1))))
-    assert [(size.name, cores_m) for size, cores_m in gives_back.resize] == [("j-1-0", 4000)]
-    assert resize_refused(gives_back, "QuotaExceeded", "exceeded quota", NOW_S) is None
+    gives_back = replace(RUNS, progress=given_up.progress, pods=(sized(0, 9), sized(1)))
+    assert [(size.name, cores_m) for size, cores_m in step_of(gives_back).resize] == [("j-1-0", 4000)]
+    assert refused(gives_back) is None

@@ -8,7 +8,8 @@ from typing import Any
 from coda.lifecycle.state import Progress
 from coda.lifecycle.steps import TEMPLATE_REFUSED
 from coda.model.job import Phase
-from coda_operator.reconcile.status import event_json, status_json
+from coda_operator.reconcile.events import event_json
+from coda_operator.reconcile.status import status_json
 from coda_operator.view.job_record import progress_from_json
 
 SPEC = {"replicas": 2, "gpusPerReplica": 8}

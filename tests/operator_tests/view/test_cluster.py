@@ -62,7 +62,7 @@ def node_json(name: str, ready: str = "True", *, since: str = "2026-01-01T00:00:
 def known(cluster: ClusterView, key: str) -> Json:
     job = cluster.job(key)
     assert job is not None
-    return job
+    return job.json
 
 
 async def settle() -> None:
