@@ -23,7 +23,7 @@ from coda_lab.emulators.nvml import Device, NvmlState, Process
 from coda_lab.emulators.nvml.library import build, environment_for
 from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServer
 from coda_lab.host.paths import Settings
-from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from loads import PODS
 from results import Answer, Row
@@ -40,7 +40,7 @@ async def answer(options: argparse.Namespace) -> Answer:
     """One local control plane, one agent."""
     lasting_s = 60.0 * options.minutes if options.minutes else QUICK_S if options.quick else 60.0 * MINUTES
     spec = ClusterSpec(nodes=f"1x{GPU_PODS}x{CORES}", racks=1)
-    async with LocalCluster.running(spec, tell=tell) as cluster, cluster.client("admin") as admin:
+    async with running_cluster(spec, tell=tell) as cluster, cluster.client("admin") as admin:
         await admin.patch("/api/v1/namespaces/default", {"metadata": {"labels": {THROTTLING: "true"}}})
         (node,) = (item["metadata"]["name"] for item in (await admin.get("/api/v1/nodes"))["items"])
         items = [pod_json(f"cpu-{number}", node, gpus=0) for number in range(CPU_PODS)]

@@ -17,6 +17,7 @@ from typing import Final
 from coda_lab import install
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.parts import scheduler_config
+from coda_lab.local.startup import running_cluster
 from coda_lab.spec import EXTENDER, FORWARDER, OPERATOR, SCHEDULER, ClusterSpec, Tell
 from usage import Usage, usage_by_pid
 
@@ -87,5 +88,5 @@ async def two_armed_cluster(nodes: int, tell: Tell, *, kind: type[LocalCluster] 
         extenders=1,
         stopped=frozenset({SCHEDULER, FORWARDER, *CODA_PARTS}),
     )
-    async with kind.running(spec, tell=tell) as cluster:
+    async with running_cluster(spec, tell=tell, kind=kind) as cluster:
         yield Arms(cluster)

@@ -19,6 +19,7 @@ from asking import ask, positive, tell
 from auditing import AuditedCluster, Request, by_kind, is_upkeep
 from binding import Followed, create_all, following
 from coda_kube.api.client import Client
+from coda_lab.local.startup import running_cluster
 from coda_lab.spec import EXTENDER, OPERATOR, ClusterSpec
 from loads import JOBS, gang_json
 from results import Answer, Row
@@ -42,7 +43,9 @@ async def answer(options: argparse.Namespace) -> Answer:
     idle_s = QUICK_IDLE_S if quick else IDLE_S
     steady_s = 60.0 * options.minutes if options.minutes else QUICK_STEADY_S if quick else 60.0 * STEADY_MINUTES
     spec = ClusterSpec(nodes=f"{nodes}x8x48", racks=max(1, nodes // NODES_PER_RACK))
-    async with AuditedCluster.running(spec, tell=tell) as cluster, cluster.client("user") as user:
+    audited = running_cluster(spec, tell=tell, kind=AuditedCluster)
+    async with audited as cluster, cluster.client("user") as user:
+        assert isinstance(cluster, AuditedCluster)
         async with following(user, JOBS) as jobs:
             await finish_jobs(user, jobs, finished)
         await asyncio.sleep(SETTLING_S)

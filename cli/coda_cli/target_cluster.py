@@ -19,8 +19,8 @@ from coda_kube.objects.names import GPU
 from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
 from coda_lab.checker import Checker
 from coda_lab.checker import Report as Check
-from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.restarts import kept_alive
+from coda_lab.local.startup import running_cluster
 from coda_lab.spec import EXTENDER, ClusterSpec, identity_of
 from coda_sim.workload.cluster_shape import ClusterShape, NodeGroup
 
@@ -71,7 +71,7 @@ async def local_target(
     extenders = (part for part in plain.names if identity_of(part) == EXTENDER)
     spec = replace(plain, environ_by_part=dict.fromkeys(extenders, planner or {}))
     async with (
-        LocalCluster.running(spec, tell=tell) as cluster,
+        running_cluster(spec, tell=tell) as cluster,
         kept_alive(cluster),
         cluster.client("user") as client,
         cluster.client("admin") as admin,

@@ -21,6 +21,7 @@ from coda_lab.host.ports import LOOPBACK
 from coda_lab.host.processes import Process
 from coda_lab.install import objects_in, until, wait_for_leader
 from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.pods_as_processes import PODS, RunningPod, run_pods
@@ -73,7 +74,7 @@ class Installation:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def installation(helm: Helm) -> AsyncIterator[Installation]:
     spec = ClusterSpec(nodes="4x8x48", racks=2, coda=False)
-    async with LocalCluster.running(spec, tell=print) as cluster, cluster.client("admin") as admin:
+    async with running_cluster(spec, tell=print) as cluster, cluster.client("admin") as admin:
         await take_away_what_the_chart_brings(admin)
         made = Installation(cluster=cluster, helm=helm, running={})
         # --wait: the cluster's own scheduler places the pods, and their simulated kubelets report them ready.

@@ -11,6 +11,7 @@ from coda_kube.api.client import Client
 from coda_kube.objects.write import job_path
 from coda_lab.checker import Checker
 from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import jobs_path, wait_gone
 
@@ -19,7 +20,7 @@ from tests.e2e.jobs import jobs_path, wait_gone
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[LocalCluster]:
     """8 nodes x 8 GPUs in 2 racks, with all of Coda; a module may say otherwise by its `SPEC`."""
     spec = getattr(request.module, "SPEC", ClusterSpec(nodes="8x8x48", racks=2))
-    async with LocalCluster.running(spec, tell=print) as running:
+    async with running_cluster(spec, tell=print) as running:
         yield running
 
 

@@ -23,8 +23,8 @@ from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings
 from coda_lab.host.ports import LOOPBACK
 from coda_lab.host.processes import python_path
-from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.named_clusters import read_state
+from coda_lab.local.startup import running_cluster
 from coda_lab.local.supervisor import ClusterState
 from coda_lab.programs.control_plane import ensure_shown
 from coda_lab.spec import ClusterSpec
@@ -205,7 +205,7 @@ async def test_a_part_that_cannot_start_is_named_with_the_end_of_its_log(coda_lo
     spec = ClusterSpec(nodes="", extenders=0, operators=0, environ_by_part=broken)
     folder = coda_local.folder
     with pytest.raises(LabFailure, match=r"^forwarder ended with exit code 1 while starting forwarder\.") as failure:
-        async with LocalCluster.running(spec, tell=print, settings=settings, folder=folder):
+        async with running_cluster(spec, tell=print, settings=settings, folder=folder):
             raise AssertionError("it came up")
     assert "Fatal Python error" in str(failure.value)
     assert failure.value.log is not None
@@ -217,7 +217,7 @@ async def test_identities_may_do_what_their_part_does_and_no_more() -> None:
     job = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "a"}}
     job["spec"] = {"gpusPerReplica": 1, "template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}
     jobs = "/apis/coda.scheduler/v1alpha1/namespaces/default/trainingjobs"
-    async with LocalCluster.running(ClusterSpec(nodes="", coda=False), tell=print) as cluster:
+    async with running_cluster(ClusterSpec(nodes="", coda=False), tell=print) as cluster:
         async with cluster.client("user") as user:
             await user.create(jobs, job)
             await user.patch(f"{jobs}/a", {"spec": {"suspend": True}})
@@ -252,7 +252,7 @@ async def refused(request: object) -> None:
 
 
 async def test_the_forwarder_follows_the_leader() -> None:
-    async with LocalCluster.running(ClusterSpec(nodes="", operators=0), tell=print) as cluster:
+    async with running_cluster(ClusterSpec(nodes="", operators=0), tell=print) as cluster:
         url = f"http://{LOOPBACK}:{cluster.ports['forwarder']}/readyz"
         async with aiohttp.ClientSession() as session, cluster.client() as admin:
             async with session.get(url) as answer:

@@ -23,6 +23,7 @@ from coda_lab.emulators.load import Trainer
 from coda_lab.emulators.nvml.library import build, environment_for
 from coda_lab.host.processes import python_path
 from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.startup import running_cluster
 from coda_lab.realnode.configuration import GPUS, gpu_ids
 from coda_lab.realnode.node import RealNode
 from coda_lab.realnode.vm import SHARE
@@ -105,7 +106,7 @@ _SCRAPE = "import urllib.request as web; print(web.urlopen('http://127.0.0.1:909
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(needs_vm: None) -> AsyncIterator[LocalCluster]:
     """The control plane with Coda, and no node but the real one."""
-    async with LocalCluster.running(SPEC, tell=print) as running:
+    async with running_cluster(SPEC, tell=print) as running:
         yield running
 
 

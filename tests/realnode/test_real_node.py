@@ -21,6 +21,7 @@ from coda_lab.emulators.nvml.state import NvmlState
 from coda_lab.host.errors import LabFailure
 from coda_lab.host.processes import python_path
 from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.startup import running_cluster
 from coda_lab.realnode.configuration import gpu_ids
 from coda_lab.realnode.node import GPU_PLUGIN, KUBELET, RealNode
 from coda_lab.realnode.vm import SHARE
@@ -55,7 +56,7 @@ CORES = 4
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(needs_vm: None) -> AsyncIterator[LocalCluster]:
     """The control plane with Coda, and no node but the real one."""
-    async with LocalCluster.running(ClusterSpec(nodes="", real_node_cores=CORES), tell=print) as running:
+    async with running_cluster(ClusterSpec(nodes="", real_node_cores=CORES), tell=print) as running:
         yield running
 
 

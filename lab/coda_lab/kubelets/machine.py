@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from coda_lab.kubelets.admission import Amounts, Ledger
 from coda_lab.kubelets.behaviour import Behaviour
-from coda_lab.kubelets.resize_rules import NO_NEWS, USUAL, Manners, News, Sizes
+from coda_lab.kubelets.resize_values import NO_NEWS, USUAL, Manners, News, Sizes
 
 PULL_RETRY_S: Final = 1.0  # from ErrImagePull to ImagePullBackOff; our choice (a kubelet's depends on the registry)
 _ADDRESSES_PER_MACHINE: Final = 1024  # a /22 each: 8192 machines in 10.128.0.0/9

@@ -9,16 +9,8 @@ from typing import Any
 
 from coda.errors import InvalidInput
 from coda_lab.kubelets.machine import Machine, SimPod, Stage
-from coda_lab.kubelets.resize_rules import (
-    RETRY_S,
-    Manner,
-    News,
-    allocate,
-    apply,
-    judge,
-    manners_from_node,
-    sizes_from_json,
-)
+from coda_lab.kubelets.resize_rules import RETRY_S, allocate, apply, judge
+from coda_lab.kubelets.resize_values import Manner, News, manners_from_node, sizes_from_json
 
 log = logging.getLogger(__name__)
 

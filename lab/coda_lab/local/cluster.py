@@ -1,37 +1,28 @@
-"""A running local cluster: its processes by name, and the handles that programs and tests use.
-
-`LocalCluster.running` is a cluster for the time of a block, owned by this process. The steps that bring it up are in
-`bringing_up`; a cluster that outlives the command that made it is `persistent`'s.
-"""
+"""A running local cluster: its processes by name, and the handles that programs and tests use."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import shutil
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 
 from coda_kube.api.client import Client, connect
-from coda_lab.emulators.nvml.library import build
 from coda_lab.host import processes
-from coda_lab.host.errors import LabFailure, failure_from_os_error, last_lines
+from coda_lab.host.errors import LabFailure, last_lines
 from coda_lab.host.paths import Settings
 from coda_lab.host.ports import LOOPBACK, check_free, free_ports
 from coda_lab.host.processes import Process
-from coda_lab.host.temp_folder import temporary_folder
 from coda_lab.local.parts import Part, coda_parts, control_plane
-from coda_lab.local.startup import bring_up
-from coda_lab.programs.control_plane import Binaries, ensure_shown
-from coda_lab.realnode.artifacts import ensure_node
+from coda_lab.programs.control_plane import Binaries
 from coda_lab.realnode.node import RealNode
-from coda_lab.spec import FORWARDER, ClusterSpec, Layout, Tell
+from coda_lab.spec import FORWARDER, ClusterSpec, Layout
 
 READY_TIMEOUT_S = 120.0  # for any one step; seconds are usual
 READY_TIMEOUT_REAL_NODE_S = 480.0  # more, where there is one: 60 s are usual, under emulation
@@ -56,39 +47,6 @@ class LocalCluster:
         self.part_by_name: Mapping[str, Part] = {part.name: part for part in parts}
         self._process_by_name: dict[str, Process] = {}
         self._log_offset: dict[str, int] = {}
-
-    @classmethod
-    @asynccontextmanager
-    async def running(
-        cls,
-        spec: ClusterSpec,
-        *,
-        tell: Tell,
-        folder: Path | None = None,
-        binaries: Binaries | None = None,
-        settings: Settings | None = None,
-    ) -> AsyncIterator[Self]:
-        """A cluster, ready, until the block is left; then nothing of it is left. Raises LabFailure or InvalidInput.
-
-        `folder` for its files must be empty or absent; None takes a temporary one. Programs that are missing are built
-        first, which is shown on stderr."""
-        spec.check()  # before anything is started
-        settings = settings or Settings.from_environ()
-        binaries = binaries or ensure_shown(settings)
-        if spec.real_node_cores:
-            ensure_node(settings, tell)
-        if spec.agents:
-            build(settings.cache)
-        with contextlib.ExitStack() as files:
-            try:
-                home = folder or files.enter_context(temporary_folder())
-                files.callback(shutil.rmtree, home, ignore_errors=True)
-                cluster = cls(spec, home, binaries, settings)
-                files.callback(cluster.end)
-                await bring_up(cluster, tell)
-            except OSError as error:
-                raise failure_from_os_error(error, "starting the local control plane") from error
-            yield cluster
 
     @property
     def server(self) -> str:

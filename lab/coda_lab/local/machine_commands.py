@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from coda_lab.emulators.nvml.state import STATE_VARIABLE
 from coda_lab.emulators.resctrl.profiles import PROFILES
 from coda_lab.kubelets.nodes import node_specs
 from coda_lab.machines.paths import MachinePlaces
-
-if TYPE_CHECKING:
-    from coda_lab.spec import ClusterSpec, Layout
+from coda_lab.spec import ClusterSpec, Layout
 
 HARDWARE: Final = "intel"
 SAMPLES_PER_WINDOW: Final = 30  # half of them count and 10 are needed: rounds may be late on a busy machine

@@ -1,18 +1,28 @@
-"""From nothing to a cluster that is ready: the steps, in an order that lets what can run beside each other do so."""
+"""Brings a cluster up from nothing. Steps that do not need each other run at the same time."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
+import shutil
 import time
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 from coda.errors import CodaError
 from coda_lab import install
-from coda_lab.host.paths import crds, manifests
+from coda_lab.emulators.nvml.library import build
+from coda_lab.host.errors import failure_from_os_error
+from coda_lab.host.paths import Settings, crds, manifests
+from coda_lab.host.temp_folder import temporary_folder
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.credentials import local_objects, write_credentials
 from coda_lab.local.parts import account_key, extender_pod, foreign_scheduler_config, scheduler_config
+from coda_lab.programs.control_plane import ensure_shown
+from coda_lab.realnode.artifacts import ensure_node
 from coda_lab.spec import (
     AGENT,
     EXTENDER,
@@ -23,12 +33,43 @@ from coda_lab.spec import (
     OPERATOR,
     REAL_NODE,
     SCHEDULER,
+    ClusterSpec,
     Tell,
     identity_of,
 )
 
-if TYPE_CHECKING:
-    from coda_lab.local.cluster import LocalCluster
+
+@asynccontextmanager
+async def running_cluster(
+    spec: ClusterSpec,
+    *,
+    tell: Tell,
+    kind: type[LocalCluster] = LocalCluster,
+    folder: Path | None = None,
+    settings: Settings | None = None,
+) -> AsyncIterator[LocalCluster]:
+    """A ready cluster for the time of the block; nothing of it remains afterwards. Raises LabFailure or InvalidInput.
+
+    `folder` for its files must be empty or absent; None takes a temporary one. Missing programs are built first, with
+    progress on stderr. `kind`: the class of the handle.
+    """
+    spec.check()  # before anything is started
+    settings = settings or Settings.from_environ()
+    binaries = ensure_shown(settings)
+    if spec.real_node_cores:
+        ensure_node(settings, tell)
+    if spec.agents:
+        build(settings.cache)
+    with contextlib.ExitStack() as files:
+        try:
+            home = folder or files.enter_context(temporary_folder())
+            files.callback(shutil.rmtree, home, ignore_errors=True)
+            cluster = kind(spec, home, binaries, settings)
+            files.callback(cluster.end)
+            await bring_up(cluster, tell)
+        except OSError as error:
+            raise failure_from_os_error(error, "starting the local control plane") from error
+        yield cluster
 
 
 async def bring_up(cluster: LocalCluster, tell: Tell) -> None:

@@ -25,6 +25,7 @@ from coda_lab.host.file_lock import locked
 from coda_lab.host.processes import ProcessId, kill_marked, readable, start_time_ticks
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.restarts import Restarter
+from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 
 log = logging.getLogger("coda_lab.local.supervisor")
@@ -113,7 +114,7 @@ async def _live(spec: ClusterSpec, folder: Path, ready: asyncio.Event) -> None:
         log.info(step.strip())
         _say({"step": step})
 
-    async with LocalCluster.running(spec, folder=folder, tell=tell) as cluster:
+    async with running_cluster(spec, folder=folder, tell=tell) as cluster:
         supervisor = _Supervisor(cluster)
         supervisor.write_state()
         ready.set()

@@ -9,7 +9,7 @@ import pytest
 from coda.errors import InvalidInput
 from coda_lab.kubelets.behaviour import PREFIX
 from coda_lab.kubelets.pods.statuses import status_patch
-from coda_lab.kubelets.resize_rules import manners_from_node
+from coda_lab.kubelets.resize_values import manners_from_node
 from tests.lab.kubelets.kubelet_objects import Rig, node_object, pod_json
 
 

@@ -30,6 +30,7 @@ from coda_lab.host.versions import machine, versions
 from coda_lab.kubelets.nodes import NodeSpec, node_specs
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.restarts import Restarter
+from coda_lab.local.startup import running_cluster
 from coda_lab.spec import EXTENDER, OPERATOR, SCHEDULER, ClusterSpec
 
 REPLICAS: Final = 2  # of the operator and of the extender: one that leads, one that stands by
@@ -143,7 +144,7 @@ async def _started(stack: AsyncExitStack, options: Options, audience: Audience) 
         api_port=api_port,
         server_by_part={part: f"https://{LOOPBACK}:{port}" for part, port in zip(GATED, gate_ports, strict=True)},
     )
-    cluster = await stack.enter_async_context(LocalCluster.running(spec, tell=audience.step))
+    cluster = await stack.enter_async_context(running_cluster(spec, tell=audience.step))
     if options.logs is not None:
         stack.callback(shutil.copytree, cluster.log_path("etcd").parent, options.logs, dirs_exist_ok=True)
     return cluster, gates

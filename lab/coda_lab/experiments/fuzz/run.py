@@ -17,6 +17,7 @@ from coda_lab.experiments.fuzz.report import Options, Outcome
 from coda_lab.experiments.fuzz.sender import PATIENCE_S, Sender
 from coda_lab.host.processes import dies_with, python_command, python_path
 from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec, Tell
 
 EXTENDER = "extender-0"
@@ -31,7 +32,7 @@ _QUIET_S = 2.0
 
 async def run(options: Options, tell: Tell) -> Outcome:
     """Attack a fresh cluster's extender; its cluster is gone afterwards. Raises LabFailure."""
-    async with LocalCluster.running(SPEC, tell=tell) as cluster:
+    async with running_cluster(SPEC, tell=tell) as cluster:
         return await attack(cluster, options, tell)
 
 

@@ -24,7 +24,7 @@ from coda_lab.experiments.race.refusals import Refusals
 from coda_lab.experiments.race.report import Outcome, Schedulers
 from coda_lab.host.versions import machine, versions
 from coda_lab.kubelets.nodes import NodeSpec, node_specs
-from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 
 NODES_PER_RACK: Final = 25
@@ -92,7 +92,7 @@ async def run(options: Options, audience: Audience) -> Outcome:
     """Run it all and give the account. Raises CodaError when the cluster cannot be had."""
     load_before = os.getloadavg()[0]
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(LocalCluster.running(_cluster_spec(options), tell=audience.step))
+        cluster = await stack.enter_async_context(running_cluster(_cluster_spec(options), tell=audience.step))
         if options.logs is not None:
             stack.callback(shutil.copytree, cluster.log_path("etcd").parent, options.logs, dirs_exist_ok=True)
         admin = await stack.enter_async_context(cluster.client("admin"))

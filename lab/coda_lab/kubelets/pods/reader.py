@@ -12,7 +12,8 @@ from coda_kube.objects.quantities import seconds_from_time
 from coda_lab.kubelets.admission import request_of
 from coda_lab.kubelets.behaviour import USUAL, Behaviour, behaviour_from_metadata
 from coda_lab.kubelets.machine import Container, Machine, SimPod, Stage
-from coda_lab.kubelets.resize_rules import request_if, sizes_from_json
+from coda_lab.kubelets.resize_rules import request_if
+from coda_lab.kubelets.resize_values import sizes_from_json
 
 Json = Mapping[str, Any]
 

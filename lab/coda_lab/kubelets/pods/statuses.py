@@ -10,7 +10,8 @@ from typing import Any
 
 from coda_kube.objects.quantities import time_from_seconds
 from coda_lab.kubelets.machine import OVER, Container, SimPod, Stage
-from coda_lab.kubelets.resize_rules import Manner, conditions
+from coda_lab.kubelets.resize_rules import conditions
+from coda_lab.kubelets.resize_values import Manner
 
 Json = dict[str, Any]
 
