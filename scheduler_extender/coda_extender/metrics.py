@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from coda.model.decision import WaitCode
 
 _FAST_S = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
-_ROUND_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+_CYCLE_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 class Metrics:
@@ -40,10 +40,10 @@ class Metrics:
             "coda_extender_in_flight_timeouts", "Foreign pods never heard of again, since start", registry=registry
         )
         self.is_leader = Gauge("coda_planner_is_leader", "1 while this replica plans", registry=registry)
-        self.round_s = Histogram(
+        self.cycle_s = Histogram(
             "coda_planner_round_duration_seconds",
             "One decision, without its writes",
-            buckets=_ROUND_S,
+            buckets=_CYCLE_S,
             registry=registry,
         )
         self.waiting_jobs = Gauge("coda_planner_waiting_jobs", "Waiting jobs by reason", ["code"], registry=registry)
@@ -61,7 +61,7 @@ class Metrics:
         self.adoptions = Counter(
             "coda_planner_adoptions_total", "Plans taken over from another leader", registry=registry
         )
-        self.dropped_plans = Counter(
+        self.dropped_placements = Counter(
             "coda_planner_dropped_plans_total", "Plans dropped before release", ["reason"], registry=registry
         )
         self.refused_writes = Counter(

@@ -1,8 +1,8 @@
-"""The planner: the one replica that holds the Lease decides, commits and releases plans, and says why jobs wait.
+"""The planner: the replica that holds the Lease decides, writes placements, and says why jobs wait.
 
-Rounds run when something changed and a job awaits a decision, never by a timer alone. The decision itself runs in a
-thread, so that filter calls are answered meanwhile; everything it leads to is written under the conditions of
-`statuses`. It may be killed anywhere: what was written is found by the next leader, what was not is decided again.
+A cycle runs when something changed and a job awaits a decision, never by a timer alone. It decides in a thread, so
+that filter calls are answered meanwhile. The planner may be killed anywhere: the next leader finds all that was
+written, and decides the rest again.
 """
 
 from __future__ import annotations
@@ -11,48 +11,29 @@ import asyncio
 import contextlib
 import logging
 import time
-import uuid
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
 from coda.cycle.planner_cycle import CycleResult, CycleSnapshot, review_snapshot
-from coda.model.decision import Start
-from coda.model.live_placement import is_waiting
-from coda.placements.review import (
-    PlacementAction,
-    PlacementDefect,
-    PlacementReview,
-    adopted_placement,
-    is_given_up,
-    placement_from_start,
-    released_placement,
-)
+from coda.placements.review import PlacementAction, PlacementReview
 from coda.policy.config import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
 from coda_extender.planner.cycle import CycleRunner
 from coda_extender.planner.leader_label import LeaderLabel
-from coda_extender.planner.pending_reasons import (
-    NO_NOTICES,
-    PendingNotice,
-    PendingNotices,
-    PendingReasons,
-    notice_for,
-    pending_for,
-)
+from coda_extender.planner.pending_reasons import NO_NOTICES
 from coda_extender.planner.placement_orders import PlacementOrders
-from coda_extender.planner.status_writer import StatusWriter, Written
+from coda_extender.planner.placement_writer import PlacementWriter
+from coda_extender.planner.reason_writer import ReasonWriter
+from coda_extender.planner.status_writer import RETRY_S, StatusWriter, Written
 from coda_kube.api.client import Client
 from coda_kube.api.lease import Elector, lead
-from coda_kube.objects.json_types import Json
-from coda_kube.objects.write import placement_json
 
 log = logging.getLogger(__name__)
 
-COALESCE_S: Final = 0.003  # changes come in bursts; a round sees all of one
-PAUSE_LIMIT_S: Final = 0.25  # after a round its own length is left to filter answers, at most this
-_RETRY_S: Final = (0.02, 0.2, 0.5, 1.0, 2.0)  # after writes that did not work; the first is a conflict's
+COALESCE_S: Final = 0.003  # changes come in bursts; a cycle sees all of one
+PAUSE_LIMIT_S: Final = 0.25  # after a cycle its own length is left to filter answers, at most this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,20 +64,20 @@ class Planner:
         self._label = label
         self._metrics = metrics
         self._config = config
-        self._writer = StatusWriter(client, cluster, metrics, self.leads, at_once=config.writes_at_once)
-        self._orders = PlacementOrders(self._writer, metrics, config.policy)
-        self._reason_slots = asyncio.Semaphore(max(1, config.writes_at_once // 2))
         self._runner = CycleRunner()
-        self._reasons = PendingReasons()
-        self._reasons_changed = asyncio.Event()
-        self._leading = False
-        self._settling_since_s: dict[str, float] = {}  # plan id -> monotonic
+        writer = StatusWriter(client, cluster, metrics, self.leads, at_once=config.writes_at_once)
+        self._placements = PlacementWriter(
+            writer, elector, metrics, config.policy, settle_limit_s=config.settle_limit_s
+        )
+        self._orders = PlacementOrders(writer, metrics, config.policy)
+        self._reasons = ReasonWriter(writer, cluster.state, metrics, at_once=max(1, config.writes_at_once // 2))
+        self._is_leading = False
         self._failures = 0
-        self._again_s: float | None = None  # monotonic: look again then though nothing may have changed
+        self._retry_at_s: float | None = None  # monotonic: run a cycle then though nothing may have changed
 
     def leads(self) -> bool:
         """True while this replica plans and answers, and nobody else can have taken over."""
-        return self._leading and self._elector.held()
+        return self._is_leading and self._elector.held()
 
     async def run(self) -> None:
         """Be a candidate, and plan while leading, until cancelled."""
@@ -104,49 +85,88 @@ class Planner:
         while True:
             try:
                 await lead(self._elector, lambda: asyncio.create_task(self._lead(), name="planner"))
-            except Exception:  # outermost loop: a bug in one round must not end planning for good
+            except Exception:  # outermost loop: a bug in one cycle must not end planning
                 log.exception("the planner failed and starts anew")
                 self._metrics.errors.inc()
-                await asyncio.sleep(_RETRY_S[-1])
+                await asyncio.sleep(RETRY_S[-1])
 
     async def _lead(self) -> None:
         await self._cluster.in_touch()  # an outage may have ended a moment ago: first see what it hid
         self._cluster.guard.take_over(self._config.scheduler_names, self._config.takeover_limit_s)
-        self._settling_since_s.clear()
-        self._leading = True
+        self._placements.forget_waits()
+        self._is_leading = True
         self._metrics.is_leader.set(1)
         log.info("leading, epoch %d", self._elector.epoch)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._label.claim(self.leads))
-                tasks.create_task(self._explain_forever())
+                tasks.create_task(self._reasons.run())
                 tasks.create_task(self._plan_forever())
         finally:
-            self._leading = False
+            self._is_leading = False
             self._metrics.is_leader.set(0)
             self._metrics.show_queue({}, 0)
-            self._reasons.revise(NO_NOTICES)
+            self._reasons.replace_notices(NO_NOTICES)
 
     async def _plan_forever(self) -> None:
-        await self._adopt()
-        was_asked = True  # the first round shows how the world is
+        await self._take_over_placements()
+        was_asked = True  # the first cycle shows how the world is
         while True:
             await self._cluster.in_touch()
             self._cluster.changed.clear()
             self._cluster.pressing.clear()
             is_asked = self._cluster.awaits_decision(epoch=self._elector.epoch)
-            if is_asked or was_asked:  # one round more than asked for takes back what the last one showed
-                result, notices, lasted_s = await self._decide()
-                await self._act(result, notices)
+            if is_asked or was_asked:  # one cycle more than asked for clears what the last one showed
+                result, lasted_s = await self._run_cycle()
                 await asyncio.sleep(COALESCE_S + min(lasted_s, PAUSE_LIMIT_S))
-                await self._something_to_do(result)
+                await self._wait_for_work(result)
             else:
                 await self._cluster.changed.wait()
             was_asked = is_asked
-            if not self._settling_since_s and self._again_s is None:
+            if not self._placements.give_up_times_s() and self._retry_at_s is None:
                 await self._cluster.gathered()
 
-    # --- deciding -----------------------------------------------------------------------------------------------------
+    async def _run_cycle(self) -> tuple[CycleResult, float]:
+        """Read, decide, write; then read again and release. Returns the result, and how long steps 1 and 2 took."""
+        # 1. Read: one snapshot of everything that a decision may depend on.
+        started_s = time.perf_counter()
+        snapshot = self._read_snapshot()
+        # 2. Decide, in a thread.
+        result, notices = await asyncio.to_thread(
+            self._runner.run, snapshot, self._cluster.state.job_json_by_id, self._config.policy
+        )
+        lasted_s = time.perf_counter() - started_s
+        self._metrics.cycle_s.observe(lasted_s)
+        # 3. Show the queue. The wait reasons are written beside everything else.
+        self._metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
+        self._reasons.replace_notices(notices, self._cluster.stale_pending)
+        # 4. Write: follow up on reviewed placements, commit new ones, order stops, answer wishes.
+        self._placements.forget_waits(but_for=result.reviews)
+        writes: list[Coroutine[Any, Any, Written]] = [*self._placements.follow_ups(result.reviews)]
+        writes += self._placements.commits(result)
+        writes += self._orders.writes(result)
+        results = await asyncio.gather(*writes)
+        # 5. Read again, and release what was committed if it still fits beside everything in flight.
+        if result.decision.starts and Written.DONE in results:
+            await self._cluster.in_touch()
+            results += await asyncio.gather(*self._placements.follow_ups(await self._review()))
+        self._set_retry(results)
+        return result, lasted_s
+
+    async def _take_over_placements(self) -> None:
+        """Before the first cycle: adopt the placements of earlier leaders, or drop them."""
+        actions = (PlacementAction.ADOPT, PlacementAction.DROP)
+        while reviews := [review for review in await self._review() if review.fate in actions]:
+            self._cluster.changed.clear()
+            results = await asyncio.gather(*self._placements.follow_ups(reviews))
+            self._set_retry(results)
+            await asyncio.sleep(max(COALESCE_S, (self._retry_at_s or 0.0) - time.monotonic()))
+            if Written.STALE in results:  # the job may be gone, and the watch has not said so yet
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._cluster.changed.wait(), RETRY_S[-1])
+
+    async def _review(self) -> tuple[PlacementReview, ...]:
+        return await asyncio.to_thread(review_snapshot, self._read_snapshot())
 
     def _read_snapshot(self) -> CycleSnapshot:
         now_s = time.time()
@@ -157,172 +177,29 @@ class Planner:
             now_s=now_s,
         )
 
-    async def _decide(self) -> tuple[CycleResult, PendingNotices, float]:
-        started_s = time.perf_counter()
-        result, notices = await asyncio.to_thread(
-            self._runner.run, self._read_snapshot(), self._cluster.state.job_json_by_id, self._config.policy
-        )
-        lasted_s = time.perf_counter() - started_s
-        self._metrics.round_s.observe(lasted_s)
-        return result, notices, lasted_s
-
-    async def _review(self) -> tuple[PlacementReview, ...]:
-        return await asyncio.to_thread(review_snapshot, self._read_snapshot())
-
-    async def _something_to_do(self, result: CycleResult) -> None:
+    async def _wait_for_work(self, result: CycleResult) -> None:
         """Wait for a change, or for the first moment at which time alone may change the answer."""
         now_s = time.monotonic()
-        moments = [] if self._again_s is None else [self._again_s]
+        moments_s = self._placements.give_up_times_s()
+        if self._retry_at_s is not None:
+            moments_s.append(self._retry_at_s)
         if result.wake_s is not None:
-            moments.append(now_s + max(0.0, result.wake_s - time.time()) + 0.001)
-        moments += [since_s + self._config.settle_limit_s for since_s in self._settling_since_s.values()]
-        expiry_s = self._cluster.next_expiry_in_s()
-        if expiry_s is not None and (self._settling_since_s or result.leaves_jobs_waiting):
-            moments.append(now_s + expiry_s + 0.001)
-        timeout_s = max(COALESCE_S, min(moments) - now_s) if moments else None
+            moments_s.append(now_s + max(0.0, result.wake_s - time.time()) + 0.001)
+        expiry_in_s = self._cluster.next_expiry_in_s()
+        if expiry_in_s is not None and (self._placements.give_up_times_s() or result.leaves_jobs_waiting):
+            moments_s.append(now_s + expiry_in_s + 0.001)
+        timeout_s = max(COALESCE_S, min(moments_s) - now_s) if moments_s else None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._cluster.changed.wait()
 
-    # --- acting -------------------------------------------------------------------------------------------------------
-
-    async def _adopt(self) -> None:
-        """Before anything is decided: take over the plans of earlier leaders, or drop them."""
-        while rulings := [
-            ruling for ruling in await self._review() if ruling.fate in (PlacementAction.ADOPT, PlacementAction.DROP)
-        ]:
-            self._cluster.changed.clear()
-            results = await asyncio.gather(*(self._carry_out(ruling) for ruling in rulings))
-            self._learn(results)
-            await asyncio.sleep(max(COALESCE_S, (self._again_s or 0.0) - time.monotonic()))
-            if Written.STALE in results:  # the job may be gone, and the watch has not told yet
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._cluster.changed.wait(), _RETRY_S[-1])
-
-    async def _act(self, result: CycleResult, notices: PendingNotices) -> None:
-        """Write what the round came to; then release what was committed, judged by how the world is by now."""
-        self._show(result, notices)
-        self._forget_settled(result.reviews)
-        writes: list[Coroutine[Any, Any, Written]] = [self._carry_out(ruling) for ruling in result.reviews]
-        writes += [self._commit(start, result) for start in result.decision.starts]
-        writes += self._orders.writes(result)
-        results = await asyncio.gather(*writes)
-        if result.decision.starts and Written.DONE in results:
-            await self._cluster.in_touch()
-            results += await asyncio.gather(*(self._carry_out(ruling) for ruling in await self._review()))
-        self._learn(results)
-
-    def _learn(self, results: list[Written]) -> None:
-        """Set when to try again what did not work; what is merely stale brings a change of its own."""
-        self._again_s = None
+    def _set_retry(self, results: list[Written]) -> None:
+        """Set when to try again what did not work. A stale write needs no retry: its job's change causes a cycle."""
+        self._retry_at_s = None
         if Written.FAILED in results or Written.LAPSED in results:
-            self._failures = min(self._failures + 1, len(_RETRY_S) - 1)
-            self._again_s = time.monotonic() + _RETRY_S[self._failures]
+            self._failures = min(self._failures + 1, len(RETRY_S) - 1)
+            self._retry_at_s = time.monotonic() + RETRY_S[self._failures]
         elif Written.CONFLICT in results:
-            self._again_s = time.monotonic() + _RETRY_S[0]
+            self._retry_at_s = time.monotonic() + RETRY_S[0]
         else:
             self._failures = 0
-
-    def _forget_settled(self, rulings: tuple[PlacementReview, ...]) -> None:
-        settling = (each.job.placement for each in rulings if each.awaits_in_flight)
-        plan_ids = {plan.plan_id for plan in settling if plan is not None}
-        self._settling_since_s = {id_: since_s for id_, since_s in self._settling_since_s.items() if id_ in plan_ids}
-
-    async def _commit(self, start: Start, result: CycleResult) -> Written:
-        placement = placement_from_start(
-            start,
-            plan_id=uuid.uuid4().hex[:16],
-            epoch=self._elector.epoch,
-            now_s=time.time(),
-            config=self._config.policy,
-        )
-        body = {"placement": placement_json(placement)}  # without `pending`: it waits no more
-        written = await self._writer.write(start.job, lambda _status: body, decided_on=result.decided_on[start.job])
-        if written is Written.DONE:
-            self._metrics.commits.inc()
-        return written
-
-    async def _carry_out(self, ruling: PlacementReview) -> Written:
-        plan = ruling.job.placement
-        assert plan is not None
-        if ruling.awaits_in_flight:
-            now_s = time.monotonic()
-            waited_s = now_s - self._settling_since_s.setdefault(plan.plan_id, now_s)
-            if is_given_up(ruling, waited_s=waited_s, limit_s=self._config.settle_limit_s):
-                return await self._drop(
-                    ruling, "pods outside Coda stayed in flight to its nodes for too long", "IN_FLIGHT"
-                )
-        if ruling.fate is PlacementAction.SETTLE:
-            return Written.NEEDLESS
-        if ruling.fate is PlacementAction.DROP:
-            return await self._drop(ruling, *_cause_of(ruling))
-        epoch, released = self._elector.epoch, ruling.fate is PlacementAction.RELEASE
-        if released:
-            after = released_placement(plan, epoch=epoch, now_s=time.time(), config=self._config.policy)
-        else:
-            after = adopted_placement(plan, epoch=epoch)
-        body = {"placement": placement_json(after)}
-        written = await self._writer.write(ruling.job.id, lambda _status: body, decided_on=ruling.job)
-        if written is Written.DONE:
-            (self._metrics.releases if released else self._metrics.adoptions).inc()
-            log.info("%s: plan of attempt %d %s", ruling.job.id, plan.attempt, "released" if released else "adopted")
-        return written
-
-    async def _drop(self, ruling: PlacementReview, sentence: str, label: str) -> Written:
-        written = await self._writer.write(ruling.job.id, lambda _status: {}, decided_on=ruling.job)
-        if written is Written.DONE:
-            self._metrics.dropped_plans.labels(label).inc()
-            log.info("%s: plan of attempt %d dropped: %s", ruling.job.id, ruling.job.attempt, sentence)
-        return written
-
-    # --- reasons ------------------------------------------------------------------------------------------------------
-
-    def _show(self, result: CycleResult, notices: PendingNotices) -> None:
-        self._metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
-        removals = (PendingNotice(job=job, refusal=None, urgent=True) for job in sorted(self._cluster.stale_pending))
-        self._reasons.revise(notices, removals)
-        self._reasons_changed.set()
-
-    async def _explain_forever(self) -> None:
-        failures = 0
-        while True:
-            self._reasons_changed.clear()
-            notices, more_in_s = self._reasons.take(time.monotonic())
-            if notices:
-                results = await asyncio.gather(*(self._explain(notice) for notice in notices))
-                failed = Written.FAILED in results or Written.LAPSED in results
-                failures = min(failures + 1, len(_RETRY_S) - 1) if failed else 0
-                if failed or Written.CONFLICT in results:
-                    await asyncio.sleep(_RETRY_S[failures])
-            elif more_in_s is None or more_in_s > 0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(more_in_s):
-                        await self._reasons_changed.wait()
-
-    async def _explain(self, notice: PendingNotice) -> Written:
-        """Write one reason, if the job still waits (or remove it, if it still does not)."""
-
-        def change(status: Json) -> Json | None:
-            kept: Json = {"placement": status["placement"]} if status.get("placement") else {}
-            if notice.refusal is None:
-                return kept if status.get("pending") and status.get("phase") != "Queued" else None
-            job = self._cluster.state.job(notice.job)
-            if job is None or not is_waiting(job) or notice_for(notice.refusal, {"status": status}) is None:
-                return None
-            return kept | {"pending": pending_for(notice.refusal, status, time.time())}
-
-        async with self._reason_slots:
-            written = await self._writer.write(notice.job, change)
-        if written is Written.DONE:
-            self._metrics.pending_writes.inc()
-        elif written in (Written.CONFLICT, Written.FAILED, Written.LAPSED):
-            self._reasons.put_back(notice)
-        return written
-
-
-def _cause_of(review: PlacementReview) -> tuple[str, str]:
-    """Why a placement is dropped, as a sentence and as a metric's label."""
-    why = review.why
-    if isinstance(why, PlacementDefect):
-        return str(why), why.flaw.name
-    return (why.value, why.name) if why is not None else ("", "")

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from coda.errors import Conflict, Outage
@@ -23,6 +23,9 @@ from coda_kube.objects.names import EXTENDER
 from coda_kube.objects.write import job_path, status_patch
 
 log = logging.getLogger(__name__)
+
+RETRY_S: Final = (0.02, 0.2, 0.5, 1.0, 2.0)
+"""How long to wait after writes that did not work, each time longer; the first is a conflict's."""
 
 Change = Callable[[Json], Json | None]
 """From the status as it is to the extender's part of it as it shall be; None: leave it."""

@@ -158,4 +158,4 @@ async def test_a_plan_beside_room_that_is_left_has_no_limit_that_is_looked_at_ag
         await api.until(lambda: state_of(api, "large") == "Committed")
         api.set(JOBS, job_json("later", gpus=9))  # another round
         await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))
-        assert (state_of(api, "gang"), one.planner._settling_since_s) == ("Committed", {})
+        assert (state_of(api, "gang"), one.planner._placements.give_up_times_s()) == ("Committed", [])

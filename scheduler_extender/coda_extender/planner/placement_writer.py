@@ -1,0 +1,128 @@
+"""Writes the placements of jobs that wait to start: commits them, then releases, adopts or drops them after review."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import Any
+
+from coda.cycle.planner_cycle import CycleResult
+from coda.model.decision import Start
+from coda.model.job import Job, Placement
+from coda.placements.review import (
+    PlacementAction,
+    PlacementDefect,
+    PlacementReview,
+    adopted_placement,
+    is_given_up,
+    placement_from_start,
+    released_placement,
+)
+from coda.policy.config import PolicyConfig
+from coda_extender.metrics import Metrics
+from coda_extender.planner.status_writer import StatusWriter, Written
+from coda_kube.api.lease import Elector
+from coda_kube.objects.write import placement_json
+
+log = logging.getLogger(__name__)
+
+_IN_FLIGHT = ("pods outside Coda stayed in flight to its nodes for too long", "IN_FLIGHT")
+
+
+class PlacementWriter:
+    """Carries out starts and reviews. It remembers only since when placements wait for pods in flight."""
+
+    def __init__(
+        self, writer: StatusWriter, elector: Elector, metrics: Metrics, policy: PolicyConfig, *, settle_limit_s: float
+    ) -> None:
+        self._writer = writer
+        self._elector = elector
+        self._metrics = metrics
+        self._policy = policy
+        self._settle_limit_s = settle_limit_s
+        self._waits_since_s: dict[str, float] = {}  # id of the placement -> monotonic
+
+    def commits(self, result: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
+        """One write for each job that the cycle starts."""
+        for start in result.decision.starts:
+            yield self._commit(start, result.decided_on[start.job])
+
+    def follow_ups(self, reviews: Iterable[PlacementReview]) -> Iterator[Coroutine[Any, Any, Written]]:
+        """One write for each review that asks for one."""
+        for review in reviews:
+            yield self._carry_out(review)
+
+    def give_up_times_s(self) -> list[float]:
+        """When placements that wait for pods in flight are given up, on the monotonic clock."""
+        return [since_s + self._settle_limit_s for since_s in self._waits_since_s.values()]
+
+    def forget_waits(self, but_for: Iterable[PlacementReview] = ()) -> None:
+        """Forget since when placements wait, except those that still do."""
+        placements = (review.job.placement for review in but_for if review.awaits_in_flight)
+        ids = {placement.plan_id for placement in placements if placement is not None}
+        self._waits_since_s = {id_: since_s for id_, since_s in self._waits_since_s.items() if id_ in ids}
+
+    async def _commit(self, start: Start, job: Job) -> Written:
+        placement = placement_from_start(
+            start, plan_id=uuid.uuid4().hex[:16], epoch=self._elector.epoch, now_s=time.time(), config=self._policy
+        )
+        written = await self._write(job, placement)
+        if written is Written.DONE:
+            self._metrics.commits.inc()
+        return written
+
+    async def _carry_out(self, review: PlacementReview) -> Written:
+        job, placement = review.job, review.job.placement
+        assert placement is not None, "only written placements are reviewed"
+        if review.awaits_in_flight and is_given_up(
+            review, waited_s=self._waited_s(placement), limit_s=self._settle_limit_s
+        ):
+            return await self._drop(job, *_IN_FLIGHT)
+        if review.fate is PlacementAction.SETTLE:
+            return Written.NEEDLESS
+        if review.fate is PlacementAction.DROP:
+            return await self._drop(job, *_cause_of(review))
+        if review.fate is PlacementAction.ADOPT:
+            return await self._adopt(job, placement)
+        return await self._release(job, placement)
+
+    async def _release(self, job: Job, placement: Placement) -> Written:
+        released = released_placement(placement, epoch=self._elector.epoch, now_s=time.time(), config=self._policy)
+        written = await self._write(job, released)
+        if written is Written.DONE:
+            self._metrics.releases.inc()
+            log.info("%s: plan of attempt %d released", job.id, placement.attempt)
+        return written
+
+    async def _adopt(self, job: Job, placement: Placement) -> Written:
+        written = await self._write(job, adopted_placement(placement, epoch=self._elector.epoch))
+        if written is Written.DONE:
+            self._metrics.adoptions.inc()
+            log.info("%s: plan of attempt %d adopted", job.id, placement.attempt)
+        return written
+
+    async def _drop(self, job: Job, sentence: str, label: str) -> Written:
+        written = await self._write(job, None)
+        if written is Written.DONE:
+            self._metrics.dropped_placements.labels(label).inc()
+            log.info("%s: plan of attempt %d dropped: %s", job.id, job.attempt, sentence)
+        return written
+
+    async def _write(self, job: Job, placement: Placement | None) -> Written:
+        """Write the placement, or remove it. With it goes `pending`: a job with a placement waits no more."""
+        body = {} if placement is None else {"placement": placement_json(placement)}
+        return await self._writer.write(job.id, lambda _status: body, decided_on=job)
+
+    def _waited_s(self, placement: Placement) -> float:
+        now_s = time.monotonic()
+        return now_s - self._waits_since_s.setdefault(placement.plan_id, now_s)
+
+
+def _cause_of(review: PlacementReview) -> tuple[str, str]:
+    """Why a placement is dropped, as a sentence and as a metric's label."""
+    why = review.why
+    if isinstance(why, PlacementDefect):
+        return str(why), why.flaw.name
+    return (why.value, why.name) if why is not None else ("", "")
