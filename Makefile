@@ -25,6 +25,8 @@ NODES ?= 100
 COUNT ?= 100000
 SCHEDULERS ?= one
 REPORTS ?= .coda/verify
+# The tests of what is compiled: all of the core, and of the simulator what is no reader or writer of files.
+COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tests/sim/workload tests/sim/test_durations.py
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
@@ -84,11 +86,11 @@ compiled: $(READY)
 	@echo "==> tests of the core and the simulator, compiled"
 	@folder=$$(MYPYC_OPT_LEVEL=1 MYPYC_DEBUG_LEVEL=0 $(BIN)/python -m coda_lab.programs.compiled_core); code=$$?; \
 	if [ $$code = 3 ] && [ "$$CODA_REQUIRE_RIGS" != 1 ]; then echo "the compiled core is not tested here"; exit 0; fi; \
-	[ $$code = 0 ] && CODA_COMPILED=1 PYTHONPATH=$$folder $(BIN)/pytest -n 2 --durations=10 tests/core tests/sim tests/native
+	[ $$code = 0 ] && CODA_COMPILED=1 PYTHONPATH=$$folder $(BIN)/pytest -n 2 --durations=10 $(COMPILED_TESTS)
 
 e2e: kube helm
 	@echo "==> tests on a local control plane"
-	$(BIN)/pytest -m e2e -v -n 2 --dist loadfile --durations=10 --ignore=tests/realnode
+	$(BIN)/pytest -m e2e -v -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
 
 # The short version of realnode: from a TrainingJob on the host to the kernel's cpu.max in the virtual machine.
 chain: kube
@@ -108,7 +110,8 @@ verify: kube helm
 	$(MAKE) --no-print-directory race SCHEDULERS=two OUT=$(REPORTS)/race-two.json
 	$(MAKE) --no-print-directory fuzz OUT=$(REPORTS)/fuzz.json
 	@echo "==> the long versions of tests on a local control plane"
-	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 2 --dist loadfile --durations=10 --ignore=tests/realnode
+	CODA_LONG=1 $(MAKE) --no-print-directory compiled
+	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
 	$(MAKE) --no-print-directory realnode
 
 chaos: kube

@@ -1,8 +1,11 @@
-"""Settings of all tests: laws are never timed, since a busy machine may be slow at any moment.
-Under CI they try the same cases each time, so that what it refuses is the change's doing; elsewhere new ones.
+"""Settings of all tests.
 
-With CODA_COMPILED=1 they are about the compiled modules (`make compiled`), and refuse to run on the pure ones. Laws try
-fewer cases then: it is the same source, only its compiler is asked.
+Laws are never timed, since a busy machine may be slow at any moment. In CI they try the same cases each time, so that a
+red run is the change's doing; elsewhere they try new ones.
+
+With CODA_COMPILED=1 the tests are about the compiled modules (`make compiled`), and refuse to run on the pure ones.
+Each law then tries at most 20 cases: the source is the same, and only its compiler is asked. With CODA_LONG=1
+(`make verify`) it tries all of them.
 
 A shell's background job ignores SIGINT, and so would every program that a test starts and interrupts.
 """
@@ -16,10 +19,13 @@ import pytest
 from hypothesis import settings
 
 from coda.compiled import is_compiled
+from tests.lengths import LONG
 
 COMPILED = os.environ.get("CODA_COMPILED") == "1"
+MOST_COMPILED_CASES = 20
+SETTINGS_OF_A_LAW = "_hypothesis_internal_use_settings"
 
-settings.register_profile("coda", deadline=None, derandomize="CI" in os.environ, max_examples=20 if COMPILED else 100)
+settings.register_profile("coda", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("coda")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -29,3 +35,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure() -> None:
     if COMPILED and not is_compiled():
         raise pytest.UsageError("CODA_COMPILED=1, but the pure modules were imported: run `make compiled`")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Laws say themselves how many cases they try; on compiled modules they try fewer."""
+    for item in items if COMPILED and not LONG else ():
+        law = getattr(item, "obj", None)
+        if (given := getattr(law, SETTINGS_OF_A_LAW, None)) is not None:
+            fewer = settings(given, max_examples=min(given.max_examples, MOST_COMPILED_CASES))
+            setattr(law, SETTINGS_OF_A_LAW, fewer)

@@ -1,0 +1,60 @@
+"""Jobs for agents on emulated machines, and what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.write import job_path
+from tests.e2e.jobs import job_json, pods_of, wait_for
+
+WINDOW_S = 15.0  # with less, a busy machine has too few samples in it
+TUNED_WITHIN_S = 300.0  # 4 to 8 windows with their resizes
+
+
+def training(name: str, *, cores_needed: int, replicas: int = 1, gpus: int = 1, node: str | None = None) -> Json:
+    """A job with automatic cores that keeps its GPUs busy with `cores_needed` per rank; it starts with 4 per GPU."""
+    job = job_json(name, replicas=replicas, gpus=gpus, run_s=None, spec={"cpusPerReplica": "auto"})
+    template = job["spec"]["template"]
+    amounts = {"memory": "1Gi"}
+    template["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    template["metadata"]["annotations"] |= loads(cores_needed=cores_needed, noise=0.002, gb_per_second=10)
+    if node is not None:
+        template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return job
+
+
+def loads(**numbers: float) -> dict[str, str]:
+    return {f"load.coda.scheduler/{name.replace('_', '-')}": str(number) for name, number in numbers.items()}
+
+
+async def wait_for_tuning(user: Client, job: str, *phases: str, within_s: float = TUNED_WITHIN_S) -> Json:
+    """The job once its tuning is in one of `phases`."""
+
+    def is_there(item: Json) -> bool:
+        return ((item.get("status") or {}).get("tuning") or {}).get("phase") in phases
+
+    return await wait_for(user, job_path(job), is_there, within_s=within_s)
+
+
+def has_measured(counts: int) -> Callable[[Json], bool]:
+    """Whether the curve of a job has so many counts of cores."""
+    return lambda item: len(((item.get("status") or {}).get("tuning") or {}).get("steps") or ()) >= counts
+
+
+async def limits_of(user: Client, job: str) -> list[tuple[str, int]]:
+    """Of every rank: the cores its kubelet says it has, and how often it was restarted."""
+    statuses = [pod["status"]["containerStatuses"][0] for pod in await pods_of(user, job)]
+    return [(status["resources"]["limits"]["cpu"], status["restartCount"]) for status in statuses]
+
+
+async def wait_until(holds: Callable[[], Any], *, within_s: float) -> None:
+    """Until what `holds` awaits is true; the API has no watch over all that is asked here."""
+    ends_s = time.monotonic() + within_s
+    while not await holds():
+        assert time.monotonic() < ends_s, f"not so after {within_s} s"
+        await asyncio.sleep(0.3)
