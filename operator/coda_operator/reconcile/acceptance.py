@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from coda.allocator.start_point import start_cores
 from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
 from coda_operator.reconcile.api_refusals import Blame, blame_for
 from coda_operator.reconcile.pod_spec import probe_pod
 from coda_operator.reconcile.request_slots import RequestSlots
-from coda_operator.reconcile.status import request_from_pod
 from coda_operator.view.cluster import ClusterView
-from coda_operator.view.job_record import JobRecord, hints_from_json
+from coda_operator.view.job_record import JobRecord
 
 MOST_CORES = 1024  # the CRD's limit, where no node says less
 
@@ -37,7 +37,7 @@ class Acceptor:
 
         What only its surroundings refuse now (a quota, say) is taken as it is: the planner knows quotas, and for the
         rest the create will tell."""
-        cores = self._cores(job.json)
+        cores = self._cores(job)
         probe = probe_pod(job.json, attempt=attempt, cores=cores)
         try:
             async with self._requests.reading():
@@ -53,14 +53,30 @@ class Acceptor:
             admitted = probe
         return request_from_pod(admitted, cores=cores)
 
-    def _cores(self, job: Json) -> int:
-        """As asked; else what the job's own tuning or its owner's finished jobs found; else by category and hints."""
-        spec = job["spec"]
+    def _cores(self, job: JobRecord) -> int:
+        """As asked; else as tuned by the job or its owner's finished jobs; else by its category and hints."""
+        spec = job.json["spec"]
         wanted = spec["cpusPerReplica"]
         if isinstance(wanted, int):
             return wanted
         gpus = spec["gpusPerReplica"]
         ceiling_cores = self._cluster.nodes.most_cores(gpus) or MOST_CORES
-        category, hints = hints_from_json(spec)
-        learned = self._cluster.lessons.cores_for(job, ceiling_cores)
-        return start_cores(category, hints, gpus, ceiling_cores) if learned is None else learned
+        learned = self._cluster.learned_cores.cores_for(job.json, ceiling_cores)
+        return start_cores(job.category, job.hints, gpus, ceiling_cores) if learned is None else learned
+
+
+def request_from_pod(pod: Json, *, cores: int) -> Json:
+    """`status.request` from a pod as the API server admitted it."""
+    spec = pod["spec"]
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    return {
+        "resources": quantities_from_amounts(pod_amounts(pod)),
+        "quota": quota_use(pod),
+        "cpusPerReplica": cores,
+        "priority": spec.get("priority") or 0,
+        "nodeSelector": spec.get("nodeSelector") or {},
+        "nodeSelectorTerms": affinity.get("nodeSelectorTerms") or [],
+        "tolerations": spec.get("tolerations") or [],
+    }

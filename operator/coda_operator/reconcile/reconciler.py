@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from coda.errors import Conflict
@@ -17,6 +18,7 @@ from coda.lifecycle.news import is_passing
 from coda.lifecycle.state import LifecycleConfig, Situation, Step
 from coda.lifecycle.steps import furthest_step, step_refused, template_refused
 from coda_kube.api.client import Client, NotFound
+from coda_kube.objects.json_types import Json
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.acceptance import Acceptor, TemplateRefused
 from coda_operator.reconcile.events import Recorder
@@ -86,13 +88,13 @@ class Reconciler:
             return None  # our finalizer was taken away: what is left is the garbage collector's
         now = await self._read(job)
         step = furthest_step(now, self._clock(), self._config)
+        request = job.request
         if step.accept:
-            await self._accept(job, step)
-            return None
-        if not job.is_held:
+            job, step, request = await self._admit(job, step)
+        elif not job.is_held:
             await self._writer.add_finalizer(job)
             return self._clock()  # the next step, at once, decides on the job as it is then
-        return await self._write(job, now, step)
+        return await self._write(job, now, step, request)
 
     async def _read(self, job: JobRecord) -> Situation:
         """Read what the step rests on: from the caches, and from the API server what they cannot prove."""
@@ -108,8 +110,10 @@ class Reconciler:
                 epoch = await self._cluster.planner_epoch()
         return self._cluster.situation(job, epoch=epoch)
 
-    async def _accept(self, job: JobRecord, step: Step) -> None:
-        """Ask the API server what one rank is, and write the job into the queue."""
+    async def _admit(self, job: JobRecord, step: Step) -> tuple[JobRecord, Step, Json | None]:
+        """Ask the API server what one rank is, and add our finalizer meanwhile.
+
+        Returns the job as it is then, the step that the answer leaves, and the request of one rank."""
         asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress.attempt))
         try:
             job = job if job.is_held else await self._writer.add_finalizer(job)
@@ -117,14 +121,12 @@ class Reconciler:
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-        progress, request = step.progress, None
         if isinstance(answer, TemplateRefused):
-            progress = template_refused(progress, job.generation, answer.message, self._clock())
-        else:
-            request = answer
-        await self._writer.write_progress(job, progress, request)
+            refused = template_refused(step.progress, job.generation, answer.message, self._clock())
+            return job, replace(step, progress=refused), None
+        return job, step, answer
 
-    async def _write(self, job: JobRecord, now: Situation, step: Step) -> float | None:
+    async def _write(self, job: JobRecord, now: Situation, step: Step, request: Json | None) -> float | None:
         """Carry out what was decided, in an order that a death between two writes does not harm."""
         if (until_s := self._kept_back_s(job, step)) is not None:
             return min(until_s, step.wake_s or until_s)
@@ -133,7 +135,7 @@ class Reconciler:
             step = self._after_refusal(self._cluster.situation(job), step, refused)
         elif step.create:
             return self._clock()  # the next step, at once, decides on the pods that now exist
-        await self._writer.write_progress(job, step.progress, job.request)
+        await self._writer.write_progress(job, step.progress, request)
         await self._gang.delete_pods(job, step.delete)
         if step.finalize:
             await self._writer.remove_finalizer(job)

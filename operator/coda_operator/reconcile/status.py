@@ -9,7 +9,6 @@ from coda.lifecycle.state import Progress
 from coda.lifecycle.steps import TEMPLATE_REFUSED
 from coda.model.job import FINISHED, Phase
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.objects.tuning_status import resize_json
 
@@ -17,23 +16,6 @@ Item = Mapping[str, Any]
 
 _LAUNCHED = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED})
 _BOUND = _LAUNCHED - {Phase.LAUNCHED}
-
-
-def request_from_pod(pod: Item, *, cores: int) -> Json:
-    """`status.request` from a pod as the API server admitted it."""
-    spec = pod["spec"]
-    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ) or {}
-    return {
-        "resources": quantities_from_amounts(pod_amounts(pod)),
-        "quota": quota_use(pod),
-        "cpusPerReplica": cores,
-        "priority": spec.get("priority") or 0,
-        "nodeSelector": spec.get("nodeSelector") or {},
-        "nodeSelectorTerms": affinity.get("nodeSelectorTerms") or [],
-        "tolerations": spec.get("tolerations") or [],
-    }
 
 
 def status_json(progress: Progress, old: Item, request: Item | None, spec: Item, now_s: float) -> Json:

@@ -58,7 +58,7 @@ class ClusterView:
         self._vanished_by_job_uid: dict[str, tuple[int, set[int]]] = {}  # (newest attempt that lost pods, their ranks)
         self._job_uid_by_pod_by_node: dict[str, dict[str, str]] = {}
         self._listed_again = asyncio.Event()
-        self.lessons = LearnedCores()
+        self.learned_cores = LearnedCores()
         self.jobs = WatchCache(client, JOBS_PATH, listener=self._on_job)
         self.pods = WatchCache(client, "/api/v1/pods", listener=self._on_pod, query={"labelSelector": LABEL_JOB_UID})
         self.nodes = Nodes(client, self._on_node, clock)
@@ -91,7 +91,7 @@ class ClusterView:
     def job(self, key: str) -> JobRecord | None:
         """Return a job as it is known, read from its JSON; of a finished one, what may still matter."""
         packed = self._packed_by_key.get(key)
-        return None if packed is None else record_from_json(orjson.loads(packed))
+        return None if packed is None else record_from_json(key, orjson.loads(packed))
 
     def is_new(self, key: str) -> bool:
         """True for a job that is not accepted yet."""
@@ -203,7 +203,7 @@ class ClusterView:
             self._packed_by_key[key] = orjson.dumps(_without_what_is_over(new))
             self.jobs.by_key[key] = _phase_only(new)
             self._key_by_uid[_uid(new)] = key
-            self.lessons.take(new)
+            self.learned_cores.learn_from(new)
         self._wake(key)
 
     def _on_pod(self, old: Json | None, new: Json | None) -> None:

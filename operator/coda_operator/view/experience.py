@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from coda.allocator.core_search import SearchOutcome, SearchResult
-from coda.allocator.start_point import NO_EXPERIENCE, Category, Experience, Tuned, experience_with, experienced_cores
+from coda.allocator.start_point import NO_EXPERIENCE, Experience, Tuned, experience_with, experienced_cores
 from coda.allocator.tuning import Tuning
 from coda.errors import InvalidInput
 from coda.model.job import FINISHED
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.tuning_status import tuning_from_json
-from coda_operator.view.job_record import hints_from_json
+from coda_operator.view.job_record import category_from_json
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class LearnedCores:
     def __init__(self) -> None:
         self._experience: Experience = NO_EXPERIENCE
 
-    def take(self, job: Item) -> None:
+    def learn_from(self, job: Item) -> None:
         """Learn from a job, if it has finished and was tuned to an answer."""
         status = job.get("status") or {}
         if status.get("phase") not in _FINISHED or not status.get("tuning"):
@@ -43,7 +43,7 @@ class LearnedCores:
             return
         tuned = Tuned(
             owner=job["metadata"]["namespace"],
-            category=_category_of(job),
+            category=category_from_json(job["spec"]),
             gpus_per_replica=job["spec"]["gpusPerReplica"],
             cores_per_replica=tuning.found.cores,
         )
@@ -56,7 +56,8 @@ class LearnedCores:
         if own is not None:
             return max(1, min(own, ceiling_cores))
         owner = job["metadata"]["namespace"]
-        return experienced_cores(self._experience, owner, _category_of(job), gpus, ceiling_cores)
+        category = category_from_json(job["spec"])
+        return experienced_cores(self._experience, owner, category, gpus, ceiling_cores)
 
 
 def own_cores(job: Item) -> int | None:
@@ -77,8 +78,3 @@ def _tuning_of(job: Item) -> Tuning | None:
         metadata = job["metadata"]
         log.warning("%s/%s: %s; it is ignored", metadata["namespace"], metadata["name"], error)
         return None
-
-
-def _category_of(job: Item) -> Category | None:
-    category, _ = hints_from_json(job["spec"])
-    return category

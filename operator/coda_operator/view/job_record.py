@@ -9,7 +9,6 @@ from typing import Any
 from coda.allocator.start_point import Category, Hints
 from coda.lifecycle.state import Progress, Terms
 from coda.model.job import Phase, Placement
-from coda_kube.api.watch_cache import key_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER
 from coda_kube.objects.quantities import seconds_from_time
@@ -35,6 +34,8 @@ class JobRecord:
     terms: Terms
     progress: Progress
     placement: Placement | None
+    category: Category | None
+    hints: Hints
 
     @property
     def version(self) -> str:
@@ -47,10 +48,10 @@ class JobRecord:
         return (self.json.get("status") or {}).get("request")
 
 
-def record_from_json(job: Json) -> JobRecord:
-    """Return the record of a TrainingJob."""
-    key = key_of(job)
+def record_from_json(key: str, job: Json) -> JobRecord:
+    """Return the record of the TrainingJob `key` (namespace/name)."""
     metadata = job["metadata"]
+    spec = job["spec"]
     status = job.get("status") or {}
     return JobRecord(
         json=job,
@@ -61,9 +62,11 @@ def record_from_json(job: Json) -> JobRecord:
         is_held=FINALIZER in (metadata.get("finalizers") or ()),
         is_deleted="deletionTimestamp" in metadata,
         generation=metadata["generation"],
-        terms=terms_from_json(job["spec"]),
+        terms=terms_from_json(spec),
         progress=progress_from_json(status),
         placement=placement_from_json(status),
+        category=category_from_json(spec),
+        hints=hints_from_json(spec),
     )
 
 
@@ -80,11 +83,16 @@ def terms_from_json(spec: Item) -> Terms:
     )
 
 
-def hints_from_json(spec: Item) -> tuple[Category | None, Hints]:
-    """What the user said that guides the first guess of cores."""
-    hints = spec.get("hints") or {}
+def category_from_json(spec: Item) -> Category | None:
+    """Return what kind of model it trains; None if the user did not say."""
     category = spec.get("category")
-    return Category(category) if category else None, Hints(
+    return Category(category) if category else None
+
+
+def hints_from_json(spec: Item) -> Hints:
+    """Return what the user said of the input pipeline, which guides the first guess of cores."""
+    hints = spec.get("hints") or {}
+    return Hints(
         pipelined=bool(hints.get("pipelined")),
         many_weights=bool(hints.get("manyWeights")),
         complex_processing=bool(hints.get("complexProcessing")),

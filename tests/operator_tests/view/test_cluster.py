@@ -196,7 +196,7 @@ async def test_a_list_drops_no_pod_that_is_newer_than_itself() -> None:
             return listing
 
         api.list_pages = slow_list  # type: ignore[method-assign,assignment]  # this server is slow today
-        await cluster.read_pods_again(record_from_json(job))
+        await cluster.read_pods_again(record_from_json("default/mine", job))
         assert [pod.rank for pod in cluster.pods_of(job)] == [1]
 
 
