@@ -1,4 +1,4 @@
-"""`python -m coda_agent`: wiring only. Undo what an earlier agent left, then rounds until SIGTERM, then undo again."""
+"""`python -m coda_agent`: wiring only. Undo what an earlier agent left, run rounds until SIGTERM, undo again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger("coda_agent")
 
 
 async def run(settings: Settings, node: Node, *, once: bool) -> None:
-    """Run until SIGTERM, or print one round's findings. Raises a CodaError."""
+    """Run until SIGTERM, or print the findings of one round. Raises a CodaError."""
     client = await connect(settings.kubeconfig)
     cluster = AgentCaches(client, settings.node_name)
     metrics = Metrics(REGISTRY, settings.node_name)
@@ -42,12 +42,12 @@ async def run(settings: Settings, node: Node, *, once: bool) -> None:
     watching = asyncio.create_task(cluster.run())
     try:
         if once:
-            await _once(loop, cluster, settings)
+            await _print_profile(loop, cluster, settings)
             return
         await _serve(probes, settings)
         rounds = asyncio.create_task(loop.run(stopping))
         await asyncio.wait({rounds, watching}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.set()  # a watch that ended would leave the pods as they were, for ever
+        stopping.set()  # without its watch the list of pods would never change again
         await rounds
         if watching.done():
             watching.result()
@@ -58,8 +58,8 @@ async def run(settings: Settings, node: Node, *, once: bool) -> None:
         await client.close()
 
 
-async def _once(loop: Loop, cluster: AgentCaches, settings: Settings) -> None:
-    """Two rounds, because rates are differences; then what the NodeProfile would say."""
+async def _print_profile(loop: Loop, cluster: AgentCaches, settings: Settings) -> None:
+    """Two rounds, because rates are differences; then print what the NodeProfile would say."""
     try:
         await asyncio.wait_for(cluster.synced(), timeout=30.0)
         await loop.round()
@@ -72,8 +72,8 @@ async def _once(loop: Loop, cluster: AgentCaches, settings: Settings) -> None:
         await loop.end()
 
 
-async def _tell_restored(settings: Settings, node: Node) -> None:
-    """Write the NodeProfile once, so that nobody takes this node's throttles for abandoned any more."""
+async def _write_restored_profile(settings: Settings, node: Node) -> None:
+    """Write the NodeProfile once, so that this node's throttles no longer count as stale."""
     client = await connect(settings.kubeconfig)
     cluster = AgentCaches(client, settings.node_name)
     loop = Loop(settings, node, cluster, Metrics(REGISTRY, settings.node_name))
@@ -104,9 +104,9 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None, open_node: Callable[[Settings], Node] = Node) -> None:
-    """Read the settings, run, and turn what goes wrong into one sentence and an exit code.
+    """Read the settings and run; turn an error into one sentence and an exit code.
 
-    `words`: the command line; None: this process's. `open_node`: an emulated node may take the real one's place."""
+    `words`: the command line; None: of this process. `open_node`: lets an emulated node replace the real one."""
     options = _options(words)
     given: dict[str, Any] = {"dry_run": True} if options.dry_run or options.once else {}
     try:
@@ -120,7 +120,7 @@ def main(words: Sequence[str] | None = None, open_node: Callable[[Settings], Nod
             for sentence in node.restoration.failures:
                 log.error("left behind by an earlier agent: %s", sentence)
             if options.restore:
-                asyncio.run(_tell_restored(settings, node))
+                asyncio.run(_write_restored_profile(settings, node))
                 sys.exit("; ".join(node.restoration.failures) or 0)
             asyncio.run(run(settings, node, once=options.once))
         finally:

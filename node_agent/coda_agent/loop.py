@@ -1,8 +1,7 @@
-"""The agent's rounds: look at the node, let the core decide, act, tell. One round a window.
+"""The agent's rounds: read the node, let the core decide, write. One round per window.
 
-Everything that touches the node runs in one thread, one after the other; the API server is only talked to from the
-event loop, so that its silence delays nothing on the node. What must not live here: any decision.
-"""
+All work on the node runs in one thread, one task after the other. The event loop alone talks to the API server, so a
+slow server delays nothing on the node."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Final, TypeVar
 
-from coda.contention.eliminator import EliminatorState, Window, observe
+from coda.contention.eliminator import EliminatorState, observe
 from coda.contention.throttles import Action
 from coda_agent.cluster.background_writes import BackgroundWrites
 from coda_agent.cluster.caches import AgentCaches
@@ -35,10 +34,10 @@ from coda_kube.objects.json_types import Json
 log = logging.getLogger(__name__)
 
 HANGS_S: Final = 120.0
-"""Seconds without a finished round after which the agent counts as hanging; measuring the peak takes some 15 s."""
+"""Seconds without a finished round after which the agent counts as hanging. Measuring the peak takes about 15 s."""
 
 CALIBRATE_AGAIN_S: Final = 600.0
-"""Seconds between two attempts to measure the peak bandwidth on a node that was not idle."""
+"""Seconds between two attempts to measure the peak bandwidth of a node that is not idle."""
 
 _T = TypeVar("_T")
 
@@ -54,7 +53,7 @@ class Loop:
         metrics: Metrics,
         clock: Callable[[], Moment] | None = None,
     ) -> None:
-        """`clock`: else the machine's."""
+        """`clock`: for emulated nodes; None: the machine's."""
         self._settings = settings
         self._node = node
         self._cluster = cluster
@@ -69,14 +68,14 @@ class Loop:
         self._profile_writer = ProfileWriter(settings.node_name, node, cluster, self._writes)
         self._links: tuple[Link, ...] = ()
         self._seen_devices: frozenset[str] = frozenset()
-        self._logged: set[str] = set()  # problems of the last round, so that each is logged once
+        self._logged: set[str] = set()  # problems of the last round; each is logged once
         self._calibrated_at_s = float("-inf")
         self._calibration_problems: tuple[str, ...] = ()
         self._last_round_s = time.monotonic()  # when the last round ended
         self._event_numbers = count()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Rounds until `stopping`; then everything temporary is undone."""
+        """Run rounds until `stopping`; then undo everything temporary."""
         try:
             while not stopping.is_set():
                 began_s = time.monotonic()
@@ -88,28 +87,37 @@ class Loop:
             await self.end()
 
     def is_alive(self) -> bool:
-        """False once no round has ended for long: a driver that hangs must not keep throttles in force."""
+        """False once no round has ended for `HANGS_S`: a driver that hangs must not keep throttles in force."""
         return time.monotonic() - self._last_round_s < HANGS_S
 
     async def round(self) -> Senses:
-        """One window: measure, decide, act, tell."""
+        """Go once through read, decide and write. Return what was measured."""
+        # 1. Read: the pods from the cache, then the node.
         local = self._cluster.pods()
         senses = await self._on_node(lambda: self._node.sensor.sense(local, self._clock()))
-        window = self._window(senses, local)
-        self._contention, actions = observe(
-            self._contention, window, self._node.hardware, self._settings.contention_config()
-        )
+
+        # 2. Decide: which throttles to make and to release.
+        window = window_from(senses, local, self._node.hardware, self._cluster.pods_age_s())
+        config = self._settings.contention_config()
+        self._contention, actions = observe(self._contention, window, self._node.hardware, config)
+
+        # 3. Write to the node.
         problems = senses.problems
         if not self._settings.dry_run:
-            problems += await self._on_node(lambda: self._carry_out(senses, actions))
+            problems += await self._on_node(lambda: self._write_to_node(senses, actions))
             problems += await self._calibrate_if_idle(local, senses)
-        self._report_actions(actions, {pod.uid: pod for pod in local}, senses.at.wall_s)
+
+        # 4. Write to the cluster: events, tunings, and the NodeProfile with the links between GPUs.
+        pods = {pod.uid: pod for pod in local}
+        self._report_actions(actions, pods, senses.at.wall_s)
         self._log_problems((*problems, *self._tuner.step(senses, local)))
         await self._refresh_links(senses)
         self._profile_writer.write_profile(senses, self._links)
+
+        # 5. Keep the window for the next scrape.
         self._metrics.last_window = LastWindow(
             senses=senses,
-            pods={pod.uid: pod for pod in local},
+            pods=pods,
             peaks_bytes_per_s=self._node.hardware.peak_bytes_per_s,
             throttles=self._node.throttles,
             pods_age_s=self._cluster.pods_age_s(),
@@ -127,19 +135,17 @@ class Loop:
         self._thread.shutdown()
 
     def profile(self, senses: Senses) -> Json:
-        """What the NodeProfile says."""
+        """Return the `status` of the NodeProfile, without its time."""
         return profile_status(self._node, senses, self._links)
 
-    def _window(self, senses: Senses, local: tuple[LocalPod, ...]) -> Window:
-        return window_from(senses, local, self._node.hardware, self._cluster.pods_age_s())
-
-    def _carry_out(self, senses: Senses, actions: tuple[Action, ...]) -> tuple[str, ...]:
-        learned = self._node.learn_peak(senses.traffic.totals)
-        followed = self._node.refresh_pod_groups(senses.cgroup_by_pod, senses.traffic.uncounted)
-        return (*learned, *followed, *self._node.carry_out(actions, frozenset(senses.cgroup_by_pod)))
+    def _write_to_node(self, senses: Senses, actions: tuple[Action, ...]) -> tuple[str, ...]:
+        """Raise a peak that proved too low, refresh the pods' groups, then carry out the actions."""
+        problems = self._node.learn_peak(senses.traffic.totals)
+        problems += self._node.refresh_pod_groups(senses.cgroup_by_pod, senses.traffic.uncounted)
+        return problems + self._node.carry_out(actions, frozenset(senses.cgroup_by_pod))
 
     async def _calibrate_if_idle(self, local: tuple[LocalPod, ...], senses: Senses) -> tuple[str, ...]:
-        """Measure the peak bandwidth once, as soon as the node is idle; what keeps it from that is told meanwhile."""
+        """Measure the peak bandwidth once, as soon as the node is idle. Until then return what prevents it."""
         now_s = senses.at.monotonic_s
         if not self._settings.calibrate or not self._node.lacks_measured_peak or self._cluster.pods_age_s() > 0:
             return ()

@@ -1,7 +1,6 @@
-"""Everything of one node that the agent holds open: trees, sensors, journal, actuator. Made once, at start.
+"""Everything of one node that the agent holds open: kernel trees, sensors, journal, actuator. Made once, at start.
 
-Undoing comes before anything else is opened: what an earlier agent left would otherwise be taken for the node's own.
-"""
+Undoing comes first: otherwise the agent would take what an earlier agent left for the node's own values."""
 
 from __future__ import annotations
 
@@ -62,8 +61,11 @@ class Node:
     def __init__(
         self, settings: Settings, *, files: Files | None = None, pod_resources: PodResources | None = None
     ) -> None:
-        """Open it, and put back what an earlier agent left. Raises Outage: another agent works here, or the state
-        directory cannot be used. `files`, `pod_resources`: else as the settings say."""
+        """Open the node, and put back what an earlier agent left.
+
+        `files`, `pod_resources`: for emulated nodes; None: as the settings say. Raises Outage if another agent works
+        here, or the state directory cannot be used."""
+        # 1. Undo what an earlier agent left.
         self._files = settings.files() if files is None else files
         self._boot = boot_id(self._files)
         self._state_dir = StateDir(settings.state_dir)
@@ -72,6 +74,8 @@ class Node:
         self.abilities = probe(self._files)
         self._groups = Groups(self._files) if self.abilities.monitoring or self.abilities.limiting else None
         self.restoration = Restoration() if settings.dry_run else self.restore()
+
+        # 2. What the hardware can do, and its peak bandwidth.
         if not settings.dry_run:
             self.abilities = self._check_throttle_group()
         self.topology = _read_topology(self._files)
@@ -79,6 +83,8 @@ class Node:
         self._recent_totals: deque[Mapping[int, float | None]] = deque(maxlen=SUSTAINED_WINDOWS)
         self.peak = self._first_peak({socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()})
         self.hardware = self._hardware()
+
+        # 3. What reads the node, and what writes to it.
         self.gpus = Gpus()
         self._pod_resources = PodResources(settings.pod_resources) if pod_resources is None else pod_resources
         self.sensor = self._open_sensor()
@@ -94,12 +100,12 @@ class Node:
 
     @property
     def limits_cores(self) -> bool:
-        """Whether CPU limits of pods can be lowered here."""
+        """True if CPU limits of pods can be lowered here."""
         return self._layout is not None
 
     @property
     def throttles(self) -> tuple[ThrottleInForce, ...]:
-        """What the agent has changed and not put back yet."""
+        """What the agent has changed and not yet put back."""
         return in_force(self._journal.entries)
 
     def restore(self) -> Restoration:
@@ -109,18 +115,20 @@ class Node:
         )
 
     def refresh_pod_groups(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str]) -> tuple[str, ...]:
-        """Every pod has its bandwidth group, with a counter; `uncounted`: those that had none in the last window."""
+        """Give every pod its bandwidth group, with a counter. `uncounted`: pods without a counter in the last
+        window."""
         return () if self._pod_groups is None else self._pod_groups.refresh(cgroups, uncounted)
 
     def carry_out(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
-        """Carry out what was decided and hold up what stands; one sentence for each thing that is not so."""
+        """Carry out the actions, and restore throttles that were lost. Return one sentence per thing that is not as
+        decided."""
         problems = [sentence for action in actions for sentence in self._actuator.carry_out(action)]
         return (*problems, *self._actuator.restore_lost(present))
 
     def learn_peak(self, totals: Mapping[int, float | None]) -> tuple[str, ...]:
-        """A peak that traffic exceeds window after window was none: raise it. One sentence if so.
+        """Raise the peak if traffic exceeds it in several windows in a row; return one sentence if so.
 
-        `totals`: bytes/s by socket, of this window."""
+        `totals`: bytes/s by socket, in this window."""
         self._recent_totals.append(totals)
         if self.peak is None:
             return ()
@@ -131,8 +139,9 @@ class Node:
         return ("memory traffic exceeded the peak bandwidth that was believed: the peak was raised",)
 
     def calibrate(self, gpu_pods: Collection[str]) -> tuple[str, ...]:
-        """Measure the peak bandwidth if it was neither configured nor measured, and the node is idle. Takes all cores
-        for some 15 s. One sentence where it was not possible. `gpu_pods`: pods with GPUs."""
+        """Measure the peak bandwidth if it is neither configured nor measured, and the node is idle.
+
+        `gpu_pods`: pods with GPUs. Return one sentence if it was not possible. Cost: all cores for about 15 s."""
         if not self.lacks_measured_peak or self._groups is None:
             return ()
         clock = Clock(now_s=time.monotonic, wait=time.sleep)
@@ -146,16 +155,16 @@ class Node:
 
     @property
     def lacks_measured_peak(self) -> bool:
-        """Whether bandwidth is measured, but its peak is only reckoned, or not known."""
+        """True if bandwidth is measured, but its peak is only computed, or unknown."""
         return self.abilities.monitoring and (self.peak is None or self.peak.source is PeakSource.THEORETICAL)
 
     def close(self) -> None:
-        """Let another process work here."""
+        """Let another process work on this node."""
         self.gpus.close()
         self._journal.close()
 
     def _check_throttle_group(self) -> Abilities:
-        """What the hardware can do for this agent: others may have taken every class of service."""
+        """What the hardware can do for this agent: other programs may have taken every class of service."""
         if self._groups is None or not self.abilities.limiting:
             return self.abilities
         try:

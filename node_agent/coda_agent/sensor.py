@@ -1,6 +1,7 @@
-"""One look at the node: GPUs and whose they are, memory bandwidth, CPU time. Everything here may wait, so it runs in a
-thread of its own. What must not live here: what any of it means (`eliminating`, `tuning`).
-"""
+"""One measurement of the whole node: GPUs and their owners, memory bandwidth, CPU time.
+
+Everything here may wait for the kernel or a driver, so it runs in its own thread. It says nothing about what the values
+mean."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ NO_TRAFFIC = MemoryTraffic(by_pod={}, totals={})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Senses:
-    """What was measured in one window. What is missing was not measured, and is never 0."""
+    """Everything measured in one window. What is missing was not measured, and is never 0."""
 
     at: Moment
     gpus: Snapshot
@@ -38,7 +39,7 @@ class Senses:
 
     @property
     def exclusive_pods(self) -> frozenset[str]:
-        """Pods (namespace/name) with a container whose cores belong to it alone."""
+        """Pods (namespace/name) with a container that has cores of its own."""
         return frozenset(f"{grant.namespace}/{grant.pod}" for grant in self.grants if grant.exclusive_cpus)
 
     def gpu_share_of(self, pod: LocalPod) -> float | None:
@@ -66,11 +67,13 @@ class Sensor:
     _cpu_read_at_s: float = 0.0
 
     def sense(self, local: Sequence[LocalPod], now: Moment) -> Senses:
-        """Measure everything once. Never raises for what a sensor does: it says so in `problems`.
+        """Measure everything once. A failing sensor raises nothing: it adds a sentence to `problems`.
 
         Cost: NVML's calls, and a few file reads per pod."""
         problems: list[str] = []
-        traffic = NO_TRAFFIC if self.meter is None else self.meter.sample(now.monotonic_s)  # first: rates rest on `now`
+        traffic = (
+            NO_TRAFFIC if self.meter is None else self.meter.sample(now.monotonic_s)
+        )  # first: its rates divide by the time until `now`
         snapshot = self.gpus.sense(now)
         problems += [snapshot.why] if snapshot.why else []
         listing = self.pod_resources.listing(now.monotonic_s) if snapshot.readings else Listing()

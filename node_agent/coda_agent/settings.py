@@ -73,21 +73,22 @@ class Settings(BaseSettings):
         )
 
     def files(self) -> Files:
-        """The kernel's trees."""
+        """Return the kernel's trees."""
         return Files(proc=self.proc, sys=self.sys, cgroup=self.cgroup, resctrl=self.resctrl)
 
     def tuning_config(self) -> TuningConfig:
-        """The tuning's times."""
+        """Return the times of the tuning."""
         return TuningConfig(tuning=CoreSearchConfig(window_s=self.window_s))
 
     def contention_config(self) -> ContentionConfig:
-        """The eliminator's times."""
+        """Return the times of the eliminator."""
         return ContentionConfig(window_s=self.contention_window_s)
 
 
 def read_settings(**given: Any) -> Settings:
-    """The settings; `given` (from the command line) win. Raises InvalidInput with one sentence that names every bad
-    variable."""
+    """Return the settings; `given` (from the command line) wins.
+
+    Raises InvalidInput with one sentence that names every bad variable."""
     file = os.environ.get(FILE_VARIABLE)
     if file and not Path(file).is_file():
         raise InvalidInput(f"{FILE_VARIABLE}={file}: there is no such file")

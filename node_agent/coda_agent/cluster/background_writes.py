@@ -1,7 +1,4 @@
-"""Writes to the API server in the background, so that its silence delays nothing on the node.
-
-What must not live here: what is written.
-"""
+"""Writes to the API server in the background, so that a slow server delays nothing on the node."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from coda.errors import CodaError, Conflict
 log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 5.0
-"""Seconds before what failed is tried again. Our choice: an API server that comes back is not stormed by its nodes."""
+"""Seconds before a failed write is tried again. Our choice: nodes must not flood an API server that comes back."""
 
 
 class BackgroundWrites:
@@ -28,11 +25,11 @@ class BackgroundWrites:
         self._count_failure = count_failure
         self._now_s = now_s
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._again_s: dict[str, float] = {}  # by what failed lately
+        self._again_s: dict[str, float] = {}  # by `about`, for what failed lately
         self._failing: set[str] = set()  # kinds whose last write failed, so that an outage is logged once
 
     def may_begin(self, about: str) -> bool:
-        """Whether nothing about it is under way, nor failed a moment ago."""
+        """True if no write about it is under way, and none failed a moment ago."""
         return about not in self._under_way and self._now_s() >= self._again_s.get(about, 0.0)
 
     def begin(
@@ -43,10 +40,10 @@ class BackgroundWrites:
         on_success: Callable[[], None] | None = None,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """Start it, unless `may_begin` says no. `about`: a kind and, after a space, which one.
+        """Start `write`, unless `may_begin` says no. `about`: a kind and, after a space, which one.
 
-        What fails is counted and logged; trying again is up to the caller, who finds it missing. What somebody else
-        changed meanwhile may be tried again at once: it is decided anew."""
+        A failure is counted and logged; the caller tries again when it finds the write missing. After a Conflict it may
+        do so at once, because it decides again."""
         if self.muted or not self.may_begin(about):
             return
         kind = about.partition(" ")[0]
@@ -68,7 +65,7 @@ class BackgroundWrites:
         self._under_way[about] = asyncio.create_task(attempt())
 
     async def cancel(self) -> None:
-        """End what is under way."""
+        """End all writes under way."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()

@@ -1,7 +1,4 @@
-"""The agent's view of the cluster, and what it writes there. Only its own node's pods, and the jobs that it tunes.
-
-What must not live here: what any of it means.
-"""
+"""The agent's caches of its node's pods and the jobs it tunes, and its writes to the API server."""
 
 from __future__ import annotations
 
@@ -25,11 +22,11 @@ from coda_kube.objects.tuning_status import tuning_json
 log = logging.getLogger(__name__)
 
 READ_ERRORS: Final = (CodaError, LookupError, TypeError, ValueError)
-"""What reading an object raises that is not as its schema says."""
+"""What reading a broken object raises."""
 
 
 class AgentCaches:
-    """Caches of this node's pods, of namespaces that allow throttling, and of the jobs followed."""
+    """Caches of this node's pods, of namespaces that allow throttling, and of the watched jobs."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
@@ -42,7 +39,7 @@ class AgentCaches:
         self._has_profile = False
 
     async def run(self) -> None:
-        """Keep the caches until cancelled."""
+        """Keep the caches up to date until cancelled."""
         tasks = [asyncio.create_task(cache.run()) for cache in (self._pods, self._namespaces)]
         try:
             await asyncio.gather(*tasks)
@@ -53,22 +50,22 @@ class AgentCaches:
             await asyncio.gather(*tasks, *jobs, return_exceptions=True)
 
     def is_synced(self) -> bool:
-        """Whether every list was read once."""
+        """True once every list was read."""
         return self._pods.synced.is_set() and self._namespaces.synced.is_set()
 
     async def synced(self) -> None:
-        """Return once every list was read."""
+        """Wait until every list was read."""
         await asyncio.gather(self._pods.synced.wait(), self._namespaces.synced.wait())
 
     def pods_age_s(self) -> float:
-        """Seconds since the pods were surely as the API server has them; endless before that."""
+        """Return the seconds since the list of pods was surely right; infinite before the first list."""
         now_s = time.monotonic()
         if self.is_synced() and self._pods.in_touch.is_set():
             self._fresh_at_s = now_s
         return now_s - self._fresh_at_s
 
     def pods(self) -> tuple[LocalPod, ...]:
-        """The pods of this node, by key. A pod that cannot be read is left out, with one line in the log."""
+        """Return the pods of this node, by key. A pod that cannot be read is left out and logged."""
         namespaces = frozenset(self._namespaces.by_key)
         before = self._read
         self._read = {}
@@ -81,7 +78,7 @@ class AgentCaches:
         return tuple(pod for _key, (_version, _names, pod) in sorted(self._read.items()) if pod is not None)
 
     def container_of(self, pod: LocalPod) -> str:
-        """The id of the pod's main container as it runs now; empty while it does not."""
+        """Return the id of the pod's main container as it runs now; empty while it does not run."""
         item: Json = self._pods.by_key.get(pod.id, {})
         main = next((one["name"] for one in (item.get("spec") or {}).get("containers") or ()), None)
         statuses = (item.get("status") or {}).get("containerStatuses") or ()
@@ -101,13 +98,15 @@ class AgentCaches:
             self._jobs[job] = (cache, asyncio.create_task(cache.run()))
 
     def job(self, job: str) -> Json | None:
-        """A followed job; None while it is not known."""
+        """Return a watched job; None while it is not known."""
         followed = self._jobs.get(job)
         return None if followed is None else followed[0].by_key.get(job)
 
     async def write_tuning(self, job: TunedJob, tuning: Tuning) -> None:
-        """Apply `status.tuning`, if the job still is as it was read: where a node was cut off the attempt may be
-        over, and the next one tuned elsewhere. Raises Conflict when it is not, and Outage."""
+        """Apply `status.tuning`, only if the job is still the version that was read.
+
+        On a node that was cut off, the attempt may be over and the next one may be tuned elsewhere. Raises Conflict if
+        the job changed, and Outage."""
         metadata = {"name": job.name, "namespace": job.namespace, "uid": job.uid, "resourceVersion": job.version}
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
         body |= {"status": {"tuning": tuning_json(tuning)}}
@@ -119,10 +118,11 @@ class AgentCaches:
                 followed[0].put(written)
 
     async def write_profile(self, profile: Json) -> None:
-        """Apply the NodeProfile; made if it is not there, as its Node's, with which it goes."""
+        """Apply the NodeProfile. If it is missing, create it with this Node as its owner, so that it is deleted with
+        the Node."""
         path = f"/apis/{GROUP}/{VERSION}/nodeprofiles/{self._node}"
         if self._has_profile:
-            with suppress(NotFound):  # it went with an earlier Node of that name, or somebody deleted it
+            with suppress(NotFound):  # deleted with an earlier Node of this name, or by somebody
                 await self._client.apply(f"{path}/status", profile, manager=AGENT)
                 return
         bare = {name: field for name, field in profile.items() if name != "status"}
@@ -136,7 +136,7 @@ class AgentCaches:
         await self._client.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
 
     async def _owners(self) -> list[Json]:
-        """This node, as an owner reference; nothing where it is no Node of the cluster."""
+        """This Node as an owner reference; nothing where the cluster has no such Node."""
         try:
             node = await self._client.get(f"/api/v1/nodes/{self._node}")
         except NotFound:

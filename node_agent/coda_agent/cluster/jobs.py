@@ -1,4 +1,4 @@
-"""A TrainingJob as the tuning needs it: what its ranks have, what was wished, granted and done. Reading only."""
+"""A TrainingJob as the tuning needs it: cores of its ranks, wishes, grants and resizes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Item = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedJob:
-    """A running attempt whose cores Coda finds. `tuning` None: not begun, or not of this attempt."""
+    """A running attempt whose core count Coda finds. `tuning` None: not begun, or of another attempt."""
 
     namespace: str
     name: str
     uid: str
-    version: str  # the resourceVersion that it was read at
+    version: str  # the resourceVersion that was read
     tuning_input: TuningInput
     tuning: Tuning | None
-    fault: str = ""  # why the tuning in its status cannot be read; a new one begins
+    fault: str = ""  # why the tuning in its status cannot be read; then a new one begins
 
     @property
     def id(self) -> str:
@@ -34,9 +34,9 @@ class TunedJob:
 
 
 def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
-    """The job, if it runs with automatic cores; `most_cores`: of this node, that pods can have.
+    """Return the job if it runs with automatic cores, else None. `most_cores`: of this node, that pods can have.
 
-    Raises what a broken object does: InvalidInput, LookupError, TypeError, ValueError."""
+    Raises for a broken object: InvalidInput, LookupError, TypeError, ValueError."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     placement = status.get("placement") or {}
     runs = status.get("phase") == Phase.RUNNING.value and not metadata.get("deletionTimestamp")

@@ -1,7 +1,4 @@
-"""The pods of this node as the agent needs them: whose they are, what they may use, why nobody may throttle them.
-
-Reads objects of the API server, and decides nothing about them.
-"""
+"""The pods of this node as the agent needs them: owner, cores, and reasons never to throttle them."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from coda_kube.objects.read import GangMember, pod_from_json
 Item = Mapping[str, Any]
 
 SYSTEM_NAMESPACE = "kube-system"
-SYSTEM_PRIORITY = 2_000_000_000  # of system-cluster-critical; users' classes end below
+SYSTEM_PRIORITY = 2_000_000_000  # of system-cluster-critical; users' classes are lower
 MIRROR = "kubernetes.io/config.mirror"
 BURSTABLE = "Burstable"
 
@@ -35,7 +32,7 @@ class LocalPod:
     request_cores: float
     limit_cores: float | None  # None: some container has no limit
     quality: str
-    member: GangMember | None  # of which gang it is a rank
+    member: GangMember | None  # the gang that it is a rank of
     protections: frozenset[Protection] = frozenset()
 
     @property
@@ -45,18 +42,19 @@ class LocalPod:
 
     @property
     def trains(self) -> bool:
-        """Whether it is one of those to protect."""
+        """True for pods to protect: with GPUs, or ranks of a gang."""
         return self.gpus > 0 or self.member is not None
 
     @property
     def least_cores(self) -> float:
-        """The fewest cores a throttle may leave it: 1; a Burstable pod keeps what it was promised."""
+        """The fewest cores that a throttle leaves it: 1; a Burstable pod keeps its request."""
         return max(1.0, self.request_cores) if self.quality == BURSTABLE else 1.0
 
 
 def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> LocalPod:
-    """A Pod object. `throttled_namespaces`: those that let Coda throttle their pods. Raises what a broken object does:
-    InvalidInput, LookupError, TypeError, ValueError."""
+    """Return a Pod object as a LocalPod. `throttled_namespaces`: those that let Coda throttle their pods.
+
+    Raises for a broken object: InvalidInput, LookupError, TypeError, ValueError."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     pod = pod_from_json(item)
     limits = pod_amounts(item, "limits")

@@ -1,1 +1,4 @@
-"""The agent's own files on its node: bounded reads, a state directory, the undo journal."""
+"""The agent's own files on its node. Nothing here knows what a kernel file or a record means.
+
+Read `files` (the only access to the kernel's trees), `state_dir` (files that survive a power cut), then `undo_journal`
+(what must be undone when an agent dies)."""

@@ -1,8 +1,7 @@
-"""The agent's only access to files: the kernel's trees, read in bounded pieces and written by single system calls.
+"""The agent's only access to kernel files: bounded reads, and writes by single system calls.
 
-Here live the four roots and the few operations on them. What must not live here: what any file means. Kernel files
-take one command per write(2), so nothing is buffered; errors keep the kernel's errno, because it is what callers
-decide by. Paths are relative to a root and may not leave it."""
+Kernel files take one command per write(2), so nothing is buffered. Errors keep the kernel's errno, because callers
+decide by it. Paths are relative to a root and may not leave it."""
 
 from __future__ import annotations
 
@@ -21,17 +20,19 @@ _WRITE = os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One root. Every method takes a path relative to it and raises OSError as the kernel gave it; a path that
-    would leave the root is EINVAL."""
+    """One root. Every method takes a path relative to it and raises OSError as the kernel gave it.
+
+    A path that would leave the root is EINVAL."""
 
     path: Path
 
     def read_text(self, relative: str, *, most_bytes: int = MOST_BYTES) -> str:
-        """The whole file; bytes that are no UTF-8 become replacement characters. EFBIG: longer than `most_bytes`."""
+        """Return the whole file; bytes that are not UTF-8 become replacement characters. EFBIG: longer than
+        `most_bytes`."""
         return self.read_bytes(relative, most_bytes=most_bytes).decode(errors="replace")
 
     def read_bytes(self, relative: str, *, most_bytes: int = MOST_BYTES) -> bytes:
-        """The whole file, for tables that are no text. EFBIG: longer than `most_bytes`."""
+        """Return the whole file, for binary tables. EFBIG: longer than `most_bytes`."""
         descriptor = os.open(self._absolute(relative), _READ)
         try:
             return _read(descriptor, most_bytes, relative)
@@ -39,14 +40,14 @@ class Tree:
             os.close(descriptor)
 
     def read_int(self, relative: str) -> int:
-        """The decimal number that is all the file has. EBADMSG: anything else."""
+        """Return the decimal number that is the whole content. EBADMSG: anything else."""
         text = self.read_text(relative, most_bytes=4096).strip()
         if not text.removeprefix("-").isdecimal() or not text.isascii():
             raise OSError(errno.EBADMSG, f"not a whole number: {text[:40]!r}", relative)
         return int(text)
 
     def write(self, relative: str, text: str) -> None:
-        """Give `text` to the file by one write(2); nothing is created. EIO: the kernel took only a part."""
+        """Give `text` to the file by one write(2); create nothing. EIO: the kernel took only a part."""
         command = text.encode()
         descriptor = os.open(self._absolute(relative), _WRITE)
         try:
@@ -57,11 +58,11 @@ class Tree:
             raise OSError(errno.EIO, f"only {taken} of {len(command)} bytes were taken", relative)
 
     def listdir(self, relative: str = ".") -> tuple[str, ...]:
-        """The names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         return tuple(sorted(path.name for path in Path(self._absolute(relative)).iterdir()))
 
     def directories(self, relative: str = ".") -> tuple[str, ...]:
-        """The names of the directories in a directory, sorted; links are none."""
+        """Return the names of the directories in a directory, sorted; links do not count."""
         with os.scandir(self._absolute(relative)) as entries:
             return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
 
@@ -70,7 +71,7 @@ class Tree:
         Path(self._absolute(relative)).mkdir()
 
     def rmdir(self, relative: str) -> None:
-        """Remove one directory; kernel directories go with what the kernel keeps in them."""
+        """Remove one directory; the kernel's own files in it go with it."""
         Path(self._absolute(relative)).rmdir()
 
     def rename(self, old: str, new: str) -> None:
@@ -78,7 +79,7 @@ class Tree:
         Path(self._absolute(old)).rename(self._absolute(new))
 
     def exists(self, relative: str) -> bool:
-        """Whether there is such a file or directory; other errors than its absence are raised."""
+        """True if there is such a file or directory. Raises every error except its absence."""
         try:
             Path(self._absolute(relative)).stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -87,7 +88,7 @@ class Tree:
 
     @contextmanager
     def locked(self, relative: str = ".") -> Iterator[None]:
-        """Hold the advisory lock of a file or directory. EWOULDBLOCK at once when another program has it."""
+        """Hold the advisory lock of a file or directory. EWOULDBLOCK at once if another program has it."""
         descriptor = os.open(self._absolute(relative), _READ)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,7 +103,7 @@ class Tree:
 
 
 def _read(descriptor: int, most_bytes: int, relative: str) -> bytes:
-    """Until the end: files of the kernel give a page at a time."""
+    """Read until the end: kernel files give a page at a time."""
     pieces: list[bytes] = []
     left = most_bytes + 1
     while left > 0 and (piece := os.read(descriptor, min(left, 1 << 16))):
@@ -114,7 +115,7 @@ def _read(descriptor: int, most_bytes: int, relative: str) -> bytes:
 
 
 class Files:
-    """The trees that the agent reads and writes; tests put other directories in their place."""
+    """The trees that the agent reads and writes. Tests use other directories."""
 
     def __init__(
         self,

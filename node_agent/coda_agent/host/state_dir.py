@@ -1,7 +1,4 @@
-"""Writing the agent's own state so that it survives a power cut: nothing returns before it is on the disk.
-
-What must not live here: what the state means (`journal`, `bandwidth.peak`).
-"""
+"""The agent's state files: nothing returns before it is on the disk, so state survives a power cut."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ from coda.errors import Outage
 
 
 class StateDir:
-    """The agent's state directory, made if it is missing. Every method may raise OSError."""
+    """The agent's state directory, created if it is missing. Every method may raise OSError."""
 
     def __init__(self, directory: Path) -> None:
-        """Outage: there can be no such directory."""
+        """Raises Outage if the directory cannot be created."""
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -23,7 +20,7 @@ class StateDir:
         self.directory = directory
 
     def read(self, name: str, *, most_bytes: int) -> bytes:
-        """At most the last `most_bytes` of a file; empty when there is none."""
+        """Return at most the last `most_bytes` of a file; empty if there is no such file."""
         try:
             with (self.directory / name).open("rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
@@ -32,7 +29,7 @@ class StateDir:
             return b""
 
     def append(self, name: str, record: bytes) -> None:
-        """`record` is the end of the file, on the disk. After an error a part of it may be there."""
+        """Add `record` at the end of the file, on the disk. After an error a part of it may be there."""
         descriptor = os.open(self.directory / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if os.write(descriptor, record) != len(record):
@@ -42,7 +39,7 @@ class StateDir:
             os.close(descriptor)
 
     def replace(self, name: str, content: bytes) -> None:
-        """`content` is all of the file, or after an error or a crash the old content still is."""
+        """Make `content` the whole file. After an error or a crash the old content is still there."""
         fresh = self.directory / f"{name}.new"
         descriptor = os.open(fresh, os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -1,9 +1,7 @@
-"""The undo journal: what the agent is about to change on its node, written to disk before it is changed.
+"""The undo journal: every change of the node is on the disk before it is made.
 
-One line per record, with a checksum: an entry begins before the change and ends after the value was put back. An agent
-that was killed leaves the open entries to the next one (`restoring`). A damaged line costs only itself. What must not
-live here: making or undoing a change.
-"""
+One line per record, with a checksum. An entry begins before the change and ends after the value was put back. A killed
+agent leaves its open entries to the next one (`throttling.restore`). A damaged line loses only itself."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from coda_agent.host.state_dir import StateDir
 NAME = "journal"
 LOCK = "lock"
 MOST_BYTES = 16 << 20  # read at start; one record has some 500 bytes
-MOST_RECORDS = 2000  # before closed entries are cleared out
+MOST_RECORDS = 2000  # then closed entries are dropped
 
 
 class ChangeKind(Enum):
@@ -36,7 +34,7 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """One change that is to be undone. `replaced`: in place just before `value`, the original or an own value."""
+    """One change to undo. `replaced`: the value just before `value`: the original, or an earlier one of the agent."""
 
     kind: ChangeKind
     target: str
@@ -51,17 +49,18 @@ class JournalEntry:
 
     @property
     def key(self) -> tuple[ChangeKind, str]:
-        """What it is about; at most one entry per key is open."""
+        """What the entry is about. At most one entry per key is open."""
         return self.kind, self.target
 
 
 class UndoJournal:
-    """The journal of one state directory; only one process can have it open. Entries are in the order they began."""
+    """The journal of one state directory; only one process can open it. Entries are in the order in which they
+    began."""
 
     def __init__(self, state_dir: StateDir) -> None:
-        """Lock the directory, read what the agent before left open, and clear out the rest.
+        """Lock the directory, read the open entries of the earlier agent, and drop the closed ones.
 
-        Outage: another agent is at work, or the directory cannot be used."""
+        Raises Outage if another agent works here, or the directory cannot be used."""
         try:
             self._lock = _lock_file(state_dir.directory / LOCK)
         except OSError as error:
@@ -80,28 +79,29 @@ class UndoJournal:
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
-        """What is to be undone, in the order it began."""
+        """The changes to undo, in the order in which they began."""
         return tuple(self._entries.values())
 
     def entry(self, kind: ChangeKind, target: str) -> JournalEntry | None:
-        """The open entry of `target`; None when nothing of it is to be undone."""
+        """Return the open entry of `target`; None if nothing of it has to be undone."""
         return self._entries.get((kind, target))
 
     def begin(self, entry: JournalEntry) -> None:
-        """`entry` is on the disk, in place of one about the same; only now may the change be made.
+        """Write `entry` to the disk, in place of an entry with the same key. The change may be made only after this.
 
-        Outage: it could not be written, and the change must not be made."""
+        Raises Outage if it cannot be written; then the change must not be made."""
         self._append({"begin": _entry_json(entry)})
         self._entries[entry.key] = entry
 
     def end(self, kind: ChangeKind, target: str) -> None:
-        """Nothing of `target` is to be undone any more. Outage: could not be written; the entry stays open."""
+        """Close the entry of `target`, if one is open. Raises Outage if this cannot be written; the entry then stays
+        open."""
         if (kind, target) in self._entries:
             self._append({"end": [kind.value, target]})
             del self._entries[kind, target]
 
     def close(self) -> None:
-        """Let another process open it."""
+        """Let another process open the journal."""
         os.close(self._lock)
 
     def _append(self, record: object) -> None:
@@ -110,7 +110,7 @@ class UndoJournal:
                 self._compact()
             self._state_dir.append(NAME, _line(record))
         except OSError as error:
-            self._records = MOST_RECORDS  # a part may be there: the next record starts a clean file
+            self._records = MOST_RECORDS  # a part of it may be there: the next record starts a clean file
             raise Outage(f"the journal in {self._state_dir.directory} cannot be written: {error}") from error
         self._records += 1
 
@@ -120,7 +120,7 @@ class UndoJournal:
         self._records = 0
 
     def _read(self) -> str | None:
-        """Take over the open entries; gives one sentence when lines were damaged."""
+        """Read the open entries; return one sentence if lines were damaged."""
         damaged = 0
         for line in filter(None, self._state_dir.read(NAME, most_bytes=MOST_BYTES).split(b"\n")):
             try:
@@ -162,7 +162,10 @@ def _entry_json(entry: JournalEntry) -> dict[str, object]:
 
 def _line(record: object) -> bytes:
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
-    return b"\n%08x %s\n" % (zlib.crc32(text), text)  # ends on both sides: damage next to it is not its own
+    return b"\n%08x %s\n" % (
+        zlib.crc32(text),
+        text,
+    )  # a line end on both sides, so that damage next to it does not reach it
 
 
 def _record_from(line: bytes) -> Mapping[str, Any]:

@@ -29,7 +29,9 @@ REASON_TEXTS: Mapping[ThrottleReason, str] = {
 
 
 def events_json(action: Action, pods: Mapping[str, LocalPod], unit: Unit, node: str, now_s: float) -> list[Json]:
-    """An event on every pod that the action is about, and on every pod it is for; `pods` by uid, `unit`: of limits."""
+    """Return an event for every throttled pod of the action, and for every pod that it helps.
+
+    `pods`: by uid. `unit`: of bandwidth limits."""
     about = _about(action, unit)
     events = [_event(pod, about, node, now_s, action) for pod in _known(action.pods, pods)]
     names = ", ".join(pod.id for pod in _known(action.pods, pods))

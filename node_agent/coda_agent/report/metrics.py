@@ -1,7 +1,6 @@
-"""The agent's Prometheus metrics, from the last window at the moment of the scrape. Dashboards rely on the names.
+"""The agent's Prometheus metrics, taken from the last window at each scrape. Dashboards rely on the names.
 
-GPUs and pods are labelled as NVIDIA's dcgm-exporter does. What was not measured has no sample.
-"""
+GPUs and pods have the labels of NVIDIA's dcgm-exporter. What was not measured has no sample."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _OWNER = ["namespace", "pod", "container", "pod_uid"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWindow:
-    """What a scrape shows: the last window."""
+    """What a scrape shows."""
 
     senses: Senses
     pods: Mapping[str, LocalPod] = field(default_factory=dict)  # by uid
@@ -37,7 +36,7 @@ class LastWindow:
 
 
 class Metrics:
-    """Everything this agent counts, in `registry`."""
+    """Everything that this agent counts, in `registry`."""
 
     def __init__(self, registry: CollectorRegistry, node: str) -> None:
         self.last_window: LastWindow | None = None
@@ -72,7 +71,7 @@ class Metrics:
         self._actions.labels(action.means.value, action.reason.value).inc()
 
     def count_problems(self, count: int) -> None:
-        """Count what did not go as wanted."""
+        """Count what did not go as decided."""
         self._problems.inc(count)
 
     def count_tuning_step(self, phase: str) -> None:
@@ -80,15 +79,15 @@ class Metrics:
         self._steps.labels(phase).inc()
 
     def observe_round(self, seconds: float) -> None:
-        """Observe one window's own cost."""
+        """Observe the time that one round took."""
         self._window_s.observe(seconds)
 
     def count_failed_write(self) -> None:
-        """Count a write that was not taken."""
+        """Count a write that the API server did not accept."""
         self._failed_writes.inc()
 
     def set_restored(self, count: int) -> None:
-        """Say how much an earlier agent had left."""
+        """Set the number of changes that an earlier agent had left."""
         self._restores.set(count)
 
 

@@ -1,4 +1,4 @@
-"""What the agent tells the cluster: the NodeProfile and events on pods, as JSON. Pure, decides nothing."""
+"""The NodeProfile as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONTROLS: Mapping[Unit, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketProfile:
-    """What has memory bandwidth of its own."""
+    """Something with memory bandwidth of its own."""
 
     id: int
     cpus: frozenset[int]
@@ -36,7 +36,7 @@ class SocketProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProfile:
-    """Everything a NodeProfile says but when."""
+    """Everything that a NodeProfile says, except its time."""
 
     cores: int
     sockets: Sequence[SocketProfile]
@@ -49,7 +49,7 @@ class NodeProfile:
 
 
 def profile_json(profile: NodeProfile) -> Json:
-    """`status` of the NodeProfile, without its time."""
+    """Return `status` of the NodeProfile, without its time."""
     status: Json = {
         **_agent_version(),
         "cores": profile.cores,
@@ -65,22 +65,23 @@ def profile_json(profile: NodeProfile) -> Json:
 
 
 def with_throttles(status: Json, throttles: Sequence[ThrottleInForce]) -> Json:
-    """`status` of a NodeProfile in which exactly these are in force. Counted are the pods they concern; 1, if only the
-    limit of a domain is left to be undone."""
+    """Return `status` with exactly these throttles.
+
+    The count is the number of pods they concern; 1 if only the limit of a domain is left to undo."""
     pods = {throttle.pod_uid for throttle in throttles if throttle.pod_uid}
     found = [_throttle_json(throttle) for throttle in throttles]
     return {**status, "throttleCount": len(pods) or min(1, len(found)), "throttles": found}
 
 
 def profile_object(node: str, status: Json, now_s: float) -> Json:
-    """The NodeProfile to apply."""
+    """Return the NodeProfile to apply."""
     metadata = {"name": node}
     status = {**status, "time": time_from_seconds(now_s)}
     return {"apiVersion": API_VERSION, "kind": NODE_PROFILE, "metadata": metadata, "status": status}
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """Logical CPUs as the kernel writes them: 0-27,56-83."""
+    """Return logical CPUs as the kernel writes them: 0-27,56-83."""
     ranges: list[list[int]] = []
     for cpu in sorted(cpus):
         if ranges and ranges[-1][1] == cpu - 1:
@@ -92,7 +93,7 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 @cache
 def _agent_version() -> Json:
-    """Nothing where the package was copied instead of installed, as into an image."""
+    """Empty where the package was copied into an image instead of installed."""
     try:
         return {"agentVersion": version("coda")}
     except PackageNotFoundError:

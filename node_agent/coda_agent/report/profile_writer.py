@@ -1,4 +1,4 @@
-"""The NodeProfile: what it says of the node, and when it is written. Its JSON is made in `reporting`."""
+"""When the NodeProfile is written, and what it says of the node. Its JSON is made in `node_profile`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from coda_kube.objects.json_types import Json
 log = logging.getLogger(__name__)
 
 PROFILE_S: Final = 60.0
-"""Seconds between two writes of the NodeProfile, at least."""
+"""Least seconds between two writes of the NodeProfile."""
 
 LONGEST_S: Final = 3600.0
-"""Seconds after which it is written though nothing changed: somebody may have deleted it."""
+"""Seconds after which an unchanged profile is written too: somebody may have deleted it."""
 
 FIRST_THROTTLE_S: Final = 5.0
-"""The same where the last one told of no throttle and there is one."""
+"""Least seconds between two writes, where the last profile has no throttle and there is one now."""
 
 END_S: Final = 5.0
-"""Seconds in which the last word has to be written; the pod's grace period is 30."""
+"""Seconds for the last write; the pod's grace period is 30."""
 
 
 class ProfileWriter:
@@ -42,11 +42,13 @@ class ProfileWriter:
         self._writes = writes
         self._written_status: Json | None = None
         self._written_at_s = float("-inf")
-        self._last_with_throttles: Json | None = None  # until one without any was surely written
+        self._last_with_throttles: Json | None = None  # until a profile without throttles was surely written
 
     def write_profile(self, senses: Senses, links: tuple[Link, ...]) -> None:
-        """On change or once an hour, and at most once a minute but for the first throttle: it is told at once, since
-        whoever undoes what a dead agent left knows it from here. Not while GPUs settle: that would stand for long."""
+        """Start writing the profile if it changed or is an hour old, at most once a minute.
+
+        The first throttle is written at once: the operator needs it to undo a dead agent's throttles. Nothing is
+        written while GPUs settle, because that state would stay in the profile for long."""
         now_s = senses.at.monotonic_s
         is_first = bool(self._node.throttles) and not (self._written_status or {}).get("throttles")
         settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
@@ -68,7 +70,7 @@ class ProfileWriter:
         )
 
     async def write_last_profile(self, wall_s: float) -> None:
-        """If the NodeProfile may speak of throttles, say what is left of them: an agent that is gone renews nothing."""
+        """Write what is left of the throttles, if the profile may name any: a dead agent updates nothing."""
         status = self._last_with_throttles
         if status is None:
             return
@@ -87,7 +89,7 @@ class ProfileWriter:
 
 
 def profile_status(node: Node, senses: Senses, links: tuple[Link, ...]) -> Json:
-    """`status` of the NodeProfile, but for its time."""
+    """Return `status` of the NodeProfile, without its time."""
     return profile_json(
         NodeProfile(
             cores=node.topology.cores,

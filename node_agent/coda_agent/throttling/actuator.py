@@ -1,9 +1,7 @@
-"""Carrying out what the core's eliminator decided, and keeping it so: bandwidth limits and pods' cores.
+"""Carries out the core's actions and keeps them in force: bandwidth limits and pods' cores.
 
-What is wanted is remembered here and compared with the node at every call, so each step may be repeated, fail, or be
-lost. The journal has every step before it is made. What must not live here: when to act
-(`coda.contention.eliminator`), and undoing what an earlier agent left (`restoring`).
-"""
+The wanted state is kept here and compared with the node at every call, so each step may fail, be repeated or be lost.
+Every step is in the journal before it is made."""
 
 from __future__ import annotations
 
@@ -26,8 +24,10 @@ NO_MEANS: Mapping[Means, str] = {
 
 
 class Actuator:
-    """The throttles that this agent holds. Methods never raise for what the node refuses: they give one sentence per
-    thing that is not as wanted, and the next call tries again."""
+    """The throttles that this agent holds.
+
+    Methods do not raise if the node refuses something: they return one sentence per thing that is not as wanted, and
+    the next call tries again."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Actuator:
         now_s: Callable[[], float],
         boot_id: str,
     ) -> None:
-        """`groups`: None where bandwidth cannot be limited; `layout`: None where no kubelet has made cgroups."""
+        """`groups`: None where bandwidth cannot be limited. `layout`: None where no kubelet has made cgroups."""
 
         def stamp(entry: JournalEntry) -> JournalEntry:
             return replace(entry, at_s=now_s(), boot_id=boot_id)
@@ -50,17 +50,17 @@ class Actuator:
 
         self._cores = None if layout is None else CoreLimits(files, layout, journal, stamp)
         self._bandwidth = None if groups is None else BandwidthLimits(groups, journal, stamp, tids_of)
-        self._limit_by_domain: dict[int, LimitInForce] = {}  # by domain
-        self._cores_by_pod: dict[str, float] = {}  # cores by uid
+        self._limit_by_domain: dict[int, LimitInForce] = {}
+        self._cores_by_pod: dict[str, float] = {}  # by uid
 
     def carry_out(self, action: Action) -> tuple[str, ...]:
-        """Carry out one action. Doing the same twice changes nothing."""
+        """Carry out one action. Doing it twice changes nothing."""
         if action.means is Means.BANDWIDTH:
             return self._carry_out_on_bandwidth(action)
         return self._carry_out_on_cores(action)
 
     def restore_lost(self, present: frozenset[str]) -> tuple[str, ...]:
-        """Once a window: what stands is in force again where it was lost; pods not in `present` are forgotten."""
+        """Put throttles that were lost in force again. Call once per window. Pods not in `present` are forgotten."""
         self._cores_by_pod = {uid: cores for uid, cores in self._cores_by_pod.items() if uid in present}
         self._limit_by_domain = {
             domain: replace(one, pods=one.pods & present)

@@ -1,8 +1,6 @@
-"""Making the throttle group what was decided: its limit per domain and the pods in it.
+"""The throttle group: its limit per domain, and the pods in it.
 
-Every call compares what is wanted with what is there and does the rest, one journalled step after the other. What must
-not live here: the kernel's rules for groups (`resctrl.groups`).
-"""
+Every call compares what is wanted with what is there, and does the rest step by step, each step journalled first."""
 
 from __future__ import annotations
 
@@ -25,14 +23,16 @@ FAILED: Mapping[GroupOutcome, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitInForce:
-    """What holds in one domain: the limit in the hardware's unit, and for which pods."""
+    """One domain: the limit in the hardware's unit, and the pods it is for."""
 
     value: int
     pods: frozenset[str]
 
 
 class BandwidthLimits:
-    """The throttle group. Methods give one sentence per thing that did not go as wanted; calling again tries again."""
+    """The throttle group of this node.
+
+    Methods return one sentence per thing that did not go as wanted; calling again tries again."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class BandwidthLimits:
         self._rounded: dict[tuple[int, int], int] = {}  # (domain, value asked) -> what the kernel made of it
 
     def apply(self, limits: Mapping[int, LimitInForce]) -> tuple[str, ...]:
-        """Exactly the pods of `limits`, by domain, are in the group, and exactly its domains are limited.
+        """Put exactly the pods of `limits`, by domain, into the group, and limit exactly its domains.
 
-        Nothing limits: no group is left. Domains are limited before pods join, and freed before pods leave."""
+        Without limits the group is removed. Domains are limited before pods join, and freed before pods leave."""
         try:
             if limits:
-                return self._problems("the throttle group", self._groups.add_throttle()) or self._apply(limits)
+                return self._problems("the throttle group", self._groups.add_throttle()) or self._match_group(limits)
             return self._remove_group()
         except (OSError, Outage) as error:
             return (f"memory bandwidth cannot be limited as decided: {error}",)
 
-    def _apply(self, limits: Mapping[int, LimitInForce]) -> tuple[str, ...]:
+    def _match_group(self, limits: Mapping[int, LimitInForce]) -> tuple[str, ...]:
         self._set_limits(limits)
         wanted = frozenset(uid for one in limits.values() for uid in one.pods)
         throttled = self._groups.grouped_pods().throttled
@@ -72,23 +72,23 @@ class BandwidthLimits:
 
     def _set_limits(self, limits: Mapping[int, LimitInForce]) -> None:
         now = self._groups.limits()
-        free = self._groups.root_limits()
+        unlimited = self._groups.root_limits()
         for domain in sorted(now.keys() | limits.keys()):
             if domain in limits:
-                self._set_limit(domain, now.get(domain), limits[domain].value, free.get(domain))
-            elif now[domain] != free.get(domain):
-                self._groups.set_limit(domain, free[domain])
+                self._set_limit(domain, now.get(domain), limits[domain].value, unlimited.get(domain))
+            elif now[domain] != unlimited.get(domain):
+                self._groups.set_limit(domain, unlimited[domain])
         for entry in self._open_entries(ChangeKind.BANDWIDTH):
             if int(entry.target) not in limits:
                 self._journal.end(*entry.key)
 
-    def _set_limit(self, domain: int, now: int | None, value: int, free: int | None) -> None:
+    def _set_limit(self, domain: int, now: int | None, value: int, unlimited: int | None) -> None:
         if now == self._rounded.get((domain, value), value) and self._journal.entry(ChangeKind.BANDWIDTH, str(domain)):
             return
         entry = JournalEntry(
             kind=ChangeKind.BANDWIDTH,
             target=str(domain),
-            original=str(free),
+            original=str(unlimited),
             replaced=str(now),
             value=str(value),
             at_s=0.0,
@@ -126,11 +126,11 @@ class BandwidthLimits:
         return problems
 
     def _empty_group(self, limited: Mapping[int, int]) -> tuple[str, ...]:
-        """The throttle group limits nothing, has nobody in it, and goes."""
-        free = self._groups.root_limits()
+        """Free every domain, let every pod leave, then remove the group."""
+        unlimited = self._groups.root_limits()
         for domain in sorted(limited):
-            if limited[domain] != free.get(domain):
-                self._groups.set_limit(domain, free[domain])
+            if limited[domain] != unlimited.get(domain):
+                self._groups.set_limit(domain, unlimited[domain])
         problems = [sentence for uid in sorted(self._groups.grouped_pods().throttled) for sentence in self._leave(uid)]
         return tuple(problems) or self._problems("the throttle group", self._groups.remove_throttle())
 

@@ -1,8 +1,7 @@
-"""Holding pods to fewer cores than their own limits give them, and giving them back.
+"""Lowers pods' CPU limits and puts them back.
 
-Only lowers, and puts back what was there; every write is in the journal first. What another program writes is its own:
-it is left, and lowered again only when a new decision says so. What must not live here: whom to lower (the core).
-"""
+Limits are only lowered, and what was there is put back. Every write is in the journal first. A value that another
+program sets is left alone until a new decision lowers it again."""
 
 from __future__ import annotations
 
@@ -17,31 +16,31 @@ from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
 from coda_agent.throttling.core_split import limits_within
 from coda_agent.throttling.undo import UndoOutcome, is_another_start, is_own, journalled_limit, put_back, started_ticks
 
-Stamp = Callable[[JournalEntry], JournalEntry]  # gives an entry the time and the boot it is of
+Stamp = Callable[[JournalEntry], JournalEntry]  # gives an entry its time and boot
 
 
 class CoreLimits:
-    """The CPU limits that the agent has lowered on this node; all of it is in the journal.
+    """The CPU limits that the agent has lowered on this node; all of them are in the journal.
 
-    Methods give one sentence per thing that did not go as wanted; calling again is safe and tries again."""
+    Methods return one sentence per thing that did not go as wanted. Calling again is safe and tries again."""
 
     def __init__(self, files: Files, layout: Layout, journal: UndoJournal, stamp: Stamp) -> None:
         self._files = files
         self._layout = layout
         self._journal = journal
         self._stamp = stamp
-        self._left_alone: dict[str, str] = {}  # uid by path: set by others since the last decision
+        self._left_alone: dict[str, str] = {}  # uid by path: others set it since the last decision
 
     def lowered_pods(self) -> frozenset[str]:
-        """The pods with a limit that is to be put back, by uid."""
+        """Return the uids of pods with a limit to put back."""
         return frozenset(entry.pod_uid for entry in self._journal.entries if entry.kind is ChangeKind.CPU_LIMIT)
 
     def lower(self, uid: str, cores: float) -> tuple[str, ...]:
-        """Hold a pod to `cores` from now on, whatever its limit is; at or above its own limits: give them back."""
+        """Limit a pod to `cores` by a new decision. At or above its own limits, these are put back."""
         return self._try_to_lower(uid, cores, is_new=True)
 
     def lower_again(self, uid: str, cores: float) -> tuple[str, ...]:
-        """Do again what `decide` did, where it was lost: containers that are new, values that are back."""
+        """Restore what `lower` did where it was lost: new containers, and values that are back."""
         return self._try_to_lower(uid, cores, is_new=False)
 
     def release_pod(self, uid: str) -> tuple[str, ...]:
@@ -63,22 +62,27 @@ class CoreLimits:
         self._left_alone = {path: owner for path, owner in self._left_alone.items() if owner != uid}
 
     def _lower(self, uid: str, cores: float, *, is_new: bool) -> tuple[str, ...]:
+        # 1. Read the limits in place.
         at = find_pod(self._files, self._layout, uid)
         if at is None:
-            return self.release_pod(uid)  # closes what the journal has of it
-        held = {container.path: container for container in list_containers(self._files, self._layout, at.path)}
-        now = {path: limit for path in (at.path, *held) if (limit := self._read(path)) is not None}
+            return self.release_pod(uid)  # closes its entries in the journal
+        containers = {container.path: container for container in list_containers(self._files, self._layout, at.path)}
+        now = {path: limit for path in (at.path, *containers) if (limit := self._read(path)) is not None}
         if at.path not in now:
-            return ()  # going just now
+            return ()  # it is just ending
+
+        # 2. Give up what is no longer the agent's.
         problems = [sentence for path, limit in now.items() if (sentence := self._close_foreign(uid, path, limit))]
         if is_new:
             self._clear_left_alone(uid)
+
+        # 3. Find the limits wanted, from those before any throttle, and write them.
         before = {path: self._original(path, limit) for path, limit in now.items()}
-        inside = {path: before[path] for path in held if path in before}
+        inside = {path: before[path] for path in containers if path in before}
         wanted = limits_within(cores, self._layout.version, (at.path, before[at.path]), inside)
         changes = [LimitChange(path=path, now=now[path], wanted=limit) for path, limit in wanted.items()]
         for change in in_kernel_order([one for one in changes if one.path not in self._left_alone]):
-            problems += self._change(uid, change, before[change.path], held.get(change.path))
+            problems += self._change(uid, change, before[change.path], containers.get(change.path))
         return tuple(problems)
 
     def _read(self, path: str) -> CpuLimit | None:
@@ -90,7 +94,8 @@ class CoreLimits:
             raise
 
     def _close_foreign(self, uid: str, path: str, now: CpuLimit) -> str | None:
-        """Close the entry of what is not the agent's any more; gives a sentence when somebody else has set a value."""
+        """Close the entry of a limit that is no longer the agent's. Return a sentence if another program set the
+        value."""
         entry = self._journal.entry(ChangeKind.CPU_LIMIT, path)
         if entry is None:
             return None
@@ -135,7 +140,7 @@ class CoreLimits:
         return ()
 
     def _restore_entry(self, entry: JournalEntry, before: JournalEntry | None) -> None:
-        """Nothing was changed: the journal says again what it said before."""
+        """Nothing was changed: give the journal its earlier entry back."""
         if before is None:
             self._journal.end(*entry.key)
         else:
@@ -153,6 +158,6 @@ class CoreLimits:
 
 
 def pods_first(entries: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
-    """The CPU limits among `entries` in the order that gives them back: pods before their containers."""
+    """Return the CPU limits among `entries` in the order that puts them back: pods before their containers."""
     limits = (entry for entry in entries if entry.kind is ChangeKind.CPU_LIMIT)
     return tuple(sorted(limits, key=lambda entry: (entry.target.count("/"), entry.target)))

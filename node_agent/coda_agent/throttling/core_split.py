@@ -1,9 +1,7 @@
-"""Which limits make a pod as a whole stay within some cores.
+"""Which limits keep a whole pod within some cores.
 
-On v2 the pod's own limit says it all, for containers that start later too. On v1 a pod's limit below a container's
-would keep that container from ever starting again, so the containers' limits are cut instead. What must not live
-here: reading and writing limits (`limits`).
-"""
+On v2 the pod's own limit is enough, also for containers that start later. On v1 a pod's limit below a container's would
+never let that container start again, so the containers' limits are cut instead."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ from coda_agent.cgroups.quota import CpuLimit, limit_for_cores
 def limits_within(
     cores: float, version: Version, pod: tuple[str, CpuLimit], containers: Mapping[str, CpuLimit]
 ) -> Mapping[str, CpuLimit]:
-    """The limits to set, by path, so that the pod gets at most `cores`; paths to be left alone are missing.
+    """Return the limits to set, by path, so that the pod gets at most `cores`; other paths are left alone.
 
-    `pod` and `containers`: paths with what limited them before. v1: limited containers keep their proportions. Where
-    the pod has no limit of its own, others get at most `cores` each, so a pod that mixes both may exceed it; where it
-    has one, the only other is the sandbox, which uses nothing."""
+    `pod` and `containers`: paths with their limits before. On v1, limited containers keep their proportions. If the pod
+    has no limit of its own, every other container gets at most `cores`, so a pod that mixes both may exceed it. If it
+    has one, the only other container is the sandbox, which uses nothing."""
     path, own = pod
     limited = {name: limit for name, limit in containers.items() if limit.quota_us is not None}
     if version is Version.V2 or not limited:

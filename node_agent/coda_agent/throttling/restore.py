@@ -1,8 +1,6 @@
-"""Undoing everything temporary: before the first sensing, when the agent is told to end, and for one that is dead.
+"""Undoes everything temporary: at start, at the end, and for an agent that died.
 
-Reads the journal and the groups that are there; puts back what still is the agent's own. What other programs set since
-stays theirs. What must not live here: making throttles (`actuating`).
-"""
+Reads the journal and the groups, and puts back what is still the agent's own. What other programs set since stays."""
 
 from __future__ import annotations
 
@@ -24,16 +22,16 @@ ABSENT = frozenset((errno.ENOENT, errno.ENODEV, errno.ENOTDIR))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restoration:
-    """What `restore` did; `failures`: one sentence each for what still stands and is to be tried again."""
+    """What `restore` did. `failures`: one sentence for each thing that still stands, to be tried again."""
 
     put_back: tuple[JournalEntry, ...] = ()
-    dropped: tuple[JournalEntry, ...] = ()  # nothing was left to undo: gone, another boot, or set by others
+    dropped: tuple[JournalEntry, ...] = ()  # nothing to undo: gone, another boot, or set by others
     failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleInForce:
-    """One throttle in force, as published for whoever must undo it when this agent is dead."""
+    """One throttle in force, as published for the program that must undo it if this agent dies."""
 
     pod_uid: str  # empty: the limit of a whole domain
     container_id: str
@@ -44,7 +42,7 @@ class ThrottleInForce:
 
 
 def boot_id(files: Files) -> str:
-    """The id of this boot of the machine. Outage: it cannot be read, and no journal can be trusted without."""
+    """Return the id of this boot of the machine. Raises Outage if it cannot be read: then no journal can be trusted."""
     try:
         return files.proc.read_text(BOOT_ID, most_bytes=4096).strip()
     except OSError as error:
@@ -54,9 +52,9 @@ def boot_id(files: Files) -> str:
 def restore(
     *, files: Files, layout: Layout | None, groups: Groups | None, journal: UndoJournal, boot: str
 ) -> Restoration:
-    """Undo all that the journal has and all groups of the agent; goes on after failures; calling again is safe.
+    """Undo all entries of the journal and remove all groups of the agent. Goes on after failures; safe to repeat.
 
-    `layout`, `groups`: None where the node has none (any more); what was changed there is gone with it."""
+    `layout`, `groups`: None where the node has none any more; what was changed there is gone with it."""
     earlier = tuple(entry for entry in journal.entries if entry.boot_id != boot)
     found = [_close_entries(journal, earlier)]
     found += [_restore_limit(files, layout, journal, entry) for entry in pods_first(journal.entries)]
@@ -69,9 +67,7 @@ def restore(
 
 
 def in_force(entries: Iterable[JournalEntry]) -> tuple[ThrottleInForce, ...]:
-    """What of the agent's is in force, from its journal, oldest first: what an operator has to undo if it is dead.
-
-    Ties: by target."""
+    """Return what is in force by the journal, oldest first. Ties: by target."""
     ranked = sorted(entries, key=lambda entry: (entry.at_s, entry.target, entry.kind.value))
     return tuple(
         ThrottleInForce(

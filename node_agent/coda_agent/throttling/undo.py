@@ -1,7 +1,4 @@
-"""Putting one CPU limit back: only where what is there still is the agent's own.
-
-What must not live here: which limits to put back, and the journal.
-"""
+"""Puts one CPU limit back, only if it is still the agent's own."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ from coda_agent.host.undo_journal import JournalEntry
 
 
 class UndoOutcome(Enum):
-    """What became of one entry; after each of them nothing of it is left to undo."""
+    """What became of one entry. After each of these nothing of it is left to undo."""
 
     PUT_BACK = "PutBack"
     ALREADY = "Already"  # the original value was in place
-    FOREIGN = "Foreign"  # somebody else has set another value since: theirs stays
+    FOREIGN = "Foreign"  # another program has set a value since: it stays
     GONE = "Gone"  # the pod, the container, or this start of it
 
 
 def put_back(files: Files, layout: Layout, entry: JournalEntry) -> UndoOutcome:
-    """Compare and restore one CPU limit. OSError or Outage: it still stands, try again."""
+    """Compare and restore one CPU limit. Raises OSError or Outage if it still stands: try again."""
     try:
         if is_another_start(files, layout, entry):
             return UndoOutcome.GONE
@@ -46,12 +43,12 @@ def put_back(files: Files, layout: Layout, entry: JournalEntry) -> UndoOutcome:
 
 
 def is_own(now: CpuLimit, entry: JournalEntry) -> bool:
-    """Whether a limit found is one the agent wrote for `entry`, as written or as systemd rounds it."""
+    """True if the agent wrote `now` for `entry`, as written or as systemd rounds it."""
     return is_same_limit(now, journalled_limit(entry.value)) or is_same_limit(now, journalled_limit(entry.replaced))
 
 
 def is_another_start(files: Files, layout: Layout, entry: JournalEntry) -> bool:
-    """Whether the container was started anew since, so that its limit is a new one; False where it cannot be told."""
+    """True if the container was restarted since, so that its limit is a new one; False if this is not known."""
     if entry.started_ticks is None:
         return False
     now = started_ticks(files, layout, entry.target)
@@ -59,13 +56,13 @@ def is_another_start(files: Files, layout: Layout, entry: JournalEntry) -> bool:
 
 
 def started_ticks(files: Files, layout: Layout, path: str) -> int | None:
-    """When the first process of the container at `path` began, clock ticks since boot; None: not known."""
+    """Return when the first process of the container at `path` began, clock ticks since boot; None: not known."""
     starts = (_start_of(files, process) for process in processes_of(files, layout, path))
     return min((start for start in starts if start is not None), default=None)
 
 
 def journalled_limit(text: str) -> CpuLimit:
-    """The limit that an entry holds. Outage: it holds none, which no agent writes."""
+    """Return the limit in a journal entry. Raises Outage for text that no agent writes."""
     try:
         return limit_from_text(text)
     except InvalidInput as error:
@@ -73,7 +70,7 @@ def journalled_limit(text: str) -> CpuLimit:
 
 
 def _raise_limit(files: Files, layout: Layout, path: str, original: CpuLimit) -> None:
-    """v1 refuses more than the pod has; if the pod was cut meanwhile, all that it has is the most that can be."""
+    """v1 refuses more than the pod has. If the pod was cut meanwhile, its whole limit is the most that is possible."""
     try:
         write_limit(files, layout, path, original)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What was sensed, as the eliminator's window. Pure; the core decides."""
+"""The sensed values as the eliminator's window. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coda_agent.sensor import Senses
 
 
 def window_from(senses: Senses, local: Sequence[LocalPod], hardware: Hardware, pods_age_s: float) -> Window:
-    """Return one window. `pods_age_s`: seconds since `local` was surely as the API server has it."""
+    """Return one window. `pods_age_s`: seconds since `local` was surely right."""
     peaks = hardware.peak_bytes_per_s
     running = [pod for pod in local if pod.runs]
     return Window(
@@ -25,7 +25,7 @@ def window_from(senses: Senses, local: Sequence[LocalPod], hardware: Hardware, p
 
 
 def _pod(pod: LocalPod, senses: Senses) -> Pod:
-    """Its cores: the limit, or what it uses where it has none."""
+    """Its cores: the limit, or what it uses if it has no limit."""
     used = senses.cpu_by_pod.get(pod.uid)
     cores = pod.limit_cores if pod.limit_cores is not None else (used.cores if used is not None else 0.0)
     exclusive = {Protection.EXCLUSIVE_CORES} if pod.id in senses.exclusive_pods else frozenset()

@@ -1,1 +1,3 @@
-"""The tuning of this node's jobs: windows of samples in, `status.tuning` out. The search is `coda.allocator`."""
+"""The tuning of this node's jobs: GPU samples in, `status.tuning` out. The search itself is `coda.allocator`.
+
+Read `windows` (one measurement at a fixed core count), then `tuner` (one step per round)."""

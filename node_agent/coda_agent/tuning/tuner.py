@@ -1,8 +1,6 @@
-"""The tuning of this node's jobs, a step each round: read the job, look at its GPUs, take the step, write it.
+"""One step of every job's tuning per round: read the job and its GPUs, take the step, write it.
 
-A job belongs to the node where its rank 0 runs. What must not live here: where a search goes
-(`coda.allocator.tuning`), and what a window is (`tuning`).
-"""
+A job belongs to the node where its rank 0 runs."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Tuner:
-    """Takes the jobs of one node on. `most_cores`: of this node, that pods can have."""
+    """Tunes the jobs of one node. `most_cores`: of this node, that pods can have."""
 
     def __init__(
         self, settings: Settings, most_cores: int, cluster: AgentCaches, metrics: Metrics, writes: BackgroundWrites
@@ -37,10 +35,10 @@ class Tuner:
         self._writes = writes
         self._windows = Windows(settings.tuning_config(), settings.settle_s)
         self._last_steps: dict[str, str] = {}  # by job uid: the last step, as logged
-        self._read: dict[str, tuple[int, TunedJob | None]] = {}  # by job uid: as of which version
+        self._read: dict[str, tuple[int, TunedJob | None]] = {}  # by job uid: version, and the job as read
 
     def step(self, senses: Senses, local: tuple[LocalPod, ...]) -> tuple[str, ...]:
-        """Take every job whose rank 0 runs here one step on; a sentence for each that cannot be read."""
+        """Take one step for every job whose rank 0 runs here. Return a sentence for each job that cannot be read."""
         firsts = {pod.member.job: pod for pod in local if pod.runs and pod.member is not None and pod.member.rank == 0}
         self._cluster.watch_jobs(firsts)
         problems: list[str] = []
@@ -53,7 +51,7 @@ class Tuner:
         return tuple(problems)
 
     def _step(self, job: TunedJob, pod: LocalPod, senses: Senses) -> None:
-        """What is not written now is decided anew by the next round: its window stays open until then."""
+        """What is not written now is decided again in the next round: its window stays open until then."""
         about = f"tuning {job.id}"
         seen = TuningObservation(
             at_s=senses.at.monotonic_s,

@@ -1,8 +1,7 @@
-"""The measuring half of the allocator: windows of GPU utilisation at a core count that does not change meanwhile.
+"""Windows of GPU utilisation, each at a core count that does not change.
 
-A window begins once the cores are as wished and some time has passed; what came before says nothing about them. Where
-to go next is the core's (`coda.allocator.tuning`). What must not live here: reading devices, and writing statuses.
-"""
+A window begins some time after the cores are as wished: earlier samples say nothing about them. The next core count is
+the core's decision (`coda.allocator.tuning`)."""
 
 from __future__ import annotations
 
@@ -15,19 +14,19 @@ from coda.allocator.tuning import TOO_FEW_SAMPLES, Tuning, TuningPhase, WindowRe
 from coda_agent.cluster.jobs import TunedJob
 
 Conditions = tuple[int, int, str, object]
-"""Attempt, cores per rank, container, and search of what is measured: with any other the window begins anew."""
+"""Attempt, cores per rank, container, and search result. If one of them changes, the window begins again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningObservation:
-    """What one round saw of the job's GPUs. `share` None: not measured, with the reason in `why_not` if it is known.
+    """What one round saw of the job's GPUs. `share` None: not measured, for the reason `why_not` if it is known.
 
-    `at_s` on the clock that never jumps, `wall_s` since 1970. `may_step`: whether the job is surely as it was read
-    and what follows can be written; else no step is taken, and its window stays open."""
+    `at_s`: on the clock that never jumps; `wall_s`: since 1970. `may_step`: the job is surely as it was read, and the
+    next step can be written. If not, no step is taken and the window stays open."""
 
     at_s: float
     wall_s: float
-    container: str  # of rank 0: another one means that it restarted
+    container: str  # of rank 0; another one means a restart
     share: float | None
     why_not: str | None = None
     may_step: bool = True
@@ -41,7 +40,7 @@ class _Window:
 
 
 class Windows:
-    """The windows of this node's jobs, by job uid. They are lost with the process, and begin anew."""
+    """The windows of this node's jobs, by job uid. They are lost with the process, and begin again."""
 
     def __init__(self, config: TuningConfig, settle_s: float) -> None:
         self._config = config
@@ -49,11 +48,11 @@ class Windows:
         self._by_job: dict[str, _Window] = {}
 
     def forget_all_except(self, job_uids: Collection[str]) -> None:
-        """Forget the others."""
+        """Keep only the windows of these jobs."""
         self._by_job = {uid: window for uid, window in self._by_job.items() if uid in job_uids}
 
     def step(self, job: TunedJob, seen: TuningObservation) -> Tuning | None:
-        """The job's tuning after this round; equal to `job.tuning` when nothing is to be written."""
+        """Return the job's tuning after this round; equal to `job.tuning` if nothing has to be written."""
         measured = self._measured(job, seen)
         if not seen.may_step:
             return job.tuning
@@ -64,7 +63,7 @@ class Windows:
         return tuning
 
     def _measured(self, job: TunedJob, seen: TuningObservation) -> WindowResult | None:
-        """A window that is long enough; it ends with the step that follows from it."""
+        """The result of a window that is long enough; it ends with the step that follows from it."""
         if job.tuning is None or job.tuning.phase is not TuningPhase.MEASURING:
             self._by_job.pop(job.uid, None)
             return None
