@@ -1,15 +1,14 @@
-"""The adaptive CPU allocator's search: from a start point to the fewest cores that keep a job's GPUs busy.
+"""The search of the allocator: from a start point to the fewest cores that keep a job's GPUs busy.
 
-A state machine: `begin` gives the first count to measure, `next_step` takes what was measured and gives the next count
-or the answer. Whoever measures changes the job's cores, waits until that is done, and samples GPU utilisation for one
-window. What must not live here: clocks, sampling, and the granting of cores. Counts are cores per rank, and all ranks
-of a job take each step together (our choice; CODA tuned jobs of one rank).
+A state machine: `begin_search` gives the first count to measure; `next_search` takes a measured window and gives the
+next count or the answer. In between, the caller changes the job's cores, waits until that is done, and samples GPU
+utilisation for one window. Counts are cores per rank, and all ranks of a job take each step together (our choice; CODA
+tuned jobs of one rank).
 
-The search goes down first, then up. Down, a count *holds* when it is not clearly worse, because fewer cores with the
-same utilisation is the better answer; up, it must *improve*. "Clearly" is the noise margin of the configuration;
-after a faint gain, one within the margin, one longer move tells a slow rise from none.
-Source: CODA (Zhao et al., ICDCS 2020), adaptive CPU allocator; margin, strides, repeats and faint gains
-are ours.
+The search goes down first, then up. On the way down a count *holds* if it is not clearly worse: fewer cores with the
+same utilisation is the better answer. On the way up it must *improve*. "Clearly" means by the noise margin of the
+configuration. After a faint gain (within the margin), one longer move tells a slow rise from no rise.
+Source: CODA (Zhao et al., ICDCS 2020), adaptive CPU allocator; margin, strides, repeats and faint gains are ours.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from coda.allocator.config import CoreSearchConfig, Stride
-from coda.allocator.curve import CurvePoint, WindowReading, merged, reference_utilisation
+from coda.allocator.curve import CurvePoint, WindowReading, curve_with, reference_utilisation
 from coda.errors import InvalidInput
 
 
 class Leg(Enum):
-    """Where the search stands."""
+    """The part of the search that is under way."""
 
     START = "Start"  # the start point is being measured
-    DOWN = "Down"  # fewer cores, while they hold
-    UP = "Up"  # more cores, while they improve
+    DOWN = "Down"  # fewer cores, as long as they hold
+    UP = "Up"  # more cores, as long as they improve
     NARROW = "Narrow"  # halving between a count that failed and one that holds
 
 
@@ -35,7 +34,7 @@ class SearchOutcome(Enum):
     """Why the search ended."""
 
     FOUND = "Found"
-    LIMITED = "Limited"  # utilisation rose up to the most cores that could be had
+    LIMITED = "Limited"  # utilisation rose up to the most cores available
     REFUSED = "Refused"  # the job's cores cannot be changed
     UNMEASURABLE = "Unmeasurable"  # no usable GPU utilisation
     ABANDONED = "Abandoned"  # the job ended, its node was lost, a deadline passed
@@ -43,7 +42,7 @@ class SearchOutcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreLimits:
-    """Cores per rank that the nodes of the job can give now, its own included."""
+    """Cores per rank that the nodes of the job can give now, the job's own included."""
 
     least: int = 1
     most: int
@@ -51,19 +50,19 @@ class CoreLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreSearch:
-    """All that the search remembers. Raises InvalidInput for a state that no search can be in."""
+    """The state of a search, as the job's status has it. Raises InvalidInput for an impossible state."""
 
     start: int  # cores it began with
     gpus: int  # GPUs per rank; scales the strides
     leg: Leg = Leg.START
     trying: int  # cores to measure now
-    kept: int  # fewest cores so far that keep the GPUs as busy as any
+    kept: int  # fewest cores so far that keep the GPUs as busy as any count
     failed: int = 0  # most cores below `kept` known to be too few; 0: none
     moves: int = 0  # moves made on this leg
-    refused: int | None = None  # fewest cores that could not be had
-    capped: bool = False  # the way up ended for want of cores
+    refused: int | None = None  # fewest cores that were refused
+    capped: bool = False  # the way up ended because no more cores were available
     silent: int = 0  # windows in a row without usable utilisation
-    curve: tuple[CurvePoint, ...] = ()  # what was measured, by cores
+    curve: tuple[CurvePoint, ...] = ()  # what was measured, in order of cores
 
     def __post_init__(self) -> None:
         if min(self.start, self.gpus, self.trying, self.kept, self.refused or 1) < 1:
@@ -79,7 +78,7 @@ class CoreSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """What the job should have, and how that was found."""
+    """The cores that the job should have, and how they were found."""
 
     cores: int  # per rank
     outcome: SearchOutcome
@@ -87,12 +86,12 @@ class SearchResult:
 
     @property
     def windows(self) -> int:
-        """Windows measured: CODA's profiling steps."""
+        """The number of measured windows: CODA's profiling steps."""
         return sum(point.windows for point in self.curve)
 
 
 def begin_search(start_cores: int, gpus: int, limits: CoreLimits) -> CoreSearch:
-    """The search that measures `start_cores` (clipped to the limits) first. `gpus`: per rank."""
+    """Return the search that measures `start_cores` (clipped to the limits) first. `gpus`: per rank."""
     start = max(1, limits.least, min(start_cores, limits.most))
     return CoreSearch(start=start, gpus=max(1, gpus), trying=start, kept=start)
 
@@ -100,34 +99,34 @@ def begin_search(start_cores: int, gpus: int, limits: CoreLimits) -> CoreSearch:
 def next_search(
     search: CoreSearch, reading: WindowReading | None, limits: CoreLimits, config: CoreSearchConfig
 ) -> CoreSearch | SearchResult:
-    """What to measure next, or the answer, after one window at `search.trying` cores.
+    """Return what to measure next, or the answer, after one window at `search.trying` cores.
 
-    `reading`: None when utilisation could not be measured. The same count again means: measure one more window.
-    The answer loses at most two noise margins (plus noise) against the best count measured. Ties: fewer cores. Cost:
-    O(counts measured). Source: CODA's search; a window without utilisation is repeated `silent_windows` times, or
-    `loading_windows` before the first that shows any; our choice."""
+    `reading`: None if utilisation could not be measured. The same count again means: measure one more window.
+    The answer loses at most two noise margins (plus noise) against the best count measured. Ties: fewer cores.
+    O(counts measured). Source: CODA's search. A window without utilisation is repeated `silent_windows` times, or
+    `loading_windows` times before the first that shows some (our choice)."""
     if reading is None or reading.share < config.idle_share:
         if search.silent >= (config.silent_windows if search.curve else config.loading_windows):
             return _answer(search, SearchOutcome.UNMEASURABLE)
         return replace(search, silent=search.silent + 1)
-    curve = merged(search.curve, search.trying, reading)
+    curve = curve_with(search.curve, search.trying, reading)
     if search.leg is Leg.START:
         return _down(replace(search, leg=Leg.DOWN, silent=0, curve=curve), limits, config)
     return _judge(replace(search, silent=0, curve=curve), limits, config)
 
 
 def refuse(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
-    """How to go on when `search.trying` cores could not be had: refused, infeasible, or too late.
+    """Return what to measure next, or the answer, if `search.trying` cores are not available: refused or too late.
 
-    On the way up a smaller growth is tried, and then what was found so far is the answer; elsewhere the search ends
-    with what it keeps."""
+    On the way up, a smaller growth is tried, until the answer is what was found so far. Elsewhere the search ends with
+    `kept` cores."""
     if search.leg is not Leg.UP:
         return _answer(search, SearchOutcome.REFUSED)
     return _up(replace(search, refused=search.trying), limits, config)
 
 
 def abandon(search: CoreSearch) -> SearchResult:
-    """The best known so far, for a search that cannot go on: the start point until something was measured."""
+    """Return the best count so far, for a search that cannot go on; the start point if nothing was measured."""
     return _answer(search, SearchOutcome.ABANDONED)
 
 
@@ -136,7 +135,7 @@ def _answer(search: CoreSearch, outcome: SearchOutcome) -> SearchResult:
 
 
 def _judge(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
-    """Compare `trying` with the best other counts; measure again while the difference drowns in noise."""
+    """Compare `trying` with the best other counts; measure again while the difference is within the noise."""
     point = next(point for point in search.curve if point.cores == search.trying)
     best = reference_utilisation(search.curve, search.trying, config.noise_margin)
     needed = best.share * (1 + config.noise_margin if search.leg is Leg.UP else 1 - config.noise_margin)
@@ -167,7 +166,7 @@ def _climbed(
 
 
 def _stride(search: CoreSearch, config: CoreSearchConfig) -> int:
-    """One core shows the direction; then one per GPU, twice, and from there double. Unit: always one."""
+    """One core shows the direction; then one per GPU, twice; then double each time. Unit: always one."""
     if config.stride is Stride.UNIT or search.moves == 0:
         return 1
     growing: int = 2 ** max(0, search.moves - 2)

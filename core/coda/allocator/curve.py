@@ -1,7 +1,4 @@
-"""GPU utilisation over cores: what one window says, and what several say together.
-
-What must not live here: where a search goes next (`tuning`).
-"""
+"""GPU utilisation over cores: what one window says, and what several say together."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from coda.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReading:
-    """One window's mean GPU utilisation. Raises InvalidInput for what no GPU can say."""
+    """The mean GPU utilisation of one window. Raises InvalidInput for impossible values."""
 
     share: float  # busy share of the job's GPUs, 0..1
     variance: float = 0.0  # of that mean; 0: unknown, taken as exact
@@ -29,7 +26,7 @@ class WindowReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """What all windows at one core count say together. Raises InvalidInput for impossible values."""
+    """All windows at one core count together. Raises InvalidInput for impossible values."""
 
     cores: int  # per rank
     share: float  # mean busy share, 0..1
@@ -43,11 +40,10 @@ class CurvePoint:
 
 
 def reading_from_samples(samples: Sequence[tuple[float, float]], config: CoreSearchConfig) -> WindowReading | None:
-    """The reading of one window: mean and spread of its second half; None with too few samples.
+    """Return the reading of one window: mean and spread of its second half; None with too few samples.
 
-    `samples`: (seconds since the window began, share of time the GPUs were busy 0..1), in any order; later than the
-    window's end does not count. Our choice: the first half
-    still shows what the change itself did."""
+    `samples`: (seconds since the window began, share of time the GPUs were busy 0..1), in any order; later ones than
+    the window's end do not count. Our choice: the first half still shows the effect of the change itself."""
     late = [share for at_s, share in samples if config.window_s / 2 <= at_s <= config.window_s]
     if len(late) < config.least_samples:
         return None
@@ -56,8 +52,8 @@ def reading_from_samples(samples: Sequence[tuple[float, float]], config: CoreSea
     return WindowReading(share=min(1.0, max(0.0, mean)), variance=spread / len(late))
 
 
-def merged(curve: Sequence[CurvePoint], cores: int, reading: WindowReading) -> tuple[CurvePoint, ...]:
-    """`curve` with one more window at `cores`, in order of cores. Windows at one count weigh the same."""
+def curve_with(curve: Sequence[CurvePoint], cores: int, reading: WindowReading) -> tuple[CurvePoint, ...]:
+    """Return `curve` with one more window at `cores`, in order of cores. Windows at one count weigh the same."""
     here = next((point for point in curve if point.cores == cores), None)
     point = CurvePoint(cores=cores, share=reading.share, variance=reading.variance)
     if here is not None:
@@ -73,10 +69,10 @@ def merged(curve: Sequence[CurvePoint], cores: int, reading: WindowReading) -> t
 
 
 def reference_utilisation(curve: Sequence[CurvePoint], without: int, margin: float) -> WindowReading:
-    """The best utilisation, but for the count `without`: the mean of all points within `margin` of the highest.
+    """Return the best utilisation without the count `without`: the mean of all points within `margin` of the highest.
 
-    A mean, because the highest of many noisy values is too high, and on a plateau would make the next count look
-    worse than it is. `curve` must have another point. Our choice; measured in docs/results.md."""
+    A mean, because the highest of many noisy values is too high: on a plateau the next count would look worse than it
+    is. `curve` must have another point. Our choice; measured in docs/results.md."""
     others = [point for point in curve if point.cores != without]
     least = max(point.share for point in others) * (1 - margin)
     best = [point for point in others if point.share >= least]

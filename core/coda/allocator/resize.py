@@ -1,9 +1,8 @@
-"""How a grant of cores is carried out on the pods of a running gang, and how it ends. What must not live here: whether
-it is granted (`granting`), and any request.
+"""How a grant of cores is carried out on the pods of a running gang, and how it ends.
 
-Level-triggered: it looks only at what the pods and their kubelets say, so whoever carries it out may die between any
-two requests. All ranks have their growth by the deadline, or none keeps it: what is not allocated is withdrawn, because
-a kubelet would apply it later, unannounced, in the middle of a measurement; what is, is given back.
+Level-triggered: it reads only what the pods and their kubelets say, so the caller may die between any two requests.
+By the deadline every rank has its growth, or no rank keeps it. Growth that is not allocated is withdrawn, because a
+kubelet could apply it later, in the middle of a measurement; allocated growth is given back.
 Source: KEP-1287, sections on resize status and retries; the deadline and giving back are ours.
 """
 
@@ -17,25 +16,23 @@ from typing import Final
 from coda.model.job import WishAnswer
 
 LATE: Final = "DeadlineExceeded"
-"""A node said until the deadline why it does not give the growth."""
-
+"""The deadline passed, and a node said why it does not give the growth."""
 
 NO_ANSWER: Final = "NoAnswer"
-"""The deadline passed and no node said why: its kubelet, the API server or the operator was away."""
-
+"""The deadline passed, and no node said why: its kubelet, the API server or the operator was away."""
 
 GIVING_BACK_S: Final = 60.0
-"""Seconds after which ranks that cannot be made equal again are left as they are. Our choice: 20 times a resize."""
+"""Seconds after which ranks that cannot be made equal again stay as they are. Our choice: 20 times a resize."""
 
 
 class ResizeState(Enum):
-    """How far a granted change of cores is; the last two end it."""
+    """The state of a granted change of cores; the last two end it."""
 
     RESIZING = "Resizing"
-    DEFERRED = "Deferred"  # a kubelet has no room now; it may have, until the deadline
-    REVERTING = "Reverting"  # it cannot be: what was changed is taken back
-    DONE = "Done"  # every rank runs with the cores granted
-    REFUSED = "Refused"  # it could not be; nothing of it is left to be applied later
+    DEFERRED = "Deferred"  # a kubelet has no free cores now; it may have some before the deadline
+    REVERTING = "Reverting"  # it is not possible: what was changed is taken back
+    DONE = "Done"  # every rank runs with the granted cores
+    REFUSED = "Refused"  # it was not possible; no part of it can be applied later
 
 
 ENDED = frozenset({ResizeState.DONE, ResizeState.REFUSED})
@@ -43,43 +40,43 @@ ENDED = frozenset({ResizeState.DONE, ResizeState.REFUSED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resize:
-    """What became of the last wish that was granted in an attempt."""
+    """The state of the last granted wish of an attempt."""
 
     attempt: int
     sequence: int  # of the wish
     state: ResizeState
-    wanted: int  # cores per rank that were granted
-    cores: int  # per rank, that every rank has now
+    wanted: int  # granted cores per rank
+    cores: int  # cores per rank that every rank has now
     since_s: float  # since when it is in this state
-    reason: str = ""  # one word; why not, or what is waited for
+    reason: str = ""  # one word: why not, or what it waits for
     message: str = ""
 
     @property
     def has_ended(self) -> bool:
-        """True once nothing of it is under way."""
+        """True if no part of it is under way any more."""
         return self.state in ENDED
 
 
 class Obstacle(Enum):
-    """Why the cores of a pod are never changed; the value is the reason told."""
+    """Why the cores of a pod are never changed; the value is the reason in the status."""
 
     BEST_EFFORT = "BestEffort"  # its main container asks for no cores: there is nothing to set
     WOULD_RESTART = "RestartContainer"  # its resizePolicy says that a change restarts the container
-    UNSUPPORTED = "ResizeUnsupported"  # its kubelet does not tell what its containers have
+    UNSUPPORTED = "ResizeUnsupported"  # its kubelet does not report what its containers have
 
 
 STATIC_CPU_MANAGER: Final = "StaticCPUManager"
-"""The reason told where a node hands out whole cores to pods for good: no other count would do."""
+"""The reason on a node that gives whole cores to pods permanently: no other count would work."""
 
 
 class Progressing(Enum):
     """What a kubelet says about the last change of a pod."""
 
     NOTHING = "nothing is pending"
-    UNSEEN = "it has not looked at the change yet"
+    UNSEEN = "the kubelet has not seen the change yet"
     UNDER_WAY = "allocated, being applied"
-    DEFERRED = "there is no room now"
-    INFEASIBLE = "it will never be"
+    DEFERRED = "not enough free capacity now"
+    INFEASIBLE = "never possible on this node"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +91,7 @@ class RankSize:
     allocated_m: int
     actual_m: tuple[int, ...]  # request and, where there is one, limit as the runtime has them
     says: Progressing = Progressing.NOTHING
-    reason: str = ""  # of what it says: one word and a sentence
+    reason: str = ""  # of what the kubelet says: one word and a sentence
     message: str = ""
     obstacle: Obstacle | None = None
 
@@ -108,7 +105,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeStep:
-    """What to tell, which ranks to give how many cores (in millicores), and when to look again if nothing changes."""
+    """The state to write, the ranks to patch with their millicores, and when to decide again if nothing changes."""
 
     resize: Resize
     patches: tuple[tuple[RankSize, int], ...] = ()
@@ -118,9 +115,9 @@ class ResizeStep:
 def next_resize(
     answer: WishAnswer | None, told: Resize | None, attempt: int, sizes: Sequence[RankSize], now_s: float
 ) -> ResizeStep | None:
-    """What the last answered wish needs next; None when nothing: no grant, it has ended, or no rank is there.
+    """Return what the last answered wish needs next; None if nothing: no grant, it has ended, or no rank runs.
 
-    `told`: as last told, whatever it is about. `sizes`: of all ranks of the attempt that run. O(ranks)."""
+    `told`: the last written state, of any wish. `sizes`: all running ranks of the attempt. O(ranks)."""
     if answer is None or not answer.granted or not sizes:
         return None
     mine = told if told is not None and (told.attempt, told.sequence) == (attempt, answer.sequence) else None
@@ -142,7 +139,7 @@ def next_resize(
 
 
 def give_up(now: Resize, reason: str, message: str, now_s: float) -> Resize:
-    """The same, to be taken back from now on; told before anything is, so that nobody begins it anew."""
+    """Return the resize, to be taken back from now on. It is written first, so that nobody begins it again."""
     return replace(now, state=ResizeState.REVERTING, since_s=now_s, reason=reason, message=message)
 
 
@@ -186,7 +183,7 @@ def _grows(now: Resize, sizes: Sequence[RankSize]) -> bool:
 
 
 def _give_back(now: Resize, sizes: Sequence[RankSize], now_s: float) -> ResizeStep:
-    """Withdraw what is not allocated; then bring all ranks back to what each has, unless some node never allows it."""
+    """Withdraw what is not allocated; then make all ranks equal again, unless a node never allows it."""
     equalise = now_s < now.since_s + GIVING_BACK_S
     targets = [(size, _target(now, size, equalise=equalise)) for size in sizes]
     if all(_is_settled(size, target_m) for size, target_m in targets):
@@ -200,7 +197,7 @@ def _give_back(now: Resize, sizes: Sequence[RankSize], now_s: float) -> ResizeSt
 
 
 def _target(now: Resize, size: RankSize, *, equalise: bool) -> int:
-    """After growth that failed, what all ranks had; after a shrink that failed, or where it is refused, what it has."""
+    """After failed growth: what all ranks had before. After a failed shrink, or if refused: what the rank has now."""
     is_refused = size.says in (Progressing.DEFERRED, Progressing.INFEASIBLE)
     if size.obstacle is not None or is_refused or not equalise or now.cores >= now.wanted:
         return size.allocated_m
@@ -208,7 +205,7 @@ def _target(now: Resize, size: RankSize, *, equalise: bool) -> int:
 
 
 def _is_settled(size: RankSize, cores_m: int) -> bool:
-    """Done, by KEP-1287: nothing is pending, and wanted, allocated and actual are alike."""
+    """Done, by KEP-1287: nothing is pending, and wanted, allocated and actual are equal."""
     return size.says is Progressing.NOTHING and {size.wanted_m, size.allocated_m, *size.actual_m} == {cores_m}
 
 

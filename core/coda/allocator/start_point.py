@@ -1,6 +1,5 @@
-"""The adaptive CPU allocator's start point: the cores a training job gets before anything was measured.
+"""The start point of the allocator: the cores that a training job gets before anything is measured.
 
-What must not live here: the search from there on (`tuning`), and anything that writes a grant.
 Source: CODA (Zhao et al., ICDCS 2020), section on the adaptive CPU allocator.
 """
 
@@ -17,7 +16,7 @@ from coda.allocator.config import UNKNOWN_CATEGORY_CORES
 
 
 class Category(Enum):
-    """What a model works on; the spelling is the CRD's."""
+    """The kind of model; spelled as in the CRD."""
 
     CV = "CV"
     NLP = "NLP"
@@ -26,7 +25,7 @@ class Category(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """What the user knows of the input pipeline; all false when nothing was said."""
+    """What the user knows of the input pipeline; all false if the user says nothing."""
 
     pipelined: bool = False  # loading overlaps with training
     many_weights: bool = False  # many weights for the input size
@@ -41,7 +40,7 @@ CORES_BY_CATEGORY: Final[Mapping[Category, int]] = {Category.CV: 3, Category.NLP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What a finished job ended with."""
+    """The cores that a finished job ended with."""
 
     owner: str
     category: Category | None
@@ -56,7 +55,7 @@ NO_EXPERIENCE: Final[Experience] = {}
 
 
 def experience_with(experience: Experience, job: Tuned) -> Experience:
-    """`experience` after one more finished job. In any order the same; jobs without GPUs teach nothing."""
+    """Return `experience` after one more finished job. The order does not matter; jobs without GPUs add nothing."""
     if job.gpus_per_replica < 1 or job.cores_per_replica < 1:
         return experience
     per_gpu = Fraction(job.cores_per_replica, job.gpus_per_replica)
@@ -67,13 +66,12 @@ def experience_with(experience: Experience, job: Tuned) -> Experience:
 def experienced_cores(
     experience: Experience, owner: str, category: Category | None, gpus_per_replica: int, ceiling_cores: int
 ) -> int | None:
-    """The cores first proposed for one rank from the owner's finished jobs; None when there are none to learn from.
+    """Return the cores first proposed for one rank from the owner's finished jobs; None if there are none.
 
-    The most that jobs of the same owner and category (without category: of the owner) ended with whose ranks had as
-    many GPUs; without such jobs the most per GPU of the others, times the rank's GPUs, rounded up. Floor 1, capped at
-    the ceiling. Source: CODA's start point. Our choices: equal ranks first, since the first GPU of a rank needs more
-    cores than each further one; and that hints do not shift it, since what was measured already shows what they guess.
-    """
+    The most that jobs of the same owner and category (without category: of the owner) ended with, if their ranks had as
+    many GPUs; else the most per GPU of the others, times the rank's GPUs, rounded up. At least 1, at most the ceiling.
+    Source: CODA's start point. Our choices: equal ranks first, because the first GPU of a rank needs more cores than
+    each further one; hints do not count, because the measured jobs already show what they guess."""
     per_gpu = experience.get((owner, category, gpus_per_replica), experience.get((owner, category, None)))
     if per_gpu is None:
         return None
@@ -86,10 +84,10 @@ def start_cores(
     gpus_per_replica: int,
     ceiling_cores: int,
 ) -> int:
-    """The cores first proposed for one rank: category's, shifted by hints, per GPU; floor 1, capped at the ceiling.
+    """Return the cores first proposed for one rank: the category's, shifted by hints, per GPU; 1 to the ceiling.
 
-    Pipelined -1, many weights -1, complex processing +1. `ceiling_cores`: whole cores the largest matching node has.
-    Source: CODA's start points for one GPU. Our choices: 4 without category, the floor, and scaling by the rank's GPU
+    Pipelined -1, many weights -1, complex processing +1. `ceiling_cores`: whole cores of the largest eligible node.
+    Source: CODA's start points for one GPU. Our choices: 4 without category, at least 1, and scaling by the rank's GPU
     count (CODA finds the optimum linear in it, but publishes no start point for several GPUs)."""
     cores = UNKNOWN_CATEGORY_CORES if category is None else CORES_BY_CATEGORY[category]
     cores += hints.complex_processing - hints.pipelined - hints.many_weights

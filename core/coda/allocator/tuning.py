@@ -1,8 +1,8 @@
-"""The tuning of one attempt, one step on: from what was measured, granted and done to what is wanted next.
+"""The tuning of one attempt: from what was measured, granted and done to what is wanted next.
 
-`tuning` knows the search; here it meets the world: a count is wished for, the planner grants or refuses it, the
-operator carries the grant out, and only then the next window counts. All of it stands in the job's status, so that
-whoever measures may be restarted between any two steps. What must not live here: clocks, sampling, and writing.
+The search (`core_search`) names a count. The job wishes for it, the planner grants or denies it, the operator carries
+the grant out, and only then the next window counts. All of it is in the job's status, so the agent that measures may
+restart between any two steps.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ from coda.model.job import Wish, WishAnswer
 from coda.wording import counted
 
 NEVER = frozenset({"Infeasible", STATIC_CPU_MANAGER, *(obstacle.value for obstacle in Obstacle)})
-"""Reasons of a refused resize that no other count would change."""
+"""Reasons of a refused resize that are the same for every count."""
 
 TOO_FEW_SAMPLES: Final = "TooFewSamples"
-"""The reason told while windows are repeated because the GPUs could not be looked at often enough."""
+"""The reason while windows are repeated because the GPUs could not be sampled often enough."""
 
 IDLE: Final = "Idle"
-"""The same, because they did nothing."""
+"""The reason while windows are repeated because the GPUs were idle."""
 
 SILENCES = frozenset({NO_ANSWER, DenialCode.EXPIRED.value})
-"""Reasons that say nothing about cores: whoever should have answered was away."""
+"""Reasons that say nothing about cores: the part that should have answered was away."""
 
 
 class TuningPhase(Enum):
-    """What the tuning of a job does now; the spelling is the CRD's."""
+    """What the tuning of a job does now; spelled as in the CRD."""
 
-    MEASURING = "Measuring"  # a window at the cores it has
-    WISHING = "Wishing"  # waits for a grant, or for the resize it led to
-    TUNED = "Tuned"  # it has an answer, and the cores it says
-    ADVISING = "Advising"  # its cores cannot be changed: the message says what would help
+    MEASURING = "Measuring"  # it measures a window at the job's cores
+    WISHING = "Wishing"  # it waits for a grant, or for the resize after it
+    TUNED = "Tuned"  # the search has an answer, and the job has those cores
+    ADVISING = "Advising"  # the cores cannot be changed: the message says what would help
     STOPPED = "Stopped"  # nothing can be measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """The tuning of one attempt, as its status says it."""
+    """The tuning of one attempt, as the job's status has it."""
 
     attempt: int
     phase: TuningPhase
-    found: CoreSearch | SearchResult | None = None  # where the search stands, or what it found
+    found: CoreSearch | SearchResult | None = None  # the search, or its result
     wish: Wish | None = None  # the last one
     reason: str = ""
     message: str = ""
 
     @property
     def best_cores(self) -> int | None:
-        """Per rank, the fewest found so far that keep the GPUs as busy as any; None before anything was measured."""
+        """The fewest cores per rank that keep the GPUs as busy as any count; None before anything was measured."""
         if isinstance(self.found, SearchResult):
             return self.found.cores if self.found.curve else None
         return self.found.kept if self.found is not None and self.found.curve else None
@@ -72,52 +72,48 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningInput:
-    """A running job of automatic cores, now. `answer` and `resize`: the last ones of this attempt, of any wish."""
+    """The present state of a running job with automatic cores. `answer`, `resize`: the last ones, of any wish."""
 
     attempt: int
     cores: int  # per rank, that every rank has
     gpus: int  # per rank
-    most_cores: int  # per rank, that its smallest node has
+    most_cores: int  # per rank, that the smallest of its nodes has
     answer: WishAnswer | None = None
     resize: Resize | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowResult:
-    """A window at the job's cores is over. `reading` None: utilisation could not be measured."""
+    """The result of a window at the job's cores. `reading` None: utilisation could not be measured."""
 
     reading: WindowReading | None
 
 
 def next_tuning(
-    tuning: Tuning | None, standing: TuningInput, measured: WindowResult | None, config: TuningConfig, now_s: float
+    tuning: Tuning | None, job: TuningInput, measured: WindowResult | None, config: TuningConfig, now_s: float
 ) -> Tuning:
-    """The tuning after what is now known; the same one where nothing follows from it.
+    """Return the next tuning; the same one if nothing follows from what is known.
 
-    Without a tuning of this attempt a search begins at the cores the job has. Wishes are numbered on from the last. A
-    wish nobody answers until its deadline is made once more, then refused; what was found is wished for again and
-    again. Cost: O(counts measured). Source: the allocator of CODA (ICDCS 2020); grants and deadlines are ours."""
-    if tuning is None or tuning.attempt != standing.attempt:
-        search = begin_search(standing.cores, standing.gpus, _limits(standing))
-        wish = _last_answered(standing)
-        fresh = Tuning(attempt=standing.attempt, phase=TuningPhase.MEASURING, found=search, wish=wish)
-        return fresh if search.trying == standing.cores else _after(fresh, search, standing, config, now_s)
+    Without a tuning of this attempt, a search begins at the cores that the job has. Wishes are numbered from the last
+    one on. A wish without an answer by its deadline is made once more, then counts as refused; a found count is wished
+    for repeatedly. O(counts measured). Source: the allocator of CODA (ICDCS 2020); grants and deadlines are ours."""
+    if tuning is None or tuning.attempt != job.attempt:
+        search = begin_search(job.cores, job.gpus, _limits(job))
+        wish = _last_answered(job)
+        fresh = Tuning(attempt=job.attempt, phase=TuningPhase.MEASURING, found=search, wish=wish)
+        return fresh if search.trying == job.cores else _after(fresh, search, job, config, now_s)
     if tuning.phase is TuningPhase.MEASURING and isinstance(tuning.found, CoreSearch):
-        return _measured(tuning, tuning.found, standing, measured, config, now_s)
+        return _measured(tuning, tuning.found, job, measured, config, now_s)
     if tuning.phase is TuningPhase.WISHING and tuning.wish is not None and tuning.found is not None:
-        return _answered(tuning, tuning.wish, standing, config, now_s)
-    if (
-        tuning.phase is TuningPhase.TUNED
-        and isinstance(tuning.found, SearchResult)
-        and tuning.found.cores != standing.cores
-    ):
+        return _answered(tuning, tuning.wish, job, config, now_s)
+    if tuning.phase is TuningPhase.TUNED and isinstance(tuning.found, SearchResult) and tuning.found.cores != job.cores:
         due_s = -math.inf if tuning.wish is None else tuning.wish.since_s + config.wish_again_s
         return _wishing(tuning, tuning.found, tuning.found.cores, config, now_s) if now_s >= due_s else tuning
     return tuning
 
 
 def stopped(tuning: Tuning | None, attempt: int, reason: str, message: str) -> Tuning:
-    """The tuning of a job that cannot be measured (any more): what was found stays."""
+    """Return the tuning of a job that cannot be measured, or not any more: what was found stays."""
     before = tuning if tuning is not None and tuning.attempt == attempt else None
     phase = TuningPhase.STOPPED
     if before is None:
@@ -125,32 +121,32 @@ def stopped(tuning: Tuning | None, attempt: int, reason: str, message: str) -> T
     return replace(before, phase=phase, reason=reason, message=message)
 
 
-def _last_answered(standing: TuningInput) -> Wish | None:
-    """The last wish of the attempt as its answer tells it, where a tuning begins anew: the next number is above it."""
-    last = standing.answer
+def _last_answered(job: TuningInput) -> Wish | None:
+    """Return the last wish of the attempt, from its answer. A tuning that begins again numbers its wishes above it."""
+    last = job.answer
     if last is None:
         return None
     return Wish(sequence=last.sequence, cores=max(1, last.cores), since_s=last.answered_s, deadline_s=last.deadline_s)
 
 
-def _limits(standing: TuningInput) -> CoreLimits:
-    return CoreLimits(most=max(standing.cores, standing.most_cores))
+def _limits(job: TuningInput) -> CoreLimits:
+    return CoreLimits(most=max(job.cores, job.most_cores))
 
 
 def _measured(
     tuning: Tuning,
     search: CoreSearch,
-    standing: TuningInput,
+    job: TuningInput,
     measured: WindowResult | None,
     config: TuningConfig,
     now_s: float,
 ) -> Tuning:
-    if standing.cores != search.trying:  # somebody else changed them, or a restart lost the way
+    if job.cores != search.trying:  # somebody else changed the cores, or a restart lost the wish
         return _wishing(tuning, search, search.trying, config, now_s)
     if measured is None:
         return tuning
-    step = next_search(search, measured.reading, _limits(standing), config.tuning)
-    after = _after(tuning, step, standing, config, now_s)
+    step = next_search(search, measured.reading, _limits(job), config.tuning)
+    after = _after(tuning, step, job, config, now_s)
     silence = _silence(measured.reading, config.tuning)
     if silence is None:
         return after
@@ -161,7 +157,7 @@ def _measured(
 
 
 def _silence(reading: WindowReading | None, config: CoreSearchConfig) -> tuple[str, str] | None:
-    """Why a window says nothing: one word, and what the GPUs did."""
+    """Why a window says nothing: one word and a clause; None if it says something."""
     if reading is None:
         return TOO_FEW_SAMPLES, f"its GPUs could be looked at fewer than {config.least_samples} times"
     if reading.share < config.idle_share:
@@ -170,16 +166,16 @@ def _silence(reading: WindowReading | None, config: CoreSearchConfig) -> tuple[s
 
 
 def _after(
-    tuning: Tuning, step: CoreSearch | SearchResult, standing: TuningInput, config: TuningConfig, now_s: float
+    tuning: Tuning, step: CoreSearch | SearchResult, job: TuningInput, config: TuningConfig, now_s: float
 ) -> Tuning:
     wanted = step.trying if isinstance(step, CoreSearch) else step.cores
-    if wanted != standing.cores:
+    if wanted != job.cores:
         return _wishing(tuning, step, wanted, config, now_s)
     return _settled(tuning, step)
 
 
 def _settled(tuning: Tuning, step: CoreSearch | SearchResult) -> Tuning:
-    """The job has the cores that `step` wants."""
+    """Return the tuning of a job that has the cores that `step` wants."""
     if isinstance(step, CoreSearch):
         return replace(tuning, phase=TuningPhase.MEASURING, found=step, reason="", message="")
     if step.outcome is SearchOutcome.UNMEASURABLE:
@@ -199,15 +195,15 @@ def _wishing(tuning: Tuning, step: CoreSearch | SearchResult, cores: int, config
     return replace(tuning, phase=TuningPhase.WISHING, found=step, wish=wish, reason="", message="")
 
 
-def _answered(tuning: Tuning, wish: Wish, standing: TuningInput, config: TuningConfig, now_s: float) -> Tuning:
+def _answered(tuning: Tuning, wish: Wish, job: TuningInput, config: TuningConfig, now_s: float) -> Tuning:
     found = tuning.found
     assert found is not None
-    answer, resize = standing.answer, standing.resize
+    answer, resize = job.answer, job.resize
     if answer is None or answer.sequence != wish.sequence:
         late = now_s >= wish.deadline_s
-        return _refused(tuning, standing, NO_ANSWER, "nobody answered", config, now_s) if late else tuning
+        return _refused(tuning, job, NO_ANSWER, "nobody answered", config, now_s) if late else tuning
     if not answer.granted:
-        most = replace(standing, most_cores=answer.cores)
+        most = replace(job, most_cores=answer.cores)
         return _refused(tuning, most, answer.code, answer.message, config, now_s)
     if resize is None or resize.sequence != wish.sequence or not resize.has_ended:
         return tuning
@@ -215,21 +211,19 @@ def _answered(tuning: Tuning, wish: Wish, standing: TuningInput, config: TuningC
         return _settled(tuning, found)
     if resize.reason in NEVER:
         return _advising(tuning, resize)
-    return _refused(tuning, standing, resize.reason, resize.message, config, now_s)
+    return _refused(tuning, job, resize.reason, resize.message, config, now_s)
 
 
-def _refused(
-    tuning: Tuning, standing: TuningInput, reason: str, why: str, config: TuningConfig, now_s: float
-) -> Tuning:
+def _refused(tuning: Tuning, job: TuningInput, reason: str, why: str, config: TuningConfig, now_s: float) -> Tuning:
     found = tuning.found
     if isinstance(found, CoreSearch):
         if reason in SILENCES and tuning.reason not in SILENCES:
             again = _wishing(tuning, found, found.trying, config, now_s)
             return replace(again, reason=reason, message=f"asked again: {why}")
-        step = refuse(found, _limits(standing), config.tuning)
-        return _after(tuning, step, standing, config, now_s)
+        step = refuse(found, _limits(job), config.tuning)
+        return _after(tuning, step, job, config, now_s)
     assert found is not None
-    message = f"{counted(found.cores, 'core')} per rank would do, but it keeps {standing.cores}: {why}"
+    message = f"{counted(found.cores, 'core')} per rank would do, but it keeps {job.cores}: {why}"
     return replace(tuning, phase=TuningPhase.TUNED, reason=reason, message=message)
 
 
