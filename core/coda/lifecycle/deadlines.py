@@ -1,7 +1,4 @@
-"""What a job waits for: pods that must be gone first, and moments at which time alone changes the answer.
-
-Pure questions, like `faults`; what follows is `lifecycle`'s.
-"""
+"""What a job waits for: pods that must end first, and times at which the answer changes by itself."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, 
 from coda.model.job import FINISHED, Phase
 
 WAITS_FOR = "; waits for "
-"""Joins what happened with what is waited for, so that the second half can be replaced."""
+"""Joins what happened with what the job waits for, so that the second half can be replaced."""
 
 
 def with_stuck(progress: Progress, left: tuple[RankPod, ...], now_s: float, config: LifecycleConfig) -> Progress:
-    """Name a pod that should have been gone long since, and what keeps it. Ties: the first by name."""
+    """Add to the message a pod that should have ended long ago, and what keeps it. Ties: the first by name."""
     happened = progress.message.split(WAITS_FOR, 1)[0]
     stuck = min((pod for pod in left if _is_stuck(pod, now_s, config)), key=lambda pod: pod.name, default=None)
     if stuck is None:
@@ -27,7 +24,7 @@ def with_stuck(progress: Progress, left: tuple[RankPod, ...], now_s: float, conf
 
 
 def with_wake(step: Step, now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    """Add the next moment at which the answer may change by time alone."""
+    """Add the next time at which the answer may change although nothing else does."""
     moments = _moments_of_pods(now, config) if step.progress.phase not in FINISHED or now.deleting else iter(())
     of_resize = () if step.wake_s is None else (step.wake_s,)
     all_moments = (*moments, *_moments_of_job(step.progress, now), *of_resize)

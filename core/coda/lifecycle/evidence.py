@@ -1,7 +1,7 @@
-"""What must be read from the API server before a step is decided, because no cache can prove it.
+"""What must be read from the API server before a step, because no cache can prove it.
 
-A watch may be late, so the absence of a pod in a cache proves nothing. Asked for too often, a read costs one request;
-left out, it lets two attempts overlap.
+A watch may be late, so a pod that is missing from a cache may still exist. A needless read costs one request; a missing
+read lets two attempts overlap.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from coda.model.job import FINISHED, Phase
 
 
 class Evidence(Enum):
-    """A read whose answer is as new as the question."""
+    """A read whose answer is not older than the question."""
 
     PODS = auto()  # a consistent list of the job's pods
-    EPOCH = auto()  # the planner Lease's: a placement of an older one must not be launched
+    EPOCH = auto()  # of the planner's Lease: a placement with an older epoch must not be launched
 
 
 def evidence_needed(now: Situation, now_s: float, config: LifecycleConfig) -> Evidence | None:
-    """Return what the next step rests on beside the caches: nothing while all pods that it looks for are there.
+    """Return what the next step must read besides the caches; None while every pod that it needs is there.
 
-    The pods, where their absence ends an attempt, begins the next or lets the job go; the epoch, where pods are
-    created. Cost: O(pods)."""
+    PODS if their absence ends an attempt, begins the next or ends the job; EPOCH if pods are created. O(pods)."""
     phase = now.progress.phase
     if not now.deleting and (phase is None or phase in FINISHED or now.terms.suspend):
         return None

@@ -1,4 +1,4 @@
-"""What is wrong with an attempt, and whose fault it is. Pure questions; what follows from a fault is `lifecycle`'s."""
+"""What is wrong with an attempt, and whose fault it is."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ class Failure:
     own: bool
     reason: str
     message: str
-    node: str | None = None  # to keep away from
+    node: str | None = None  # to avoid from now on
 
 
 def gang_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
-    """A fault of an attempt whose pods were all created: also a missing one counts."""
+    """Return the failure of an attempt whose pods were all created, or None. A missing pod is a failure too."""
     missing = missing_ranks(now)
     return pod_gone(missing[0]) if missing else attempt_failure(now, now_s, config)
 
 
 def pod_gone(rank: int) -> Failure:
-    """The fault of an attempt that lost a pod."""
+    """Return the failure of an attempt that lost a pod."""
     return Failure(own=False, reason=POD_GONE, message=f"the pod of rank {rank} is gone")
 
 
 def attempt_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
-    """The first fault of the attempt's pods: an own failure before a disruption, then by rank.
+    """Return the first failure of the attempt's pods, or None: an own failure before a disruption, then by rank.
 
-    A pod that was seen and is gone is a fault even if another took its name: no rank is started twice."""
+    A pod that was seen and is gone is a failure even if a new pod has its name: no rank starts twice in an attempt."""
     if now.vanished:
         return pod_gone(min(now.vanished))
-    faults = [
-        (not fault.own, pod.rank, fault)
+    found = [
+        (not failure.own, pod.rank, failure)
         for pod in of_attempt(now)
-        if (fault := _pod_fault(pod, now, now_s, config)) is not None
+        if (failure := _pod_failure(pod, now, now_s, config)) is not None
     ]
-    return min(faults, key=lambda entry: entry[:2])[2] if faults else None
+    return min(found, key=lambda entry: entry[:2])[2] if found else None
 
 
-def _pod_fault(pod: RankPod, now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
+def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
     where = f"rank {pod.rank}" + (f" on {pod.node}" if pod.node else "")
     if pod.state is PodState.SUCCEEDED:
         return None
@@ -76,14 +76,16 @@ def _pod_fault(pod: RankPod, now: Situation, now_s: float, config: LifecycleConf
 
 
 def bind_deadline_missed(pods: tuple[RankPod, ...], replicas: int) -> Failure:
-    """The fault of an attempt whose pods are not all bound in time."""
+    """Return the failure of an attempt whose pods are not all bound in time."""
     bound = sum(1 for pod in pods if pod.node)
     message = f"only {bound} of {replicas} pods were bound by the deadline"
     return Failure(own=False, reason="BindDeadlineExceeded", message=message)
 
 
 def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
-    """A rank that has not started by the deadline: the job's own fault, named with what its kubelet says."""
+    """Return the failure of a rank that has not started by the deadline, or None.
+
+    It is the job's own fault; the message has what the kubelet says."""
     if now_s < now.progress.launch_s + now.terms.start_deadline_s:
         return None
     late = next((pod for pod in of_attempt(now) if pod.state is PodState.WAITING), None)
@@ -96,7 +98,7 @@ def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
 
 
 def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None:
-    """Reason and sentence when the job has run longer than it may."""
+    """Return reason and sentence if the job has run longer than it may, else None."""
     limit_s, start_s = now.terms.active_deadline_s, now.progress.start_s
     if limit_s is None or not start_s or now_s < start_s + limit_s:
         return None
@@ -104,7 +106,7 @@ def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None
 
 
 def with_trouble(progress: Progress, pods: tuple[RankPod, ...]) -> Progress:
-    """Say which rank cannot start and why; the lowest such rank speaks. Without one, `progress` as it is."""
+    """Say which rank cannot start, and why: the lowest one. Return `progress` unchanged if there is none."""
     troubled = min(
         (pod for pod in pods if pod.state is PodState.WAITING and pod.reason), key=lambda pod: pod.rank, default=None
     )

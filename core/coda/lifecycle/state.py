@@ -1,7 +1,4 @@
-"""The life of one gang as values: what was observed, what is remembered, what to do next. Decides nothing.
-
-`lifecycle` decides on these; `faults` says what is wrong with an attempt.
-"""
+"""The values of the life cycle: what is observed, what is remembered, and what to do next."""
 
 from __future__ import annotations
 
@@ -15,21 +12,21 @@ from coda.model.job import Phase, Placement, PlacementState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleConfig:
-    """Times of the life cycle, in seconds; the job's own deadlines are in its spec."""
+    """Times of the life cycle, in seconds; the deadlines of a job are in its spec."""
 
-    node_loss_s: float = 60.0  # a node not Ready for so long is lost (design: 60 s)
-    unschedulable_s: float = 5.0  # a pinned pod refused for so long never fits: the room is taken
+    node_loss_s: float = 60.0  # a node that is not Ready for this long is lost (design: 60 s)
+    unschedulable_s: float = 5.0  # a pinned pod refused for this long never fits: its capacity is taken
     failure_backoff_s: float = 10.0  # after the job's own first failure; doubles (Kubernetes Jobs: 10 s)
     failure_backoff_limit_s: float = 360.0  # Kubernetes Jobs: 6 min
-    disruption_backoff_s: float = 1.0  # after an attempt ended from outside; doubles
+    disruption_backoff_s: float = 1.0  # after an attempt was ended from outside; doubles
     disruption_backoff_limit_s: float = 60.0
-    avoid_node_s: float = 120.0  # how long a job keeps away from a node that failed it
-    passing_s: float = 1.0  # STARTING is not written when RUNNING follows so soon (our choice: half the 2 s promised)
-    stuck_s: float = 15.0  # a pod that should have been gone for so long is named in the status (our choice)
+    avoid_node_s: float = 120.0  # how long a job avoids a node on which it failed
+    passing_s: float = 1.0  # STARTING is not written if RUNNING follows within it (our choice: half the 2 s promised)
+    stuck_s: float = 15.0  # a pod that should have ended this long ago is named in the status (our choice)
 
 
 class PodState(Enum):
-    """How far a rank came: its main container's state, or FAILED when the pod failed without it."""
+    """The state of a rank's main container, or FAILED if the pod failed without it."""
 
     WAITING = "waiting"  # not started
     STARTED = "started"
@@ -45,30 +42,30 @@ class RankPod:
     uid: str
     attempt: int
     rank: int
-    plan_id: str = ""  # the plan it was created for
+    plan_id: str = ""  # the placement that it was created for
     node: str | None = None
     state: PodState = PodState.WAITING
-    ended: bool = False  # the whole pod, sidecars too
+    ended: bool = False  # the whole pod, with its sidecars
     terminating: bool = False
-    gone_by_s: float = 0.0  # a terminating pod's grace period is over then
+    gone_by_s: float = 0.0  # the grace period of a terminating pod ends then
     finalizers: tuple[str, ...] = ()  # what keeps a terminating pod besides its kubelet
     unschedulable_since_s: float | None = None
-    exit_code: int | None = None  # of the main container, once it ended
+    exit_code: int | None = None  # of the main container, after it ended
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
-    reason: str = ""  # why it failed or, in trouble, why it cannot start
+    reason: str = ""  # why it failed or cannot start
     message: str = ""
-    size: RankSize | None = None  # the cores of its main container, while that runs
+    size: RankSize | None = None  # cores of its main container, while that runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The operator's part of the status: all that must be remembered. Times are seconds since 1970, 0 for none."""
+    """The operator's part of the status: everything it must remember. Times are seconds since 1970, 0 for none."""
 
     phase: Phase | None = None
     attempt: int = 1
     failures: int = 0
     disruptions: int = 0
-    generation: int = 0  # of the spec that was last accepted or taken over
+    generation: int = 0  # of the spec that was last accepted or read
     queued_s: float = 0.0
     returned: bool = False  # it was stopped for another job, and has not started again
     not_before_s: float = 0.0
@@ -78,12 +75,12 @@ class Progress:
     avoid: Mapping[str, float] = field(default_factory=dict)  # node name -> until
     reason: str = ""
     message: str = ""
-    resize: Resize | None = None  # what became of the last grant of cores in this attempt
+    resize: Resize | None = None  # the state of the last grant of cores in this attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the spec says about the life of the job. Durations in seconds."""
+    """The part of the spec that concerns the life of the job. Durations in seconds."""
 
     replicas: int
     retries: int = 3
@@ -96,7 +93,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Everything `next_step` looks at. `epoch` is the planner Lease's; None: it was not read, and no pod is created."""
+    """The input of `next_step`. `epoch`: of the planner's Lease; None: it was not read, and no pod is created."""
 
     terms: Terms
     generation: int
@@ -106,30 +103,30 @@ class Situation:
     epoch: int | None = None
     pods: tuple[RankPod, ...] = ()
     vanished: frozenset[int] = frozenset()  # ranks of this attempt whose pod was seen and is gone
-    unready_since_s: Mapping[str, float] = field(default_factory=dict)  # node -> since when it is not Ready or gone
+    unready_since_s: Mapping[str, float] = field(default_factory=dict)  # node -> since when it is gone or not Ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What to do: accept or create or resize, then write `progress` if it changed, delete, finish off."""
+    """What to do: accept, create or resize; then write `progress` if it changed, delete, finalize, remove."""
 
     progress: Progress
-    accept: bool = False  # ask the API server for the request per rank; `progress` holds once it agreed
+    accept: bool = False  # ask the API server for the request per rank; `progress` is valid only if it agrees
     create: tuple[int, ...] = ()  # ranks whose pod is missing
     resize: tuple[tuple[RankSize, int], ...] = ()  # ranks to give other cores (in millicores)
     delete: tuple[RankPod, ...] = ()
     finalize: bool = False  # let the API server delete the job: nothing of it is left
     remove: bool = False  # delete the job: its time to live is over
-    wake_s: float | None = None  # look again then, if nothing changes before
+    wake_s: float | None = None  # decide again then, if nothing changes before
 
 
 def of_attempt(now: Situation) -> tuple[RankPod, ...]:
-    """The pods of the current attempt."""
+    """Return the pods of the current attempt."""
     return tuple(pod for pod in now.pods if pod.attempt == now.progress.attempt)
 
 
 def released_placement(now: Situation) -> Placement | None:
-    """The placement for which pods may be created: released, complete, of this attempt and this spec."""
+    """Return the placement for which pods may be created, or None: released, complete, of this attempt and spec."""
     placement, wanted = now.placement, now.progress
     if placement is None or (placement.attempt, placement.generation) != (wanted.attempt, wanted.generation):
         return None
@@ -138,19 +135,19 @@ def released_placement(now: Situation) -> Placement | None:
 
 
 def is_lost(node: str, now: Situation, now_s: float, config: LifecycleConfig) -> bool:
-    """True when the node has not been Ready for `node_loss_s`."""
+    """True if the node has not been Ready for `node_loss_s`."""
     since_s = now.unready_since_s.get(node)
     return since_s is not None and now_s - since_s >= config.node_loss_s
 
 
 def missing_ranks(now: Situation) -> tuple[int, ...]:
-    """The ranks of the attempt without a pod, lowest first."""
+    """Return the ranks of the attempt without a pod, lowest first."""
     present = {pod.rank for pod in of_attempt(now)}
     return tuple(rank for rank in range(now.terms.replicas) if rank not in present)
 
 
 def pods_left(now: Situation, now_s: float, config: LifecycleConfig) -> tuple[RankPod, ...]:
-    """Pods that must be gone first: all but those being deleted on a lost node, which only its kubelet can confirm."""
+    """Return the pods that must end first: all but those being deleted on a lost node (no kubelet can confirm them)."""
     return tuple(
         pod for pod in now.pods if not (pod.terminating and pod.node and is_lost(pod.node, now, now_s, config))
     )
@@ -162,5 +159,5 @@ def is_alone(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
 
 
 def deletable(pods: tuple[RankPod, ...]) -> tuple[RankPod, ...]:
-    """The pods nobody deletes yet."""
+    """Return the pods that are not being deleted yet."""
     return tuple(pod for pod in pods if not pod.terminating)

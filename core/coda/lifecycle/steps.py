@@ -1,12 +1,11 @@
 """What one job needs next: `next_step(situation, now_s, config) -> Step`, called by the operator on every change.
 
-Level-triggered: it looks only at what is (progress in the status, plan, pods, nodes), so any step may be repeated and
-the operator may die between any two writes. Nothing here knows Kubernetes' JSON or waits; deadlines come back as
-`wake_s`.
+Level-triggered: it reads only the present state (progress in the status, placement, pods, nodes). So every step may be
+repeated, and the operator may die between any two writes.
 
-The rule of a gang: until all pods of an attempt were created (phase QUEUED with a released plan) missing ones are
-created; from LAUNCHED on a missing pod fails the attempt. A failed attempt is rolled back whole: RESTARTING until its
-pods are gone, then QUEUED with the next attempt.
+The rule of a gang: until all pods of an attempt exist (phase QUEUED with a released placement), missing pods are
+created; from LAUNCHED on, a missing pod fails the attempt. A failed attempt is rolled back as a whole: RESTARTING
+until its pods are gone, then QUEUED with the next attempt.
 """
 
 from __future__ import annotations
@@ -62,24 +61,24 @@ NEXT: Mapping[Phase | None, frozenset[Phase]] = {
     Phase.SUCCEEDED: frozenset(),
     Phase.FAILED: frozenset({Phase.QUEUED}),  # only when its template was refused and then edited
 }
-"""The legal changes of phase; a test drives `next_step` over random situations and holds it to them."""
+"""The legal changes of phase. A test runs `next_step` over random situations and checks them."""
 
 TEMPLATE_REFUSED = "TemplateRefused"
-MESSAGE_LIMIT = 1000  # characters; our choice: it is read in a table's column
+MESSAGE_LIMIT = 1000  # characters; our choice: people read it in a column of a table
 ACCEPTED = "accepted; waits for a placement"
 
 
 def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    """Decide what the job needs next.
+    """Return what the job needs next.
 
-    Promise: repeating it without a change outside gives a step that does nothing new; a job that is not finished always
-    has something to wait for (a plan, a pod, or `wake_s`). Cost: O(pods)."""
+    Without a change outside, a second call returns a step that does nothing new. A job that is not finished always
+    waits for something: a placement, a pod, or `wake_s`. O(pods)."""
     step = _decide(now, now_s, config)
     return with_wake(replace(step, progress=_in_short(step.progress)), now, now_s, config)
 
 
 def furthest_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    """As `next_step`, but past LAUNCHED and STARTING when they are over already: nobody need write what was."""
+    """As `next_step`, but skip LAUNCHED and STARTING if they are over already: past phases need no write."""
     step = next_step(now, now_s, config)
     while step.progress.phase in _PASSING and step.progress.phase is not now.progress.phase and not step.delete:
         now = replace(now, progress=step.progress)
@@ -100,10 +99,9 @@ def _decide(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 def step_refused(
     now: Situation, step: Step, reason: str, message: str, now_s: float, config: LifecycleConfig
 ) -> Step | None:
-    """Return what follows when the API server refuses a pod of `step`, or its new cores (a quota, say).
+    """Return the step after the API server refused a pod of `step`, or its new cores (a quota, for example).
 
-    A refused pod rolls the attempt back. Refused cores take the resize back; None while it is being taken back already.
-    """
+    A refused pod rolls the attempt back. Refused cores take the resize back; None if that has begun already."""
     if step.create:
         rolled_back = roll_back(now, Failure(own=False, reason=reason, message=message), now_s, config)
         return replace(rolled_back, progress=_in_short(rolled_back.progress))
@@ -114,7 +112,7 @@ def step_refused(
 
 
 def template_refused(progress: Progress, generation: int, message: str, now_s: float) -> Progress:
-    """The dry run failed for good: the job fails, until its template is edited."""
+    """Return the progress of a job whose dry run failed for good: it has failed until its template is edited."""
     refused = replace(
         progress,
         phase=Phase.FAILED,
@@ -127,7 +125,7 @@ def template_refused(progress: Progress, generation: int, message: str, now_s: f
 
 
 def _in_short(progress: Progress) -> Progress:
-    """Kubelets, schedulers and webhooks may say pages. Cut here, so that what is written is what was decided."""
+    """Cut the message: kubelets, schedulers and webhooks may send pages. So the status is exactly what was decided."""
     message = progress.message
     short = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
     return replace(progress, message=short)
@@ -137,11 +135,11 @@ def _in_short(progress: Progress) -> Progress:
 
 
 def _new(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    if now.pods:  # its status was taken away: the pods still say which attempt it was at
+    if now.pods:  # its status was deleted: the pods still know the attempt
         attempt = max(now.progress.attempt, *(pod.attempt for pod in now.pods))
         lost = replace(now, progress=replace(now.progress, attempt=attempt, queued_s=now_s))
-        fault = Failure(own=False, reason="StatusLost", message="the status of the job was lost")
-        return roll_back(lost, fault, now_s, config)
+        failure = Failure(own=False, reason="StatusLost", message="the status of the job was lost")
+        return roll_back(lost, failure, now_s, config)
     return enqueue(now, now_s, attempt=now.progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
 
 
@@ -149,23 +147,23 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     pods = of_attempt(now)
     if now.progress.generation != now.generation:
         if pods:
-            fault = Failure(own=False, reason="SpecChanged", message="the spec was edited while its pods were created")
-            return roll_back(now, fault, now_s, config)
+            edited = Failure(own=False, reason="SpecChanged", message="the spec was edited while its pods were created")
+            return roll_back(now, edited, now_s, config)
         return accept_again(now)
-    plan = released_placement(now)
-    if pods and (plan is None or any(pod.plan_id != plan.plan_id for pod in pods)):
-        fault = Failure(own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods existed")
-        return roll_back(now, fault, now_s, config)
-    if plan is None:  # the planner avoids what is named, and knows no time
+    placement = released_placement(now)
+    if pods and (placement is None or any(pod.plan_id != placement.plan_id for pod in pods)):
+        dropped = Failure(own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods existed")
+        return roll_back(now, dropped, now_s, config)
+    if placement is None:  # the planner avoids every node named here and compares no times
         avoid = {node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s}
         return Step(progress=replace(now.progress, avoid=avoid), delete=_strays(now))
-    fault_found = attempt_failure(now, now_s, config)
-    if fault_found is None and now_s > plan.bind_deadline_s:
-        fault_found = bind_deadline_missed(pods, now.terms.replicas)
-    if fault_found is not None:
-        return roll_back(now, fault_found, now_s, config)
+    failure = attempt_failure(now, now_s, config)
+    if failure is None and now_s > placement.bind_deadline_s:
+        failure = bind_deadline_missed(pods, now.terms.replicas)
+    if failure is not None:
+        return roll_back(now, failure, now_s, config)
     if missing := missing_ranks(now):
-        create = missing if _may_create(now, plan, now_s, config) else ()
+        create = missing if _may_create(now, placement, now_s, config) else ()
         return Step(progress=now.progress, create=create, delete=_strays(now))
     return Step(progress=all_created(now.progress, now.terms.replicas, now_s), delete=_strays(now))
 
@@ -173,18 +171,18 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if (order := _stop_order(now)) is not None:
         return stop(now, order)
-    fault = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
-    if fault is not None:
-        return roll_back(now, fault, now_s, config)
+    failure = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
+    if failure is not None:
+        return roll_back(now, failure, now_s, config)
     pods = of_attempt(now)
     if not all(pod.node for pod in pods):
-        plan = now.placement
-        if plan is None or plan.attempt != now.progress.attempt:
+        placement = now.placement
+        if placement is None or placement.attempt != now.progress.attempt:
             gone = Failure(
                 own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods were bound"
             )
             return roll_back(now, gone, now_s, config)
-        if now_s > plan.bind_deadline_s:
+        if now_s > placement.bind_deadline_s:
             return roll_back(now, bind_deadline_missed(pods, now.terms.replicas), now_s, config)
         launched = all_created(now.progress, now.terms.replicas, now.progress.launch_s)
         return Step(progress=with_trouble(launched, pods), delete=_strays(now))
@@ -194,9 +192,9 @@ def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if (order := _stop_order(now)) is not None:
         return stop(now, order)
-    fault = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
-    if fault is not None:
-        return roll_back(now, fault, now_s, config)
+    failure = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
+    if failure is not None:
+        return roll_back(now, failure, now_s, config)
     pods = of_attempt(now)
     if any(pod.state is PodState.WAITING for pod in pods):
         return Step(progress=with_trouble(all_bound(now), pods), delete=_strays(now))
@@ -215,21 +213,21 @@ def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", success))
     if (order := _stop_order(now)) is not None:
         return stop(now, order)
-    fault = gang_failure(now, now_s, config)
-    if fault is not None:
-        return roll_back(now, fault, now_s, config)
+    failure = gang_failure(now, now_s, config)
+    if failure is not None:
+        return roll_back(now, failure, now_s, config)
     step = Step(progress=replace(now.progress, generation=now.generation), delete=_strays(now))
     return _with_resize(step, now, now_s)
 
 
 def _with_resize(step: Step, now: Situation, now_s: float) -> Step:
-    """Add what the last granted wish needs, once the size of every rank that runs is known."""
+    """Add what the last granted wish needs, if the size of every running rank is known."""
     ranks = [pod for pod in of_attempt(now) if pod.state is PodState.STARTED and not pod.terminating]
     sizes = [pod.size for pod in ranks if pod.size is not None]
-    plan = now.placement
-    if plan is None or plan.attempt != now.progress.attempt or len(sizes) < len(ranks):
+    placement = now.placement
+    if placement is None or placement.attempt != now.progress.attempt or len(sizes) < len(ranks):
         return step
-    resize = next_resize(plan.answer, now.progress.resize, now.progress.attempt, sizes, now_s)
+    resize = next_resize(placement.answer, now.progress.resize, now.progress.attempt, sizes, now_s)
     if resize is None:
         return step
     progress = replace(step.progress, resize=resize.resize)
@@ -297,18 +295,18 @@ _BY_PHASE: Mapping[Phase | None, Callable[[Situation, float, LifecycleConfig], S
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def _may_create(now: Situation, plan: Placement, now_s: float, config: LifecycleConfig) -> bool:
-    """Not for a stale leader's plan, which the new one adopts or drops; not beside another attempt's pods."""
-    return now.epoch == plan.epoch and is_alone(now, now_s, config)
+def _may_create(now: Situation, placement: Placement, now_s: float, config: LifecycleConfig) -> bool:
+    """Not for a stale leader's placement: the new leader adopts or drops it. Not beside pods of another attempt."""
+    return now.epoch == placement.epoch and is_alone(now, now_s, config)
 
 
 def _strays(now: Situation) -> tuple[RankPod, ...]:
-    """Pods of another attempt that nobody deletes yet."""
+    """The pods of another attempt that are not being deleted yet."""
     return tuple(pod for pod in now.pods if pod.attempt != now.progress.attempt and not pod.terminating)
 
 
 def _success(now: Situation) -> str | None:
-    """What the attempt has succeeded by, if it has."""
+    """Why the attempt has succeeded, or None."""
     succeeded = {pod.rank for pod in of_attempt(now) if pod.state is PodState.SUCCEEDED}
     if now.terms.rank_zero_decides and 0 in succeeded:
         return "rank 0 succeeded"
@@ -316,7 +314,7 @@ def _success(now: Situation) -> str | None:
 
 
 def _stop_order(now: Situation) -> StopOrder | None:
-    """The order to stop that is to be carried out: none once the attempt has succeeded."""
-    plan = now.placement
-    mine = plan is not None and plan.attempt == now.progress.attempt
-    return plan.stop if plan is not None and mine and _success(now) is None else None
+    """The stop order to carry out; None if the attempt has succeeded."""
+    placement = now.placement
+    mine = placement is not None and placement.attempt == now.progress.attempt
+    return placement.stop if placement is not None and mine and _success(now) is None else None
