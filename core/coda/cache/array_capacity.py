@@ -26,8 +26,8 @@ from coda.policy.arrays import (
     array_of,
     claims_of,
     claims_with,
-    cpu_jobs_room,
-    gpu_jobs_room,
+    cpu_jobs_capacity,
+    gpu_jobs_capacity,
     held_by,
     large_nodes,
     reserved_cpu_m,
@@ -155,9 +155,9 @@ class ArrayCapacity:
         gpu, cpu, reclaimed, cleared = self._capacities[:4]
         own = free
         if gpu is not self._capacity:
-            own = gpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve)
+            own = gpu_jobs_capacity(free, claims.gpu_jobs_cpu_m, reserve)
             gpu.put(number, own)
-        cpu.put(number, cpu_jobs_room(free, claims.gpu_jobs_cpu_m, reserve))
+        cpu.put(number, cpu_jobs_capacity(free, claims.gpu_jobs_cpu_m, reserve))
         moved = claims.movable if self._migration and self._is_large[number] else claims.borrowed
         after_reclaim = own if claims.borrowed is NOTHING else own + claims.borrowed
         after_clearing = after_reclaim if moved is claims.borrowed else own + moved

@@ -31,7 +31,7 @@ class RunningJobs:
         """The job holds these nodes, or no more. Only a running one can be stopped."""
         if job.phase not in RUNNING or live_placement(job) is None:
             return
-        entry = (self._rule.stands_at(job), job.id, job, nodes)
+        entry = (self._rule.judged_at_s(job), job.id, job, nodes)
         if sign > 0:
             insort(self._runners, entry, key=_standing)
         else:

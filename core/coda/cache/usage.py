@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from coda.model.job import Job
 from coda.model.resources import NOTHING
 from coda.model.world import Node, VirtualCluster, World
-from coda.policy.fair_share import _NONE, Amounts, Fairness, quota_share
+from coda.policy.fair_share import NO_AMOUNTS, Amounts, Fairness, quota_share
 
 
 class Usage:
@@ -16,7 +16,7 @@ class Usage:
     def __init__(self, fairness: Fairness) -> None:
         self._fairness = fairness
         self._held: dict[Hashable, Amounts] = {}
-        self._total: Amounts = _NONE
+        self._total: Amounts = NO_AMOUNTS
         self._tenants: tuple[VirtualCluster, ...] = ()
         self._quota_by_party: Mapping[str, int] = {}
         self._weight_by_party: Mapping[str, float] = {}
@@ -36,7 +36,7 @@ class Usage:
     def hold(self, job: Job, ranks: int) -> None:
         """The job holds so many ranks more; fewer where negative."""
         key, request = self._key(job), job.request
-        gpus, cpu_m, memory_bytes = self._held.get(key, _NONE)
+        gpus, cpu_m, memory_bytes = self._held.get(key, NO_AMOUNTS)
         self._held[key] = (
             gpus + request.gpus * ranks,
             cpu_m + request.cpu_m * ranks,
@@ -51,14 +51,14 @@ class Usage:
         total = self._total
         if fairness.measure is quota_share:
             total = (self.quota_of(party), 0, 0)
-        share = fairness.measure(job, self._held.get((account, party), _NONE), total)
+        share = fairness.measure(job, self._held.get((account, party), NO_AMOUNTS), total)
         if fairness.guarantees and not self.is_within_quota(job):
             account += 1
         return account, share / self._weight_by_party.get(party, 1.0)
 
     def is_within_quota(self, job: Job) -> bool:
         """True for a GPU job with which its party holds no more GPUs than its quota."""
-        held = self._held.get(self._key(job), _NONE)[0]
+        held = self._held.get(self._key(job), NO_AMOUNTS)[0]
         asked = job.request.gpus * job.replicas
         return asked > 0 and held + asked <= self.quota_of(self._fairness.party(job))
 

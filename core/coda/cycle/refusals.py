@@ -86,8 +86,8 @@ def _judge(refuser: ReasonFinder, index: WorldIndex, gang_class: GangClass, held
         case.shortfall = None
         case.keep(found, comes_first=True)
         return
-    withholds = index.policy.withholds or held is not HELD_BY_POLICY
-    if withholds and refuser.has_room(gang_class.job, index.rank_class(gang_class)):
+    may_hold_back = index.policy.may_hold_back or held is not HELD_BY_POLICY
+    if may_hold_back and refuser.has_room(gang_class.job, index.rank_class(gang_class)):
         case.shortfall = None
         case.keep(held, comes_first=False)
         return

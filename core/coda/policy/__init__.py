@@ -1,5 +1,6 @@
-"""The rules that differ between policies, as pure functions. Nothing here remembers a job or searches a node.
+"""The rules that differ between policies, as pure functions.
 
-Read `order`, `fair_share`, `arrays` and `preemption`, then `policies`: the table of all policies. `config` is what an
-installation may set.
+Nothing here stores a job or searches nodes. Read `order` (who goes first), `fair_share`, `node_score`, `cores` (how
+many cores a job starts with), `arrays` and `preemption`, then `policies`: the table of all policies. `config` has what
+an installation may set.
 """

@@ -1,16 +1,14 @@
-"""The multi-array scheduler's rules: which array a job enters, what belongs to it, who gives back what. What must not
-live here: what is remembered between rounds (`lending`), and the order inside an array (`fairness`).
+"""The rules of the multi-array scheduler: which array a job is in, what belongs to it, and who must give back what.
 
-The CPU array and the GPU array share every node: so many cores per GPU are the GPU array's reserve. The GPU array has
-two sub-arrays of whole nodes, for large jobs (four GPUs or more in all) and for small ones. Each may use what another
-does not need, and gives it back. Source: CODA (ICDCS 2020), multi-array scheduler.
+The CPU array and the GPU array share every node: a number of cores per GPU is the reserve of the GPU array. The GPU
+array has two sub-arrays of whole nodes: one for large jobs (four GPUs or more in all), one for small jobs. Each array
+may use what another does not need, and gives it back. Source: CODA (ICDCS 2020), multi-array scheduler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
-from math import ceil
 from typing import Final, NamedTuple
 
 from coda.model.decision import StopCause
@@ -19,16 +17,16 @@ from coda.model.resources import NOTHING, Resources
 from coda.model.world import Node
 
 LARGE_GPUS: Final = 4
-"""Jobs of so many GPUs in all are large. Source: CODA's 4-GPU sub-array."""
+"""A job with this many GPUs in all is large. Source: CODA's 4-GPU sub-array."""
 
 RUNNING: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
-"""Phases in which a job can be stopped for another, unless a pod of it is still on its way to a node."""
+"""Phases in which a job can be stopped for another, unless one of its pods is not bound yet."""
 
 
 class Array(Enum):
-    """Where a job waits, in the order in which they are served."""
+    """The arrays, in the order in which they are served."""
 
-    __hash__ = object.__hash__  # asked for with every look at a sub-array
+    __hash__ = object.__hash__  # faster than the enum's own: arrays are keys in hot loops
 
     LARGE = 0
     SMALL = 1
@@ -39,19 +37,19 @@ _RANK_BY_ARRAY: Final = {array: rank for rank, array in enumerate(Array)}  # fas
 
 
 def array_of(job: Job) -> Array:
-    """By its request alone."""
+    """Return the job's array; only its request and replicas count."""
     if not job.request.gpus:
         return Array.CPU
     return Array.LARGE if job.request.gpus * job.replicas >= LARGE_GPUS else Array.SMALL
 
 
 def rank_of_array(job: Job) -> int:
-    """The job's array as an account of shares: large jobs go first, so that they get their own nodes back."""
+    """Return the job's array as an account of shares: large jobs go first, so that they get their nodes back."""
     return _RANK_BY_ARRAY[array_of(job)]
 
 
 def large_nodes(nodes: Iterable[Node], gpus: int) -> frozenset[str]:
-    """The names of the large sub-array's nodes: the fewest that have so many GPUs. Largest first, then by name."""
+    """Return the names of the large sub-array's nodes: the fewest with `gpus` in all, largest first, then by name."""
     chosen: list[str] = []
     for node in sorted(nodes, key=lambda node: (-node.allocatable.gpus, node.name)):
         if gpus <= 0 or not node.allocatable.gpus:
@@ -62,18 +60,8 @@ def large_nodes(nodes: Iterable[Node], gpus: int) -> frozenset[str]:
 
 
 def reserved_cpu_m(size: Resources, cores_per_gpu: float) -> int:
-    """Millicores of a node that belong to the GPU array: whole cores, rounded down, at most all."""
+    """Return the millicores of a node that belong to the GPU array: whole cores, rounded down, at most all."""
     return min(size.cpu_m, int(cores_per_gpu * size.gpus) * 1000)
-
-
-def reserve_from_history(cores_in_use: Sequence[float], gpus: int, percentile: float) -> float:
-    """Cores per GPU to reserve: what tuned GPU jobs used at once, at that percentile (0..1), over all `gpus`.
-
-    Nearest rank; 0 without history or GPUs. Source: "historical statistics" (CODA); the percentile is our choice."""
-    if not cores_in_use or gpus < 1:
-        return 0.0
-    ranked = sorted(cores_in_use)
-    return ranked[max(0, ceil(percentile * len(ranked)) - 1)] / gpus
 
 
 class Held(NamedTuple):
@@ -81,19 +69,19 @@ class Held(NamedTuple):
 
     job: Job
     amount: Resources  # of all its ranks there
-    is_borrower: bool  # a CPU job on the GPU array's cores that can be stopped
-    may_move: bool  # a guest that can be stopped
+    is_borrower: bool  # a CPU job on the GPU array's cores, and it can be stopped
+    may_move: bool  # a guest, and it can be stopped
 
     @property
     def since_s(self) -> float:
-        """When it started."""
+        """When the job started."""
         return self.job.placement.committed_s if self.job.placement is not None else 0.0
 
 
 def held_by(job: Job, ranks: int, *, is_guest: bool) -> Held:
-    """What so many ranks of a job hold. `is_guest`: a small job, all of it on nodes of the large sub-array.
+    """Return what `ranks` ranks of a job hold. `is_guest`: a small job, wholly on nodes of the large sub-array.
 
-    A gang that is partly at home cannot be moved: that would leave room where nobody asked for it."""
+    A gang that is partly on its own nodes cannot be moved: that would free capacity where nobody needs it."""
     placement, request = job.placement, job.request
     may_stop = placement is not None and not job.unbound and (job.phase is Phase.RUNNING or job.phase in RUNNING)
     return Held(
@@ -105,18 +93,18 @@ def held_by(job: Job, ranks: int, *, is_guest: bool) -> Held:
 
 
 class Claims(NamedTuple):
-    """What all jobs on a node hold together, as far as the arrays ask."""
+    """What the jobs on a node hold together, as far as the arrays need it."""
 
     gpu_jobs_cpu_m: int = 0  # held by GPU jobs
-    borrowed: Resources = NOTHING  # that borrowers give back: what stops for small GPU jobs free
-    movable: Resources = NOTHING  # that, and what guests hold: what stops for large ones free
+    borrowed: Resources = NOTHING  # held by borrowers: what stops for small GPU jobs free
+    movable: Resources = NOTHING  # the same plus what guests hold: what stops for large GPU jobs free
 
 
 NO_CLAIMS: Final = Claims()
 
 
 def claims_of(held: Iterable[Held]) -> Claims:
-    """Their sums."""
+    """Return the sums."""
     cpu_m, borrowed, moved = 0, NOTHING, NOTHING
     for job, amount, is_borrower, may_move in held:
         if job.request.gpus:
@@ -129,7 +117,7 @@ def claims_of(held: Iterable[Held]) -> Claims:
 
 
 def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Claims | None:
-    """The sums once a job holds `after` there instead of `before`; None where they must be found anew."""
+    """Return the sums after a job holds `after` instead of `before`; None if they must be computed again."""
     if before is not None and after is not None and before[1:] == after[1:]:
         return claims
     cpu_m = 0
@@ -146,23 +134,23 @@ def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Clai
 Victim = tuple[Held, StopCause]
 
 
-def cpu_jobs_room(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:
-    """What CPU jobs may take without borrowing: what is free, less the reserve that GPU jobs do not use."""
+def cpu_jobs_capacity(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:
+    """Return what CPU jobs may take without borrowing: what is free, less the reserve that GPU jobs do not use."""
     unused = reserve_cpu_m - gpu_jobs_cpu_m
     return free.with_cpu(free.cpu_m - unused) if unused > 0 else free
 
 
-def gpu_jobs_room(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:
-    """What GPU jobs may take without borrowing: what is free, and of the cores no more than their reserve."""
+def gpu_jobs_capacity(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:
+    """Return what GPU jobs may take without borrowing: what is free, with no more cores than their reserve."""
     beyond = free.cpu_m - max(0, reserve_cpu_m - gpu_jobs_cpu_m)
     return free.with_cpu(free.cpu_m - beyond) if beyond > 0 else free
 
 
 def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_too: bool) -> list[Victim]:
-    """Who on a node must stop so that `wanted` fits; nobody where it fits, and all that may where even that is too few.
+    """Return who on a node must stop so that `wanted` fits: nobody if it fits, and everybody who may if nothing helps.
 
-    Guests for GPUs first, then borrowing CPU jobs, the newest first (ties: by id); then those are spared without whom
-    it fits all the same, largest first. Source: CODA aborts borrowers; newest first and sparing are our choice."""
+    Guests for GPUs first, then borrowing CPU jobs; the newest first (ties: by id). Then jobs that need not stop are
+    spared, largest first. Source: CODA aborts borrowers; newest first and sparing are our choice."""
     chosen: list[Victim] = []
     guests = [(one, StopCause.MIGRATE) for one in held if small_too and one.may_move]
     borrowers = [(one, StopCause.RECLAIM) for one in held if one.is_borrower]
@@ -182,7 +170,7 @@ def _newest(pair: Victim) -> tuple[float, str]:
 
 
 def _helps(amount: Resources, wanted: Resources, free: Resources) -> bool:
-    """True when it has something of what is short."""
+    """True if `amount` has some of what is short."""
     return bool(
         (wanted.gpus > free.gpus and amount.gpus)
         or (wanted.cpu_m > free.cpu_m and amount.cpu_m)

@@ -1,6 +1,6 @@
-"""The policy's configuration: one frozen value, passed down. What must not live here: reading files or environment.
+"""The configuration of the policy: one frozen value, passed down.
 
-Each field states unit, range and why this default; a value outside its range is refused when the object is built.
+Each field states its unit, its range and why this default. A value out of range is refused when the object is built.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from coda.policy.policies import DEFAULT, policy_of
 
 
 class Level(NamedTuple):
-    """A topology level: the word users write in `locality`, and the node label whose values are its domains."""
+    """A topology level: the word that users write in `locality`, and the node label whose values are its domains."""
 
     name: str
     label: str
 
 
 class Component(Enum):
-    """What can be left out of a policy that has it, to see what it is worth."""
+    """A part of a policy that an ablation can leave out, to measure what it is worth."""
 
-    ALLOCATOR = "allocator"  # jobs keep the cores they asked for
-    ARRAYS = "arrays"  # one pool for all
-    BORROWING = "borrowing"  # each array keeps to its own cores
-    MIGRATION = "migration"  # small jobs stay where they borrowed
-    ELIMINATOR = "eliminator"  # nobody is throttled
+    ALLOCATOR = "allocator"  # without: jobs keep the cores they asked for
+    ARRAYS = "arrays"  # without: all jobs share all capacity
+    BORROWING = "borrowing"  # without: each array uses its own cores only
+    MIGRATION = "migration"  # without: small jobs stay where they borrow
+    ELIMINATOR = "eliminator"  # without: no job is throttled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArraysConfig:
-    """The division between the arrays where history gives none. Raises InvalidInput for values out of range."""
+    """How the cluster is divided between the arrays, if history does not say. Raises InvalidInput out of range."""
 
     reserve_cores_per_gpu: float = 4.0
-    """Cores of each node that belong to the GPU array, per GPU of the node, 0..1024. Our choice: what tuned jobs of
-    the models that CODA names use per GPU, on average."""
+    """Cores of each node that belong to the GPU array, per GPU of the node, 0..1024. Our choice: the average per GPU
+    of tuned jobs of the models that CODA names."""
 
     large_share: float = 0.7
-    """Part of all GPUs in the large sub-array, 0..1. Our choice: jobs of four GPUs or more hold 60 % of the GPUs in use
-    in the fitted month, and CODA takes the most they ever needed."""
+    """Share of all GPUs in the large sub-array, 0..1. Our choice: jobs of four GPUs or more hold 60 % of the GPUs in
+    use in the fitted month, and CODA takes the most they ever needed."""
 
     def __post_init__(self) -> None:
         require(0 <= self.reserve_cores_per_gpu <= 1024, "reserve_cores_per_gpu must be 0 to 1024", self)
         require(0 <= self.large_share <= 1, "large_share must be 0 to 1", self.large_share)
 
     def sizes(self, gpus: int) -> ArraySizes:
-        """The division of a cluster of so many GPUs."""
+        """Return the division of a cluster with `gpus` GPUs."""
         return ArraySizes(reserve_cores_per_gpu=self.reserve_cores_per_gpu, large_gpus=round(self.large_share * gpus))
 
 
@@ -65,32 +65,32 @@ class PolicyConfig:
     usual network domain (Philly, section 2.1), and every kubelet sets the host name label."""
 
     bind_deadline_s: float = 60.0
-    """Seconds from commit until all ranks must be bound, > 0. Default: a 512-pod gang binds in under 10 s, so a
-    minute is only missed when something took the capacity; nothing is held half for longer."""
+    """Seconds from commit until all ranks must be bound, > 0. Default: a 512-pod gang binds in under 10 s, so a gang
+    misses a minute only if something took the capacity. No gang holds part of its nodes for longer."""
 
     resize_deadline_s: float = 30.0
     """Seconds from a grant of more cores until every rank must have them, > 0; else all of it is taken back. Default:
-    a kubelet takes 1 to 3 s, and what it defers it may try again only every 3 min, in the middle of a measurement."""
+    a kubelet takes 1 to 3 s; it may try again what it deferred only every 3 min, in the middle of a measurement."""
 
     refusal_holders: int = 5
     """Jobs named in one refusal, >= 0. Default: as many as a person reads; the largest come first."""
 
     policy: str = DEFAULT
-    """One of `policies.POLICIES`. Default: arrival order, as clusters without Coda have it."""
+    """One of `policies.POLICIES`. Default: arrival order, as on clusters without Coda."""
 
     mix: Mix = TYPICAL_MIX
-    """The workload that fragmentation is judged by (fgd); weights not negative. Default: the month of CODA's text."""
+    """The workload by which `fgd` judges fragmentation; weights not negative. Default: the month of CODA's text."""
 
     without: frozenset[Component] = frozenset()
-    """Parts of the policy that are left out. Default: none."""
+    """Components of the policy that are left out. Default: none."""
 
     arrays: ArraysConfig = ArraysConfig()
-    """How the cluster is divided, where the policy has arrays."""
+    """How the cluster is divided, if the policy has arrays."""
 
     overtaking_limit_s: float | None = 6 * 3600.0
-    """Seconds after which a waiting job that does not fit is overtaken no more, but has nodes kept for it
-    (`reserving`), > 0; None: never. Only under policies that limit overtaking. Our choice: long beside most run times
-    (CODA: 40 % above 2 h), so that keeping nodes stays an exception."""
+    """Seconds after which no other job may overtake a waiting job that does not fit: nodes are reserved for it
+    (`cycle.reservation`), > 0; None: never. Only for policies that limit overtaking. Our choice: longer than most run
+    times (CODA: 40 % above 2 h), so that reservations stay rare."""
 
     def __post_init__(self) -> None:
         names = [level.name for level in self.levels]
@@ -110,5 +110,5 @@ class PolicyConfig:
         require(all(typical.weight >= 0 for typical in self.mix), "weights of a mix must not be negative", self.mix)
 
     def level_index(self, name: str) -> int | None:
-        """Where `name` stands in `levels`; None for a level this installation does not have."""
+        """Return the index of `name` in `levels`; None for a level that this installation does not have."""
         return next((index for index, level in enumerate(self.levels) if level.name == name), None)

@@ -1,5 +1,4 @@
-"""How many cores a job starts with under each rule of a policy. What must not live here: the search from there on
-(`tuning`), the start point's own rules (`allocator`), and what is lent to running jobs (`spare_cores`)."""
+"""How many cores a job starts with, and how spare cores are lent to running jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from coda.model.world import Node
 
 
 class CoresRule(Enum):
-    """How many cores a training job starts with; see `cores`."""
+    """How many cores a training job starts with; see `starting_cores`."""
 
     ASKED = "as asked"
     PROPORTIONAL = "the GPUs' share of the node's cores"
@@ -32,19 +31,20 @@ def starting_cores(
     reserved_per_gpu: float | None = None,
     best: int = 0,
 ) -> int:
-    """Whole cores of one rank with `gpus`; `asked` by its user, `tuned`: the allocator's start point. CPU jobs get what
-    they ask for. `reserved_per_gpu`: cores that belong to the GPU array, where there are arrays. `best`: with which a
-    profile says it is fastest, 0 for unknown.
+    """Return the whole cores that one rank with `gpus` GPUs starts with. CPU jobs get what they ask for.
 
-    Tuned: no more than belongs to the GPU array for so many GPUs, rounded down, at least 1: a job then never waits for
-    a core of the CPU array, nor takes those of the GPUs beside it, and its search goes up from there. Source: CODA (a
-    job may at first use its own array only); per GPU is our choice.
+    `asked`: by the user. `tuned`: the allocator's start point. `reserved_per_gpu`: cores that belong to the GPU array;
+    None without arrays. `best`: the count at which a profile says the job is fastest; 0: unknown.
 
-    In proportion: the GPUs' part of a node, rounded down, at least 1; where nodes differ, of those that have so many
-    GPUs the one with the fewest cores per GPU, so that the job fits on all of them (our choice); as asked where none
-    has. Source: Philly (ATC 2019), section 2.1.
+    TUNED: at most the share of the GPU array for these GPUs, rounded down, at least 1. The job then never waits for a
+    core of the CPU array and takes none from the GPUs beside it; its search goes up from there. Source: CODA (a job
+    may first use its own array only); per GPU is our choice.
 
-    At best: the same, but no more than it can use. Source: Synergy (OSDI 2022), Synergy-TUNE."""
+    PROPORTIONAL: the GPUs' share of a node, rounded down, at least 1. If nodes differ: the node with the fewest cores
+    per GPU among those with enough GPUs, so that the job fits on all of them (our choice); as asked if there is none.
+    Source: Philly (ATC 2019), section 2.1.
+
+    AT_BEST: the same, but no more than the job can use. Source: Synergy (OSDI 2022), Synergy-TUNE."""
     if not gpus or rule is CoresRule.ASKED:
         return asked
     if rule is CoresRule.TUNED:
@@ -60,8 +60,9 @@ def starting_cores(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Borrower:
-    """A running training job. `nodes`: rank -> node; `own` and `best`: cores per rank, that are its own and with which
-    it is fastest, as a profile says."""
+    """A running training job that spare cores can be lent to. `nodes[rank]` is a node name.
+
+    `own`: its own cores per rank. `best`: the cores per rank at which a profile says it is fastest."""
 
     job: JobId
     nodes: tuple[str, ...]
@@ -70,10 +71,10 @@ class Borrower:
 
 
 def cores_with_loans(spare_by_node: Mapping[str, int], borrowers: Iterable[Borrower]) -> dict[JobId, int]:
-    """Cores per rank that each of these jobs has now: its own, and up to its best what is spare on all its nodes.
+    """Return the cores per rank of each job: its own, and spare cores of its nodes up to its best.
 
-    `spare_by_node`: whole cores that are nobody's own; none on nodes that are not named. One core per rank after the
-    other to the job with the lowest part of its best; ties: by id. O(cores lent x (ranks + log jobs))."""
+    `spare_by_node`: whole cores that no job owns; 0 on nodes not named. One core per rank at a time goes to the job
+    with the lowest share of its best; ties: by id. O(cores lent x (ranks + log jobs))."""
     spare = dict(spare_by_node)
     ranks_by_job: dict[JobId, Counter[str]] = {}
     best_by_job: dict[JobId, int] = {}
@@ -86,7 +87,7 @@ def cores_with_loans(spare_by_node: Mapping[str, int], borrowers: Iterable[Borro
         _, job = heappop(line)
         ranks_by_node = ranks_by_job[job]
         if any(spare.get(node, 0) < ranks for node, ranks in ranks_by_node.items()):
-            continue  # what is spare only shrinks: it gets no more
+            continue  # spare cores only shrink here: this job gets no more
         for node, ranks in ranks_by_node.items():
             spare[node] -= ranks
         cores_by_job[job] += 1

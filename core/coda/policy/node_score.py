@@ -1,7 +1,6 @@
-"""Which node a gang of one rank goes to: the scores of the placement rivals, lowest first. What must not live here:
-whether it may go there.
+"""Scores that choose the node of a gang of one rank, one per placement rival; the lowest score wins.
 
-All are sums over the resources a node has; each amount is divided by the size of the node it is on.
+Scores that sum over resources count those the node has; each amount is divided by the node's size.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from coda.model.resources import Resources
 
 
 class Typical(NamedTuple):
-    """A kind of rank that the workload is made of: `weight` is how often it comes, relative to the others."""
+    """A typical rank of the workload. `weight`: how often it comes, relative to the others."""
 
     gpus: int
     cores: int
@@ -30,30 +29,30 @@ TYPICAL_MIX: Final[Mix] = (
 """GPU jobs of the month fitted to CODA's text; two cores per GPU. Our choice: the paper gives no mix of GPU counts."""
 
 Scorer = Callable[[Resources, Resources, Resources, Mix], tuple[float, ...]]
-"""Request, free, the node's size, the workload's mix -> key, lowest first."""
+"""(request, free, size of the node, mix of the workload) -> key, lowest first."""
 
 
 def fewest_gpus(request: Resources, free: Resources, size: Resources, mix: Mix) -> tuple[float, ...]:
-    """GPU jobs go where the fewest GPUs are free, CPU jobs where the most cores are.
+    """Prefer the fewest free GPUs for GPU jobs, the most free cores for CPU jobs.
 
-    Source: our choice for what CODA's text leaves open (its FIFO figures come out right with it)."""
+    Source: our choice, because CODA's text does not say; with it our FIFO figures agree with CODA's."""
     return (free.gpus,) if request.gpus else (-free.cpu_m,)
 
 
 def best_fit(request: Resources, free: Resources, size: Resources, mix: Mix) -> tuple[float, ...]:
-    """The least left over: the sum over resources of (free - asked) / size."""
+    """Prefer the least left over: the sum over resources of (free - asked) / size."""
     return (sum((have - asked) / whole for asked, have, whole in _amounts(request, free, size)),)
 
 
 def dot_product(request: Resources, free: Resources, size: Resources, mix: Mix) -> tuple[float, ...]:
-    """The most alike in direction: the sum over resources of asked/size * free/size, largest first.
+    """Prefer the most alike in direction: the sum over resources of asked/size * free/size, largest first.
 
     Source: Tetris (Grandl et al., SIGCOMM 2014), alignment score."""
     return (-sum(asked / whole * have / whole for asked, have, whole in _amounts(request, free, size)),)
 
 
 def least_allocated(request: Resources, free: Resources, size: Resources, mix: Mix) -> tuple[float, ...]:
-    """The most cores and memory left free, in whole hundredths of the node, averaged.
+    """Prefer the most cores and memory left free, in whole hundredths of the node, averaged.
 
     Source: Kubernetes 1.36, NodeResourcesFit with LeastAllocated (cpu and memory, weight 1 each)."""
     pairs = ((free.cpu_m - request.cpu_m, size.cpu_m), (free.memory_bytes - request.memory_bytes, size.memory_bytes))
@@ -62,17 +61,16 @@ def least_allocated(request: Resources, free: Resources, size: Resources, mix: M
 
 
 def least_fragmenting(request: Resources, free: Resources, size: Resources, mix: Mix) -> tuple[float, ...]:
-    """The smallest growth of the GPUs that a job of the workload's mix could not use.
+    """Prefer the smallest growth of the GPUs that a job of the workload's mix cannot use.
 
     Source: FGD (Weng et al., ATC 2023), fragmentation gradient descent, for whole GPUs."""
     return (fragmented_gpus(free - request, mix) - fragmented_gpus(free, mix),)
 
 
 def fragmented_gpus(free: Resources, mix: Mix) -> float:
-    """How many of a node's free GPUs a job drawn from the mix cannot use, on average.
+    """Return how many of a node's free GPUs a job drawn from the mix cannot use, on average.
 
-    All of them where it does not fit: too few GPUs or too few cores are left, or it asks for no GPU at all.
-    Source: FGD, section 3."""
+    All of them if it does not fit: too few GPUs or cores are left, or it asks for no GPU. Source: FGD, section 3."""
     total = sum(typical.weight for typical in mix)
     unusable = sum(
         typical.weight
@@ -83,7 +81,7 @@ def fragmented_gpus(free: Resources, mix: Mix) -> float:
 
 
 def _amounts(request: Resources, free: Resources, size: Resources) -> Iterator[tuple[int, int, int]]:
-    """Asked, free and in all: cores, memory, GPUs; those the node has."""
+    """Yield asked, free and total of cores, memory and GPUs, for the resources that the node has."""
     if size.cpu_m:
         yield request.cpu_m, free.cpu_m, size.cpu_m
     if size.memory_bytes:

@@ -1,6 +1,6 @@
-"""The policies: each a row of decisions that are made elsewhere. What must not live here: any decision.
+"""The table of policies. Each row names the rules of a policy; the rules themselves are in other modules.
 
-A new policy is a row here, and a function where it needs one that no other has.
+A new policy is a row here, and a new rule only if no other policy has it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from coda.policy.preemption import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A composition of decisions.
+    """The rules of one policy.
 
-    order: who goes first, as far as a job alone says
-    fairness: the shares that go before that, if any
-    blocks: None where what does not fit is skipped; else the queue of a job, in which nobody overtakes
-    score: which node a gang of one rank goes to; None: the fullest for one GPU, the one that holds most for more.
-        Gangs of several ranks go to the fewest nodes, in the tightest domain, whatever the policy.
-    cores: what training jobs start with
-    lends_spare_cores: what is nobody's own is lent to training jobs that gain by it (`spare_cores`)
-    preempts: running jobs are stopped for jobs that go before them, by this rule; None: nobody is
-    limits_overtaking: a job that waited too long is overtaken no more (`reserving`)
+    order: who goes first, as far as a job alone decides
+    fairness: the shares that count before the order, if any
+    blocks: None: a job that does not fit is skipped; else the queue of a job, and no job overtakes within a queue
+    score: the node of a gang of one rank; None: the fullest for one GPU, the one that fits most ranks for several.
+        Under every policy, gangs of several ranks go to the fewest nodes, in the tightest domain.
+    cores: how many cores training jobs start with
+    lends_spare_cores: cores that no job owns are lent to training jobs that gain from them (`cores`)
+    preempts: the rule by which running jobs are stopped for jobs that go first; None: no job is stopped
+    limits_overtaking: no job overtakes a job that has waited too long (`cycle.reservation`)
     has_arrays: the cluster is divided between CPU jobs, large and small GPU jobs
-    throttles: CPU jobs get less memory bandwidth while a training job beside them suffers; see `contention`"""
+    throttles: CPU jobs get less memory bandwidth while they slow a training job (`contention`)"""
 
     summary: str
     order: Order = by_arrival
@@ -59,12 +59,12 @@ class Policy:
 
     @property
     def may_stop(self) -> bool:
-        """True when its plans may have stops."""
+        """True if its decisions may have stops."""
         return self.has_arrays or self.preempts is not None
 
     @property
-    def withholds(self) -> bool:
-        """True when a job may be left waiting though there is room for it."""
+    def may_hold_back(self) -> bool:
+        """True if a job may have to wait although it fits."""
         return self.blocks is not None or self.has_arrays
 
 
@@ -139,7 +139,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
 
 
 def why_not_live(policy: Policy) -> str | None:
-    """What of a policy no live planner can do, to follow its name in a sentence; None: it can do all of it."""
+    """Return what a live planner cannot do of this policy, to follow its name in a sentence; None: it can do all."""
     if policy.preempts is not None:
         return "stops jobs by how long they ran or by tenant, which the planner does not know: simulate it"
     if policy.cores in (CoresRule.PROPORTIONAL, CoresRule.AT_BEST):
@@ -148,7 +148,7 @@ def why_not_live(policy: Policy) -> str | None:
 
 
 def policy_of(name: str) -> Policy:
-    """The policy of that name. Raises InvalidInput."""
+    """Return the policy of that name. Raises InvalidInput for an unknown name."""
     policy = POLICIES.get(name)
     if policy is None:
         raise InvalidInput(f"{name!r} is no policy: choose one of {', '.join(POLICIES)}")

@@ -13,7 +13,7 @@ from coda.model.capacity import free_by_node
 from coda.model.decision import StopCause, WaitCode
 from coda.model.job import Job, JobId, Phase
 from coda.model.world import Node, World
-from coda.policy.arrays import Array, array_of, large_nodes, reserve_from_history, reserved_cpu_m
+from coda.policy.arrays import Array, array_of, large_nodes, reserved_cpu_m
 from coda.policy.config import ArraysConfig, Component, PolicyConfig
 from tests.builders import job, node, resources, running, world
 from tests.core.play import Play
@@ -61,12 +61,6 @@ def test_the_large_sub_array_is_the_fewest_nodes_with_its_gpus(gpus: int, expect
 def test_the_reserve_is_whole_cores_and_at_most_the_node() -> None:
     assert reserved_cpu_m(resources(gpus=3, cores=28), 2.5) == 7000
     assert reserved_cpu_m(resources(gpus=8, cores=28), 5) == 28000
-
-
-def test_the_reserve_follows_what_was_used_at_once() -> None:
-    assert reserve_from_history([100, 400, 200, 300], gpus=100, percentile=0.75) == 3.0
-    assert reserve_from_history([100, 400, 200, 300], gpus=100, percentile=1) == 4.0
-    assert reserve_from_history([], gpus=100, percentile=0.9) == 0.0
 
 
 @pytest.mark.parametrize(

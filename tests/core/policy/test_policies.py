@@ -30,7 +30,9 @@ configs = st.sampled_from(
         *(replace(CONFIG, policy=name, overtaking_limit_s=NOW_S - 1) for name in ("arrival", "coda")),
     ]
 )
-skipping = st.sampled_from([replace(CONFIG, policy=name) for name, policy in POLICIES.items() if not policy.withholds])
+skipping = st.sampled_from(
+    [replace(CONFIG, policy=name) for name, policy in POLICIES.items() if not policy.may_hold_back]
+)
 
 
 def started(config: PolicyConfig, *parts: object) -> list[str]:
@@ -117,7 +119,7 @@ def test_only_a_policy_that_withholds_or_an_overdue_job_leaves_capacity_free(
             continue
         assert could_start(job_by_id[refusal.job], after, free)
         if not refusal.reason.holders:
-            assert POLICIES[config.policy].withholds
+            assert POLICIES[config.policy].may_hold_back
             continue
         (reserved_for,) = refusal.reason.holders
         assert POLICIES[config.policy].limits_overtaking
