@@ -1,4 +1,4 @@
-"""Puts Coda's definitions, roles and pod objects into a fresh API server, and waits until they are in force."""
+"""Puts Coda's definitions, roles and pod objects into a fresh API server, and waits until they take effect."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ _COLLECTIONS: Mapping[str, str] = {
     "RoleBinding": f"{_RBAC}/namespaces/{{namespace}}/rolebindings",
     "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
 }
-_PROPAGATION_S = (
-    0.05  # how often is asked whether an authorizer or admission plug-in has heard of a change: no event tells
-)
+_PROPAGATION_S = 0.05  # how often we ask whether an authorizer or admission plug-in knows a change: no event tells
 _PODS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
 
 
@@ -80,7 +78,7 @@ async def wait_until_served(api: Client, definitions: Iterable[Json]) -> None:
 
 
 async def wait_until_allowed(api: Client, *, verb: str, resource: str) -> None:
-    """Wait until the API server lets `api`'s identity do that in the namespace default."""
+    """Wait until the API server allows `api`'s identity to do that in the namespace default."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -135,7 +133,7 @@ async def until(
     *,
     query: Mapping[str, str] | None = None,
 ) -> None:
-    """Watch the collection until `satisfied` says so of its objects, by `namespace/name`."""
+    """Watch the collection until `satisfied` is true of its objects, by `namespace/name`."""
     changed = asyncio.Event()
 
     def listener(_old: Json | None, _new: Json | None) -> None:

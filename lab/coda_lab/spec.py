@@ -12,7 +12,7 @@ from coda_lab.kubelets.nodes import node_specs
 from coda_lab.machines.paths import MOST_AGENTS
 
 Tell = Callable[[str], None]
-"""Takes a short sentence for the person who waits."""
+"""Receives a short sentence for the person who waits."""
 
 OPERATOR = "operator"
 EXTENDER = "extender"
@@ -28,26 +28,27 @@ FOREIGN_SCHEDULER = "foreign-scheduler"
 """The second kube-scheduler process, where the spec asks for one."""
 
 REAL_NODE_CORES = 8
-"""Of the real node, unless said otherwise: as many as GPUs. They are emulated, so more than the machine has is fine."""
+"""Default cores of the real node: as many as GPUs. They are emulated, so they may exceed the machine's."""
 
 SLOW_HEARTBEATS_ABOVE = 100
-"""Above so many nodes the kubelets renew their Leases every 120 s, so that the machine has time for something else."""
+"""Above this many nodes the kubelets renew their Leases every 120 s, so that the machine has time for other work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
     """What to start.
 
-    `nodes`: simulated nodes (8x8x48,4x4x28: count x GPUs x cores), spread over `racks`; empty for none.
-    `coda`: False for a plain control plane, whose scheduler has no extender.
-    `foreign_scheduler`: the default profile runs in a kube-scheduler process of its own, which knows no extender, as
-    on a cluster that had its scheduler before Coda came; False: one process with both profiles.
-    `stopped`: parts that are prepared but left for the caller to start.
-    `environ_by_part`: more environment for single parts. `api_port`: 0 takes a free one.
-    `real_node_cores`: a real node of so many cores beside the simulated ones, in a virtual machine; 0 for none.
-    `agents`: so many of the first simulated nodes have an emulated machine and the real agent on it, whose tuning
-    measures for `agent_window_s`.
-    `server_by_part`: parts that reach the API server at another address, through a proxy for example.
+    - `nodes`: simulated nodes (8x8x48,4x4x28: count x GPUs x cores), spread over `racks`; empty for none.
+    - `coda`: False for a plain control plane, whose scheduler has no extender.
+    - `foreign_scheduler`: True runs the default profile in a kube-scheduler process of its own, without an extender,
+      as on a cluster that had its scheduler before Coda; False: one process with both profiles.
+    - `stopped`: parts that are prepared but left for the caller to start.
+    - `environ_by_part`: more environment for single parts.
+    - `api_port`: 0 takes a free one.
+    - `real_node_cores`: adds a real node of this many cores, in a virtual machine; 0 for none.
+    - `agents`: this many of the first simulated nodes have an emulated machine and the real agent on it. Its tuning
+      measures for `agent_window_s`.
+    - `server_by_part`: parts that reach the API server at another address, for example through a proxy.
     """
 
     nodes: str = "8x8x48"
@@ -66,11 +67,11 @@ class ClusterSpec:
 
     @property
     def node_count(self) -> int:
-        """How many nodes `nodes` means. Raises InvalidInput when `nodes` or `racks` makes no sense."""
+        """The number of nodes in `nodes`. Raises InvalidInput when `nodes` or `racks` makes no sense."""
         return len(node_specs(self.nodes, racks=self.racks)) if self.nodes else 0
 
     def check(self) -> None:
-        """Raises InvalidInput for what cannot be started."""
+        """Raise InvalidInput for a spec that cannot be started."""
         if not 0 <= self.agents <= min(self.node_count, MOST_AGENTS):
             most = f"there are {self.node_count} simulated nodes, and {MOST_AGENTS} agents at most"
             raise InvalidInput(f"--agents {self.agents}: {most}")
@@ -97,7 +98,7 @@ class ClusterSpec:
 
 
 def identity_of(part: str) -> str:
-    """Who a part is to the API server: replicas and schedulers share an identity, every other part has its own."""
+    """The identity of a part towards the API server. Replicas and schedulers share one; others have their own."""
     if part == FOREIGN_SCHEDULER:
         return SCHEDULER
     kind, _, number = part.partition("-")
@@ -111,20 +112,20 @@ class Layout:
     folder: Path
 
     def kubeconfig(self, identity: str) -> Path:
-        """How `identity` reaches the API server."""
+        """The kubeconfig of `identity`."""
         return self.credentials / f"{identity}.yaml"
 
     def kubeconfig_of(self, part: str, spec: ClusterSpec) -> Path:
-        """How a part reaches it: as its identity, or by a file of its own where the spec gives it another address."""
+        """The kubeconfig of a part: its identity's, or a file of its own if the spec gives it another address."""
         return self.kubeconfig(part if part in spec.server_by_part else identity_of(part))
 
     def log(self, part: str) -> Path:
-        """What a part said."""
+        """The log of a part."""
         return self.folder / "logs" / f"{part}.log"
 
     @property
     def real_node(self) -> Path:
-        """What the real node's virtual machine keeps: its console, its log, and the folder it shares with us."""
+        """The files of the real node's virtual machine: its console, its log, and the folder it shares with us."""
         return self.folder / REAL_NODE
 
     @property
@@ -134,7 +135,7 @@ class Layout:
 
     @property
     def machines(self) -> Path:
-        """The emulated machines and what their agents keep."""
+        """The emulated machines, and the files their agents keep."""
         return self.folder / MACHINES
 
     @property

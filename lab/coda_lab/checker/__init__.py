@@ -1,11 +1,12 @@
-"""The invariant checker: an independent referee that sees only the API server, and never Coda's own memory.
+"""The invariant checker: an independent referee. It reads only the API server, and uses no code of Coda's decisions.
 
     checker = Checker(client)
     async with checker.watching():
         ...                             # checker.breaches grows
     breaches = await check_once(client)
 
-What an invariant says is in `invariants`, `capacity` and `history`; when a suspicion becomes a breach, in `docket`.
+Read `report` (the invariants and the answer), `objects` and `view` (the cluster as seen), `invariants`, `capacity` and
+`history` (the checks), `suspicion` and `suspicion_clock` (when a suspicion becomes a breach), then `checker`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Invariants (a) and (b): what bound pods and released plans ask of each node, against what the node has. Pure."""
+"""Invariants (a) and (b): the load of bound pods and released placements on each node, against its capacity. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from coda_lab.checker.report import Invariant
 from coda_lab.checker.suspicion import Suspicion
 from coda_lab.checker.view import View
 
-RACE_S: Final = (
-    2.0  # an outsider bound less long before the commit may not have been seen; bind times are whole seconds
-)
+RACE_S: Final = 2.0  # a foreign pod bound more shortly before the commit may be unseen; bind times are whole seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is asked of one resource of one node, against what it has; in thousandths."""
+    """The load of one resource of one node, against its capacity; in thousandths."""
 
     invariant: Invariant
     node: str
@@ -32,16 +30,16 @@ class Load:
 
     @property
     def key(self) -> tuple[Invariant, str, str]:
-        """Which invariant, node and resource."""
+        """The invariant, node and resource."""
         return self.invariant, self.node, self.resource
 
 
 Fitted = Mapping[tuple[Invariant, str, str], int]
-"""The load a node last had when it fitted, or less since."""
+"""The last load with which a node fitted, or a smaller one since."""
 
 
 def loads_on(view: View, name: str) -> Iterator[Load]:
-    """(a) and (b): every load of the node; nothing for a node that is gone, since it has nothing to exceed."""
+    """Return every load of the node, for (a) and (b). A node that is gone has nothing to exceed, so it gives none."""
     node = view.nodes.get(name)
     if node is None:
         return
@@ -60,7 +58,7 @@ def loads_on(view: View, name: str) -> Iterator[Load]:
 
 
 def _planned_loads(view: View, name: str, bound: list[PodSeen]) -> Iterator[Load]:
-    """A pod that another scheduler put there after the newest plan was committed is not Coda's doing: left out."""
+    """Leave out a pod that another scheduler bound after the newest placement: that is not Coda's doing."""
     withheld: defaultdict[str, int] = defaultdict(int)
     newest_commit_s, jobs = 0.0, []
     for job, ranks in view.ranks_on(name):
@@ -102,14 +100,14 @@ def _total(pods: list[PodSeen]) -> Mapping[str, int]:
 
 
 def overloads(loads: Iterable[Load], fitted: Fitted) -> list[Suspicion]:
-    """The loads that exceed their node. One that did not grow since it fitted is not charged: the node shrank."""
+    """The loads that exceed their node. A load that did not grow since it fitted is not charged: the node shrank."""
     return [
         _overload(load) for load in loads if load.asked > load.allocatable and load.asked > fitted.get(load.key, -1)
     ]
 
 
 def fitted_after(loads: Iterable[Load], fitted: Fitted) -> Fitted:
-    """What to remember of these loads: those that fit, and those that only shrank since they did."""
+    """The loads to remember: those that fit, and those that only shrank since they did."""
     return {
         load.key: load.asked
         for load in loads

@@ -1,4 +1,4 @@
-"""The referee at work: follows the cluster, keeps the docket, and confirms before it accuses."""
+"""The referee at work: follows the cluster, keeps the suspicions, and confirms each before it accuses."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from coda_lab.checker.invariants import suspicions_in, suspicions_of_job
 from coda_lab.checker.objects import JobSeen, PodSeen, full_name, read_job, read_node, read_pod
 from coda_lab.checker.report import Breach, Counts, Report
 from coda_lab.checker.suspicion import Part, Suspicion
-from coda_lab.checker.suspicion_clock import LOST_AFTER_S, Docket, Key
+from coda_lab.checker.suspicion_clock import LOST_AFTER_S, Key, OpenSuspicions
 from coda_lab.checker.view import Scope, View
 from coda_lab.checker.watch import RETRY_S, Follower, Kind, Reader, Sink, Snapshot, read_snapshot
 
 EVALUATE_EVERY_S: Final = 0.2
-WAKE_S: Final = 0.5  # allowances end without any change of the cluster
-CONFIRM_EVERY_S: Final = 1.0  # a fresh list of a big cluster costs the API server something
+WAKE_S: Final = 0.5  # allowances end without a change of the cluster
+CONFIRM_EVERY_S: Final = 1.0  # a fresh list of a big cluster costs the API server work
 LOOK_EVERY_S: Final = 1.0
 PATIENCE_S: Final = 16.0  # one look: longer than every allowance, and a renewal of the Lease that proves it used up
 
@@ -34,7 +34,8 @@ _PARTS: Final[Mapping[str, Part]] = {part.value: part for part in Part}
 class Checker:
     """Watches one cluster for breaches of the invariants, from its API server alone. Owned by one event loop.
 
-    `breaches` only grows; each trouble is in it once, until it has ended and begun anew."""
+    `breaches` only grows. Each trouble is in it once, until it has ended and begun again.
+    """
 
     def __init__(self, reader: Reader, *, clock: Callable[[], float] = time.time) -> None:
         self.breaches: list[Breach] = []
@@ -43,7 +44,7 @@ class Checker:
         self._started_s = clock()
         self._view = View()
         self._history = History()
-        self._docket = Docket()
+        self._open = OpenSuspicions()
         self._fitted: dict[str, Fitted] = {}
         self._count: Counter[str] = Counter()
         self._unreadable: dict[str, None] = {}
@@ -54,9 +55,11 @@ class Checker:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[Checker]:
-        """Follow the cluster in the background until the block ends; what is suspected then is looked at once more.
+        """Follow the cluster in the background until the block ends; then look once more at every open suspicion.
 
-        Raises Outage or Rejected when the first lists fail; later outages are waited for, and charged to nobody."""
+        Raises Outage or Rejected when the first lists fail. Later outages are waited for, and nobody is charged for
+        them.
+        """
         sink = Sink(replace=self._replace, put=self._put, drop=self._drop, outage=self._outage)
         followers = [Follower(self._reader, kind, sink) for kind in (Kind.LEASE, Kind.JOB, Kind.NODE, Kind.POD)]
         for follower in followers:
@@ -77,37 +80,38 @@ class Checker:
             await self._judge()
 
     async def news(self) -> None:
-        """Return when there are more breaches than at the last call. Raises what ended the watch, should it fail."""
+        """Return when there are more breaches than at the last call. Raises the error that ended the watch."""
         await self._news.wait()
         self._news.clear()
         if self._failure is not None:
             raise self._failure
 
     async def look(self) -> None:
-        """One look instead of a watch: returns at once where all is well, else when each suspicion it began with
-        was confirmed, dropped or found beyond judgement. Raises Outage or Rejected."""
+        """Look once instead of watching. Returns at once if all is well, else when each suspicion was confirmed,
+        dropped or cannot be judged. Raises Outage or Rejected.
+        """
         began_s = self._clock()
         first: set[Key] | None = None
         while True:
             self._take(await read_snapshot(self._reader))
             await self._judge()
-            pending = self._docket.pending()
+            pending = self._open.pending()
             first = set(pending) if first is None else first & set(pending)
             elapsed_s = self._clock() - began_s
-            beyond = {suspicion.key for suspicion in self._docket.unjudged()}
+            beyond = {suspicion.key for suspicion in self._open.unjudged()}
             if not first or elapsed_s > PATIENCE_S or (first <= beyond and elapsed_s > LOST_AFTER_S):
                 return
             await asyncio.sleep(LOOK_EVERY_S)
 
     @property
     def counts(self) -> Counts:
-        """How much was looked at so far."""
+        """The number of objects examined so far."""
         return Counts(**self._count, attempts=self._history.attempts, plans=self._history.plans)
 
     def report(self) -> Report:
         """Everything found so far."""
         notes = list(self._unreadable)
-        for part in sorted({each.duty.value for each in self._docket.unjudged() if each.duty is not None}):
+        for part in sorted({each.duty.value for each in self._open.unjudged() if each.duty is not None}):
             notes.append(
                 f"nobody was seen renewing the Lease {part}: delays that are its holder's duty were not judged"
             )
@@ -141,12 +145,12 @@ class Checker:
         now_s = self._clock()
         scopes, self._view.changed = self._view.changed, set()
         for scope in scopes:
-            self._docket.enter(scope, self._suspicions(scope), now_s)
+            self._open.enter(scope, self._suspicions(scope), now_s)
         if scopes:
             self._count["evaluations"] += 1
             waiting = sum(job.waiting for job in self._view.jobs.values())
             self._count["most_waiting"] = max(self._count["most_waiting"], waiting)
-        due = self._docket.due(now_s)
+        due = self._open.due(now_s)
         if due:
             await self._confirm(due)
 
@@ -165,15 +169,15 @@ class Checker:
         now_s = self._clock()
         for key, (scope, _) in sorted(due.items(), key=lambda item: (item[0][0].value, item[0][1])):
             if scope[1] in snapshot.view.unsteady:
-                continue  # still due: the next list may catch it at rest
+                continue  # still due: the job may be unchanged in the next list
             fresh = {each.key: each for each in suspicions_in(snapshot.view, scope, self._fitted.get(scope[1], {}))}
             confirmed = fresh.get(key)
             if confirmed is None or (confirmed.not_before_s and now_s < confirmed.not_before_s + confirmed.allowance_s):
                 self._count["dropped"] += 1
-                self._docket.restart(key, now_s)
-                self._view.changed.add(scope)  # seen with what the watches brought since
+                self._open.restart(key, now_s)
+                self._view.changed.add(scope)  # seen together with the changes since
                 continue
-            self._docket.report(key)
+            self._open.report(key)
             self._found(
                 Breach(
                     invariant=confirmed.invariant,
@@ -196,7 +200,7 @@ class Checker:
     def _outage(self, message: str) -> None:
         self._count["outages"] += 1
         self._last_outage = message
-        self._docket.interrupted(self._clock())
+        self._open.interrupted(self._clock())
 
     def _replace(self, kind: Kind, things: list[Json]) -> None:
         known: Mapping[Kind, Iterable[str]] = {
@@ -241,7 +245,7 @@ class Checker:
         spec = lease.get("spec") or {}
         if part is not None:
             holder, renewed = spec.get("holderIdentity") or "", spec.get("renewTime") or ""
-            self._docket.services[part].renewed(holder, renewed, self._clock())
+            self._open.services[part].renewed(holder, renewed, self._clock())
 
     def _drop(self, kind: Kind, thing: Json) -> None:
         self._forget(kind, thing["metadata"]["name" if kind is Kind.NODE else "uid"])
@@ -266,7 +270,7 @@ class Checker:
 
     def _take(self, snapshot: Snapshot) -> None:
         view = self._view = snapshot.view
-        view.changed = view.scopes() | self._docket.scopes()
+        view.changed = view.scopes() | self._open.scopes()
         now_s = self._clock()
         for pod in view.pods.values():
             self._found(self._history.see_pod(pod, now_s))
@@ -280,7 +284,7 @@ class Checker:
 
 
 async def check_once(reader: Reader) -> list[Breach]:
-    """The breaches one look at the cluster shows; see `Checker.look`."""
+    """The breaches that one look at the cluster shows; see `Checker.look`."""
     checker = Checker(reader)
     await checker.look()
     return checker.breaches

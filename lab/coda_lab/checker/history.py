@@ -1,7 +1,8 @@
-"""What only a history shows: (f), a rank started twice, and the rewriting half of (g). Fed with every single change.
+"""Breaches that only a history shows: (f), a rank started twice, and the rewriting half of (g). Fed with every change.
 
-Nothing here needs the fresh list: each fact comes from one object's own, ordered changes, and can not be undone by
-looking again. A reason rewritten with the very same content can not be seen: the API server drops such a write."""
+Nothing here needs a fresh list: each fact comes from one object's own ordered changes, and a second look cannot undo
+it. A reason rewritten with the same content is invisible: the API server drops such a write.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ Rank = tuple[int, int]
 """(attempt, rank)."""
 
 HOT_GAP_S: Final = 1.0  # our choice: rewritten more often than this ...
-HOT_FOR_S: Final = 10.0  # ... for longer than this is a hot loop, whatever the content
+HOT_FOR_S: Final = 10.0  # ... for longer than this is a hot loop, with any content
 
 
 @dataclass(slots=True, kw_only=True)
 class _Wait:
-    """One stretch of waiting: same attempt, same spec, no plan in between."""
+    """One stretch of waiting: same attempt, same spec, no placement in between."""
 
     key: tuple[int, int]  # attempt, generation
     pending: PendingSeen | None
@@ -32,7 +33,7 @@ class _Wait:
 
 
 class History:
-    """Remembers per job while it exists: which pod started as which rank, and how its reason was rewritten."""
+    """Remembers per job, while it exists, which pod started as which rank, and how its reason was rewritten."""
 
     def __init__(self) -> None:
         self.attempts = 0
@@ -43,7 +44,7 @@ class History:
         self._waits: dict[str, _Wait] = {}
 
     def see_pod(self, pod: PodSeen, now_s: float) -> Breach | None:
-        """Take in one state of a pod; a breach when it is the second one to start as its rank."""
+        """Take in one state of a pod; return a breach if it is the second one to start as its rank."""
         member = pod.member
         if member is None:
             return None
@@ -59,7 +60,9 @@ class History:
         return _started_twice(pod, member, uids, now_s) if len(uids) > 1 else None
 
     def see_job(self, job: JobSeen, now_s: float, *, gap: bool = False) -> Breach | None:
-        """Take in a state of a job; a breach when its reason was rewritten for nothing. A `gap`: compare nothing."""
+        """Take in a state of a job; return a breach if its reason was rewritten for nothing. After a `gap`, compare
+        nothing.
+        """
         plan = job.plan
         if plan is not None and plan.released and plan.plan_id not in self._plan_ids[job.uid]:
             self._plan_ids[job.uid].add(plan.plan_id)
@@ -75,7 +78,7 @@ class History:
         return _see_rewrite(wait, job, now_s)
 
     def forget_job(self, uid: str) -> None:
-        """The job is gone, and so is what was remembered of it."""
+        """Forget a job that is gone."""
         self._waits.pop(uid, None)
         self._started.pop(uid, None)
         self._attempts.pop(uid, None)

@@ -1,10 +1,10 @@
 """The invariants that one moment of the cluster shows, as pure checks: a view in, suspicions out.
 
-A suspicion says how long its state may last and whose duty it is to end it; clocks and memory live in `docket`, what
-only a history shows, (f) and the rewriting half of (g), in `history`. Nothing here waits or reads a clock.
+A suspicion says how long its state may last and which part must end it. Clocks and memory are in `suspicion_clock`; (f)
+and the rewriting half of (g) are in `history`. Nothing here waits or reads a clock.
 
-Not judged, because the API server does not show it: whether the reason a waiting job carries is still the right one.
-That a reason is there in time and is not rewritten without need is judged; its code, numbers and holders are believed.
+Not judged, because the API server does not show it: whether a waiting job's reason is still the right one. Judged: that
+a reason comes in time and is not rewritten without need. Its code, numbers and holders are believed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from coda_lab.checker.suspicion import SETTLE_S, Part, Suspicion
 from coda_lab.checker.view import Scope, View
 
 OLD_ATTEMPT_S: Final = 2.0  # design (e): within 2 s everything is being deleted; the same for other left-over pods
-ROLL_BACK_S: Final = 5.0  # our choice: a suspend, deletion or end is first seen, then all pods of the gang are deleted
+ROLL_BACK_S: Final = 5.0  # our choice: a suspend, deletion or end is seen first, then all pods of the gang are deleted
 GONE_S: Final = 10.0  # our choice: pods of a job that vanished wait for Kubernetes' garbage collector
 DEADLINE_S: Final = 2.0  # design (e)
 REASON_S: Final = 5.0  # design (g)
-UNSAID: Final = "status.pending does not say why"  # what tells lateness from the other breach of (g)
+UNSAID: Final = "status.pending does not say why"  # tells lateness from the other breach of (g)
 
 
 def suspicions_of_job(view: View, uid: str) -> list[Suspicion]:
-    """(c), (d), (e) and (g) for one job and the pods that claim to be its; none for a job the snapshot is unsure of."""
+    """Check (c), (d), (e) and (g) for one job and the pods that claim to be its. None for a job the snapshot is unsure
+    of.
+    """
     if uid in view.unsteady:
         return []
     job = view.jobs.get(uid)
@@ -118,7 +120,9 @@ def _overlapping_attempts(view: View, uid: str) -> list[Suspicion]:
 
 
 def _is_running_somewhere(view: View, pod: PodSeen) -> bool:
-    """Terminating counts, but on a node that is lost or was lost since the pod's deletion was asked for."""
+    """True if the pod runs. A terminating pod counts, except on a node that is lost or was lost since its deletion
+    began.
+    """
     if pod.terminal or pod.deleted_s is None:
         return not pod.terminal
     node = view.nodes.get(pod.node) if pod.node is not None else None
@@ -169,6 +173,6 @@ def _unexplained_wait(job: JobSeen) -> list[Suspicion]:
 
 
 def suspicions_in(view: View, scope: Scope, fitted: Fitted) -> list[Suspicion]:
-    """Everything one scope is suspected of."""
+    """All suspicions of one scope."""
     kind, name = scope
     return suspicions_of_job(view, name) if kind == "job" else overloads(loads_on(view, name), fitted)

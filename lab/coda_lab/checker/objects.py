@@ -1,6 +1,7 @@
 """The objects of a cluster as the referee sees them: small records read from JSON, nothing judged.
 
-What must not be used here: Coda's own reading and decisions. A mistake shared with the planner would stay unseen."""
+Coda's own reading and decisions are not used here: a mistake shared with the planner would stay unseen.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class NodeSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """What a pod's labels say: it is rank `rank` of attempt `attempt` of the job `job_uid`; None where unreadable."""
+    """The labels of a pod: it is rank `rank` of attempt `attempt` of the job `job_uid`; None where unreadable."""
 
     job_uid: str
     attempt: int | None
@@ -38,14 +39,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSeen:
-    """A pod. `pinned_to` is the one node name that every required affinity term demands, else None."""
+    """A pod. `pinned_to`: the one node name that every required affinity term demands, else None."""
 
     uid: str
     name: str  # namespace/name
     node: str | None = None
     request: Amounts = field(default_factory=dict)
     terminal: bool = False
-    deleted_s: float | None = None  # when its deletion was asked for
+    deleted_s: float | None = None  # when its deletion began
     member: Member | None = None
     pinned_to: str | None = None
     started: bool = False  # one of its containers has started at some time
@@ -53,7 +54,7 @@ class PodSeen:
 
     @property
     def live(self) -> bool:
-        """Neither ended nor being deleted."""
+        """True if it has neither ended nor is being deleted."""
         return not self.terminal and self.deleted_s is None
 
 
@@ -72,7 +73,7 @@ class PlanSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingSeen:
-    """A job's `status.pending`; two of equal `answer` say the same."""
+    """A job's `status.pending`; two with equal `answer` say the same."""
 
     code: str
     answer: tuple[str, str, tuple[tuple[str, int], ...], tuple[str, ...]]  # code, message, numbers, holders
@@ -97,17 +98,17 @@ class JobSeen:
 
     @property
     def current_plan(self) -> PlanSeen | None:
-        """The plan of the current attempt."""
+        """The placement of the current attempt."""
         return self.plan if self.plan is not None and self.plan.attempt == self.attempt else None
 
     @property
     def waiting(self) -> bool:
-        """Queued, without a plan that holds, and wanted: somebody owes it a reason."""
+        """True if it is queued, wanted, and has no placement that is still valid: somebody owes it a reason."""
         return self.phase is Phase.QUEUED and not self._has_plan_that_holds and not self.deleting and not self.suspended
 
     @property
     def withholding(self) -> bool:
-        """True while a released plan holds capacity for ranks that have no node yet."""
+        """True while a released placement withholds capacity for ranks without a node."""
         return (
             self.plan is not None
             and self._has_plan_that_holds
@@ -119,7 +120,9 @@ class JobSeen:
 
     @property
     def _has_plan_that_holds(self) -> bool:
-        """An edit in the queue voids the plan at once, before anybody accepted it; later ones never touch the shape."""
+        """An edit of a queued job voids the placement at once, before the operator accepts it. Later edits never change
+        the shape.
+        """
         plan = self.current_plan
         return plan is not None and (self.phase is not Phase.QUEUED or plan.generation == self.generation)
 

@@ -1,6 +1,7 @@
-"""What a pod asks of its node, read from the pod's JSON: the referee's own reading, on purpose not the planner's.
+"""The request of a pod, read from its JSON. The referee reads it in its own way, on purpose not the planner's.
 
-Amounts are exact integers in thousandths of the resource's unit (1 core = 1000, 1 byte = 1000, 1 pod slot = 1000)."""
+Amounts are exact integers in thousandths of the resource's unit (1 core = 1000, 1 byte = 1000, 1 pod slot = 1000).
+"""
 
 from __future__ import annotations
 
@@ -28,11 +29,12 @@ def amounts_from_quantities(quantities: Mapping[str, Any] | None) -> dict[str, i
 
 
 def pod_request(pod: Json) -> Amounts:
-    """What the pod takes from its node: the larger of running and its worst init step, plus overhead and one slot.
+    """The capacity a pod takes: the larger of running and its worst init step, plus overhead and one pod slot.
 
-    During an in-place resize the largest of wanted, allocated and actual counts, as kube-scheduler has it: growth takes
-    its room from the moment it is asked for, a shrink frees only what is really given back. What a kubelet says will
-    never be takes nothing.
+    During an in-place resize the largest of wanted, allocated and actual counts, as in kube-scheduler: growth takes
+    capacity from the moment it is asked for, and a shrink frees only what was really given back. A size that a kubelet
+    calls infeasible takes nothing.
+
     Source: KEP-753 (sidecars), KEP-2837 (pod-level resources replace the sum), KEP-1287 (resize), KEP-688 (overhead).
     """
     spec, status = pod["spec"], pod.get("status") or {}

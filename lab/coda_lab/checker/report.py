@@ -1,4 +1,4 @@
-"""What the referee says: breaches, and how much it looked at, so that "no breach" is known not to be an empty watch."""
+"""The referee's answer: breaches, and how much it examined, so that "no breach" is never an empty watch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from coda_kube.objects.quantities import time_from_seconds
 
 
 class Invariant(Enum):
-    """What must hold in every cluster run by Coda; the letters are those of the design."""
+    """An invariant of every cluster that Coda runs. The letters are those of the design."""
 
     NODE_OVER_COMMITTED = "a"  # per node and resource: bound pods that have not ended <= allocatable
-    PLAN_OVER_COMMITTED = "b"  # the same with released plans whose ranks are not bound yet
-    POD_WITHOUT_PLAN = "c"  # a Coda pod lives only under a released plan of its attempt, pinned as the plan says
-    TWO_LIVE_ATTEMPTS = "d"  # of one job, but for terminating pods on lost nodes
+    PLAN_OVER_COMMITTED = "b"  # the same, with released placements whose ranks are not bound yet
+    POD_WITHOUT_PLAN = (
+        "c"  # a Coda pod lives only under a released placement of its attempt, pinned as the placement says
+    )
+    TWO_LIVE_ATTEMPTS = "d"  # of one job, except for terminating pods on lost nodes
     HALF_BOUND_GANG = "e"  # past its bind deadline
     STARTED_TWICE = "f"  # the same rank of the same attempt
     WAITING_UNEXPLAINED = "g"  # or explained again and again with nothing new
@@ -28,7 +30,7 @@ class Invariant(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
-    """An invariant broken: when it was established, on which objects (`Kind/namespace/name`), and how."""
+    """A broken invariant: when it was established, on which objects (`Kind/namespace/name`), and how."""
 
     invariant: Invariant
     time_s: float
@@ -48,7 +50,7 @@ class Breach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What was looked at since the checker began. All counts but the maxima are of different objects."""
+    """The number of different objects examined since the checker began; maxima where named so."""
 
     nodes: int = 0
     pods: int = 0

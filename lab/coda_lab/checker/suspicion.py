@@ -1,4 +1,4 @@
-"""A suspicion: what looks like a breach at one moment, how long it may look so, and whose duty it is to end it."""
+"""A suspicion: a state that looks like a breach at one moment, how long it may last, and which part must end it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from coda_kube.objects import names
 from coda_lab.checker.report import Invariant
 
-SETTLE_S: Final = 0.3  # watches of different kinds lag each other by less, mostly; the fresh list decides anyway
+SETTLE_S: Final = 0.3  # watches of different kinds usually differ by less; the fresh list decides anyway
 
 
 class Part(Enum):
-    """Who must act; the value is the Lease that shows somebody is at work."""
+    """The part that must act; the value is the Lease that shows it at work."""
 
     OPERATOR = names.OPERATOR_LEASE
     PLANNER = names.PLANNER_LEASE
@@ -21,9 +21,10 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """A breach if it lasts `allowance_s` after `not_before_s` while `duty` (None: nobody in particular) is at work.
+    """A breach if it lasts `allowance_s` after `not_before_s` while `duty` (None: no particular part) is at work.
 
-    `subject` tells suspicions of one invariant apart; `objects` and `sentence` may change while it lasts."""
+    `subject` tells suspicions of one invariant apart; `objects` and `sentence` may change while it lasts.
+    """
 
     invariant: Invariant
     subject: tuple[str, ...]
@@ -35,5 +36,5 @@ class Suspicion:
 
     @property
     def key(self) -> tuple[Invariant, tuple[str, ...]]:
-        """The same for the same trouble."""
+        """Equal for the same trouble."""
         return self.invariant, self.subject

@@ -1,4 +1,4 @@
-"""The open suspicions and their clocks: when is a state old enough to be a breach, and has it been reported."""
+"""The open suspicions and their clocks: when a state is old enough to be a breach, and whether it was reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coda_lab.checker.report import Invariant
 from coda_lab.checker.suspicion import Part, Suspicion
 from coda_lab.checker.view import Scope
 
-LOST_AFTER_S: Final = 6.0  # the renew deadline of a Lease: a holder silent for longer leads no more
+LOST_AFTER_S: Final = 6.0  # the renew deadline of a Lease: a holder that is silent for longer no longer leads
 
 Key = tuple[Invariant, tuple[str, ...]]
 
@@ -17,8 +17,9 @@ Key = tuple[Invariant, tuple[str, ...]]
 class Service:
     """How long a part has been at work without a break, by the renewals of its Lease.
 
-    Time counts up to the last renewal seen, so a stopped or dead leader is never charged for what it could not do,
-    and a new one starts with its whole allowance."""
+    Time counts up to the last renewal seen. So a stopped or dead leader is never charged for work it could not do, and
+    a new leader starts with its whole allowance.
+    """
 
     def __init__(self) -> None:
         self.seen = False
@@ -27,7 +28,7 @@ class Service:
         self._last: tuple[str, str] | None = None
 
     def renewed(self, holder: str, time: str, now_s: float) -> None:
-        """Take in one state of the Lease. The first one seen may be old: only the next one proves a living holder."""
+        """Take in one state of the Lease. The first one may be old: only the next one proves a living holder."""
         if (holder, time) == self._last:
             return
         known, self._last = self._last, (holder, time)
@@ -38,15 +39,15 @@ class Service:
         self._until_s = now_s
 
     def interrupted(self) -> None:
-        """The API server was away: what happened in the meantime is charged to nobody."""
+        """The API server was away: nobody is charged for that time."""
         self._last = None
 
     def worked_s(self, since_s: float) -> float:
-        """How much of the time since `since_s` the present holder was at work."""
+        """The part of the time since `since_s` in which the present holder was at work."""
         return 0.0 if self._since_s is None else max(0.0, self._until_s - max(since_s, self._since_s))
 
 
-class Docket:
+class OpenSuspicions:
     """Suspicions by scope, with the time each was first seen. One loop owns it."""
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class Docket:
         self._quiet_until_s = 0.0
 
     def enter(self, scope: Scope, suspicions: Iterable[Suspicion], now_s: float) -> None:
-        """What `scope` is suspected of now; what is not repeated is closed and its clock forgotten."""
+        """Replace the suspicions of `scope`; one that is not repeated is closed and its clock forgotten."""
         new = {suspicion.key: suspicion for suspicion in suspicions}
         for key in self._open.pop(scope, {}).keys() - new.keys():
             self._first_seen_s.pop(key, None)
@@ -81,20 +82,20 @@ class Docket:
         }
 
     def scopes(self) -> set[Scope]:
-        """The scopes that anything is open for."""
+        """The scopes with an open suspicion."""
         return set(self._open)
 
     def unjudged(self) -> list[Suspicion]:
-        """The open ones for which the part whose duty they are was never seen at work."""
+        """The open suspicions whose part was never seen at work."""
         found = [suspicion for _, suspicion in self.pending().values()]
         return [each for each in found if each.duty is not None and not self.services[each.duty].seen]
 
     def report(self, key: Key) -> None:
-        """It became a breach: not due again until the trouble has ended and begun anew."""
+        """Mark it as a breach: not due again until the trouble has ended and begun again."""
         self._reported.add(key)
 
     def restart(self, key: Key, now_s: float) -> None:
-        """The fresh list did not confirm it: its clock starts again."""
+        """Start its clock again: the fresh list did not confirm it."""
         self._first_seen_s[key] = now_s
 
     def interrupted(self, now_s: float) -> None:

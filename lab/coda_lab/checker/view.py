@@ -1,6 +1,7 @@
-"""The cluster as last seen, indexed so that a change makes the referee look again at few nodes and jobs only.
+"""The cluster as last seen, indexed so that a change makes the referee check only few nodes and jobs.
 
-A scope is what is judged on its own: one node, or one job with its pods. Every change marks the scopes it touches."""
+A scope is judged on its own: one node, or one job with its pods. Every change marks the scopes it touches.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ class View:
             self.changed.add(("node", node))
 
     def drop_job(self, uid: str) -> None:
-        """Forget a job that is gone; its pods stay until they are gone themselves."""
+        """Forget a job that is gone; its pods stay until they are gone too."""
         job = self.jobs.pop(uid, None)
         self.changed.add(("job", uid))
         if job is None or job.plan is None:
@@ -102,11 +103,11 @@ class View:
         return self._pods_as.get((job_uid, attempt, rank), {}).values()
 
     def ranks_on(self, node: str) -> Iterable[tuple[JobSeen, tuple[int, ...]]]:
-        """The jobs whose released plan withholds capacity on `node`, each with its ranks there."""
+        """The jobs whose released placement withholds capacity on `node`, each with its ranks there."""
         return [(self.jobs[uid], ranks) for uid, ranks in self._ranks_on.get(node, {}).items()]
 
     def scopes(self) -> set[Scope]:
-        """Everything there is to judge."""
+        """All scopes."""
         nodes: set[Scope] = {("node", name) for name in self.nodes}
         jobs: set[Scope] = {("job", uid) for uid in (*self.jobs, *self._pods_of)}
         return nodes | jobs

@@ -1,4 +1,4 @@
-"""Reading the cluster: one list-and-watch per kind, and the fresh consistent list that confirms a suspicion."""
+"""Reads the cluster: one list-and-watch per kind, and the fresh consistent list that confirms a suspicion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reader(Protocol):
     """The two verbs of `coda_kube.api.client.Client` the referee uses."""
 
     async def list_pages(self, path: str, query: Mapping[str, str] | None = None) -> Json:
-        """The whole collection, as of one moment."""
+        """The whole collection at one moment."""
 
     def watch(
         self, path: str, query: Mapping[str, str], *, idle_s: float
@@ -33,7 +33,7 @@ class Reader(Protocol):
 
 
 class Kind(Enum):
-    """What is read; the value is the collection's path."""
+    """A kind that is read; the value is the collection's path."""
 
     JOB = f"/apis/{names.API_VERSION}/trainingjobs"
     POD = "/api/v1/pods"
@@ -43,7 +43,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Who takes what is read: a whole list, a single change, or word that the API server is away."""
+    """Receives what is read: a whole list, a single change, or the news that the API server is away."""
 
     replace: Callable[[Kind, list[Json]], None]
     put: Callable[[Kind, Json], None]
@@ -52,7 +52,7 @@ class Sink:
 
 
 class Follower:
-    """Keeps a sink up to date on one kind, for ever, over watch ends, expired versions and API server restarts."""
+    """Keeps a sink up to date on one kind, over ends of the watch, expired versions and API server restarts."""
 
     def __init__(self, reader: Reader, kind: Kind, sink: Sink) -> None:
         self._reader = reader
@@ -67,7 +67,7 @@ class Follower:
         self._sink.replace(self._kind, answer["items"])
 
     async def follow(self) -> None:
-        """Watch, and list again where the watch can not go on. Never returns."""
+        """Watch, and list again if the watch cannot continue. Never returns."""
         while True:
             try:
                 if self._version is None:
@@ -110,11 +110,13 @@ class Snapshot:
 
 
 async def read_snapshot(reader: Reader) -> Snapshot:
-    """Fresh consistent lists: pods as of one moment, with the jobs that were the same before and after it.
+    """Return fresh consistent lists: pods at one moment, with the jobs that were the same before and after it.
 
     A list without resourceVersion is the newest state, in one piece even when paged. Jobs that changed while the pods
-    were read are set aside as unsteady, since nobody can say which of their states goes with the pods.
-    Raises Outage or Rejected."""
+    were read are set aside as unsteady: nobody can say which of their states belongs to the pods.
+
+    Raises Outage or Rejected.
+    """
     before = await reader.list_pages(Kind.JOB.value)
     pods = await reader.list_pages(Kind.POD.value)
     nodes = await reader.list_pages(Kind.NODE.value)

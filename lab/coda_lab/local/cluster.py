@@ -24,10 +24,10 @@ from coda_lab.programs.control_plane import Binaries
 from coda_lab.realnode.node import RealNode
 from coda_lab.spec import FORWARDER, ClusterSpec, Layout
 
-READY_TIMEOUT_S = 120.0  # for any one step; seconds are usual
+READY_TIMEOUT_S = 120.0  # for one step; seconds are usual
 READY_TIMEOUT_REAL_NODE_S = 480.0  # more, where there is one: 60 s are usual, under emulation
 READY_TIMEOUT_PER_NODE_S = 0.1  # 1000 simulated nodes took 30 s on two busy cores
-_POLL_S = 0.05  # a foreign program tells that it is ready only when asked
+_POLL_S = 0.05  # a foreign program says that it is ready only when asked
 _HIDDEN = ("KUBECONFIG", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")
 
 
@@ -59,7 +59,7 @@ class LocalCluster:
         return (str(self.layout.kubectl),)
 
     def kubeconfig(self, identity: str = "admin") -> Path:
-        """How an identity (admin, user, operator, extender, agent, ...) reaches the API server."""
+        """The kubeconfig of an identity (admin, user, operator, extender, agent, ...)."""
         return self.layout.kubeconfig(identity)
 
     @property
@@ -68,7 +68,7 @@ class LocalCluster:
         return RealNode.at(self.layout.real_node)
 
     def log_path(self, part: str) -> Path:
-        """What a part has said."""
+        """The log of a part."""
         return self.layout.log(part)
 
     @asynccontextmanager
@@ -95,14 +95,14 @@ class LocalCluster:
         await self.guarded(self._answers_ready(self.part_by_name[part]), watch=(part,), doing=f"starting {part}")
 
     async def kill(self, part: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to a part; of SIGKILL, SIGTERM and SIGINT the end is awaited too."""
+        """Send a signal to a part; after SIGKILL, SIGTERM and SIGINT also wait for its end."""
         process = self._process_by_name[part]
         process.signal(number)
         if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
             await self.guarded(process.ended(), watch=(), doing=f"ending {part} by {number.name}")
 
     async def restart(self, part: str, *, environ: Mapping[str, str] | None = None) -> None:
-        """SIGTERM, and start again."""
+        """End the part by SIGTERM, and start it again."""
         if self.is_running(part):
             await self.kill(part, signal.SIGTERM)
         await self.start(part, environ=environ)
@@ -140,7 +140,7 @@ class LocalCluster:
         raise LabFailure(f"{doing}: not done after {patience_s:.0f} s.")
 
     def end(self) -> None:
-        """Kill every process at once: nothing of their state is kept, so nothing needs a graceful end."""
+        """Kill every process at once. No state is kept, so no graceful end is needed."""
         for process in self._process_by_name.values():
             process.signal(signal.SIGKILL)
         for process in self._process_by_name.values():
@@ -166,7 +166,7 @@ class LocalCluster:
             return LabFailure(f"Port {self.ports[part]} on {LOOPBACK} is in use, so {part} cannot start: try again.")
         if "no space left on device" in said.lower():
             return LabFailure(f"The disk is full: {part} cannot write to {self.layout.folder}. Free some space.")
-        kept = self._settings.cache / "failed" / log.name  # the cluster's own folder is about to go
+        kept = self._settings.cache / "failed" / log.name  # the cluster's own folder is removed next
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(log, kept)
         return LabFailure(f"{part} ended with exit code {code} {when}.", log=kept, last_lines=last_lines(kept))

@@ -1,6 +1,6 @@
-"""Who talks to the local API server: one random token and kubeconfig each, and the roles that exist only locally.
+"""One random token and one kubeconfig for each client of the local API server, and the roles that exist only locally.
 
-Coda's own parts carry the names of their service accounts, so what `deploy/manifests` grants is what they really have.
+Coda's own parts carry the names of their service accounts, so they have exactly the rights of `deploy/manifests`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def write_credentials(
 
 
 def local_objects() -> tuple[dict[str, Any], ...]:
-    """The roles of those who exist only here: the plain user, the simulated kubelets, forwarder, emulated machines."""
+    """The roles of clients that exist only here: plain user, simulated kubelets, forwarder, emulated machines."""
     return (
         _cluster_role("coda-local-user", [_rule("", ["nodes"], _READ), _rule("scheduling.k8s.io", ["*"], _READ)]),
         _cluster_binding("coda-local-user", USER, "coda-local-user"),

@@ -1,9 +1,9 @@
 """A TCP forwarder with a Service's rule: new connections go to the pod that carries the leader's label.
 
-`python -m coda_lab.local.forwarder --kubeconfig FILE --port PORT` stands in for the Service and its proxy, which the
-local control plane has not. Where several pods carry the label (a leader died with it), the one that got it last
-comes first; a pod that refuses the connection is passed over; where none is left the connection is closed at once.
-Connections to a pod that has lost the leadership are closed, so that the scheduler connects anew.
+`python -m coda_lab.local.forwarder --kubeconfig FILE --port PORT` stands in for the Service and its proxy, which a
+local control plane does not have. If several pods carry the label (a leader died with it), the last one labelled comes
+first. A pod that refuses the connection is skipped; if none is left the connection is closed at once. Connections to a
+pod that has lost the leadership are closed, so that the scheduler connects again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONNECT_TIMEOUT_S = 0.5
 
 
 class Backends:
-    """The labelled pods' ports, the one that was labelled last first."""
+    """The ports of the labelled pods, the last one labelled first."""
 
     def __init__(self) -> None:
         self._port_by_pod: dict[str, int] = {}
@@ -39,7 +39,7 @@ class Backends:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """In the order to try them."""
+        """The ports, in the order to try them."""
         return tuple(reversed(self._port_by_pod.values()))
 
     def listener(self, old: Json | None, new: Json | None) -> None:
@@ -73,7 +73,7 @@ class Forwarder:
             if joined is not None:
                 await _join((reader, writer), joined)
         except asyncio.CancelledError:
-            pass  # told to let go; what is left is to close
+            pass  # told to let go: only closing is left
         finally:
             del self._tasks[task]
             _drop(writer)
@@ -137,7 +137,7 @@ async def serve(kubeconfig: str, port: int) -> None:
     try:
         async with await asyncio.start_server(forwarder.accept, LOOPBACK, port):
             await pods.synced.wait()
-            print("ready", flush=True)  # noqa: T201 - what starts it waits for this line
+            print("ready", flush=True)  # noqa: T201 - its starter waits for this line
             while True:
                 await backends.changed.wait()
                 backends.changed.clear()

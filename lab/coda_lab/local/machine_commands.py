@@ -12,7 +12,7 @@ from coda_lab.machines.paths import MachinePlaces
 from coda_lab.spec import ClusterSpec, Layout
 
 HARDWARE: Final = "intel"
-SAMPLES_PER_WINDOW: Final = 30  # half of them count and 10 are needed: rounds may be late on a busy machine
+SAMPLES_PER_WINDOW: Final = 30  # half of them count and 10 are needed: samples may be late on a busy machine
 MOST_ROUND_S: Final = 1.0
 SETTLE_SHARE: Final = 0.2
 
@@ -35,7 +35,7 @@ def agent_command(number: int, spec: ClusterSpec, layout: Layout) -> tuple[str, 
 
 
 def agent_environ(number: int, spec: ClusterSpec, layout: Layout) -> dict[str, str]:
-    """The agent's settings: a short window, and as many looks in it as a decision needs."""
+    """The agent's settings: a short window, with as many samples in it as a decision needs."""
     node = node_specs(spec.nodes, racks=spec.racks)[number].name
     places = MachinePlaces(folder=layout.machines, node=node)
     hardware = PROFILES[HARDWARE]

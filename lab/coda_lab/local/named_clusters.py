@@ -37,14 +37,14 @@ class PartHealth:
 
 
 def folder_of(name: str, settings: Settings) -> Path:
-    """Where the cluster `name` keeps everything. Raises InvalidInput for a bad name."""
+    """The folder of the cluster `name`. Raises InvalidInput for a bad name."""
     if not _NAME.match(name):
         raise InvalidInput(f"--name {name!r}: up to 40 of a-z, 0-9 and '-', starting with a letter or digit.")
     return settings.cache / "local" / name
 
 
 def up(name: str, spec: ClusterSpec, settings: Settings, tell: Tell) -> ClusterState:
-    """Bring up the cluster `name` and leave it running. Raises CodaError; then, or interrupted, nothing is left."""
+    """Bring up the cluster `name` and leave it running. Raises CodaError; then, or if interrupted, nothing remains."""
     spec.check()  # before anything is built
     folder = folder_of(name, settings)
     if is_locked(lock_path(folder)):
@@ -84,7 +84,7 @@ def down(name: str, settings: Settings) -> bool:
 
 
 def read_state(folder: Path) -> ClusterState | None:
-    """What the supervisor wrote last; None without a supervisor."""
+    """The state that the supervisor wrote last; None without a supervisor."""
     if not is_locked(lock_path(folder)):
         return None
     try:
@@ -94,7 +94,7 @@ def read_state(folder: Path) -> ClusterState | None:
 
 
 async def health(state: ClusterState) -> tuple[PartHealth, ...]:
-    """Ask every part how it is, all at once."""
+    """The health of every part, asked at the same time."""
     return tuple(await asyncio.gather(*(_health(part) for part in state.parts)))
 
 

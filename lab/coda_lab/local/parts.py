@@ -1,4 +1,4 @@
-"""What a cluster consists of: for each part the command line, its environment, and how it says that it is ready."""
+"""The parts of a cluster: for each one the command line, its environment, and how it says that it is ready."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from coda_lab.spec import (
 )
 
 PORT_ANNOTATION = "local.coda.scheduler/port"
-"""On an extender's pod object: where its process listens."""
+"""On an extender's pod object: the port of its process."""
 
 DEFAULT_PROFILE = "default-scheduler"
-"""Of every pod that names no scheduler."""
+"""The scheduler of every pod that names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,9 @@ def extender_pod(number: int, port: int) -> dict[str, object]:
 
 
 def profiles(spec: ClusterSpec) -> tuple[str, ...]:
-    """The profiles of the kube-scheduler process that asks the extender: it guards Coda's plans against their pods."""
+    """The profiles of the kube-scheduler process that asks the extender: it guards Coda's placements against their
+    pods.
+    """
     return (names.SCHEDULER,) if spec.foreign_scheduler else (DEFAULT_PROFILE, names.SCHEDULER)
 
 
@@ -127,9 +129,9 @@ def scheduler_config(spec: ClusterSpec, layout: Layout, forwarder_port: int) -> 
                 "filterVerb": "filter",
                 "prioritizeVerb": "prioritize",
                 "weight": 13,  # with less, the in-tree scores (about 1200) would outvote it
-                "httpTimeout": "1s",  # it answers in milliseconds; a stalled one holds up every pod for this long
+                "httpTimeout": "1s",  # it answers in milliseconds; a stalled one delays every pod for this long
                 "nodeCacheCapable": True,
-                "ignorable": False,  # the local nodes are a shared pool: foreign pods must not slip past
+                "ignorable": False,  # the local nodes are a shared pool: foreign pods must not pass unseen
             }
         ]
     return json.dumps(config, indent=2)
@@ -155,7 +157,7 @@ def _scheduler_config(layout: Layout, its_profiles: list[dict[str, object]]) -> 
 def _profile(name: str) -> dict[str, object]:
     if name != names.SCHEDULER:
         return {"schedulerName": name}
-    # No rank of a gang is ever preempted singly, and none preempts: Coda decides about whole gangs.
+    # No single rank of a gang preempts or is preempted: Coda decides about whole gangs.
     return {"schedulerName": name, "plugins": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}}
 
 

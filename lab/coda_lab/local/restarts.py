@@ -1,4 +1,4 @@
-"""Starts the parts of a cluster again when they end, as a kubelet would. Owns no processes: the cluster does."""
+"""Starts the parts of a cluster again when they end, as a kubelet would. The cluster owns the processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEADY_S = 60.0  # a part that lived this long starts again after the first del
 
 
 class Restarter:
-    """Keeps every part of `cluster` alive; `changed` is called after each end and each start."""
+    """Keeps every part of `cluster` alive; calls `changed` after each end and each start."""
 
     def __init__(self, cluster: LocalCluster, *, changed: Callable[[], None] = lambda: None) -> None:
         self._cluster = cluster
@@ -28,7 +28,7 @@ class Restarter:
 
     @contextmanager
     def leaving(self, part: str) -> Iterator[None]:
-        """While the block lasts, somebody else ends the part and starts it again."""
+        """While the block lasts, the caller ends the part and starts it again."""
         ours_again = self._left_to_others[part] = asyncio.Event()
         try:
             yield
@@ -67,7 +67,7 @@ class Restarter:
 
 @asynccontextmanager
 async def kept_alive(cluster: LocalCluster) -> AsyncIterator[None]:
-    """While the block lasts, what ends in the cluster is started again."""
+    """While the block lasts, every part that ends is started again."""
     keeping = asyncio.create_task(Restarter(cluster).keep_all())
     try:
         yield

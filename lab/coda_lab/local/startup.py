@@ -146,7 +146,7 @@ class _Steps:
 
 
 async def together(*steps: Coroutine[Any, Any, None]) -> None:
-    """Run steps beside each other; the first failure cancels the rest and is raised as it is."""
+    """Run steps at the same time; the first failure cancels the rest and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
             for step in steps:
@@ -157,7 +157,7 @@ async def together(*steps: Coroutine[Any, Any, None]) -> None:
 
 
 def write_files(cluster: LocalCluster) -> None:
-    """Everything the parts read: credentials, keys, configurations; and the kubectl for people."""
+    """Write all files that the parts read (credentials, keys, configurations), and the kubectl for people."""
     layout = cluster.layout
     write_credentials(
         layout.credentials,

@@ -1,8 +1,8 @@
-"""The process behind `coda local up`: owns a cluster, restarts what ends in it, and ends with it.
+"""The process behind `coda local up`: owns a cluster, restarts parts that end, and ends with it.
 
 `python -m coda_lab.local.supervisor FOLDER SPEC` talks to the command that started it over its standard streams, one
-JSON object a line: it tells each step, then `ready` or `failed`. It takes the line `detach` as leave to live on; if
-its input ends before, the command was interrupted, and nothing is left behind. SIGTERM ends it later.
+JSON object a line. It reports each step, then `ready` or `failed`. The line `detach` allows it to live on. If its input
+ends before, the command was interrupted, and nothing remains. SIGTERM ends it later.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PartState(BaseModel):
 
 
 class ClusterState(BaseModel):
-    """What is on disk about a running cluster."""
+    """The state file of a running cluster."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -122,7 +122,7 @@ async def _live(spec: ClusterSpec, folder: Path, ready: asyncio.Event) -> None:
 
 
 async def _follow_lifeline() -> None:
-    """Returns when the command that started us is gone without having said `detach`."""
+    """Return when the command that started us is gone without having said `detach`."""
     said = b""
     while b"detach\n" not in said:
         await readable(0)
@@ -160,7 +160,7 @@ async def _announce(ready: asyncio.Event) -> None:
 
 
 def _say(message: dict[str, object]) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the end of our input tells that nobody listens
+    with contextlib.suppress(BrokenPipeError):  # our input ends: nobody listens
         os.write(1, json.dumps(message).encode() + b"\n")
 
 
@@ -177,7 +177,7 @@ def _open_log(folder: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what a supervisor that was killed could not."""
+    """Remove the remains of a supervisor that was killed."""
     kill_marked(str(folder))
     for path in folder.iterdir():
         if path.is_dir():
@@ -187,7 +187,7 @@ def _clear(folder: Path) -> None:
 
 
 def main() -> int:
-    """Supervise FOLDER; 1 when the cluster could not be brought up, which is told as `failed`."""
+    """Supervise FOLDER; 1 when the cluster could not be brought up, which is reported as `failed`."""
     folder, spec = Path(sys.argv[1]), SPEC.validate_json(sys.argv[2])
     try:
         with locked(lock_path(folder), wait=False):

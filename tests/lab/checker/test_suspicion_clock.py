@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coda_lab.checker.report import Invariant
 from coda_lab.checker.suspicion import Part, Suspicion
-from coda_lab.checker.suspicion_clock import Docket
+from coda_lab.checker.suspicion_clock import OpenSuspicions
 from coda_lab.checker.view import Scope
 
 SCOPE: Scope = ("job", "uid-j")
@@ -22,85 +22,85 @@ def suspicion(*, allowance_s: float = 5.0, duty: Part | None = Part.PLANNER, not
     )
 
 
-def renew(docket: Docket, holder: str, *times_s: float) -> None:
+def renew(suspicions: OpenSuspicions, holder: str, *times_s: float) -> None:
     for time_s in times_s:
-        docket.services[Part.PLANNER].renewed(holder, str(time_s), time_s)
+        suspicions.services[Part.PLANNER].renewed(holder, str(time_s), time_s)
 
 
-def due(docket: Docket, now_s: float) -> bool:
-    return bool(docket.due(now_s))
+def due(suspicions: OpenSuspicions, now_s: float) -> bool:
+    return bool(suspicions.due(now_s))
 
 
 def test_is_due_when_the_holder_has_worked_for_the_whole_allowance() -> None:
-    docket = Docket()
-    renew(docket, "one", 0, 2)
-    docket.enter(SCOPE, [suspicion()], 3.0)
-    renew(docket, "one", 4, 6)
-    assert not due(docket, 100.0)
-    renew(docket, "one", 8)
-    assert due(docket, 8.0)
+    suspicions = OpenSuspicions()
+    renew(suspicions, "one", 0, 2)
+    suspicions.enter(SCOPE, [suspicion()], 3.0)
+    renew(suspicions, "one", 4, 6)
+    assert not due(suspicions, 100.0)
+    renew(suspicions, "one", 8)
+    assert due(suspicions, 8.0)
 
 
 def test_a_dead_leader_is_charged_for_nothing() -> None:
-    docket = Docket()
-    renew(docket, "one", 0, 2)
-    docket.enter(SCOPE, [suspicion()], 2.0)
-    assert not due(docket, 1000.0)
+    suspicions = OpenSuspicions()
+    renew(suspicions, "one", 0, 2)
+    suspicions.enter(SCOPE, [suspicion()], 2.0)
+    assert not due(suspicions, 1000.0)
 
 
 def test_the_next_leader_has_its_whole_allowance() -> None:
-    docket = Docket()
-    renew(docket, "one", 0, 2, 4)
-    docket.enter(SCOPE, [suspicion()], 0.0)
-    renew(docket, "two", 15, 17, 19)
-    assert not due(docket, 19.0)
-    renew(docket, "two", 21)
-    assert due(docket, 21.0)
+    suspicions = OpenSuspicions()
+    renew(suspicions, "one", 0, 2, 4)
+    suspicions.enter(SCOPE, [suspicion()], 0.0)
+    renew(suspicions, "two", 15, 17, 19)
+    assert not due(suspicions, 19.0)
+    renew(suspicions, "two", 21)
+    assert due(suspicions, 21.0)
 
 
 def test_a_leader_that_was_stopped_and_continued_has_its_whole_allowance() -> None:
-    docket = Docket()
-    renew(docket, "one", 0, 2, 4)
-    docket.enter(SCOPE, [suspicion()], 0.0)
-    renew(docket, "one", 12, 14)
-    assert not due(docket, 14.0)
+    suspicions = OpenSuspicions()
+    renew(suspicions, "one", 0, 2, 4)
+    suspicions.enter(SCOPE, [suspicion()], 0.0)
+    renew(suspicions, "one", 12, 14)
+    assert not due(suspicions, 14.0)
 
 
 def test_the_first_state_of_a_lease_proves_no_living_holder() -> None:
-    docket = Docket()
-    docket.enter(SCOPE, [suspicion()], 0.0)
-    renew(docket, "one", 9)
-    assert not due(docket, 100.0)
-    assert [each.sentence for each in docket.unjudged()] == ["job ns/j waits"]
-    renew(docket, "one", 11)
-    assert docket.unjudged() == []
+    suspicions = OpenSuspicions()
+    suspicions.enter(SCOPE, [suspicion()], 0.0)
+    renew(suspicions, "one", 9)
+    assert not due(suspicions, 100.0)
+    assert [each.sentence for each in suspicions.unjudged()] == ["job ns/j waits"]
+    renew(suspicions, "one", 11)
+    assert suspicions.unjudged() == []
 
 
 def test_a_released_lease_has_no_holder() -> None:
-    docket = Docket()
-    renew(docket, "one", 0, 2)
-    renew(docket, "", 3, 20)
-    docket.enter(SCOPE, [suspicion(allowance_s=0.5)], 0.0)
-    assert not due(docket, 20.0)
+    suspicions = OpenSuspicions()
+    renew(suspicions, "one", 0, 2)
+    renew(suspicions, "", 3, 20)
+    suspicions.enter(SCOPE, [suspicion(allowance_s=0.5)], 0.0)
+    assert not due(suspicions, 20.0)
 
 
 def test_without_a_duty_the_own_clock_counts() -> None:
-    docket = Docket()
-    docket.enter(SCOPE, [suspicion(duty=None)], 1.0)
-    assert not due(docket, 5.9)
-    assert due(docket, 6.0)
+    suspicions = OpenSuspicions()
+    suspicions.enter(SCOPE, [suspicion(duty=None)], 1.0)
+    assert not due(suspicions, 5.9)
+    assert due(suspicions, 6.0)
 
 
 def test_an_outage_starts_all_clocks_again() -> None:
-    docket = Docket()
-    renew(docket, "one", 0, 2, 4)
-    docket.enter(SCOPE, [suspicion(), own := suspicion_of_nobody()], 0.0)
-    docket.interrupted(4.0)
-    renew(docket, "one", 6, 8)
-    assert not due(docket, 8.5)
-    assert list(docket.due(9.0)) == [own.key]
-    renew(docket, "one", 10, 12)
-    assert len(docket.due(12.0)) == 2
+    suspicions = OpenSuspicions()
+    renew(suspicions, "one", 0, 2, 4)
+    suspicions.enter(SCOPE, [suspicion(), own := suspicion_of_nobody()], 0.0)
+    suspicions.interrupted(4.0)
+    renew(suspicions, "one", 6, 8)
+    assert not due(suspicions, 8.5)
+    assert list(suspicions.due(9.0)) == [own.key]
+    renew(suspicions, "one", 10, 12)
+    assert len(suspicions.due(12.0)) == 2
 
 
 def suspicion_of_nobody() -> Suspicion:
@@ -110,35 +110,35 @@ def suspicion_of_nobody() -> Suspicion:
 
 
 def test_a_deadline_ahead_is_waited_for() -> None:
-    docket = Docket()
-    docket.enter(SCOPE, [suspicion(duty=None, allowance_s=2.0, not_before_s=50.0)], 0.0)
-    assert not due(docket, 51.9)
-    assert due(docket, 52.0)
+    suspicions = OpenSuspicions()
+    suspicions.enter(SCOPE, [suspicion(duty=None, allowance_s=2.0, not_before_s=50.0)], 0.0)
+    assert not due(suspicions, 51.9)
+    assert due(suspicions, 52.0)
 
 
 def test_a_state_that_ended_in_time_starts_anew_the_next_time() -> None:
-    docket = Docket()
-    docket.enter(SCOPE, [suspicion(duty=None)], 0.0)
-    docket.enter(SCOPE, [], 4.0)
-    docket.enter(SCOPE, [suspicion(duty=None)], 4.5)
-    assert not due(docket, 9.0)
-    assert due(docket, 9.5)
+    suspicions = OpenSuspicions()
+    suspicions.enter(SCOPE, [suspicion(duty=None)], 0.0)
+    suspicions.enter(SCOPE, [], 4.0)
+    suspicions.enter(SCOPE, [suspicion(duty=None)], 4.5)
+    assert not due(suspicions, 9.0)
+    assert due(suspicions, 9.5)
 
 
 def test_a_breach_is_reported_once_until_it_ended() -> None:
-    docket = Docket()
-    docket.enter(SCOPE, [again := suspicion(duty=None)], 0.0)
-    docket.report(again.key)
-    docket.enter(SCOPE, [again], 6.0)
-    assert not due(docket, 100.0)
-    docket.enter(SCOPE, [], 101.0)
-    docket.enter(SCOPE, [again], 102.0)
-    assert due(docket, 107.0)
+    suspicions = OpenSuspicions()
+    suspicions.enter(SCOPE, [again := suspicion(duty=None)], 0.0)
+    suspicions.report(again.key)
+    suspicions.enter(SCOPE, [again], 6.0)
+    assert not due(suspicions, 100.0)
+    suspicions.enter(SCOPE, [], 101.0)
+    suspicions.enter(SCOPE, [again], 102.0)
+    assert due(suspicions, 107.0)
 
 
 def test_what_the_fresh_list_dropped_has_its_allowance_again() -> None:
-    docket = Docket()
-    docket.enter(SCOPE, [again := suspicion(duty=None)], 0.0)
-    docket.restart(again.key, 6.0)
-    assert not due(docket, 10.9)
-    assert due(docket, 11.0)
+    suspicions = OpenSuspicions()
+    suspicions.enter(SCOPE, [again := suspicion(duty=None)], 0.0)
+    suspicions.restart(again.key, 6.0)
+    assert not due(suspicions, 10.9)
+    assert due(suspicions, 11.0)
