@@ -7,27 +7,26 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from coda.allocator.config import CoreSearchConfig, TuningConfig
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
 from coda_agent.host.files import Files
+from coda_kube.settings import ProgramSettings, settings_from_environment
 
 FILE_VARIABLE = "CODA_CONFIG"
 
 
-class Settings(BaseSettings):
+class Settings(ProgramSettings):
     """Environment variables `CODA_<FIELD>`, or fields of the file that CODA_CONFIG names. Logged once at start."""
 
-    model_config = SettingsConfigDict(env_prefix="CODA_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(extra="forbid")
 
     node_name: str = Field(default_factory=socket.gethostname)  # as the API server calls this node
-    kubeconfig: str | None = None  # path; None: the pod's service account, else the user's kubeconfig
     metrics_port: int = Field(default=9092, ge=0, le=65535)  # /healthz, /readyz, /metrics; 0 takes a free port
     host: str = "0.0.0.0"  # noqa: S104  a pod serves its probes on every address
-    log_level: str = "INFO"
     dry_run: bool = False  # measure and decide, write nothing: no limit, no group, no status
     state_dir: Path = Path("/var/lib/coda")  # journal and measured peaks; must outlive the process, a hostPath
     proc: Path = Path("/proc")
@@ -40,13 +39,6 @@ class Settings(BaseSettings):
     window_s: float = Field(default=CoreSearchConfig().window_s, gt=0)  # of one tuning measurement
     settle_s: float = Field(default=10.0, ge=0)  # from a finished resize to the window that counts
     contention_window_s: float = Field(default=1.0, gt=0)  # between two looks at bandwidth and utilisation
-
-    @field_validator("log_level")
-    @classmethod
-    def _known_level(cls, value: str) -> str:
-        if value.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-            raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
-        return value.upper()
 
     @field_validator("peak_gb_per_s")
     @classmethod
@@ -93,11 +85,6 @@ def read_settings(**given: Any) -> Settings:
     if file and not Path(file).is_file():
         raise InvalidInput(f"{FILE_VARIABLE}={file}: there is no such file")
     try:
-        return Settings(**given)
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'_'.join(('CODA', *map(str, fault['loc'][:1]))).upper()}: {fault['msg']}" for fault in error.errors()
-        )
-        raise InvalidInput(f"bad settings in the environment or {FILE_VARIABLE}: {faults}") from error
+        return settings_from_environment(Settings, source=f"the environment or {FILE_VARIABLE}", **given)
     except (ValueError, OSError) as error:  # a file that is no TOML
         raise InvalidInput(f"{FILE_VARIABLE}={file}: {error}") from error

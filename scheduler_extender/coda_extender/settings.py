@@ -5,24 +5,21 @@ from __future__ import annotations
 import socket
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from coda.errors import InvalidInput
 from coda.policy.config import ArraysConfig, Level, PolicyConfig
 from coda.policy.policies import DEFAULT, policy_of, why_not_live
 from coda_extender.cluster.cluster import GATHER_S
-from coda_kube.api.lease import LeaseTimes
 from coda_kube.objects.names import SCHEDULER
+from coda_kube.settings import ReplicaSettings, settings_from_environment
 
 
-class Settings(BaseSettings):
+class Settings(ReplicaSettings):
     """Everything an installation may set, as `CODA_<NAME>`. Times are seconds."""
 
-    model_config = SettingsConfigDict(env_prefix="CODA_", frozen=True, extra="ignore")
-
-    kubeconfig: str | None = None
-    """Path of a kubeconfig. None: the pod's service account, else the user's kubeconfig."""
+    model_config = SettingsConfigDict(extra="ignore")
 
     identity: str = Field(default_factory=socket.gethostname, min_length=1, max_length=200)
     """Who holds the Lease; a random part is added at each start, so that a restart counts as a new holder."""
@@ -78,10 +75,6 @@ class Settings(BaseSettings):
     """How long after a fail-over the unbound pods of the guarded schedulers that were not given up count as in flight
     everywhere. Default: many times what a bind takes; a leader that died answered its last call longer ago still."""
 
-    lease_duration_s: float = Field(default=10.0, gt=0)
-    lease_renew_deadline_s: float = Field(default=6.0, gt=0)
-    lease_retry_s: float = Field(default=2.0, gt=0)
-
     writes_at_once: int = Field(default=16, ge=1, le=256)
     """Status writes under way at the same time."""
 
@@ -91,8 +84,6 @@ class Settings(BaseSettings):
     request_limit_s: float = Field(default=5.0, gt=0)
     """A request that has not arrived whole after this, and a connection without any, is closed. Default: several
     times kube-scheduler's `httpTimeout`, after which it has given up itself; keep it above that."""
-
-    log_level: str = "INFO"
 
     @field_validator("scheduler_names", mode="before")
     @classmethod
@@ -120,27 +111,6 @@ class Settings(BaseSettings):
             raise ValueError(f"{value!r} {why_not}")
         return value
 
-    @field_validator("log_level")
-    @classmethod
-    def _known_level(cls, value: str) -> str:
-        if value.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-            raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
-        return value.upper()
-
-    @model_validator(mode="after")
-    def _lease_has_a_margin(self) -> Settings:
-        if not self.lease_retry_s < self.lease_renew_deadline_s < self.lease_duration_s:
-            raise ValueError("lease times must satisfy retry < renew deadline < duration")
-        return self
-
-    def lease_times(self) -> LeaseTimes:
-        """The Lease's times."""
-        return LeaseTimes(
-            duration_s=self.lease_duration_s,
-            renew_deadline_s=self.lease_renew_deadline_s,
-            retry_s=self.lease_retry_s,
-        )
-
     def policy(self) -> PolicyConfig:
         """The policy's configuration. Raises InvalidInput."""
         return PolicyConfig(
@@ -157,12 +127,6 @@ class Settings(BaseSettings):
 
 def read_settings() -> Settings:
     """The settings from the environment. Raises InvalidInput with one sentence that names every bad variable."""
-    try:
-        settings = Settings()
-        settings.policy()
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'_'.join(('CODA', *map(str, fault['loc'][:1]))).upper()}: {fault['msg']}" for fault in error.errors()
-        )
-        raise InvalidInput(f"bad settings in the environment: {faults}") from error
+    settings = settings_from_environment(Settings)
+    settings.policy()
     return settings

@@ -77,9 +77,14 @@ def settings() -> set[str]:
 
 
 def _settings_classes() -> Iterator[tuple[Any, str]]:
-    for package in sorted({module.package for module in in_packages()}):
-        for module, definition in classes(package, lambda node: "BaseSettings" in map(ast.unparse, node.bases)):
+    """The classes of the programs; what they share is in `coda_kube.settings`."""
+    for package in sorted({module.package for module in in_packages()} - {"coda_kube"}):
+        for module, definition in classes(package, _is_settings):
             yield getattr(importlib.import_module(module.name), definition.name), package
+
+
+def _is_settings(node: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).endswith("Settings") for base in node.bases)
 
 
 def _settings_of(kind: Any, package: str) -> Iterator[str]:
