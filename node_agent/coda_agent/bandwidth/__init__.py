@@ -1,3 +1,4 @@
-"""Memory bandwidth beyond reading it: the peak that everything is a share of, and holding pods below a limit.
+"""The peak memory bandwidth of a node: found, measured if necessary, and stored. When to limit is the core's decision.
 
-What must not live here: the resctrl file system (`resctrl`), and when to limit whom (the core)."""
+Read `peak` (which value counts), `dimm_speed` (the theoretical value), then `calibrate` (measures) with `idle_check`,
+`memory_headroom` and `load_generator`. The resctrl file system itself is `resctrl`."""

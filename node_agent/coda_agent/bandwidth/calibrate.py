@@ -1,8 +1,6 @@
-"""Measuring the peak: every core copies memory for some seconds, and the hardware's own meter counts.
+"""Measures the peak: every core copies memory for some seconds, and the hardware's own meter counts.
 
-The load has a monitoring group of its own, because the share of the peak is later taken with that same meter. What
-must not live here: reading counters (`resctrl.counters`), keeping the result (`peak`).
-"""
+The load has its own monitoring group, because shares of the peak are later measured with the same meter."""
 
 from __future__ import annotations
 
@@ -22,15 +20,15 @@ from coda_agent.resctrl.counters import TrafficMeter
 from coda_agent.resctrl.groups import GroupOutcome, Groups
 
 GROUP = "calibration"  # in place of a pod's uid
-PERCENTILE = 0.9  # the fastest seconds are bursts, the others the load's own hiccups
+PERCENTILE = 0.9  # the fastest seconds are bursts, the slowest are pauses of the load
 LEAST_SAMPLES = 5
-LEAD_S = 2.0  # until every buffer is written for the first time
-SPARE_S = 60.0  # after which a load that was forgotten ends by itself
+LEAD_S = 2.0  # until every buffer was written once
+SPARE_S = 60.0  # then a forgotten load ends by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationPlan:
-    """How to measure: seconds of load that count, and between two samples."""
+    """How to measure: seconds of load that count, and seconds between two samples."""
 
     span_s: float = 10.0
     sample_s: float = 1.0
@@ -56,10 +54,10 @@ def calibrate(
     clock: Clock,
     gpu_pods: Collection[str] = (),
 ) -> Peak:
-    """The peak of every domain, measured now. Takes the plan's span and some seconds, and all cores of the node.
+    """Return the peak of every domain, measured now. Nothing of the load or its group is left.
 
-    `gpu_pods`: pods with GPUs on the node. Outage: the node is not idle, or it cannot be measured; the sentence says
-    why. Nothing is left of the load or its group."""
+    `gpu_pods`: pods with GPUs on the node. Raises Outage with the reason if the node is not idle or cannot be measured.
+    Cost: the plan's span and some seconds, on all cores of the node."""
     buffers = buffer_bytes_by_cpu(files, os.sched_getaffinity(0))
     before = read_cpu_times(files)
     clock.wait(plan.sample_s)
@@ -78,7 +76,8 @@ def calibrate(
 
 
 def peak_from(rates: Mapping[int, list[float]], domains: Collection[int]) -> Peak:
-    """The 90th percentile of each domain's rates, bytes/s. Outage: a domain without load or with too few samples."""
+    """Return the 90th percentile of each domain's rates, bytes/s. Raises Outage without load or with too few
+    samples."""
     for domain in sorted(domains):
         samples = rates.get(domain, [])
         if len(samples) < LEAST_SAMPLES or not high_rate(samples):
@@ -89,7 +88,7 @@ def peak_from(rates: Mapping[int, list[float]], domains: Collection[int]) -> Pea
 
 
 def high_rate(samples: list[float]) -> float:
-    """The 90th percentile: the smallest sample that nine of ten do not exceed."""
+    """Return the 90th percentile: the smallest sample that nine of ten do not exceed."""
     return sorted(samples)[math.ceil(PERCENTILE * len(samples)) - 1]
 
 
@@ -120,7 +119,7 @@ def _group(groups: Groups) -> Iterator[None]:
 
 @contextmanager
 def _load(buffers: Mapping[int, int], plan: CalibrationPlan) -> Iterator[frozenset[int]]:
-    """One generator per core; they end with the block, with this process, and by themselves a while later."""
+    """One generator per core. They end with the block, with this process, and after a while by themselves."""
     seconds = LEAD_S + plan.span_s + SPARE_S
     command = [sys.executable, "-m", "coda_agent.bandwidth.load_generator"]
     started: list[subprocess.Popen[bytes]] = []

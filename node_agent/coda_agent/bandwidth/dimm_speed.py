@@ -1,7 +1,6 @@
-"""What the machine's memory modules can move, from the firmware's table (SMBIOS, memory devices of type 17).
+"""How fast the machine's memory modules are, by the firmware's table (SMBIOS, memory devices of type 17).
 
-What must not live here: what of it is ever reached (`peak`). Source: DMTF DSP0134.
-"""
+Source: DMTF DSP0134."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ SLOT = re.compile(r"^(?P<channel>.*(?<!DIM)[A-P])[0-9]$")  # DIMM_A2, CPU0_DIMMB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryModule:
-    """One module in its place."""
+    """One module in its slot."""
 
     bank: str
     locator: str
@@ -31,13 +30,14 @@ class MemoryModule:
 
     @property
     def channel(self) -> tuple[str, str]:
-        """Modules with the same one share a channel; only names with a channel's letter tell."""
+        """Equal for modules that share a channel; only names with a channel's letter tell."""
         slot = SLOT.match(self.locator)
         return self.bank, slot["channel"] if slot else self.locator
 
 
 def read_memory_bytes_per_s(files: Files) -> float | None:
-    """What all channels together move at most, bytes/s; None where the firmware does not tell or may not be read."""
+    """Return the most that all channels together move, bytes/s; None if the firmware does not tell or may not be
+    read."""
     try:
         return bytes_per_s_from(files.sys.read_bytes(TABLE, most_bytes=MOST_BYTES))
     except OSError:
@@ -45,9 +45,10 @@ def read_memory_bytes_per_s(files: Files) -> float | None:
 
 
 def bytes_per_s_from(table: bytes) -> float | None:
-    """The sum over channels of transfers/s x width, from a raw table; None for garbage and where no module is told.
+    """Return the sum over channels of transfers/s x width, from a raw table; None for garbage, and for no module.
 
-    Two modules on one channel count once, where their names show it: else twice, which a measurement corrects."""
+    Two modules on one channel count once if their names show it. If not, they count twice; a measurement corrects
+    it."""
     fastest: dict[tuple[str, str], float] = {}
     for module in modules_in(table):
         rate = module.transfers_per_s * module.width_bytes
@@ -56,7 +57,7 @@ def bytes_per_s_from(table: bytes) -> float | None:
 
 
 def modules_in(table: bytes) -> Iterator[MemoryModule]:
-    """The modules that are there and have a speed."""
+    """Return the modules that are present and have a speed."""
     for body, strings in _structures(table):
         if body[0] != MEMORY_DEVICE or len(body) < 0x17 or _word(body, 0x0C) == 0:
             continue
@@ -73,7 +74,7 @@ def modules_in(table: bytes) -> Iterator[MemoryModule]:
 
 
 def _structures(table: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Every structure with its strings, until the end marker or the first that is cut off."""
+    """Every structure with its strings, until the end marker or the first one that is cut off."""
     at = 0
     while at + 4 <= len(table):
         length = table[at + 1]

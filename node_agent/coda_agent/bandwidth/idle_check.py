@@ -1,7 +1,4 @@
-"""Whether a node may be loaded to its limit for some seconds, and with how much: idle, enough memory, all its cores.
-
-What must not live here: the load itself (`generator`).
-"""
+"""Whether a node may be fully loaded for some seconds: it is idle, with enough memory and all its cores."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ from coda.errors import Outage
 from coda_agent.bandwidth.memory_headroom import memory_headroom_bytes
 from coda_agent.host.files import Files
 
-BUSY_SHARE = 0.05  # of all cores; more is somebody's work
+BUSY_SHARE = 0.05  # of all cores; above it somebody works here
 CACHE_FACTOR = 4  # buffers over the last-level cache: STREAM's rule
-MEMORY_SHARE = 0.5  # of what is available that may be used
-PROCESS_BYTES = 6 << 20  # of its own that each process of the load has beside its buffers; measured: 4.4 MiB
+MEMORY_SHARE = 0.5  # of the available memory that may be used
+PROCESS_BYTES = 6 << 20  # of each process of the load, beside its buffers; measured: 4.4 MiB
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 CPUS = "devices/system/cpu"
 
@@ -29,19 +26,19 @@ class CpuTimes:
 
 
 def read_cpu_times(files: Files) -> CpuTimes:
-    """As of now. Outage: it cannot be read."""
+    """Return the ticks as of now. Raises Outage if they cannot be read."""
     try:
         words = files.proc.read_text("stat", most_bytes=16 << 20).split("\n", 1)[0].split()
-        ticks = [int(word) for word in words[1:9]]  # guests' are in the users' already
+        ticks = [int(word) for word in words[1:9]]  # the users' ticks contain the guests'
         if words[0] != "cpu" or len(ticks) < 5:
             raise ValueError(words[0])
     except (OSError, ValueError, IndexError) as error:
         raise Outage(f"how busy the node is cannot be read: {error}") from error
-    return CpuTimes(busy=sum(ticks) - ticks[3] - ticks[4], all=sum(ticks))  # less idle and waiting for disks
+    return CpuTimes(busy=sum(ticks) - ticks[3] - ticks[4], all=sum(ticks))  # without idle, and waiting for disks
 
 
 def reason_not_idle(before: CpuTimes, after: CpuTimes, gpu_pods: Collection[str]) -> str | None:
-    """Why the node must not be measured now, in one sentence; None: it is idle. `gpu_pods`: pods with GPUs."""
+    """Return why the node must not be measured now, in one sentence; None: it is idle. `gpu_pods`: pods with GPUs."""
     if gpu_pods:
         return f"pods with GPUs run on this node: {', '.join(sorted(gpu_pods)[:3])}"
     if after.all <= before.all:
@@ -51,10 +48,10 @@ def reason_not_idle(before: CpuTimes, after: CpuTimes, gpu_pods: Collection[str]
 
 
 def buffer_bytes_by_cpu(files: Files, usable: Collection[int]) -> Mapping[int, int]:
-    """One CPU of every core and the bytes its copies need, so that a cache's cores together have four times it.
+    """Return one CPU per core, with the bytes that its copies need: four times the cache, shared by the cache's cores.
 
-    Outage: the caches cannot be read, a core may not be used, or there is too little memory, of the node or within
-    this process's own limit: beyond that one the kernel kills the agent with the load."""
+    Raises Outage if the caches cannot be read, a core may not be used, or memory is short, on the node or within this
+    process's own limit. Above its own limit the kernel would kill the agent with the load."""
     try:
         cores = _first_siblings(files)
         caches = {cpu: _cache(files, cpu) for cpu in cores}
@@ -91,12 +88,12 @@ def _first_siblings(files: Files) -> tuple[int, ...]:
 
 
 def _first(cpu_list: str) -> int:
-    """The first of a list such as `0,64` or `0-1`."""
+    """The first CPU of a list such as `0,64` or `0-1`."""
     return int(cpu_list.strip().split(",")[0].split("-")[0])
 
 
 def _cache(files: Files, cpu: int) -> tuple[int, str]:
-    """Bytes of the last cache, and who shares it."""
+    """Bytes of the last cache, and the CPUs that share it."""
     index = max(name for name in files.sys.listdir(f"{CPUS}/cpu{cpu}/cache") if name.startswith("index"))
     size = files.sys.read_text(f"{CPUS}/cpu{cpu}/cache/{index}/size").strip()
     shared = files.sys.read_text(f"{CPUS}/cpu{cpu}/cache/{index}/shared_cpu_list").strip()

@@ -1,9 +1,8 @@
 """One process that moves memory as fast as one core can: copies between buffers far larger than any cache.
 
-`python -m coda_agent.bandwidth.load_generator CPU BYTES SECONDS`: pinned to CPU, with BYTES in two halves, for
-SECONDS or until its parent dies. Large copies of the C library do not go through the cache. Ends with the bytes
-copied on a line. What must not live here: measuring; the meter is the hardware's (`calibrating`).
-"""
+`python -m coda_agent.bandwidth.load_generator CPU BYTES SECONDS`: pinned to CPU, with BYTES in two halves, for SECONDS
+or until its parent dies. Large copies of the C library do not go through the cache. It ends by printing the bytes
+copied."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ LEAST_BYTES = 1 << 20
 
 
 def copy_for(half_bytes: int, seconds: float) -> int:
-    """Copy `half_bytes` to and fro for some seconds; the bytes copied. Cost: twice that memory."""
+    """Copy `half_bytes` to and fro for some seconds; return the bytes copied. Cost: twice that memory."""
     halves = [mmap.mmap(-1, half_bytes) for _ in range(2)]
     for half in halves:
         with contextlib.suppress(OSError, AttributeError):
@@ -37,7 +36,7 @@ def copy_for(half_bytes: int, seconds: float) -> int:
 
 
 def main(cpu: int, size_bytes: int, seconds: float) -> None:
-    """Pin, copy, and say how much."""
+    """Pin the process, copy, and print the bytes copied."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.sched_setaffinity(0, {cpu})
     copied = copy_for(max(LEAST_BYTES, size_bytes // 2), seconds)

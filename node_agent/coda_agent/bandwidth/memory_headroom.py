@@ -1,4 +1,4 @@
-"""How much memory this process may still take before a limit of its own cgroup kills it. Reads, and decides nothing."""
+"""How much memory this process may still use before a limit of its own cgroup kills it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _V2: Final = ("", "memory.max", "memory.current", "inactive_file")
 
 
 def memory_headroom_bytes(files: Files) -> int | None:
-    """The least that a limit on this process's path leaves; None where none is to be seen.
+    """Return the least that a limit on this process's path leaves; None if no limit is visible.
 
-    Copies of files that nobody used lately count as free, as for the kubelet. In a cgroup namespace of its own a
-    process sees no path of the host; a privileged container is in the host's."""
+    File pages not used lately count as free, as for the kubelet. A process in its own cgroup namespace sees no path of
+    the host; a privileged container is in the host's namespace."""
     try:
         lines = files.proc.read_text("self/cgroup").splitlines()
     except OSError:

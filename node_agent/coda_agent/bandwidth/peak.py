@@ -1,9 +1,7 @@
 """The peak memory bandwidth of each domain: configured, else measured, else theoretical, else unknown.
 
-A peak that traffic has exceeded was no peak and is raised. What must not live here: measuring (`calibrating`), and what
-a share of the peak means. Source of the order and of the theoretical part: the pitfalls of MBM; a sustained peak is
-75 to 90 % of what the memory's clock allows, and MBM does not see devices' traffic.
-"""
+A peak that traffic exceeds is too low and is raised. Source of the order and of the theoretical share: known problems
+of MBM. A sustained peak is 75 to 90 % of what the memory clock allows, and MBM does not see the traffic of devices."""
 
 from __future__ import annotations
 
@@ -20,12 +18,12 @@ from coda_agent.host.state_dir import StateDir
 
 NAME = "peak.json"
 SUSTAINED_SHARE = 0.8  # of the theoretical bandwidth
-SUSTAINED_WINDOWS = 5  # in a row, that traffic must exceed a peak to prove it wrong; our choice, as the eliminator's
+SUSTAINED_WINDOWS = 5  # in a row above a peak prove it wrong; our choice, as the eliminator's
 MOST_BYTES = 1 << 20
 
 
 class PeakSource(Enum):
-    """Where a peak is from."""
+    """Where a peak comes from."""
 
     CONFIGURED = "Configured"
     MEASURED = "Measured"
@@ -34,7 +32,7 @@ class PeakSource(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Peak bandwidth by domain, bytes/s. Raises InvalidInput for what is no bandwidth."""
+    """Peak bandwidth by domain, bytes/s. Raises InvalidInput for a value that cannot be one."""
 
     bytes_per_s: Mapping[int, float]
     source: PeakSource
@@ -48,10 +46,10 @@ class Peak:
 def choose_peak(
     domains: Collection[int], *, configured_bytes_per_s: float | None, measured: Peak | None, memory: float | None
 ) -> Peak | None:
-    """The peak to use: the same configured value for every domain, else what was measured, else four fifths of what
-    the machine's `memory` can move (bytes/s, shared equally by its domains); None: unknown, no share can be told.
+    """Return the peak to use, or None if no share of it can be computed.
 
-    A measurement of other domains than these does not count."""
+    In this order: one configured value for every domain; the measurement, if it is of these domains; four fifths of
+    what `memory` can move (bytes/s), in equal parts."""
     if not domains:
         return None
     if configured_bytes_per_s is not None:
@@ -65,7 +63,7 @@ def choose_peak(
 
 
 def raise_peak(peak: Peak, rates: Mapping[int, float | None]) -> Peak:
-    """`peak`, raised where the total rate of a domain, bytes/s, exceeds it; the same object when none does."""
+    """Return `peak`, raised where the total rate of a domain, bytes/s, exceeds it; the same object if none does."""
     higher = {
         domain: rate
         for domain, rate in rates.items()
@@ -75,10 +73,9 @@ def raise_peak(peak: Peak, rates: Mapping[int, float | None]) -> Peak:
 
 
 def sustained_rates(windows: Sequence[Mapping[int, float | None]]) -> Mapping[int, float | None]:
-    """By domain the least rate in the last `SUSTAINED_WINDOWS` of `windows`; None: fewer, or one has no sample.
+    """Return the least rate by domain in the last `SUSTAINED_WINDOWS` windows; None: too few, or one has no sample.
 
-    What a reading that came late counted too much for one window is missing in the next, so that only traffic that was
-    really there stays."""
+    A late reading counts too much in one window and too little in the next, so the least rate is real traffic."""
     last = windows[-SUSTAINED_WINDOWS:]
     if len(last) < SUSTAINED_WINDOWS:
         return {}
@@ -90,7 +87,7 @@ def sustained_rates(windows: Sequence[Mapping[int, float | None]]) -> Mapping[in
 
 
 def load_peak(state_dir: StateDir, machine: str) -> Peak | None:
-    """The peak that was kept for this `machine`; None when there is none, or it is another's or garbage."""
+    """Return the stored peak of this `machine`; None if there is none, it is of another machine, or it is garbage."""
     try:
         kept: Any = json.loads(state_dir.read(NAME, most_bytes=MOST_BYTES))
         if kept["machine"] != machine:
@@ -102,14 +99,14 @@ def load_peak(state_dir: StateDir, machine: str) -> Peak | None:
 
 
 def save_peak(state_dir: StateDir, machine: str, peak: Peak) -> None:
-    """Keep `peak` over restarts. OSError: it could not be kept."""
+    """Store `peak` over restarts. Raises OSError if it cannot be stored."""
     rates = {str(domain): rate for domain, rate in peak.bytes_per_s.items()}
     kept = {"machine": machine, "bytes_per_s": rates, "source": peak.source.value}
     state_dir.replace(NAME, json.dumps(kept).encode())
 
 
 def machine_name(files: Files) -> str:
-    """What a kept peak is for: the processor's name and how many it has; "unknown" where that cannot be read."""
+    """Return the processor's name and count, which a stored peak belongs to; "unknown" if they cannot be read."""
     try:
         lines = files.proc.read_text("cpuinfo", most_bytes=16 << 20).splitlines()
     except OSError:

@@ -1,3 +1,4 @@
-"""What the kernel says of pods' CPU use and limits, and the only writes to it: limits, lowered and given back.
+"""The cgroups of pods: where they are, their CPU time, and their CPU limits. It does not decide what to lower.
 
-What must not live here: what to lower (the core's `contention`), and what was in place before (`journal`)."""
+Read `identity` (names to pods), `layout` (directories), `threads`, `usage`, then `quota` (limits as values) and
+`limits` (reads and writes them)."""

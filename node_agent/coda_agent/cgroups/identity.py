@@ -1,8 +1,7 @@
-"""Which pod and container a process belongs to, read from `/proc/<pid>/cgroup`; and when a process began.
+"""Which pod and container a process belongs to, from `/proc/<pid>/cgroup`, and when a process began.
 
-The path may have any prefix (a kubelet's `--cgroup-root`, a nested node, `/../..` in a private namespace), so the pod's
-segment is searched, never counted. What must not live here: walking cgroups (`layout`).
-"""
+The path may have any prefix: a kubelet's `--cgroup-root`, a nested node, `/../..` in a private namespace. So the pod's
+segment is searched for, never counted."""
 
 from __future__ import annotations
 
@@ -12,44 +11,45 @@ from dataclasses import dataclass
 POD_SEGMENT = re.compile(r"(?:^|-)pod([0-9a-f][0-9a-f_-]{30,}[0-9a-f])(?:\.slice)?$")
 CONTAINER_ID = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
 MONITOR = "conmon"  # older CRI-O keeps a container's monitor in a scope with the container's own id
-START_FIELD = 19  # of /proc/<pid>/stat, counted from behind the command's name
+START_FIELD = 19  # of /proc/<pid>/stat, counted after the command's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerIdentity:
-    """The pod, and where known the container, that a process belongs to."""
+    """The pod, and where known the container, of a process."""
 
     pod_uid: str
     container_id: str | None = None
 
 
 def pod_uid_from(segment: str) -> str | None:
-    """The pod's uid in one segment of a cgroup path, as the API writes it; None when it names no pod.
+    """Return the pod's uid in one segment of a cgroup path, as the API writes it; None if it names no pod.
 
-    The systemd driver writes `_` for `-`. Static pods have 32 hexadecimal digits, their configuration's hash."""
+    The systemd driver writes `_` for `-`. The uid of a static pod is the hash of its configuration: 32 hexadecimal
+    digits."""
     found = POD_SEGMENT.search(segment)
     return found.group(1).replace("_", "-") if found else None
 
 
 def container_id_from(segment: str) -> str | None:
-    """The container's id in one segment of a cgroup path; None when it names no container."""
+    """Return the container's id in one segment of a cgroup path; None if it names no container."""
     found = None if MONITOR in segment else CONTAINER_ID.search(segment)
     return found.group(1) if found else None
 
 
 def owner_from(text: str) -> ContainerIdentity | None:
-    """Whose process it is, from `/proc/<pid>/cgroup`; None for one of no pod, and for garbage.
+    """Return the owner of a process, from `/proc/<pid>/cgroup`; None for a process of no pod, and for garbage.
 
-    The outermost pod counts, and the container right below it: what runs nested inside belongs to them."""
+    The outermost pod counts, with the container right below it: whatever runs nested inside belongs to them."""
     paths = (line.split(":", 2)[2] for line in text.splitlines() if line.count(":") >= 2)
     owners = (_owner_in_path(path) for path in paths)
     return next((owner for owner in owners if owner is not None), None)
 
 
 def start_ticks_from(text: str) -> int | None:
-    """When a process began, clock ticks since boot, from `/proc/<pid>/stat`; None for garbage.
+    """Return when a process began, clock ticks since boot, from `/proc/<pid>/stat`; None for garbage.
 
-    With the pid it names a process for the life of the machine; the pid alone is used again."""
+    A pid is used again; pid and start together name one process for the life of the machine."""
     fields = text.rpartition(")")[2].split()  # the command's name may hold blanks and parentheses
     if len(fields) <= START_FIELD or not fields[START_FIELD].isascii() or not fields[START_FIELD].isdigit():
         return None

@@ -1,8 +1,6 @@
 """Where pods and containers are in the cgroup trees of this node: version, driver, prefix, directories.
 
-The kubelet's root is searched, since `--cgroup-root` and nested nodes put it anywhere. What must not live here: what
-the files in those directories say (`usage`, `limits`).
-"""
+The kubelet's root is searched for, because `--cgroup-root` and nested nodes put it anywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from coda_agent.host.files import Files
 
 ROOT = re.compile(r"^(?:kubepods|(?:[^/]+-)?kubepods\.slice)$")
 DEEPEST_ROOT = 4  # directories above the kubelet's root; more than any known nesting
-ENDED = frozenset((errno.ENOENT, errno.ENODEV, errno.ENOTDIR))  # a cgroup that went, or goes while it is read
+ENDED = frozenset((errno.ENOENT, errno.ENODEV, errno.ENOTDIR))  # a cgroup that is gone, or ends while it is read
 MOST_SEARCHED = 20_000  # directories; a node with more cgroups than this is not searched to the end
 
 
@@ -36,7 +34,7 @@ class Driver(Enum):
 
 
 class Quality(Enum):
-    """A pod's quality of service, by where its cgroup is."""
+    """A pod's quality of service, by the place of its cgroup."""
 
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"
@@ -54,7 +52,7 @@ class Layout:
     cpuacct: str = "."
 
     def cpu_file(self, path: str, name: str) -> str:
-        """The path, from the cgroup root, of a file of the cpu controller in cgroup `path`."""
+        """Return the path, from the cgroup root, of a file of the cpu controller in cgroup `path`."""
         return f"{self.cpu}/{path}/{name}"
 
     def cpuacct_file(self, path: str, name: str) -> str:
@@ -73,16 +71,17 @@ class PodCgroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCgroup:
-    """One container's directory; the pod's sandbox is one too. Processes may be deeper (crun)."""
+    """One container's directory; a pod's sandbox counts too. Processes may be deeper (crun)."""
 
     id: str
     path: str
 
 
 def find_layout(files: Files) -> Layout | None:
-    """How this node keeps its pods; None where no kubelet has made cgroups. The shallowest root counts, then the name.
+    """Return where this node keeps its pods; None if no kubelet has made cgroups. Ties: the shallowest root, then the
+    name.
 
-    Raises OSError when the cgroup root itself cannot be read. Cost: one listing per cgroup in the worst case."""
+    Raises OSError if the cgroup root itself cannot be read. Cost: one listing per cgroup in the worst case."""
     version = Version.V2 if files.cgroup.exists("cgroup.controllers") else Version.V1
     cpu, cpuacct = (".", ".") if version is Version.V2 else (_tree(files, "cpu"), _tree(files, "cpuacct"))
     root = None if cpu is None or cpuacct is None else _root(files, cpu)
@@ -93,7 +92,7 @@ def find_layout(files: Files) -> Layout | None:
 
 
 def list_pods(files: Files, layout: Layout) -> Mapping[str, PodCgroup]:
-    """All pods with a cgroup, by uid; a directory that vanishes while it is read has none."""
+    """Return all pods with a cgroup, by uid, without those that vanish meanwhile."""
     found: dict[str, PodCgroup] = {}
     for quality, parent in _parents(layout):
         for name in _directories(files, f"{layout.cpu}/{parent}"):
@@ -104,7 +103,7 @@ def list_pods(files: Files, layout: Layout) -> Mapping[str, PodCgroup]:
 
 
 def find_pod(files: Files, layout: Layout, uid: str) -> PodCgroup | None:
-    """One pod's cgroup; None when it is gone. OSError: it cannot be told."""
+    """Return one pod's cgroup; None if it is gone. Raises OSError if this cannot be known."""
     for quality, parent in _parents(layout):
         path = f"{parent}/{_pod_name(layout, parent, uid)}"
         if files.cgroup.exists(f"{layout.cpu}/{path}"):
@@ -113,13 +112,13 @@ def find_pod(files: Files, layout: Layout, uid: str) -> PodCgroup | None:
 
 
 def list_containers(files: Files, layout: Layout, path: str) -> tuple[ContainerCgroup, ...]:
-    """The containers of the pod at `path`, in order of their directories; none when it is gone."""
+    """Return the containers of the pod at `path`, in order of their directories; none if the pod is gone."""
     named = ((name, container_id_from(name)) for name in _directories(files, f"{layout.cpu}/{path}"))
     return tuple(ContainerCgroup(id=id_, path=f"{path}/{name}") for name, id_ in named if id_ is not None)
 
 
 def _tree(files: Files, controller: str) -> str | None:
-    """The directory of a v1 controller; several controllers may share one, and their own names are links to it."""
+    """The directory of a v1 controller. Several controllers may share one; then their names are links to it."""
     names = (name for name in files.cgroup.listdir() if controller in name.split(","))
     return min(names, key=lambda name: (len(name), name), default=None)
 
@@ -145,7 +144,7 @@ def _parents(layout: Layout) -> Iterator[tuple[Quality, str]]:
 
 
 def _child(layout: Layout, name: str) -> str:
-    """A directory below the root: systemd repeats the parent's name in each of its children's."""
+    """A directory below the root: systemd repeats the parent's name in each child's name."""
     if layout.driver is Driver.CGROUPFS:
         return name
     return f"{layout.root.rpartition('/')[2].removesuffix('.slice')}-{name}.slice"
@@ -158,7 +157,7 @@ def _pod_name(layout: Layout, parent: str, uid: str) -> str:
 
 
 def _directories(files: Files, path: str) -> tuple[str, ...]:
-    """The directories in `path`; none where it is gone, ends meanwhile, or is no directory."""
+    """The directories in `path`; none if it is gone, ends meanwhile, or is no directory."""
     try:
         return files.cgroup.directories(path)
     except OSError as error:

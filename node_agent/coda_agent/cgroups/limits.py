@@ -1,8 +1,7 @@
-"""Reading and writing CPU limits of cgroups, in the one order that the kernel takes, each write read back.
+"""Reads and writes CPU limits of cgroups, in the only order that the kernel takes, and reads each write back.
 
-A raise goes from the pod to its containers, a cut from the containers to the pod: v1 refuses a child above its parent,
-and on v2 the wrong order gives the child less for a moment. What must not live here: what the limit should be.
-"""
+A raise goes from the pod to its containers, a cut from the containers to the pod. v1 refuses a child above its parent;
+on v2 the wrong order gives the child less for a moment."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ MAX = "cpu.max"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitChange:
-    """One cgroup's limit, as it is and as it shall be."""
+    """One cgroup's limit, now and as wanted."""
 
     path: str
     now: CpuLimit
@@ -29,12 +28,12 @@ class LimitChange:
 
     @property
     def is_raise(self) -> bool:
-        """Whether it gives more than now."""
+        """True if the wanted limit is higher."""
         return self.wanted.cores > self.now.cores
 
 
 def read_limit(files: Files, layout: Layout, path: str) -> CpuLimit:
-    """The limit of cgroup `path`. OSError: as the kernel gave it; Outage: the file holds no limit."""
+    """Return the limit of cgroup `path`. Raises OSError as the kernel gave it; Outage if the file holds no limit."""
     try:
         if layout.version is Version.V2:
             return limit_from_text(files.cgroup.read_text(layout.cpu_file(path, MAX), most_bytes=4096))
@@ -46,9 +45,9 @@ def read_limit(files: Files, layout: Layout, path: str) -> CpuLimit:
 
 
 def write_limit(files: Files, layout: Layout, path: str, limit: CpuLimit) -> None:
-    """Make `limit` that of cgroup `path`, and read it back. On v1 the period must be the one in place.
+    """Set the limit of cgroup `path`, and read it back. On v1 the period must be the one in place.
 
-    OSError: as the kernel gave it, nothing changed; Outage: another value is in place afterwards."""
+    Raises OSError as the kernel gave it, nothing changed; Outage if another value is in place afterwards."""
     if layout.version is Version.V2:
         files.cgroup.write(layout.cpu_file(path, MAX), f"{limit}\n")
     else:
@@ -60,9 +59,10 @@ def write_limit(files: Files, layout: Layout, path: str, limit: CpuLimit) -> Non
 
 
 def in_kernel_order(changes: Sequence[LimitChange]) -> tuple[LimitChange, ...]:
-    """The changes in the order that the kernel takes: raises from the top, then cuts from the bottom; then by path.
+    """Return the changes in the order that the kernel takes: raises from the top, then cuts from the bottom; then by
+    path.
 
-    What is as wanted already is left out."""
+    Limits that are already as wanted are left out."""
     due = [change for change in changes if not is_same_limit(change.now, change.wanted)]
     raises = sorted((one for one in due if one.is_raise), key=lambda one: (one.path.count("/"), one.path))
     cuts = sorted((one for one in due if not one.is_raise), key=lambda one: (-one.path.count("/"), one.path))

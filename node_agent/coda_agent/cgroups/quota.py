@@ -1,7 +1,4 @@
-"""CPU limits as values: what the kernel's files say, what is written, and when two limits are the same.
-
-What must not live here: files (`limits`).
-"""
+"""CPU limits as values: parsed, computed and compared. No files."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from dataclasses import dataclass
 
 from coda.errors import InvalidInput
 
-LEAST_QUOTA_US = 1000  # the kernel refuses less; Kubernetes' floor as well (10m)
+LEAST_QUOTA_US = 1000  # the kernel refuses less; Kubernetes has the same floor (10m)
 MOST_QUOTA_US = 1 << 44  # the kernel refuses more
 PERIODS_US = range(1000, 1_000_001)
 DEFAULT_PERIOD_US = 100_000
@@ -20,7 +17,7 @@ US_PER_S = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuLimit:
-    """CPU time per period. Raises InvalidInput for what no kernel holds."""
+    """CPU time per period. Raises InvalidInput for values that no kernel holds."""
 
     quota_us: int | None  # None: unlimited
     period_us: int = DEFAULT_PERIOD_US
@@ -35,16 +32,16 @@ class CpuLimit:
 
     @property
     def cores(self) -> float:
-        """How many cores' time it allows; infinite when unlimited."""
+        """How many cores' time it allows; infinite if unlimited."""
         return math.inf if self.quota_us is None else self.quota_us / self.period_us
 
     def __str__(self) -> str:
-        """As cgroup v2's `cpu.max` has it."""
+        """As in cgroup v2's `cpu.max`."""
         return f"{'max' if self.quota_us is None else self.quota_us} {self.period_us}"
 
 
 def limit_from_text(text: str) -> CpuLimit:
-    """The limit that `cpu.max` says (`max 100000`, `400000 100000`). Raises InvalidInput for anything else."""
+    """Return the limit that `cpu.max` says (`max 100000`, `400000 100000`). Raises InvalidInput for anything else."""
     words = text.split()
     if len(words) != 2 or not all(word.isascii() and (word.isdigit() or word == "max") for word in words):
         raise InvalidInput(f"a CPU limit reads like 'max 100000' or '400000 100000', got {text[:80]!r}")
@@ -55,9 +52,9 @@ def limit_from_text(text: str) -> CpuLimit:
 
 
 def limit_for_cores(cores: float, period_us: int) -> CpuLimit:
-    """The limit of `cores` in an existing period, not below what the kernel takes; infinite: unlimited.
+    """Return the limit of `cores` in an existing period, at least the kernel's minimum; infinite: unlimited.
 
-    Raises InvalidInput for what is no number of cores."""
+    Raises InvalidInput for a value that is no number of cores."""
     if math.isnan(cores) or cores <= 0:
         raise InvalidInput(f"a CPU limit must be above 0 cores, got {cores}")
     if math.isinf(cores):
@@ -66,7 +63,7 @@ def limit_for_cores(cores: float, period_us: int) -> CpuLimit:
 
 
 def rounded_by_systemd(limit: CpuLimit) -> CpuLimit:
-    """What the systemd driver makes of `limit`: up to a whole 1 % of a core.
+    """Return `limit` as the systemd driver rounds it: up to a whole 1 % of a core.
 
     Source: opencontainers/cgroups `systemd/common.go`."""
     if limit.quota_us is None:
@@ -78,5 +75,5 @@ def rounded_by_systemd(limit: CpuLimit) -> CpuLimit:
 
 
 def is_same_limit(limit: CpuLimit, wanted: CpuLimit) -> bool:
-    """Whether a limit found is the one wanted, as it was written or as systemd rounds it."""
+    """True if `limit` is the wanted one, as written or as systemd rounds it."""
     return limit in (wanted, rounded_by_systemd(wanted))

@@ -1,7 +1,4 @@
-"""All threads of a pod: those of every cgroup below its own, since runtimes put processes at different depths.
-
-What must not live here: what is done with them (`resctrl`).
-"""
+"""All threads of a pod: those of every cgroup below its own, because runtimes put processes at different depths."""
 
 from __future__ import annotations
 
@@ -12,14 +9,16 @@ from coda_agent.host.files import Files
 
 
 def threads_of(files: Files, layout: Layout, path: str) -> frozenset[int]:
-    """The ids of all threads below cgroup `path`, as of now; empty when it is gone. A line that is no id is skipped.
+    """Return the ids of all threads below cgroup `path`, as of now; empty if it is gone. Lines without an id are
+    skipped.
 
-    A fork meanwhile may be missed: list again until nothing is new. OSError: it cannot be told."""
+    A thread forked meanwhile may be missing: list again until nothing is new. Raises OSError if they cannot be
+    listed."""
     return _ids(files, layout, path, "cgroup.threads" if layout.version is Version.V2 else "tasks")
 
 
 def processes_of(files: Files, layout: Layout, path: str) -> frozenset[int]:
-    """The ids of all processes below cgroup `path`; as `threads_of`."""
+    """Return the ids of all processes below cgroup `path`; otherwise as `threads_of`."""
     return _ids(files, layout, path, "cgroup.procs")
 
 

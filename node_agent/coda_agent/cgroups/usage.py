@@ -1,8 +1,7 @@
 """How much CPU time a pod or container used and was denied.
 
-Kernel files are parsed as maps, because their keys differ by version. What cannot be read, or is no number, is None: no
-sample, never 0. What must not live here: what a value means for anybody.
-"""
+Kernel files are parsed as maps, because their keys differ by version. A value that cannot be read, or is no number, is
+None: no sample, never 0."""
 
 from __future__ import annotations
 
@@ -27,20 +26,20 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuRates:
-    """Between two samples. `throttled_share`: of the periods, 0..1; 0 where none ended."""
+    """Between two samples. `throttled_share`: of the periods, 0..1; 0 if none ended."""
 
     cores: float
     throttled_share: float
 
 
 def counters_from(text: str) -> Mapping[str, int]:
-    """The lines `name value` as a map; other lines are skipped."""
+    """Return the lines `name value` as a map; other lines are skipped."""
     pairs = (line.split() for line in text.splitlines())
     return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and _is_count(words[1])}
 
 
 def read_use(files: Files, layout: Layout, path: str) -> CpuUse | None:
-    """The counters of cgroup `path` as of now; None: no sample."""
+    """Return the counters of cgroup `path` as of now; None: no sample."""
     try:
         stat = counters_from(files.cgroup.read_text(layout.cpu_file(path, "cpu.stat")))
         if layout.version is Version.V2:
@@ -55,8 +54,9 @@ def read_use(files: Files, layout: Layout, path: str) -> CpuUse | None:
 
 
 def rates_between(before: CpuUse, after: CpuUse, span_s: float) -> CpuRates | None:
-    """Cores used and share of periods throttled between two samples `span_s` apart; None when a counter fell (a new
-    cgroup of the same name) or no time passed."""
+    """Return cores used, and the share of periods throttled, between two samples `span_s` apart.
+
+    None if a counter fell (a new cgroup with the same name) or no time passed."""
     used_s = after.used_s - before.used_s
     periods, throttled = after.periods - before.periods, after.throttled_periods - before.throttled_periods
     if not span_s > 0 or used_s < 0 or periods < 0 or throttled < 0:

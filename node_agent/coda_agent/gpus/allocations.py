@@ -1,4 +1,4 @@
-"""What the kubelet says it gave to containers, as values, and how a device id of it names a GPU of this node. Pure."""
+"""What the kubelet gave to containers, and which GPU of this node a device id names. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Grant:
     container: str
     device_ids: tuple[tuple[str, str], ...] = ()  # (resource name, id)
     claimed: tuple[ClaimedDevice, ...] = ()
-    exclusive_cpus: frozenset[int] = frozenset()  # not empty: the static CPU manager owns this container
+    exclusive_cpus: frozenset[int] = frozenset()  # not empty: the static CPU manager gave this container its cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class GpuPlace:
 
 
 def places_of(grant: Grant, gpus: Sequence[Gpu], uuid_by_claim: Mapping[ClaimedDevice, str]) -> tuple[GpuPlace, ...]:
-    """The GPUs and slices of this node that the grant names, each once, by UUID; other devices are left out."""
+    """Return the GPUs and slices of this node that the grant names, each once, by UUID; other devices are left out."""
     ids = [device_id for resource, device_id in grant.device_ids if _may_be_gpu(resource, device_id)]
     ids += [uuid_by_claim[claim] for claim in grant.claimed if claim in uuid_by_claim]
     places = {place for device_id in ids for place in _places_named(device_id, gpus)}
@@ -56,12 +56,12 @@ def places_of(grant: Grant, gpus: Sequence[Gpu], uuid_by_claim: Mapping[ClaimedD
 
 
 def places_in(gpu: Gpu) -> tuple[GpuPlace, ...]:
-    """What of a GPU can be granted: itself, or its slices in MIG mode."""
+    """Return what of a GPU can be granted: itself, or its slices in MIG mode."""
     return tuple(_slice(gpu, part) for part in gpu.instances) if gpu.mig else (GpuPlace(gpu_uuid=gpu.uuid),)
 
 
 def _may_be_gpu(resource: str, device_id: str) -> bool:
-    """UUIDs speak for themselves, under whatever name a cluster gave the resource; minors do so only for NVIDIA's."""
+    """UUIDs are clear under any resource name of a cluster; minors only under NVIDIA's."""
     return not device_id.startswith("nvidia") or resource.startswith("nvidia.com/")
 
 
@@ -85,7 +85,7 @@ def _places_named(device_id: str, gpus: Sequence[Gpu]) -> tuple[GpuPlace, ...]:
 
 
 def _slices(gpu: Gpu, *, gpu_instance: str, compute_instance: str | None = None) -> tuple[GpuPlace, ...]:
-    """Ids are compared as text: what the kubelet sends may be any number."""
+    """Ids are compared as text: the kubelet may send any number."""
     return tuple(
         _slice(gpu, part)
         for part in gpu.instances

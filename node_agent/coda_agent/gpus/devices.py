@@ -1,4 +1,4 @@
-"""The words for GPUs: what a device is, what was measured of it, and how healthy it is. Nothing is read here.
+"""The words for GPUs: what a device is, what was measured of it, and how healthy it is. Values only.
 
 A *gpu* is a whole device, known by its UUID and never by its index. An *instance* is a slice of one in MIG mode."""
 
@@ -14,7 +14,7 @@ class Health(Enum):
 
     READY = "ready"
     SETTLING = "settling"  # just opened: its first seconds show driver work, so utilisation is withheld
-    LOST = "lost"  # fell off the bus, needs a reset, or cannot be reached: no decision may rest on it
+    LOST = "lost"  # fell off the bus, needs a reset, or cannot be reached: nothing may be decided by it
 
 
 class Metric(Enum):
@@ -32,7 +32,7 @@ class LibraryState(Enum):
     READY = "ready"
     ABSENT = "absent"  # no library, no driver, or no device files: retried with growing pauses
     FAILED = "failed"  # it was open and stopped answering: reopened with growing pauses
-    OUTDATED = "outdated"  # the driver was upgraded under this process: only starting the process again helps
+    OUTDATED = "outdated"  # the driver was upgraded under this process: only a restart helps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A device as it was found; nothing here changes while it is open, but for `instances`."""
+    """A device as it was found. Nothing here changes while it is open, except `mig` and `instances`."""
 
     uuid: str  # GPU-...
     index: int  # NVML's, for people only: it may change with every start
@@ -64,7 +64,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """How much of one driver sample period (1/6 s to 1 s) the GPU was busy."""
+    """The busy share of one driver sample period (1/6 s to 1 s)."""
 
     at_s: float  # end of the period, on the clock that never jumps
     share: float  # 0..1
@@ -72,7 +72,7 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Device memory; what the driver keeps for itself counts as used."""
+    """Device memory; the driver's own part counts as used."""
 
     total_bytes: int
     used_bytes: int
@@ -89,7 +89,7 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """One device in one round. None means not measured, and never 0."""
+    """One device in one round. None: not measured, never 0."""
 
     gpu: Gpu
     health: Health
@@ -99,7 +99,7 @@ class GpuReading:
     memory: Memory | None = None
     memory_by_instance: Mapping[str, Memory] = field(default_factory=dict)  # by MIG UUID
     processes: tuple[GpuProcess, ...] | None = None  # by pid
-    share_by_pid: Mapping[int, float] | None = None  # weights where a GPU is shared: need not sum to `share`
+    share_by_pid: Mapping[int, float] | None = None  # weights on a shared GPU: their sum may differ from `share`
     unmeasured: frozenset[Metric] = frozenset()  # what this device does not offer
 
 

@@ -1,6 +1,6 @@
-"""Which devices there are and what they are: the part of NVML that is asked when a session opens, and MIG slices.
+"""Which devices there are and what they are: the NVML calls when a session opens, and MIG slices.
 
-What a device cannot tell is left out of its description; only a device that fails altogether is not described."""
+A value that a device does not tell is left out of its description. Only a device that fails is not described."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class OpenDevice:
 
 
 def find_devices(cpu_words: int) -> tuple[tuple[OpenDevice, ...], tuple[str, ...]]:
-    """(devices in order of UUID, one sentence for each that is counted but does not open).
+    """Return (devices in order of UUID, one sentence for each device that is counted but does not open).
 
-    `cpu_words`: words of 64 CPUs this node needs. Raises NvmlFailure when even their number is not told."""
+    `cpu_words`: words of 64 CPUs this node needs. Raises NvmlFailure if not even their number is told."""
     found: list[OpenDevice] = []
     refused: list[str] = []
     for index in range(nvml.count_devices()):
@@ -40,7 +40,7 @@ def find_devices(cpu_words: int) -> tuple[tuple[OpenDevice, ...], tuple[str, ...
 
 
 def describe_device(index: int, handle: Handle, cpu_words: int) -> OpenDevice:
-    """All that is asked once. Raises NvmlFailure when the device fails, or cannot say who it is."""
+    """Ask everything that is asked once. Raises NvmlFailure if the device fails, or does not tell its UUID."""
     mig = _or_none(partial(nvml.is_mig, handle))
     memory = _or_none(partial(nvml.memory_of, handle))
     gpu = Gpu(
@@ -58,7 +58,8 @@ def describe_device(index: int, handle: Handle, cpu_words: int) -> OpenDevice:
 
 
 def find_instances(device: OpenDevice) -> tuple[tuple[Instance, Memory], ...]:
-    """The slices of a device in MIG mode and the memory of each, by UUID. A slice that goes meanwhile is left out."""
+    """Return the slices of a device in MIG mode with the memory of each, by UUID, without slices that vanish
+    meanwhile."""
     found: list[tuple[Instance, Memory]] = []
     for place in range(nvml.slice_places(device.handle)):
         try:

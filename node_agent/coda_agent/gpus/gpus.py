@@ -1,7 +1,7 @@
-"""All GPUs of the node, round by round: opens NVML, keeps what must be kept between rounds, and never raises.
+"""All GPUs of the node, round by round: opens NVML, keeps state between rounds, and never raises.
 
-What a round finds is a Snapshot; a device that fails is LOST in it and the others go on. What is lost is looked for
-again by opening NVML anew, with growing pauses."""
+A round gives a Snapshot. A device that fails is LOST in it, and the others go on. To find lost devices again, NVML is
+opened again, with growing pauses."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from coda_agent.gpus.session import NvmlSession
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpusConfig:
-    """How GPUs are sensed."""
+    """How GPUs are measured."""
 
     settle_s: float = 3.0
-    """Seconds after a device is opened, or came back, whose utilisation is withheld. Our choice: scrubbing of memory
-    at driver start shows as use."""
+    """Seconds after a device is opened, or came back, without utilisation. Our choice: memory scrubbing at driver start
+    shows as use."""
 
     first_pause_s: float = 1.0
     """Seconds from a loss to the first new session; doubled while it does not help. Our choice."""
 
     longest_pause_s: float = 60.0
-    """Seconds between new sessions at most. Our choice: a session costs up to seconds where GPUs are not kept open."""
+    """Most seconds between new sessions. Our choice: opening takes up to seconds where nothing else keeps the GPUs
+    open."""
 
     cpu_words: int = 16
-    """Words of 64 CPUs to ask a device's neighbourhood for. Default: 1024 CPUs."""
+    """Words of 64 CPUs for the CPUs near a device. Default: 1024 CPUs."""
 
 
 class Gpus:
-    """The node's GPUs. One thread at a time; `sense` may wait on the driver, milliseconds as a rule."""
+    """The node's GPUs. One thread at a time; `sense` may wait on the driver, normally milliseconds."""
 
     def __init__(self, config: GpusConfig | None = None) -> None:
         self._config = config or GpusConfig()
@@ -43,7 +44,7 @@ class Gpus:
             first_pause_s=self._config.first_pause_s, longest_pause_s=self._config.longest_pause_s
         )
         self._tracked: dict[str, Tracked] = {}  # by UUID; open in this session
-        self._missing: dict[str, tuple[Gpu, str]] = {}  # by UUID; once seen, not open now, and why
+        self._missing: dict[str, tuple[Gpu, str]] = {}  # by UUID: seen earlier, not open now, and why
         self._refused: tuple[str, ...] = ()
 
     def sense(self, now: Moment) -> Snapshot:
@@ -51,7 +52,7 @@ class Gpus:
         if self._session.open_if_due(now.monotonic_s):
             self._find_devices(now)
         measured = self._measure(now) if self._session.is_open else []
-        if not self._session.is_open:  # also where it ended while devices were asked
+        if not self._session.is_open:  # also if it ended while devices were asked
             measured = self._all_lost(self._session.why or "NVML is closed")
         readings = measured + [lost_reading(gpu, why) for gpu, why in self._missing.values()]
         self._plan_reopening(readings, now)
@@ -65,7 +66,7 @@ class Gpus:
         )
 
     def open_devices(self) -> Mapping[str, OpenDevice]:
-        """The devices that can be asked now, by UUID; valid until the next `sense`."""
+        """Return the devices that can be asked now, by UUID; valid until the next `sense`."""
         if not self._session.is_open:
             return {}
         return {uuid: tracked.device for uuid, tracked in sorted(self._tracked.items())}
@@ -91,7 +92,7 @@ class Gpus:
         }
 
     def _track(self, device: OpenDevice, before: Mapping[str, Tracked], now: Moment) -> Tracked:
-        """A device that was well all the time goes on where it was; any other settles first."""
+        """A device that was never lost continues as it was; every other device settles first."""
         known = before.get(device.gpu.uuid)
         if known is None or known.is_lost:
             now_us = int(now.wall_s * 1e6)

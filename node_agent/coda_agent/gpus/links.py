@@ -15,7 +15,7 @@ from coda_agent.gpus.nvml import NvmlFailure, optional
 
 
 class LinkPath(Enum):
-    """What PCIe traffic between two GPUs passes, nearest first; NVML's levels."""
+    """What PCIe traffic between two GPUs passes, nearest first, in NVML's levels."""
 
     BOARD = 0
     SWITCH = 10
@@ -32,12 +32,12 @@ class Link:
     one: str
     other: str
     path: LinkPath | None  # None: not told
-    nvlinks: int  # active NVLinks from the one to the other; through switches: of the GPU that has fewer
+    nvlinks: int  # active NVLinks between them; through switches: of the GPU with fewer
     is_switched: bool = False  # through NVSwitches
 
 
 def find_links(devices: Mapping[str, OpenDevice]) -> tuple[Link, ...]:
-    """Every pair of `devices` (by UUID), in order. Pairs of which one fails meanwhile are left out."""
+    """Return every pair of `devices` (by UUID), in order. Pairs with a device that fails meanwhile are left out."""
     ends = {uuid: _ends(device) for uuid, device in devices.items()}
     bus_ids = {device.gpu.pci_bus_id for device in devices.values()}
     links: list[Link] = []

@@ -1,7 +1,7 @@
-"""One device, one round: what NVML measures of it. Which devices there are, and when to give up, is `sensing`'s.
+"""One device in one round: what NVML measures of it.
 
-A metric that the device does not offer is asked for once; one that fails this time is left out this time; a device
-that is lost ends the round for it by NvmlFailure."""
+A metric that the device does not offer is asked for once. A metric that fails is left out this time. A lost device ends
+its round with NvmlFailure."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Tracked:
     """What is remembered of an open device between rounds."""
 
     device: OpenDevice
-    ready_from_s: float  # monotonic; what was sampled before is withheld
+    ready_from_s: float  # monotonic; earlier samples are withheld
     sample_us: int  # stamp up to which samples were seen
     process_us: int  # the same for samples per process
     unmeasured: set[Metric] = field(default_factory=set)
-    is_lost: bool = False  # in the round before; set by who asks
+    is_lost: bool = False  # in the last round; set by the caller
     polls: bool = False  # no sample buffer: the last period is asked for instead
     failures: list[str] = field(default_factory=list)  # of this round
 
 
 def measure_device(tracked: Tracked, now: Moment) -> GpuReading:
-    """One round. Raises NvmlFailure (LOST, CLOSED, ABSENT or OUTDATED) when nothing more can be asked."""
+    """Measure one round. Raises NvmlFailure (LOST, CLOSED, ABSENT or OUTDATED) if nothing more can be asked."""
     tracked.failures = []
     memory_by_instance = _refresh_slices(tracked)
     is_settling = now.monotonic_s < tracked.ready_from_s
@@ -58,7 +58,7 @@ def measure_device(tracked: Tracked, now: Moment) -> GpuReading:
 
 
 def lost_reading(gpu: Gpu, why: str) -> GpuReading:
-    """The reading of a device that cannot be asked."""
+    """Return the reading of a device that cannot be asked."""
     return GpuReading(gpu=gpu, health=Health.LOST, why=why)
 
 
@@ -78,7 +78,7 @@ def _ask_metric(tracked: Tracked, metric: Metric, question: Callable[[], _T]) ->
 
 
 def _samples(tracked: Tracked, now: Moment) -> tuple[GpuSample, ...]:
-    """From the driver's buffer; polled where a device has none."""
+    """From the driver's buffer, or polled if the device has none."""
     handle = tracked.device.handle
     if not tracked.polls:
         tracked.sample_us = seen_until(tracked.sample_us, now)
@@ -104,7 +104,7 @@ def _share_by_pid(tracked: Tracked, now: Moment) -> dict[int, float] | None:
 
 
 def _refresh_slices(tracked: Tracked) -> dict[str, Memory]:
-    """Notice that the device was cut, or its cut changed; the memory of each slice."""
+    """Update the device's MIG mode and slices; return the memory of each slice."""
     device = tracked.device
     if not device.can_mig:
         return {}

@@ -1,7 +1,7 @@
 """NVML through nvidia-ml-py: each call once, with plain values out and one kind of failure.
 
-What must not live here: what a failure means for a device (`sensing`). pynvml finds the library by its bare name,
-`libnvidia-ml.so.1`; a test puts its own in the way of that search, and everything here runs as on real GPUs."""
+pynvml finds the library by its bare name, `libnvidia-ml.so.1`. A test puts its own library in the way of that search,
+and everything here runs as on real GPUs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VALUE_FIELDS = {  # of NVML's union of numbers, by the type that it names
 
 
 class Trouble(Enum):
-    """What a failing call means, by what has to be done about it."""
+    """What a failing call means, by the reaction to it."""
 
     NOTHING_NEW = "nothing new"  # not a fault: ask again later
     UNSUPPORTED = "unsupported"  # this device or driver never answers that
@@ -62,7 +62,7 @@ _TROUBLES = {
 
 
 class NvmlFailure(Outage):
-    """A call that gave no value; `trouble` says what to do, the sentence which call and what NVML called it."""
+    """A call that gave no value. `trouble` says what to do; the sentence names the call and NVML's error."""
 
     def __init__(self, trouble: Trouble, sentence: str) -> None:
         super().__init__(sentence)
@@ -76,7 +76,7 @@ def _translating_errors(call: str) -> Iterator[None]:
     except pynvml.NVMLError as error:
         trouble = _TROUBLES.get(error.value, Trouble.PASSING)
         raise NvmlFailure(trouble, f"{call}: {error} (NVML {error.value})") from error
-    except (UnicodeDecodeError, ValueError) as error:  # a driver's garbage in a text
+    except (UnicodeDecodeError, ValueError) as error:  # garbage in a driver's text
         raise NvmlFailure(Trouble.PASSING, f"{call}: {error}") from error
 
 
@@ -87,7 +87,7 @@ def ask(function: Callable[..., Any], *arguments: object) -> Any:
 
 
 def optional(question: Callable[[], _T]) -> _T | None:
-    """The answer, or None where the device has none. Raises NvmlFailure for other reasons."""
+    """Return the answer, or None if the device has none. Raises NvmlFailure for other reasons."""
     try:
         return question()
     except NvmlFailure as failure:
@@ -97,7 +97,7 @@ def optional(question: Callable[[], _T]) -> _T | None:
 
 
 def open_session() -> str:
-    """Open NVML; the driver's version. Raises NvmlFailure (ABSENT, OUTDATED, or anything a driver may say)."""
+    """Open NVML; return the driver's version. Raises NvmlFailure (ABSENT, OUTDATED, or any other trouble)."""
     ask(pynvml.nvmlInit)
     try:
         return str(ask(pynvml.nvmlSystemGetDriverVersion))
@@ -107,7 +107,7 @@ def open_session() -> str:
 
 
 def close_session() -> None:
-    """Close NVML. Every handle is void from here on. A session that broke is closed as well."""
+    """Close NVML, also a broken session. Every handle is invalid from now on."""
     try:
         ask(pynvml.nvmlShutdown)
     except NvmlFailure as failure:
@@ -116,78 +116,79 @@ def close_session() -> None:
 
 
 def count_devices() -> int:
-    """How many devices the driver counts, lost ones among them."""
+    """Return the number of devices that the driver counts, lost ones included."""
     return int(ask(pynvml.nvmlDeviceGetCount))
 
 
 def handle_at(index: int) -> Handle:
-    """The device of that index."""
+    """Return the device of that index."""
     return Handle(ask(pynvml.nvmlDeviceGetHandleByIndex, index))
 
 
 def uuid_of(handle: Handle) -> str:
-    """GPU-... of a device, MIG-... of a slice."""
+    """Return GPU-... for a device, MIG-... for a slice."""
     return str(ask(pynvml.nvmlDeviceGetUUID, handle))
 
 
 def name_of(handle: Handle) -> str:
-    """The product's name."""
+    """Return the product's name."""
     return str(ask(pynvml.nvmlDeviceGetName, handle))
 
 
 def minor_of(handle: Handle) -> int:
-    """The number in /dev/nvidia<minor>."""
+    """Return the number in /dev/nvidia<minor>."""
     return int(ask(pynvml.nvmlDeviceGetMinorNumber, handle))
 
 
 def pci_bus_id_of(handle: Handle) -> str:
-    """As sysfs has it: four digits of domain, lower case."""
+    """Return the bus id as in sysfs: four digits of domain, lower case."""
     with _translating_errors("nvmlDeviceGetPciInfo"):  # its text is decoded where it is read
         return sysfs_bus_id(str(pynvml.nvmlDeviceGetPciInfo(handle).busId))
 
 
 def sysfs_bus_id(nvml_bus_id: str) -> str:
-    """`00000000:3B:00.0` as `0000:3b:00.0`; text of another form stays as it is."""
+    """Return `00000000:3B:00.0` as `0000:3b:00.0`; text of another form stays as it is."""
     domain, colon, rest = nvml_bus_id.partition(":")
     return f"{domain[-4:]}{colon}{rest}".lower() if len(domain) == 8 else nvml_bus_id.lower()
 
 
 def cpus_near(handle: Handle, words: int) -> frozenset[int]:
-    """Logical CPUs next to the device, as far as `words` words of 64 reach."""
+    """Return the logical CPUs next to the device, as far as `words` words of 64 reach."""
     return _set_bits(ask(pynvml.nvmlDeviceGetCpuAffinity, handle, words))
 
 
 def numa_nodes_near(handle: Handle) -> frozenset[int]:
-    """NUMA nodes next to the device, up to node 255."""
+    """Return the NUMA nodes next to the device, up to node 255."""
     return _set_bits(ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, 4, pynvml.NVML_AFFINITY_SCOPE_NODE))
 
 
 def memory_of(handle: Handle) -> Memory:
-    """Of a device or slice."""
+    """Return the memory of a device or slice."""
     memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     return Memory(total_bytes=int(memory.total), used_bytes=int(memory.used))
 
 
 def utilisation_samples(handle: Handle, last_us: int) -> list[tuple[int, float]]:
-    """(microseconds of the wall clock, percent) of what the driver sampled after `last_us`, in its order."""
+    """Return (microseconds of the wall clock, percent) of the driver's samples after `last_us`, in its order."""
     kind, samples = ask(pynvml.nvmlDeviceGetSamples, handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, last_us)
     field = VALUE_FIELDS.get(kind, "uiVal")
     return [(int(sample.timeStamp), float(getattr(sample.sampleValue, field))) for sample in samples]
 
 
 def utilisation_percent(handle: Handle) -> float:
-    """Of the driver's last sample period."""
+    """Return the utilisation in the driver's last sample period."""
     return float(ask(pynvml.nvmlDeviceGetUtilizationRates, handle).gpu)
 
 
 def process_samples(handle: Handle, last_us: int) -> list[tuple[int, int, float]]:
-    """(pid, microseconds, percent) of processes that used the device after `last_us`; stale ones may be among them."""
+    """Return (pid, microseconds, percent) of processes that used the device after `last_us`, possibly with stale
+    ones."""
     entries = ask(pynvml.nvmlDeviceGetProcessUtilization, handle, last_us)
     return [(int(entry.pid), int(entry.timeStamp), float(entry.smUtil)) for entry in entries]
 
 
 def processes_on(handle: Handle) -> tuple[GpuProcess, ...]:
-    """Processes with a compute context on a device or slice, by pid."""
+    """Return the processes with a compute context on a device or slice, by pid."""
     try:
         entries = ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
     except NvmlFailure as failure:
@@ -198,42 +199,42 @@ def processes_on(handle: Handle) -> tuple[GpuProcess, ...]:
 
 
 def is_mig(handle: Handle) -> bool:
-    """Whether the device is cut into slices now."""
+    """True if the device is cut into slices now."""
     return bool(ask(pynvml.nvmlDeviceGetMigMode, handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
 def slice_places(handle: Handle) -> int:
-    """How many slices the device could have."""
+    """Return how many slices the device could have."""
     return int(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle))
 
 
 def slice_at(handle: Handle, place: int) -> Handle:
-    """The slice there; NOTHING_NEW where there is none."""
+    """Return the slice at this place. Raises NOTHING_NEW if there is none."""
     return Handle(ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place))
 
 
 def slice_ids(handle: Handle) -> tuple[int, int]:
-    """GPU instance and compute instance of a slice."""
+    """Return GPU instance and compute instance of a slice."""
     return int(ask(pynvml.nvmlDeviceGetGpuInstanceId, handle)), int(ask(pynvml.nvmlDeviceGetComputeInstanceId, handle))
 
 
 def common_ancestor(one: Handle, other: Handle) -> int:
-    """What two devices share, in NVML's levels: 10 one switch ... 50 only the system."""
+    """Return what two devices share, in NVML's levels: 10 one switch ... 50 only the system."""
     return int(ask(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other))
 
 
 def is_linked_by_nvlink(one: Handle, other: Handle) -> bool:
-    """Whether the two reach each other over NVLink, directly or through switches."""
+    """True if the two reach each other over NVLink, directly or through switches."""
     status = ask(pynvml.nvmlDeviceGetP2PStatus, one, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
     return bool(status == pynvml.NVML_P2P_STATUS_OK)
 
 
 def nvlink_ends(handle: Handle) -> tuple[str, ...]:
-    """The PCI bus id at the far end of each active NVLink of the device, as sysfs has it; empty text: not told."""
+    """Return the PCI bus id at the far end of each active NVLink, as in sysfs; empty text: not told."""
     ends: list[str] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         active = optional(partial(ask, pynvml.nvmlDeviceGetNvLinkState, handle, link))
-        if active is None:  # no such link, so none behind it
+        if active is None:  # no such link, and so no later one
             break
         if active:
             ends.append(optional(partial(_far_end, handle, link)) or "")

@@ -1,7 +1,7 @@
-"""Whose each GPU is: what the kubelet granted, joined with the API's pods, checked against who really uses it. Pure.
+"""Whose each GPU is: the kubelet's grants, joined with the API's pods, checked against the processes on it. Pure.
 
-A GPU is believed to be a pod's only when all three agree. Where they do not, nothing on it may be tuned, and the reason
-is a sentence for people."""
+A GPU counts as a pod's only if all three agree. If they do not, nothing on it may be tuned, and the reason is a
+sentence for people."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from coda_agent.gpus.processes import GpuUser
 
 
 class Belief(Enum):
-    """How sure it is whose a place is."""
+    """How sure the owner of a place is."""
 
-    CONFIRMED = "confirmed"  # a process of an owner uses it, and nobody else's does
+    CONFIRMED = "confirmed"  # only processes of its owners use it
     UNCONFIRMED = "unconfirmed"  # nobody uses it yet, or its processes could not be seen
-    DISPUTED = "disputed"  # used by others than the kubelet and the API say
+    DISPUTED = "disputed"  # used by others than the kubelet and the API name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class GpuOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """Whose one GPU or MIG slice is. `strangers`: users that no owner explains. `why`: unless CONFIRMED."""
+    """The owners of one GPU or MIG slice. `strangers`: users that no owner explains. `why`: set unless CONFIRMED."""
 
     place: GpuPlace
     owners: tuple[GpuOwner, ...]  # by namespace, pod, container
@@ -64,8 +64,10 @@ class GpuHolding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is known: devices, what the kubelet granted, the API's pods of this node, and the users by place UUID (a
-    missing place: its processes could not be seen). `uuid_by_claim`: from ResourceSlices, attribute `uuid`."""
+    """All that is known: devices, the kubelet's grants, the API's pods of this node, and the users by place UUID.
+
+    A missing place in `users`: its processes could not be seen. `uuid_by_claim`: from ResourceSlices, attribute
+    `uuid`."""
 
     gpus: Sequence[Gpu]
     grants: Sequence[Grant]
@@ -75,7 +77,7 @@ class Evidence:
 
 
 def find_owners(evidence: Evidence) -> tuple[Ownership, ...]:
-    """One Ownership for each GPU (its slices, in MIG mode) of `evidence.gpus`, in order of UUID."""
+    """Return one Ownership for each GPU (its slices, in MIG mode) of `evidence.gpus`, in order of UUID."""
     owners_by_place = _owners_by_place(evidence)
     places = [place for gpu in evidence.gpus for place in places_in(gpu)]
     return tuple(
@@ -85,8 +87,10 @@ def find_owners(evidence: Evidence) -> tuple[Ownership, ...]:
 
 
 def holding_of(pod_uid: str, ownerships: Sequence[Ownership]) -> GpuHolding:
-    """What a pod has, and whether its use may decide anything. Not so if any place of it is disputed, shared or a MIG
-    slice, if it uses a place of others, or if none of its places shows a process of it yet."""
+    """Return what a pod has, and whether its utilisation may decide anything.
+
+    It may not if a place of it is disputed, shared or a MIG slice, if it uses a place of others, or if none of its
+    places shows a process of it yet."""
     own = [ownership for ownership in ownerships if pod_uid in {owner.pod_uid for owner in ownership.owners}]
     foreign = [
         ownership for ownership in ownerships if pod_uid in {stranger.pod_uid for stranger in ownership.strangers}

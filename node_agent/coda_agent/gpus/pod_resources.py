@@ -1,7 +1,7 @@
 """Asks the kubelet which devices it gave to which container, over its pod-resources socket.
 
-Whose those containers are is not decided here (`owners`): the kubelet tells names, not uids. A channel lives for one
-question, so a restarted kubelet, which makes a new socket, is found by the next one."""
+The kubelet tells names, not uids; `ownership` joins them. Each question has its own channel, so the next one finds a
+restarted kubelet, which makes a new socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coda_agent.gpus import pod_resources_v1_pb2 as wire
 from coda_agent.gpus.allocations import ClaimedDevice, Grant
 from coda_agent.gpus.pod_resources_v1_pb2_grpc import PodResourcesListerStub
 
-SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")  # its folder is mounted: the socket is replaced
+SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")  # mount its folder: the kubelet replaces the socket
 _MOST_BYTES = 16 << 20  # the kubelet's own limit
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MOST_BYTES),
@@ -28,8 +28,9 @@ _MOST_CPUS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What the kubelet last said. `at_s`: when, on the clock that never jumps; None: never. `why`: one sentence, when
-    the last attempt failed."""
+    """What the kubelet last said. `why`: one sentence, if the last attempt failed.
+
+    `at_s`: when it said so, on the clock that never jumps; None: never."""
 
     at_s: float | None = None
     grants: tuple[Grant, ...] = ()  # by namespace, pod, container
@@ -37,7 +38,7 @@ class Listing:
 
 
 def ask_kubelet(socket: Path, timeout_s: float) -> tuple[Grant, ...]:
-    """One question. Raises Outage when there is no answer in `timeout_s`, or none that can be read."""
+    """Ask once. Raises Outage if there is no answer within `timeout_s`, or none that can be read."""
     with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
         try:
             answer = PodResourcesListerStub(channel).List(wire.ListPodResourcesRequest(), timeout=timeout_s)
@@ -47,7 +48,7 @@ def ask_kubelet(socket: Path, timeout_s: float) -> tuple[Grant, ...]:
 
 
 def grants_from(answer: wire.ListPodResourcesResponse) -> tuple[Grant, ...]:
-    """Its containers; those without the name of a pod, and CPUs no machine has, are left out."""
+    """Return the answer's containers, without those that name no pod, and without CPUs that no machine has."""
     grants = [
         _grant(pod, container)
         for pod in answer.pod_resources
@@ -61,8 +62,7 @@ class PodResources:
     """The kubelet's list, kept for a while. One thread at a time; `listing` may wait up to `timeout_s`.
 
     `keep_s`: how long an answer serves. The next question never comes within `pause_s` of the last attempt, since the
-    kubelet limits its callers. Defaults: 10 s as dcgm-exporter and the kubelet's clients; pause
-    ours."""
+    kubelet limits its callers. Defaults: 10 s as dcgm-exporter and the kubelet's clients; the pause is our choice."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class PodResources:
         self._attempted_s = float("-inf")
 
     def listing(self, now_s: float) -> Listing:
-        """The newest answer; asked for if the last one is too old. An old answer stays when the kubelet is silent."""
+        """Return the newest answer; ask again if it is too old. The old answer stays while the kubelet is silent."""
         if not self._is_due(now_s):
             return self._listing
         self._attempted_s = now_s

@@ -1,7 +1,7 @@
-"""Whose the processes on the GPUs are: pid -> cgroup -> pod uid, remembered per process and not per pid.
+"""Whose the processes on the GPUs are: pid -> cgroup -> pod uid, remembered by process and not by pid.
 
-NVML gives host pids, so this needs the host's /proc. A pid alone may be another process a moment later: what is known
-is kept by pid and start time, and both are read again after the cgroup."""
+NVML gives host pids, so this needs the host's /proc. A pid may be another process a moment later, so results are kept
+by pid and start time, and the start time is read again after the cgroup."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from coda_agent.host.files import Files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUser:
-    """A process that uses a GPU. `pod_uid` None: it belongs to no pod, or /proc does not say to which."""
+    """A process that uses a GPU. `pod_uid` None: it belongs to no pod, or /proc does not tell."""
 
     pid: int
     pod_uid: str | None
 
 
 class ProcessOwners:
-    """Remembers, from one round to the next, whose each process is."""
+    """Remembers from round to round whose each process is."""
 
     def __init__(self, files: Files, pod_uid_of: Callable[[str], str | None] | None = None) -> None:
         self._files = files
@@ -31,9 +31,9 @@ class ProcessOwners:
         self._uids: dict[tuple[int, int], str] = {}  # by pid and start in ticks
 
     def identify(self, pids: Iterable[int]) -> Mapping[int, GpuUser]:
-        """Who is behind each pid, by pid; processes that are gone are left out. What is not asked for is forgotten.
+        """Return the owner of each pid, by pid, without processes that are gone. Pids not asked for are forgotten.
 
-        Cost: two short reads for a process known before, three for another."""
+        Cost: two short reads for a known process, three for a new one."""
         known: dict[tuple[int, int], str] = {}
         users: dict[int, GpuUser] = {}
         for pid in sorted(set(pids)):
@@ -54,7 +54,7 @@ class ProcessOwners:
         if (pid, started) in self._uids:
             return started, self._uids[pid, started]
         uid = self._pod_uid_of(self._read(pid, "cgroup"))
-        if start_ticks_from(self._read(pid, "stat")) != started:  # another process took the pid meanwhile
+        if start_ticks_from(self._read(pid, "stat")) != started:  # another process has the pid now
             raise _GoneError
         return started, uid
 
@@ -68,8 +68,9 @@ class ProcessOwners:
 
 
 def users_of(readings: Sequence[GpuReading], owners: ProcessOwners) -> Mapping[str, tuple[GpuUser, ...]]:
-    """Who uses each GPU, or each slice in MIG mode, by UUID and in order of pid; without devices whose processes were
-    not measured. One round of `owners`."""
+    """Return who uses each GPU, or each slice in MIG mode, by UUID and in order of pid. One round of `owners`.
+
+    Devices whose processes were not measured are left out."""
     seen = [(reading.gpu, reading.processes) for reading in readings if reading.processes is not None]
     users = owners.identify(process.pid for _, processes in seen for process in processes)
     found: dict[str, tuple[GpuUser, ...]] = {}

@@ -1,6 +1,6 @@
-"""Which of the driver's samples are new and can be true. Pure: entries and clocks in, samples out.
+"""Which of the driver's samples are new and plausible. Pure.
 
-The driver stamps samples with the wall clock, keeps old ones, and sometimes hands out stale or impossible ones."""
+The driver stamps samples with the wall clock, keeps old ones, and sometimes returns stale or impossible ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from coda_agent.gpus.devices import GpuSample
 
-_AHEAD_US = 2_000_000  # a stamp further in the future than that comes from before the wall clock was set back
+_AHEAD_US = 2_000_000  # a stamp further in the future is older than a wall clock that was set back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,21 +21,21 @@ class Moment:
 
 
 def seen_until(last_us: int, now: Moment) -> int:
-    """The stamp from which to ask: `last_us`, but now when the wall clock was set back behind it."""
+    """Return the stamp from which to ask: `last_us`, but now if the wall clock was set back behind it."""
     now_us = int(now.wall_s * 1e6)
     return now_us if last_us > now_us + _AHEAD_US else last_us
 
 
 def fresh_samples(entries: Iterable[tuple[int, float]], last_us: int, now: Moment) -> tuple[tuple[GpuSample, ...], int]:
-    """(samples after `last_us` in order of time, the newest stamp to ask from next).
+    """Return (samples after `last_us` in order of time, the newest stamp to ask from next).
 
-    `entries`: (microseconds of the wall clock, percent). Stale, future and impossible ones are left out; of two with
+    `entries`: (microseconds of the wall clock, percent). Stale, future and impossible samples are left out. Of two with
     one stamp the last counts."""
     now_us = now.wall_s * 1e6
     percents = {
         at_us: percent
         for at_us, percent in entries
-        if last_us < at_us <= now_us + _AHEAD_US and 0 <= percent <= 100  # NaN compares false
+        if last_us < at_us <= now_us + _AHEAD_US and 0 <= percent <= 100  # false for NaN
     }
     samples = tuple(
         GpuSample(at_s=now.monotonic_s - max(0.0, now_us - at_us) / 1e6, share=percents[at_us] / 100)
@@ -47,9 +47,9 @@ def fresh_samples(entries: Iterable[tuple[int, float]], last_us: int, now: Momen
 def fresh_shares(
     entries: Iterable[tuple[int, int, float]], last_us: int, now: Moment
 ) -> tuple[Mapping[int, float], int]:
-    """(mean busy share per pid since `last_us`, the newest stamp). `entries`: (pid, microseconds, percent).
+    """Return (mean busy share per pid since `last_us`, the newest stamp). `entries`: (pid, microseconds, percent).
 
-    A process without an entry was not measured, which says nothing about what it used."""
+    A process without an entry was not measured; this says nothing about its use."""
     horizon_us = now.wall_s * 1e6 + _AHEAD_US
     percents: dict[int, list[float]] = {}
     newest_us = last_us
@@ -61,5 +61,5 @@ def fresh_shares(
 
 
 def mean_share(samples: tuple[GpuSample, ...]) -> float | None:
-    """Their mean, each period weighing the same; None without any."""
+    """Return their mean, each period with the same weight; None without samples."""
     return sum(sample.share for sample in samples) / len(samples) if samples else None

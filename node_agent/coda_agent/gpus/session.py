@@ -1,6 +1,6 @@
-"""Whether NVML is open, and when to open it again: a session, with growing pauses between attempts.
+"""The NVML session of this process: open or not, and when to open it again, with growing pauses.
 
-A session ends when the driver is reloaded or a device is lost, and only a new one can see devices that came back."""
+A session ends when the driver is reloaded or a device is lost. Only a new session sees devices that came back."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from coda_agent.gpus.nvml import NvmlFailure, Trouble
 
 
 class NvmlSession:
-    """NVML's session of this process. `state`, `why` (where it is not READY) and `driver` say how it stands.
+    """NVML's session of this process. `state`, `why` (if it is not READY) and `driver` describe it.
 
-    `first_pause_s` doubles with every attempt that did not end in health, up to `longest_pause_s`."""
+    `first_pause_s` doubles with every attempt after which something is still lost, up to `longest_pause_s`."""
 
     def __init__(self, *, first_pause_s: float, longest_pause_s: float) -> None:
         self.state = LibraryState.ABSENT
@@ -21,17 +21,17 @@ class NvmlSession:
         self._first_pause_s = first_pause_s
         self._longest_pause_s = longest_pause_s
         self._pause_s = first_pause_s
-        self._due_s: float | None = float("-inf")  # when to open; None: nothing to mend
+        self._due_s: float | None = float("-inf")  # when to open; None: not planned
 
     @property
     def is_open(self) -> bool:
-        """Whether handles are valid."""
+        """True while handles are valid."""
         return self.state is LibraryState.READY
 
     def open_if_due(self, now_s: float) -> bool:
-        """Open, or close and open again, if that is due; True when a new session began. Never raises.
+        """Open, or close and open again, if that is due. True if a new session began. Never raises.
 
-        May take seconds on a node whose GPUs nobody else keeps initialised."""
+        This may take seconds on a node where nothing else keeps the GPUs initialised."""
         if self._due_s is None or now_s < self._due_s:
             return False
         self._end()
@@ -46,21 +46,21 @@ class NvmlSession:
         return True
 
     def plan_reopening(self, now_s: float) -> None:
-        """Something is lost: open again after the pause, unless that is planned already."""
+        """A device is lost: open again after the pause, unless that is planned already."""
         if self._due_s is None:
             self._due_s = now_s + self._pause_s
 
     def mark_broken(self, now_s: float, why: str) -> None:
-        """The session ended under us: no handle is valid any more."""
+        """The session ended: no handle is valid any more."""
         self.state, self.why = LibraryState.FAILED, why
         self.plan_reopening(now_s)
 
     def mark_healthy(self) -> None:
-        """All is well: the next trouble starts with the first pause again."""
+        """All is well: the next failure begins with the first pause again."""
         self._pause_s, self._due_s = self._first_pause_s, None
 
     def close(self) -> None:
-        """End the session, whatever state it is in; the next `open_if_due` begins another."""
+        """End the session in any state; the next `open_if_due` begins another."""
         self._end()
         self._due_s = float("-inf")
 

@@ -1,8 +1,8 @@
 """How much memory bandwidth each pod and each domain uses, from the kernel's counters.
 
-Counters only ever grow; one that shows a word, cannot be read, falls, or grows faster than any hardware has no sample
-in this window, which is never the same as 0. What must not live here: what the rates mean.
-Source: `resctrl.rst`, and `mon_event_count` in `fs/resctrl/monitor.c` for what a control group's counter adds up."""
+Counters only grow. A counter that shows a word, cannot be read, falls, or grows faster than any hardware has no sample
+in this window; this never means 0. Source: `resctrl.rst`, and `mon_event_count` in `fs/resctrl/monitor.c` for the sum
+in a control group's counter."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from coda_agent.resctrl.layout import FREE, MON_GROUPS, NO_GROUPS, THROTTLE, THR
 
 EVENT = "mbm_total_bytes"
 UNASSIGNED = "Unassigned"
-FASTEST_BYTES_PER_S = 4e12  # no domain has this much; a jump beyond it is a counter that came back
+FASTEST_BYTES_PER_S = 4e12  # more than any domain has; a larger jump is a counter that came back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTraffic:
-    """Bandwidth in one window, bytes/s by domain; None: no sample. `uncounted`: pods whose group has no counter, for
-    `Groups.add_pod`."""
+    """Bandwidth in one window, bytes/s by domain; None: no sample.
+
+    `uncounted`: pods whose group has no counter, for `Groups.add_pod`."""
 
     by_pod: Mapping[str, Mapping[int, float | None]]
     totals: Mapping[int, float | None]
@@ -39,7 +40,7 @@ class _Counts:
 
 
 class TrafficMeter:
-    """The rates of one resctrl tree; remembers the counters of the window before."""
+    """The rates of one resctrl tree; remembers the counters of the last window."""
 
     def __init__(self, files: Files, domains: tuple[int, ...]) -> None:
         self._tree = files.resctrl
@@ -47,9 +48,9 @@ class TrafficMeter:
         self._before: _Counts | None = None
 
     def sample(self, now_s: float) -> MemoryTraffic:
-        """The rates since the last call; `now_s` from a clock that does not jump. The first call has no sample.
+        """Return the rates since the last call; the first call has no sample. Never raises.
 
-        Never raises. Cost: one file per domain for every pod and control group."""
+        `now_s`: from a clock that does not jump. Cost: one file per domain for every pod and control group."""
         now = self._counts(now_s)
         before, self._before = self._before, now
         by_pod: dict[str, dict[int, float | None]] = {}
@@ -78,7 +79,7 @@ class TrafficMeter:
         return _Counts(at_s=now_s, pods=pods, totals=totals, groups=groups, uncounted=frozenset(uncounted))
 
     def _children(self) -> Mapping[str, tuple[str, ...]]:
-        """The names below every control group; files that newer kernels have beside the groups are none."""
+        """The names below every control group. Files that newer kernels have beside the groups do not count."""
         names = ("", *(name for name in self._names("") if name not in NO_GROUPS))
         found: dict[str, tuple[str, ...]] = {}
         for control in names:
@@ -91,12 +92,12 @@ class TrafficMeter:
         return found
 
     def _sum(self, controls: Iterable[str], domain: int) -> int | None:
-        """Over the control groups, whose counters have those of their children in them. None: one has no number."""
+        """The sum over control groups; a control group's counter contains its children's. None: one has no number."""
         counts = [number_in(self._text(control, domain)) for control in controls]
         return sum(count or 0 for count in counts) if None not in counts else None
 
     def _text(self, group: str, domain: int) -> str:
-        """What the counter says; nothing when it cannot be read."""
+        """What the counter says; empty if it cannot be read."""
         try:
             path = inside(group, f"mon_data/mon_L3_{domain:02}/{EVENT}")
             return self._tree.read_text(path, most_bytes=4096).strip()
@@ -111,12 +112,12 @@ class TrafficMeter:
 
 
 def number_in(text: str) -> int | None:
-    """The count in a counter's text; None for words and anything else that is not one."""
+    """Return the count in a counter's text; None for words and everything else."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None
 
 
 def _totals(before: _Counts | None, now: _Counts) -> Mapping[int, float | None]:
-    """A group that is gone, or one that counts anew, took its bytes out of the sum, so then there is no sample."""
+    """No sample if a group is gone or counts again from 0: its bytes are then missing in the sum."""
     if before is None or before.groups - now.groups:
         return dict.fromkeys(now.totals)
     fell = {

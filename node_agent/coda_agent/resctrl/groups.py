@@ -1,8 +1,8 @@
-"""The agent's groups: a monitoring group per pod, and the throttle group they move into. One method, one step.
+"""The agent's groups: a monitoring group per pod, and the throttle group they move into. One method is one step.
 
-Every step is idempotent: what is so already is left, so a program killed between two steps repeats the last one. No
-step touches a name without `coda-`, and the root's limits are never written. Nothing of this outlives the groups: with
-`restore_all` all threads are back where they were, without any record of it. What must not live here: the journal."""
+Every step is idempotent: an agent killed between two steps repeats the last one. No step touches a name without
+`coda-`, and the root's limits are never written. Nothing outlives the groups: after `remove_all` every thread is back
+in its old place, without any record."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from coda_agent.resctrl.remove import Removed, remove_all, rescue_foreign
 from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
 from coda_agent.resctrl.tasks import ListThreads, TaskGroup, evacuate, fill_group
 
-RECHECK_EVERY = 30  # calls of `settle`; a thread's id comes again, or is moved by others, seldom enough for that
+RECHECK_EVERY = 30  # calls of `collect_threads`; thread ids seldom come again or are moved by others
 _CANNOT_RENAME = frozenset({errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EXDEV})
 
 
 class GroupOutcome(Enum):
     """What became of a step."""
 
-    DONE = "Done"  # it is so now, whether or not it was before
+    DONE = "Done"  # it is so now, also if it was so before
     RETRY = "Retry"  # the hardware's freed ids are not ready yet, or another program works on the tree: try later
     EXHAUSTED = "Exhausted"  # no class of service, monitoring id or counter is left: do without
     UNSUPPORTED = "Unsupported"  # this kernel or hardware cannot do it at all
@@ -56,24 +56,27 @@ class GroupedPods:
 
 
 class Groups:
-    """The coda groups of one resctrl tree. Every method may raise OSError for what its outcomes do not name (EIO and
-    the like); the step is then not done, and calling again is safe. Pod uids: letters, digits, dashes; else EINVAL."""
+    """The coda groups of one resctrl tree.
+
+    Every method may raise OSError for errors that no outcome names, such as EIO. The step is then not done, and calling
+    again is safe. Pod uids are letters, digits and dashes, else EINVAL."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._tree = files.resctrl
-        self._known: dict[str, set[int]] = {}  # threads dealt with, by uid; only spares writes
-        self._collected: Counter[str] = Counter()  # calls of `settle`, by uid
+        self._known: dict[str, set[int]] = {}  # threads already moved, by uid; it only saves writes
+        self._collected: Counter[str] = Counter()  # calls of `collect_threads`, by uid
 
     def grouped_pods(self) -> GroupedPods:
-        """Reads which pods have a group, and where; a pod caught between two places counts as throttled."""
+        """Read which pods have a group, and where. A pod caught between two places counts as throttled."""
         throttled = self._pods_in(THROTTLED)
         return GroupedPods(free=self._pods_in(FREE) - throttled, throttled=throttled)
 
     def add_pod(self, uid: str) -> GroupOutcome:
-        """Step: the pod has a monitoring group that counts, unthrottled if it is new. Its threads come with `settle`.
+        """Step: give the pod a monitoring group that counts, unthrottled if it is new. Its threads come with
+        `collect_threads`.
 
-        Where no counter is left for it the group goes again: then its traffic counts in the root's at least."""
+        If no counter is left, the group is removed again: then its traffic counts at least in the root's total."""
         name = group_name(uid)
         directory = next((place for place in (THROTTLED, FREE) if self._tree.exists(f"{place}/{name}")), FREE)
         outcome = self._create(f"{directory}/{name}", "tasks")
@@ -82,7 +85,7 @@ class Groups:
         return outcome
 
     def remove_pod(self, uid: str) -> GroupOutcome:
-        """Step: the pod has no group; living threads go back to the root."""
+        """Step: remove the pod's group; living threads go back to the root."""
         self._known.pop(uid, None)
         self._collected.pop(uid, None)
         for place in (THROTTLED, FREE):
@@ -90,11 +93,12 @@ class Groups:
         return GroupOutcome.DONE
 
     def add_throttle(self) -> GroupOutcome:
-        """Step: the throttle group exists; a new one limits nothing."""
+        """Step: create the throttle group; a new one limits nothing."""
         return self._create(THROTTLE, "schemata")
 
     def remove_throttle(self) -> GroupOutcome:
-        """Step: no throttle group, so nothing is limited. Pods in it lose their groups: release them first."""
+        """Step: remove the throttle group, so that nothing is limited. Pods in it lose their groups: release them
+        first."""
         for uid in self._pods_in(THROTTLED):
             self._known.pop(uid, None)
         rescue_foreign(self._tree, THROTTLE)
@@ -102,18 +106,18 @@ class Groups:
         return GroupOutcome.DONE
 
     def limits(self) -> Mapping[int, int]:
-        """Reads the throttle group's limit by domain, in the hardware's unit; nothing where there is no group."""
+        """Read the throttle group's limit by domain, in the hardware's unit; empty without the group."""
         return self._limits_of(THROTTLE)
 
     def root_limits(self) -> Mapping[int, int]:
-        """Reads the root's limit by domain: the value that restores."""
+        """Read the root's limit by domain: the value that restores."""
         return self._limits_of("")
 
     def set_limit(self, domain: int, value: int) -> int:
-        """Step: the throttle group's limit in `domain` is `value`. Gives what the kernel made of it (it rounds).
+        """Step: set the throttle group's limit in `domain`. Return the limit in force: the kernel rounds.
 
-        OSError: EINVAL for a value or domain that the hardware has not, ENOENT without throttle group, EIO when the
-        value does not show afterwards."""
+        Raises OSError: EINVAL for a value or domain that the hardware does not have, ENOENT without throttle group, EIO
+        if the value does not show afterwards."""
         self._tree.write(f"{THROTTLE}/schemata", limit_command(domain, value))
         effective = self.limits().get(domain)
         if effective is None:
@@ -121,10 +125,10 @@ class Groups:
         return effective
 
     def throttle_pod(self, uid: str, list_threads: ListThreads) -> GroupOutcome:
-        """Step: the pod's group is in the throttle group, which must exist (else GONE), and has all `list_threads`.
+        """Step: move the pod's group with all its threads into the throttle group, which must exist (else GONE).
 
-        One rename; on kernels that cannot, a new group takes the threads over and the old one goes: killed half-way,
-        calling again, `release_pod` or `restore_all` put it right."""
+        This is one rename. On kernels that cannot rename, a new group takes the threads and the old one is removed. If
+        that is killed half-way, calling again, `release_pod` or `remove_all` repairs it."""
         if not self._tree.exists(f"{THROTTLE}/schemata"):
             return GroupOutcome.GONE
         return self._move(
@@ -132,23 +136,23 @@ class Groups:
         )
 
     def release_pod(self, uid: str, list_threads: ListThreads) -> GroupOutcome:
-        """Step: the pod's group is below the root, and has all `list_threads`; as `throttle_pod`, backwards.
+        """Step: move the pod's group with all its threads back below the root, as `throttle_pod`.
 
-        Where the pod can have no group there, its threads are freed all the same, and the outcome says why."""
+        If the pod can have no group there, its threads are freed anyway, and the outcome says why."""
         name = group_name(uid)
         outcome = self._move(uid, THROTTLED, TaskGroup(directory=f"{FREE}/{name}", control=""), list_threads)
         if outcome not in (GroupOutcome.DONE, GroupOutcome.RETRY):
             evacuate(self._files, list_threads)
             self._remove(f"{THROTTLED}/{name}")
-            evacuate(self._files, list_threads)  # what was cloned meanwhile
+            evacuate(self._files, list_threads)  # threads cloned meanwhile
         return outcome
 
     def collect_threads(self, uid: str, list_threads: ListThreads, *, recheck: bool = False) -> GroupOutcome:
-        """Step: threads of the pod that are new since the last call (`recheck`: all) are in its group.
+        """Step: move the pod's threads that are new since the last call (`recheck`: all) into its group.
 
-        Threads that another program's group holds stay there. To be called once a window; every 30th call is `recheck`,
-        as other programs move threads and remove groups too. RETRY: it forks faster than it can be followed; GONE: it
-        has no group (only looked for when there are new threads)."""
+        Threads in another program's group stay there. Call it once per window. Every 30th call rechecks, because other
+        programs move threads and remove groups too. RETRY: the pod forks faster than its threads can be listed. GONE:
+        it has no group (checked only if there are new threads)."""
         name = group_name(uid)
         self._collected[uid] += 1
         if recheck or self._collected[uid] % RECHECK_EVERY == 0:
@@ -161,8 +165,9 @@ class Groups:
         return GroupOutcome.GONE
 
     def remove_all(self) -> Removed:
-        """No `coda-` group is left, nothing is limited. Any number of steps; goes on after failures; a second call
-        finishes what a killed one began."""
+        """Remove every `coda-` group, so that nothing is limited. Goes on after failures.
+
+        A second call finishes what a killed one began."""
         self._known.clear()
         return remove_all(self._tree)
 
@@ -175,13 +180,13 @@ class Groups:
             if failure.errno not in {*_CANNOT_RENAME, errno.ENOENT}:
                 raise
             return self._carry_over(uid, old, target, list_threads)
-        if self._tree.exists(old):  # what a killed step left
+        if self._tree.exists(old):  # left by a killed step
             return self._carry_over(uid, old, target, list_threads)
         outcome = self._fill(uid, target, list_threads)
         return GroupOutcome.DONE if outcome is GroupOutcome.RETRY else outcome
 
     def _carry_over(self, uid: str, old: str, target: TaskGroup, list_threads: ListThreads) -> GroupOutcome:
-        """Without rename: fill a new group, then drop the old one."""
+        """Without rename: fill a new group, then remove the old one."""
         try:
             with self._tree.locked():
                 outcome = self._create(target.directory, "tasks")
@@ -207,7 +212,7 @@ class Groups:
         return GroupOutcome.DONE if complete else GroupOutcome.RETRY
 
     def _create(self, directory: str, proof: str) -> GroupOutcome:
-        """mkdir; a directory that the kernel does not fill with `proof` is no group, and goes again."""
+        """mkdir. A directory that the kernel does not fill with `proof` is no group, and is removed."""
         try:
             self._tree.mkdir(directory)
         except OSError as failure:
@@ -230,7 +235,7 @@ class Groups:
             if failure.errno == errno.ENOSPC:
                 return False
             if failure.errno not in (errno.ENOENT, errno.EINVAL, errno.EACCES):
-                raise  # those three: counters are not assigned here
+                raise  # these three: this kernel assigns no counters
         return True
 
     def _remove(self, directory: str) -> None:

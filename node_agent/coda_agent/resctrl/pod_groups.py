@@ -1,9 +1,7 @@
-"""A monitoring group for every pod, with all its threads in it, so that traffic can be told by pod.
+"""A monitoring group for every pod, with all its threads, so that traffic is known by pod.
 
-New threads of a throttled pod are looked for in every window, those of others in turns: children of a moved thread are
-born into its group, so only what an exec or a restart brings is missing meanwhile. What must not live here: measuring
-(`resctrl.counters`), and who is throttled (`limiting`).
-"""
+New threads of a throttled pod are collected in every window, those of other pods in turns. Children of a moved thread
+are born into its group, so only threads of an exec or a restart are missing meanwhile."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ from coda_agent.cgroups.threads import threads_of
 from coda_agent.host.files import Files
 from coda_agent.resctrl.groups import GroupOutcome, Groups
 
-TURN_WINDOWS = 10  # windows in which every pod is looked at once
-RETRY_WINDOWS = 60  # windows until a group that could not be had is asked for again
+TURN_WINDOWS = 10  # windows in which the threads of every pod are collected once
+RETRY_WINDOWS = 60  # windows until a group that was not available is tried again
 
 NOT_MEASURED: Mapping[GroupOutcome, str] = {
     GroupOutcome.EXHAUSTED: "the hardware has no free monitoring id",
@@ -25,19 +23,19 @@ NOT_MEASURED: Mapping[GroupOutcome, str] = {
 
 
 class PodGroups:
-    """Keeps the groups of this node's pods. Never raises: what fails is a sentence, and is tried again."""
+    """Keeps the groups of this node's pods. Never raises: a failure is one sentence, and is tried again."""
 
     def __init__(self, files: Files, layout: Layout, groups: Groups) -> None:
         self._files = files
         self._layout = layout
         self._groups = groups
         self._window = 0
-        self._not_before: dict[str, int] = {}  # by pod, the window in which to ask again for its group
+        self._not_before: dict[str, int] = {}  # by pod: the window in which to try again
 
     def refresh(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str] = ()) -> tuple[str, ...]:
-        """Every pod of `cgroups` has its group, and pods that are gone have none. Call once a window.
+        """Give every pod of `cgroups` its group, and remove groups of pods that are gone. Call once per window.
 
-        `uncounted`: pods whose group lost its counter; it gets one again, or goes."""
+        `uncounted`: pods whose group lost its counter; they get a new one, or lose the group."""
         self._window += 1
         try:
             placed = self._groups.grouped_pods()

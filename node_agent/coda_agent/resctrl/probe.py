@@ -1,8 +1,7 @@
-"""What the node's hardware and kernel can do about memory bandwidth; found out by reading, never by version.
+"""What the node's hardware and kernel can do about memory bandwidth, found by reading, never by version.
 
-Monitoring and limiting exist apart from each other. What must not live here: any write, and what follows from a lack
-(the caller degrades, with the sentence in `lacks`). Source: `resctrl.rst`; support is the existence of a directory,
-as a least value of 0 is real on AMD."""
+Monitoring and limiting exist apart from each other. Nothing is written. Source: `resctrl.rst`. Support is the existence
+of a directory, because a least value of 0 is real on AMD."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _DOMAIN = re.compile(r"mon_L3_([0-9]{1,6})\Z")
 
 
 class Unit(Enum):
-    """What a limit's number means; the value is in bytes/s, or 0 where it depends on the cores that run."""
+    """What a limit's number means. The value is in bytes/s, or 0 where it depends on the running cores."""
 
     PERCENT = 0
     MIB_PER_S = 1 << 20
@@ -31,7 +30,7 @@ class Unit(Enum):
 class Abilities:
     """What resctrl offers here. `lacks`: a sentence for each thing that is missing or not understood.
 
-    `domains` are those that can be measured or limited. `closids` and `rmids` count the root's own."""
+    `domains` are those that can be measured or limited. `closids` and `rmids` include the root's own."""
 
     monitoring: bool = False
     limiting: bool = False
@@ -48,7 +47,7 @@ class Abilities:
 
 
 def probe(files: Files) -> Abilities:
-    """The abilities of this node. Never raises: what cannot be read is lacking, and said so."""
+    """Return the abilities of this node. Never raises: what cannot be read is missing, with a sentence."""
     tree = files.resctrl
     try:
         names = tree.listdir("info")
@@ -79,8 +78,7 @@ def probe(files: Files) -> Abilities:
 
 
 def limits_by_domain(abilities: Abilities, peak_bytes_per_s: Mapping[int, float]) -> Mapping[int, tuple[int, ...]]:
-    """The ladders for `coda.contention.throttles.Hardware.limits`; only for domains with a peak, none where
-    nothing limits."""
+    """Return `coda.contention.throttles.Hardware.limits`, for domains with a peak; empty if nothing can be limited."""
     if not abilities.limiting:
         return {}
     if abilities.unit is Unit.PERCENT:
@@ -92,7 +90,7 @@ def limits_by_domain(abilities: Abilities, peak_bytes_per_s: Mapping[int, float]
 
 
 def domain_by_cpu(files: Files) -> Mapping[int, int]:
-    """The domain of every CPU that has one: the id of its last-level cache. Unreadable CPUs are left out."""
+    """Return the domain of every CPU: the id of its last-level cache. Unreadable CPUs are left out."""
     tree = files.sys
     try:
         names = tree.listdir("devices/system/cpu")
@@ -104,7 +102,7 @@ def domain_by_cpu(files: Files) -> Mapping[int, int]:
 
 
 def domain_of(directory: str) -> int | None:
-    """The domain of a directory in `mon_data`; None for kinds that are not a last-level cache."""
+    """Return the domain of a directory in `mon_data`; None for kinds that are not a last-level cache."""
     match = _DOMAIN.match(directory)
     return None if match is None else int(match[1])
 
@@ -125,7 +123,7 @@ def _root_limits(tree: Tree) -> Mapping[int, int]:
 
 
 def _unit(tree: Tree, options: str, limits: Mapping[int, int]) -> Unit:
-    """Percentages need a linear scale, and never pass 100: the mount options are not always to be seen."""
+    """Percentages need a linear scale and never exceed 100: the mount options are not always visible."""
     if _number(tree, "info/MB/delay_linear") == 0:
         return Unit.EIGHTHS
     if "mba_MBps" in options.split(",") or max(limits.values(), default=0) > 100:

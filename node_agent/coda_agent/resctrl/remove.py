@@ -1,7 +1,7 @@
-"""Taking everything of the agent's out of a resctrl tree, from whatever state it was left in.
+"""Removes everything of the agent's from a resctrl tree, in any state that it was left in.
 
-The throttle group goes first: with it every limit. No record is needed, as only threads of the root were ever moved,
-and removing groups brings them back there. What must not live here: steps that build something up."""
+The throttle group goes first, and every limit with it. No record is necessary: only threads of the root were ever
+moved, and removing a group brings them back there."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What was done: directories removed, and one sentence for each that would not go."""
+    """What was done: directories removed, and one sentence for each that cannot be removed."""
 
     removed: tuple[str, ...]
     failures: tuple[str, ...]
 
 
 def remove_all(tree: Tree) -> Removed:
-    """No group with the agent's prefix is left. Goes on after failures; without resctrl there is nothing to do."""
+    """Remove every group with the agent's prefix. Goes on after failures; without resctrl there is nothing to do."""
     removed: list[str] = []
     failures: list[str] = []
     with ExitStack() as stack:
-        with suppress(OSError):  # politeness towards other programs; each single step is safe without
+        with suppress(OSError):  # for other programs; each single step is safe without the lock
             stack.enter_context(tree.locked())
         for directory, failure in _removals(tree):
             if failure is None:
@@ -38,7 +38,8 @@ def remove_all(tree: Tree) -> Removed:
 
 
 def rescue_foreign(tree: Tree, control: str) -> None:
-    """Monitoring groups of others below a control group of ours go below the root, where they survive it."""
+    """Move other programs' monitoring groups from a control group of ours to the root, where they survive its
+    removal."""
     for name in _names(tree, inside(control, MON_GROUPS)):
         if not is_ours(name):
             with suppress(OSError):
@@ -73,7 +74,7 @@ def _rmdir_failure(tree: Tree, directory: str) -> OSError | None:
 
 
 def _unlimit(tree: Tree, control: str) -> None:
-    """A group that will not go at least limits nothing."""
+    """A group that cannot be removed must at least limit nothing."""
     with suppress(OSError):
         for domain, value in bandwidth_limits(tree.read_text("schemata")).items():
             tree.write(f"{control}/schemata", limit_command(domain, value))

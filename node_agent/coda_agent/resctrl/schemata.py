@@ -1,7 +1,6 @@
 """The text of bandwidth limits: what `schemata` says, and the command that sets one domain.
 
-Only the line `MB` is ours; every other line, and whatever is not of the form, is passed over. What must not live
-here: reading and writing."""
+Only the line `MB` counts; every other line is skipped."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ NAME = "MB"
 
 
 def bandwidth_limits(text: str) -> Mapping[int, int]:
-    """The limits by domain; empty without such a line. A domain whose value is no number is left out.
+    """Return the limits by domain; empty without such a line. A domain whose value is no number is left out.
 
     Names and values may be padded with blanks, as kernels do."""
     for line in text.splitlines():
@@ -23,7 +22,7 @@ def bandwidth_limits(text: str) -> Mapping[int, int]:
 
 
 def limit_command(domain: int, value: int) -> str:
-    """The write that limits one domain; the newline at its end is required."""
+    """Return the write that limits one domain; the newline at its end is required."""
     return f"{NAME}:{domain}={value}\n"
 
 

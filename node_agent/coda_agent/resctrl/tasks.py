@@ -1,8 +1,7 @@
-"""Threads of a pod: into its group, and only those that no other program's group holds.
+"""Moves a pod's threads into its group, except those in another program's group.
 
-The kernel moves single threads, and what a moved thread clones follows it; what comes by exec from a runtime does
-not. So the threads of a pod are listed again until a pass finds none new, and again with every window. What must not
-live here: creating or removing groups."""
+The kernel moves single threads. Threads that a moved thread clones follow it; those of an exec by the runtime do not.
+So a pod's threads are listed again until a pass finds no new one, and again in every window."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from dataclasses import dataclass
 from coda_agent.host.files import Files
 from coda_agent.resctrl.layout import THROTTLE, inside, is_ours
 
-ListThreads = Callable[[], frozenset[int]]  # lists all threads of a pod, anew with every call
-PASSES = 5  # a pod that forks faster than this is finished with the next window
+ListThreads = Callable[[], frozenset[int]]  # lists all threads of a pod, again at every call
+PASSES = 5  # a pod that forks faster is finished in the next window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +38,16 @@ class ThreadPlace:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether another program has put the thread there."""
+        """True if another program has put the thread there."""
         return bool((self.control and not is_ours(self.control)) or (self.group and not is_ours(self.group)))
 
 
 def fill_group(files: Files, target: TaskGroup, list_threads: ListThreads, known: set[int]) -> bool:
-    """Put the threads that are not `known` into `target`, and make `known` those that are dealt with.
+    """Move the threads that are not `known` into `target`, and update `known`. False: the last pass still found new
+    ones.
 
-    False: the last pass still found new ones. Raises OSError: ENOENT or ENODEV when the group is gone; anything else
-    that is not the thread's own end. Cost: one read and up to two writes per new thread."""
+    Raises OSError: ENOENT or ENODEV if the group is gone, and every error that is not the end of a thread. Cost: one
+    read and up to two writes per new thread."""
     for _ in range(PASSES):
         current = list_threads()
         known &= current
@@ -59,19 +59,19 @@ def fill_group(files: Files, target: TaskGroup, list_threads: ListThreads, known
 
 
 def evacuate(files: Files, list_threads: ListThreads) -> None:
-    """Put the pod's threads that are in the throttle group, if any, back into the root."""
+    """Move the pod's threads in the throttle group, if any, back into the root."""
     for tid in sorted(list_threads() & _members(files, THROTTLE)):
         _write(files, "tasks", tid)
 
 
 def _move_thread(files: Files, target: TaskGroup, tid: int) -> bool:
-    """Whether the thread is dealt with: it is in, it has ended, or it is not ours to move."""
-    home = _place_of(files, tid)
-    if home is None:
+    """True if the thread needs no more work: it is in, it has ended, or it is another program's."""
+    place = _place_of(files, tid)
+    if place is None:
         return _move_unseen(files, target, tid)
-    if home.is_foreign or home == ThreadPlace(control=target.control, group=target.name):
+    if place.is_foreign or place == ThreadPlace(control=target.control, group=target.name):
         return True
-    if home.control != target.control and not _write(files, inside(target.control, "tasks"), tid):
+    if place.control != target.control and not _write(files, inside(target.control, "tasks"), tid):
         return True
     return _write_to_group(files, target, tid)
 
