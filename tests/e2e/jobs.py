@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
 from collections.abc import Callable
 from typing import Any
 
 from coda.errors import Outage
-from coda_kube.api.client import Client, NotFound
+from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
 
@@ -59,26 +58,37 @@ async def submit(client: Client, job: Json) -> str:
 
 async def wait_for(client: Client, path: str, holds: Callable[[Json], bool], *, within_s: float) -> Json:
     """The object at `path` once `holds` is true of it, by a watch; fails with the last state when it takes too long."""
-    last: Json = {}
-    collection, name = path.rsplit("/", 1)
+    found = await _watched(client, path, lambda item: item is not None and holds(item), within_s=within_s)
+    assert found is not None
+    return found
 
-    async def watched() -> Json:
+
+async def wait_gone(client: Client, path: str, *, within_s: float = 30.0) -> None:
+    """Until nothing is at `path`, by a watch."""
+    await _watched(client, path, lambda item: item is None, within_s=within_s)
+
+
+async def _watched(client: Client, path: str, holds: Callable[[Json | None], bool], *, within_s: float) -> Json | None:
+    """What is at `path` once `holds` is true of it; None: nothing is there."""
+    last: Json | None = None
+    collection, name = path.rsplit("/", 1)
+    this = {"fieldSelector": f"metadata.name={name}"}
+
+    async def watched() -> Json | None:
         nonlocal last
         while True:
             try:
-                listing = await client.get(collection, {"fieldSelector": f"metadata.name={name}"})
-                for last in listing["items"]:
-                    if holds(last):
-                        return last
-                query = {
-                    "fieldSelector": f"metadata.name={name}",
-                    "resourceVersion": listing["metadata"]["resourceVersion"],
-                    "timeoutSeconds": "30",
-                }
-                async with client.watch(collection, query, idle_s=35) as events:
+                listing = await client.get(collection, this)
+                last = next(iter(listing["items"]), None)
+                if holds(last):
+                    return last
+                since = {"resourceVersion": listing["metadata"]["resourceVersion"], "timeoutSeconds": "30"}
+                async with client.watch(collection, this | since, idle_s=35) as events:
                     async for event in events:
-                        last = event["object"]
-                        if event["type"] != "DELETED" and holds(last):
+                        if event["type"] == "ERROR":
+                            break  # the server no longer has that version: list again
+                        last = None if event["type"] == "DELETED" else event["object"]
+                        if holds(last):
                             return last
             except Outage:
                 await asyncio.sleep(0.1)  # the tests kill API servers too
@@ -86,7 +96,8 @@ async def wait_for(client: Client, path: str, holds: Callable[[Json], bool], *, 
     try:
         return await asyncio.wait_for(watched(), within_s)
     except TimeoutError:
-        raise AssertionError(f"{path} did not get there within {within_s} s; it is {last.get('status')}") from None
+        seen = "not there" if last is None else last.get("status")
+        raise AssertionError(f"{path} did not get there within {within_s} s; it is {seen}") from None
 
 
 async def wait_for_phase(client: Client, job: str, *phases: str, within_s: float = 30.0) -> Json:
@@ -103,18 +114,6 @@ async def wait_for_pending(client: Client, job: str, code: str, *, within_s: flo
         return bool(((item.get("status") or {}).get("pending") or {}).get("code") == code)
 
     return await wait_for(client, job_path(job), says, within_s=within_s)
-
-
-async def wait_gone(client: Client, path: str, *, within_s: float = 30.0) -> None:
-    """Until nothing is at `path` any more."""
-    ends_s = time.monotonic() + within_s
-    while time.monotonic() < ends_s:
-        try:
-            await client.get(path)
-        except NotFound:
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"{path} is still there after {within_s} s")
 
 
 async def pods_of(client: Client, job: str) -> list[Json]:

@@ -27,13 +27,14 @@ from coda_lab.spec import ClusterSpec
 from coda_sim.workload.cluster_shape import shape_from_text
 from coda_sim.workload.gangs import Cores, Gang, gangs_from_rows
 from replayed import Replayed, Simulator, replayed_from_json
+from tests.lengths import LONG
 from tests.sim.worlds import row
 
 pytestmark = pytest.mark.e2e
 
 NODES, RACKS = "4x8x48", 2
 SPEC = ClusterSpec(nodes=NODES, racks=RACKS)
-SEED, JOBS = 9, 40  # on a calm machine 720 of the 780 pairs are no ties
+SEEDS, JOBS = (9, 10, 11, 12, 13) if LONG else (9,), 40  # with seed 9, 720 of the 780 pairs are no ties
 SIZES = ((1, 4, 1), (1, 24, 1), (2, 8, 1), (4, 20, 1), (8, 16, 1), (8, 32, 2), (16, 32, 2))  # GPUs, cores, nodes
 RUNS_S = (2.0, 4.0, 6.0, 9.0, 13.0)
 LEAST_PAIRS = 200  # that are no ties, on a machine so slow that nothing else is left
@@ -41,9 +42,9 @@ MOST_SWAPPED = 0.05  # of these: none on a calm machine; a stall that no draw ha
 LEAST_ALIKE = 0.9  # of the rounds: all on a calm machine; news of a job may be late on a stalled one
 
 
-def drawn_gangs() -> tuple[Gang, ...]:
+def drawn_gangs(seed: int) -> tuple[Gang, ...]:
     """40 jobs in 16 s, for 42 s of work: the later half waits."""
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     rows = []
     for number in range(JOBS):
         gpus, cores, nodes = rng.choice(SIZES)
@@ -55,7 +56,7 @@ def drawn_gangs() -> tuple[Gang, ...]:
     return gangs
 
 
-async def replayed(client: Client, gangs: tuple[Gang, ...]) -> Replayed:
+async def replayed(client: Client, gangs: tuple[Gang, ...], seed: int) -> Replayed:
     """What became of them on the cluster."""
     manner = Manner(namespace="default", run="agreement", speed=1.0, image="busybox", with_pods=True)
     submissions = submissions_from_gangs(gangs, manner, source="drawn")
@@ -64,7 +65,7 @@ async def replayed(client: Client, gangs: tuple[Gang, ...]) -> Replayed:
         seen = await replay(client, submissions, manner, display, ReplayLimits(timeout_s=300))
     run = ReplayRun(
         workload=Workload(
-            trace="drawn", rule="", cores="", rows=JOBS, left_out=0, durations_cut=0, was_sorted=True, seed=SEED
+            trace="drawn", rule="", cores="", rows=JOBS, left_out=0, durations_cut=0, was_sorted=True, seed=seed
         ),
         cluster=NODES,
         racks=RACKS,
@@ -80,8 +81,9 @@ async def replayed(client: Client, gangs: tuple[Gang, ...]) -> Replayed:
     return replayed_from_json(json_from_summary(summary, version=""))
 
 
-async def test_jobs_start_live_in_the_order_of_the_simulator_but_for_ties(user: Client) -> None:
-    live = await replayed(user, drawn_gangs())
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_jobs_start_live_in_the_order_of_the_simulator_but_for_ties(user: Client, seed: int) -> None:
+    live = await replayed(user, drawn_gangs(seed), seed)
     assert len(live.jobs) == JOBS
     order = rounds(live.starts, ROUND_S * live.speed)
     runs = [rounds(starts, 0.0) for starts in Simulator(live).starts_of_any(60)]

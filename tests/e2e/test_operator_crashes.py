@@ -11,6 +11,7 @@ from coda_kube.api.client import Client
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import job_json, submit, wait_for_phase
+from tests.lengths import LONG
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +26,7 @@ SPEC = ClusterSpec(nodes="8x8x48", racks=2, operators=2, environ_by_part=dict.fr
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-operator"
 OUTAGE_S = 15.0  # five times the Lease
-KILLS = 6
+KILLS, GANGS, FINISHED_WITHIN_S = (60, 400, 600) if LONG else (6, 40, 60)
 BETWEEN_KILLS_S = 2.0  # less than a take-over and a launch take
 
 
@@ -41,7 +42,7 @@ async def submit_gangs(user: Client, count: int) -> list[str]:
 
 async def assert_all_finish(user: Client, jobs: list[str]) -> None:
     for number, job in enumerate(jobs):
-        done = await wait_for_phase(user, job, "Succeeded", within_s=60)
+        done = await wait_for_phase(user, job, "Succeeded", within_s=FINISHED_WITHIN_S)
         assert done["status"]["failures"] == (1 if number % 3 == 0 else 0), job
 
 
@@ -69,7 +70,7 @@ async def test_an_operator_told_to_end_ends_well_and_hands_over_at_once(
 async def test_operators_killed_again_and_again_lose_nothing_and_do_nothing_twice(
     cluster: LocalCluster, user: Client
 ) -> None:
-    jobs = await submit_gangs(user, 40)
+    jobs = await submit_gangs(user, GANGS)
     for number in range(KILLS):
         await asyncio.sleep(BETWEEN_KILLS_S)  # whatever it is doing by then
         await cluster.kill(OPERATORS[number % 2])
