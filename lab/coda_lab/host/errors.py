@@ -1,4 +1,4 @@
-"""What can go wrong in the lab, each as one sentence for the person in front of it. And where a log's end is found."""
+"""Failures of the lab, each as one sentence for the user, and the end of a log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TAIL_BYTES = 16_384
 
 
 class LabFailure(Outage):
-    """Something on this machine is not as the lab needs it; `log` has the details where there is one."""
+    """Something on this machine is not as the lab needs it. `log` has the details; None: there is no log."""
 
     def __init__(self, sentence: str, *, log: Path | None = None, last_lines: str = "") -> None:
         text = sentence
@@ -23,7 +23,7 @@ class LabFailure(Outage):
 
 
 def last_lines(log: Path, count: int = 8) -> str:
-    """The end of a log, indented; empty when there is none."""
+    """The end of a log, indented; empty if there is no log."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)
@@ -35,7 +35,7 @@ def last_lines(log: Path, count: int = 8) -> str:
 
 
 def failure_from_os_error(error: OSError, doing: str) -> LabFailure:
-    """One sentence for what the operating system refused while `doing`."""
+    """One sentence about the error. `doing` says what was done, such as "building Helm"."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return LabFailure(f"The disk is full: {doing}. Free some space (or set CODA_CACHE_DIR to another disk).")
     where = f" {error.filename}" if error.filename else ""

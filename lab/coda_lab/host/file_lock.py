@@ -1,4 +1,4 @@
-"""Locks between processes: the kernel frees them whatever becomes of their holder."""
+"""Locks between processes. The kernel frees them when their holder ends, also when it is killed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Locked(Outage):
 
 @contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold `path`, making it and its folders. Raises Locked at once, unless `wait`.
+    """Lock the file `path` inside the block; it and its folders are created. Raises Locked at once, unless `wait`.
 
-    Its holder may delete the file: who then waits on the deleted one starts over."""
+    The holder may delete the file. A process that waits for the deleted file then locks the new one."""
     descriptor = _acquire(path, wait=wait)
     try:
         yield
@@ -32,7 +32,7 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """True while a process holds it. Makes nothing."""
+    """True while a process holds the lock. Creates no file."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def _acquire(path: Path, *, wait: bool) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:  # the folder went between the two calls
+        except FileNotFoundError:  # the folder was removed between the two calls
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

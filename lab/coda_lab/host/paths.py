@@ -1,4 +1,4 @@
-"""Where things live on this machine: the user's cache and the files we ship. The only reader of the environment."""
+"""The user's cache and the files that Coda ships. This module is the only one that reads the environment."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the lab takes from the environment.
+    """The lab's settings from the environment.
 
     `cache`: CODA_CACHE_DIR, else XDG_CACHE_HOME/coda, else ~/.cache/coda.
-    `ready_made`: KUBEBUILDER_ASSETS, where controller tests keep etcd, kube-apiserver and kubectl; None without it.
-    `environ`: all of it, for the programs the lab starts.
+    `ready_made`: KUBEBUILDER_ASSETS, the folder of etcd, kube-apiserver and kubectl for controller tests; else None.
+    `environ`: the whole environment, for the programs that the lab starts.
     """
 
     cache: Path
@@ -25,7 +25,7 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Read once; `environ` defaults to this process's."""
+        """The settings; `environ` is this process's environment by default."""
         values = dict(os.environ if environ is None else environ)
         if values.get("CODA_CACHE_DIR"):
             cache = Path(values["CODA_CACHE_DIR"])
@@ -48,7 +48,7 @@ def helm_module() -> Path:
 
 
 def node_sources() -> Path:
-    """The Go modules, the C program and the script of which the real node is made."""
+    """The Go modules, the C program and the script that the real node is built from."""
     return _shipped("node", Path("lab/node"))
 
 
@@ -63,12 +63,12 @@ def crds() -> Path:
 
 
 def manifests() -> Path:
-    """The folder of what every installation needs besides: namespace, accounts, roles."""
+    """The folder with the namespace, accounts and roles that every installation needs."""
     return _shipped("manifests", Path("deploy/manifests"))
 
 
 def sources() -> Path:
-    """The root of the repository, where this is a checkout."""
+    """The root of the repository; only a checkout has one."""
     return _HERE.parents[2]
 
 

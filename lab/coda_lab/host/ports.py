@@ -1,4 +1,4 @@
-"""Free loopback ports, chosen so that they stay ours while the part that owns one is down."""
+"""Free loopback ports. No other program takes one while the part that owns it is down."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import socket
 from coda_lab.host.errors import LabFailure
 
 LOOPBACK = "127.0.0.1"
-_CHOICE = range(20_000, 32_000)  # below Linux' ip_local_port_range (32768 on): no outgoing connection ever takes one
+_CHOICE = range(20_000, 32_000)  # below Linux' ip_local_port_range (from 32768): no outgoing connection takes one
 
 
 def free_ports(count: int, rng: random.Random) -> tuple[int, ...]:
-    """`count` different ports nobody listens on now. Raises LabFailure."""
+    """`count` different ports on which no program listens now. Raises LabFailure."""
     found: list[int] = []
     with contextlib.ExitStack() as held:
         for port in rng.sample(_CHOICE, len(_CHOICE)):
@@ -28,7 +28,7 @@ def free_ports(count: int, rng: random.Random) -> tuple[int, ...]:
 
 
 def check_free(port: int) -> None:
-    """Raises LabFailure when somebody listens on `port`."""
+    """Raises LabFailure if a program listens on `port`."""
     try:
         _bound(port).close()
     except OSError as error:
@@ -42,7 +42,7 @@ def _bound(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((LOOPBACK, port))
-        listener.listen(1)  # with SO_REUSEADDR only listening tells whether another listens
+        listener.listen(1)  # with SO_REUSEADDR, only `listen` fails if another program listens
     except OSError:
         listener.close()
         raise

@@ -1,8 +1,8 @@
-"""Processes that never outlive their owner, and are never mistaken for somebody else's.
+"""Processes that never outlive their owner, and are never confused with processes of others. Linux only.
 
-Each is started in a session of its own and asks the kernel to be killed when its parent dies. What still slips through
-(a child of a child) carries the owner's mark in its environment, and only what carries the mark is ever killed by a
-clean-up. Nothing here belongs to an event loop, so that tests with a loop each can share a process. Linux only.
+Each process starts in a session of its own and asks the kernel to kill it when its parent dies. A child of a child may
+survive that. It has the owner's mark in its environment, and a clean-up kills only processes with the mark. Nothing
+here belongs to an event loop, so tests that have a loop each can share a process.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "CODA_LOCAL_CLUSTER"
-"""The environment variable that says which cluster's state folder a process belongs to."""
+"""This environment variable says to which cluster's state folder a process belongs."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def dies_with(parent_pid: int) -> Callable[[], None]:
-    """For `preexec_fn`: the child is killed when its parent's thread ends, and at once if that happened already."""
+    """For `preexec_fn`: the kernel kills the child when its parent's thread ends, at once if it has already ended."""
 
     def ask_the_kernel() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -41,7 +41,7 @@ def dies_with(parent_pid: int) -> Callable[[], None]:
 
 
 def start_time_ticks(pid: int) -> int | None:
-    """When `pid` was started, in clock ticks since boot: with the pid it names a process for ever. None when gone."""
+    """When `pid` started, in clock ticks since boot; None if it is gone. Together with the pid it names one process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -52,29 +52,29 @@ def start_time_ticks(pid: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """A process, told from a later one with the same pid by the time it started."""
+    """One process. Its start time distinguishes it from a later process with the same pid."""
 
     pid: int
     started_ticks: int
 
     def is_alive(self) -> bool:
-        """True while this very process runs."""
+        """True while this process runs."""
         return start_time_ticks(self.pid) == self.started_ticks
 
 
 def python_command(module: str, *arguments: str) -> tuple[str, ...]:
-    """The command line of one of our own programs: this interpreter, without the working folder on its path."""
+    """The command line of one of Coda's programs: this interpreter, without the working folder on its path."""
     return (sys.executable, "-P", "-m", module, *arguments)
 
 
 def python_path() -> str:
-    """PYTHONPATH for a child that shall find the modules that this process finds."""
+    """PYTHONPATH for a child, so that it finds the same modules as this process."""
     own = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))  # the interpreter adds these
     return os.pathsep.join(path for path in sys.path if Path(path).is_dir() and path and not path.startswith(own))
 
 
 class Process:
-    """A running program: its identity and its end. Made by `start`."""
+    """A program that `start` started: its identity and its end."""
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self._popen = popen
@@ -83,16 +83,16 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """None while it runs; -N if signal N ended it."""
         return self._popen.poll()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process and its children; gone already is fine."""
+        """Send a signal to the process and its children; do nothing if they are gone."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.id.pid, number)
 
     async def ended(self) -> int:
-        """Wait for the end; the exit code."""
+        """Wait for the end, and return the exit code."""
         while (code := self._popen.poll()) is None:
             descriptor = os.pidfd_open(self.id.pid)
             try:
@@ -102,15 +102,15 @@ class Process:
         return code
 
     def end_at_once(self) -> None:
-        """Kill it and its children, and wait: blocks for the moment that takes."""
+        """Kill it and its children, and wait for its end: a short, blocking wait."""
         self.signal(signal.SIGKILL)
         self._popen.wait()
 
 
 def start(argv: Sequence[str], *, environ: Mapping[str, str], log: Path, folder: Path) -> Process:
-    """Start a program that dies with us, appending what it says to `log`. Call from the main thread only.
+    """Start a program that dies with this process; its output is appended to `log`. Call it from the main thread only.
 
-    The kernel ties such a child to the thread that made it: made by a worker thread it would die with the worker."""
+    The kernel ties the child to the thread that starts it: a child of a worker thread dies with the worker."""
     assert threading.current_thread() is threading.main_thread()
     with log.open("ab") as sink:
         popen = subprocess.Popen(
@@ -127,7 +127,7 @@ def start(argv: Sequence[str], *, environ: Mapping[str, str], log: Path, folder:
 
 
 async def readable(descriptor: int) -> None:
-    """Wait until `descriptor` can be read, or has ended."""
+    """Wait until `descriptor` can be read or has ended."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)
@@ -138,16 +138,16 @@ async def readable(descriptor: int) -> None:
 
 
 def marked(mark: str) -> Iterator[int]:
-    """The pids of this user's processes, other than this one, whose environment carries `mark`."""
+    """The pids of this user's other processes that have `mark` in their environment."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid() and _carries(int(folder.name), mark):
             yield int(folder.name)
 
 
 def kill_marked(mark: str) -> int:
-    """Kill every process that carries `mark` and wait until all are gone; how many there were.
+    """Kill every process that has `mark`, wait until all are gone, and return their number.
 
-    A pid is checked again after it is pinned by a descriptor, so one that was re-used meanwhile is left alone."""
+    The pid is pinned by a descriptor and then checked again, so a process that reuses a pid is not killed."""
     killed = 0
     while pids := list(marked(mark)):
         for pid in pids:

@@ -1,7 +1,7 @@
-"""A folder for the files of one cluster, for the time of a block, whatever becomes of its owner.
+"""A folder for the files of one cluster, for the time of a block, also if its owner is killed.
 
-An owner killed by SIGKILL removes nothing. So it holds a lock in its folder, which the kernel frees; the next one that
-makes a folder removes those that nobody holds, and what still runs of them."""
+An owner that SIGKILL ends removes nothing. So each owner locks a file in its folder, and the kernel frees the lock. The
+next owner removes the folders without a holder, and kills the processes that belong to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOCK: Final = "owner.lock"
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder, removed when the block is left."""
+    """A new folder; the end of the block removes it."""
     remove_abandoned(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     with locked(folder / _LOCK, wait=True):
@@ -33,7 +33,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path) -> tuple[Path, ...]:
-    """Remove the folders in `parent` whose owner is dead; which they were. One without a lock is not judged."""
+    """Remove the folders in `parent` whose owner is dead, and return them. Folders without a lock file stay."""
     removed = []
     for lock in sorted(parent.glob(f"{PREFIX}*/{_LOCK}")):
         with contextlib.suppress(Locked, OSError), locked(lock, wait=False):

@@ -1,4 +1,4 @@
-"""Which Coda, Kubernetes, Python and machine a report is about."""
+"""The versions of Coda, Kubernetes and Python, and the machine, for a report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def versions(client: Client) -> dict[str, str]:
 
 
 def machine(load_before: float) -> dict[str, float]:
-    """Cores, and the load averages over a minute before the run and now: other work makes times worthless."""
+    """Cores, and the load averages of a minute before the run and now: times mean little beside other work."""
     return {"cores": float(os.cpu_count() or 0), "load_before": load_before, "load_at_end": os.getloadavg()[0]}
 
 

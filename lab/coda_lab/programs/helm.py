@@ -1,6 +1,6 @@
-"""Helm, built once into the user's cache from the module that pins it: what the chart is rendered and installed with.
+"""Helm, which renders and installs the chart. It is built once from the module that pins its version.
 
-`python -m coda_lab.programs.helm` (`make helm`) does that and prints where it is.
+`python -m coda_lab.programs.helm` (`make helm`) builds it and prints where it is.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _HELM = "helm.sh/helm/v3"
 
 
 def ensure_shown(settings: Settings) -> Path:
-    """The program `helm`, built first if need be, which is shown on stderr. Raises LabFailure with one sentence."""
+    """The program `helm`. It is built if it is missing; stderr shows the build. Raises LabFailure with one sentence."""
     recipe = _recipe()
     key = key_of(pinned_version(recipe.module, _HELM), (recipe.module / name for name in ("go.mod", "go.sum")))
     with BuildDisplay(recipe) as display:
-        return built(recipe, key, settings, display.tell) / recipe.program
+        return built(recipe, key, settings, display.show) / recipe.program
 
 
 def _recipe() -> Recipe:
@@ -46,7 +46,7 @@ def _recipe() -> Recipe:
 
 
 def main() -> int:
-    """Make it and print where it is; 1 with one sentence when that fails, 130 when interrupted."""
+    """Build it and print where it is; 1 with one sentence on failure, 130 when interrupted."""
     try:
         print(ensure_shown(Settings.from_environ()))  # noqa: T201 - this is a command
     except CodaError as error:

@@ -16,7 +16,7 @@ _LINE_EVERY_S = 15.0
 
 
 class BuildDisplay:
-    """Shows a build while it is entered. Silent when there is nothing to build."""
+    """Shows a build inside a `with` block. It shows nothing if nothing is built."""
 
     def __init__(self, recipe: Recipe, console: Console | None = None) -> None:
         self._recipe = recipe
@@ -35,8 +35,8 @@ class BuildDisplay:
         if self._bar is not None:
             self._bar.stop()
 
-    def tell(self, progress: BuildProgress) -> None:
-        """Show `progress`."""
+    def show(self, progress: BuildProgress) -> None:
+        """Show how far the build is."""
         if not self._said_anything:
             self._said_anything = True
             self._console.print(self._recipe.announcement, soft_wrap=True)

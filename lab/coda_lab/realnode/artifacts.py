@@ -96,7 +96,7 @@ def _which(name: str, settings: Settings) -> str | None:
 def _built(recipe: Recipe, settings: Settings) -> Path:
     sources = sorted(path for path in recipe.module.iterdir() if path.suffix in (".go", ".mod", ".sum"))
     with BuildDisplay(recipe) as display:
-        tell: Callable[[BuildProgress], None] = display.tell
+        tell: Callable[[BuildProgress], None] = display.show
         return built(recipe, key_of(_version_of(recipe), sources), settings, tell)
 
 
