@@ -1,9 +1,7 @@
-"""The contention eliminator: throttle the heaviest CPU pods while, and only while, a training job suffers.
+"""The eliminator of one node: throttle the heaviest CPU pods while, and only while, a training job is slowed.
 
-`observe` takes what was measured in one window of about 1 s and what is remembered, and gives what to do and what to
-remember. What must not live here: reading counters, writing limits, and clocks. What happens on one socket: `sockets`;
-the jobs' references: `baselines`; how a throttle is made: `throttles`. A *socket* here is whatever has memory bandwidth
-of its own: on some processors a group of cores with one cache. Source: CODA (ICDCS 2020), contention eliminator.
+`observe` takes the state and one measured window of about 1 s, and returns the next state and what to do.
+Source: CODA (ICDCS 2020), contention eliminator.
 """
 
 from __future__ import annotations
@@ -14,18 +12,27 @@ from dataclasses import dataclass, replace
 
 from coda.contention.config import ContentionConfig
 from coda.contention.per_socket import SocketState, SocketWindow, decide_socket
-from coda.contention.reference import Reference, TrainingSample, next_reference
-from coda.contention.throttles import Action, Hardware, Means, Pod, Throttle, ThrottleReason, apply_action, lift_action
+from coda.contention.reference import Reference, TrainingSample, next_references
+from coda.contention.throttles import (
+    Action,
+    Hardware,
+    Means,
+    PodSample,
+    Throttle,
+    ThrottleReason,
+    apply_action,
+    lift_action,
+)
 from coda.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What was measured in one window. Raises InvalidInput for numbers that cannot be."""
+    """What was measured in one window. Raises InvalidInput for impossible numbers."""
 
-    at_s: float  # its end, any clock that does not jump
+    at_s: float  # its end, on any clock that does not jump
     share_by_socket: Mapping[int, float | None]  # bandwidth over peak, >= 0; None: not measured
-    pods: Sequence[Pod] = ()
+    pods: Sequence[PodSample] = ()
     jobs: Sequence[TrainingSample] = ()
 
     def __post_init__(self) -> None:
@@ -39,53 +46,55 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EliminatorState:
-    """All that the eliminator remembers of a node."""
+    """What the eliminator remembers of a node."""
 
     at_s: float | None = None
-    baselines: tuple[Reference, ...] = ()
-    watches: tuple[SocketState, ...] = ()
+    references: tuple[Reference, ...] = ()
+    sockets: tuple[SocketState, ...] = ()
     throttles: tuple[Throttle, ...] = ()
 
 
 def observe(
     state: EliminatorState, window: Window, hardware: Hardware, config: ContentionConfig
 ) -> tuple[EliminatorState, tuple[Action, ...]]:
-    """What to remember and what to do after one window; actions in order of sockets.
+    """Return the next state and what to do after one window; actions in order of sockets.
 
-    Pods and jobs in any order give the same result. A clock that went back restarts every waiting time. At most one
-    throttle per socket and call. Ties: smaller uid, smaller socket. Cost: O(pods log pods) per socket."""
+    The order of pods and jobs does not matter. If the clock went back, every waiting time starts again. At most one
+    throttle per socket and call. Ties: smaller uid, smaller socket. O(pods log pods) per socket."""
     _refuse_shares_of_nothing(window, hardware)
     state = _in_step(state, window, config)
     pods = {pod.uid: pod for pod in window.pods}
     throttles, actions = _without_the_untouchable(state.throttles, pods)
-    silent: dict[int, float | None] = {watch.socket: None for watch in state.watches}
+    silent: dict[int, float | None] = {one.socket: None for one in state.sockets}
     shares = dict(sorted({**silent, **window.share_by_socket}.items()))
     held = {throttle.socket for throttle in throttles}
     calm = {socket for socket, share in shares.items() if share is not None and share < config.trigger_share} - held
-    baselines = {baseline.job: baseline for baseline in next_reference(state.baselines, window.jobs, calm, config)}
-    watches = {watch.socket: watch for watch in state.watches}
+    references = {
+        reference.job: reference for reference in next_references(state.references, window.jobs, calm, config)
+    }
+    sockets = {one.socket: one for one in state.sockets}
     for socket, share in shares.items():
-        scene = SocketWindow(
+        socket_window = SocketWindow(
             now_s=window.at_s,
             socket=socket,
             share=share,
             jobs=tuple(sorted((job for job in window.jobs if socket in job.sockets), key=lambda job: job.job)),
-            baselines=baselines,
+            references=references,
             pods=pods,
             hardware=hardware,
             config=config,
         )
-        watches[socket], throttles, done = decide_socket(
-            scene, watches.get(socket, SocketState(socket=socket)), throttles
+        sockets[socket], throttles, done = decide_socket(
+            socket_window, sockets.get(socket, SocketState(socket=socket)), throttles
         )
         actions += done
-        if any(action.reason is ThrottleReason.CONTENDED for action in done):  # judge it by what comes from now on
-            fresh = {job.job: replace(baselines[job.job], recent=()) for job in scene.jobs}
-            baselines.update(fresh)
+        if any(action.reason is ThrottleReason.CONTENDED for action in done):  # judge it by the windows after it
+            fresh = {job.job: replace(references[job.job], recent=()) for job in socket_window.jobs}
+            references.update(fresh)
     return EliminatorState(
         at_s=window.at_s,
-        baselines=tuple(baselines[name] for name in sorted(baselines)),
-        watches=tuple(watches[socket] for socket in sorted(watches)),
+        references=tuple(references[name] for name in sorted(references)),
+        sockets=tuple(sockets[socket] for socket in sorted(sockets)),
         throttles=throttles,
     ), actions
 
@@ -97,7 +106,7 @@ def _refuse_shares_of_nothing(window: Window, hardware: Hardware) -> None:
 
 
 def _in_step(state: EliminatorState, window: Window, config: ContentionConfig) -> EliminatorState:
-    """After a gap, or a clock that went back, nothing counts as consecutive; no time lies in the future."""
+    """After a gap, or if the clock went back, nothing counts as consecutive and no time is in the future."""
     if state.at_s is None or 0 <= window.at_s - state.at_s <= config.windows * config.window_s:
         return state
     now_s = window.at_s
@@ -105,26 +114,26 @@ def _in_step(state: EliminatorState, window: Window, config: ContentionConfig) -
     def past(time_s: float | None) -> float | None:
         return None if time_s is None else min(time_s, now_s)
 
-    watches = tuple(
+    sockets = tuple(
         replace(
-            watch,
+            one,
             votes=(),
             calm_since_s=None,
-            blind_since_s=past(watch.blind_since_s),
-            throttled_at_s=past(watch.throttled_at_s),
-            released_at_s=past(watch.released_at_s),
-            futile_until_s=None if watch.futile_until_s is None else min(watch.futile_until_s, now_s + config.futile_s),
+            blind_since_s=past(one.blind_since_s),
+            throttled_at_s=past(one.throttled_at_s),
+            released_at_s=past(one.released_at_s),
+            futile_until_s=None if one.futile_until_s is None else min(one.futile_until_s, now_s + config.futile_s),
         )
-        for watch in state.watches
+        for one in state.sockets
     )
     throttles = tuple(replace(throttle, fits_since_s=None) for throttle in state.throttles)
-    return replace(state, watches=watches, throttles=throttles)
+    return replace(state, sockets=sockets, throttles=throttles)
 
 
 def _without_the_untouchable(
-    throttles: Sequence[Throttle], pods: Mapping[str, Pod]
+    throttles: Sequence[Throttle], pods: Mapping[str, PodSample]
 ) -> tuple[tuple[Throttle, ...], tuple[Action, ...]]:
-    """Throttles without pods that are gone or protected by now, and what to write for it."""
+    """Return the throttles without the pods that are gone or protected by now, and what to write for that."""
     kept: list[Throttle] = []
     actions: list[Action] = []
     for throttle in throttles:

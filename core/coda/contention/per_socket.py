@@ -1,11 +1,10 @@
-"""One socket's contention: when to throttle, what it was good for, when to give back.
+"""The contention of one socket: when to throttle, whether that helped, and when to release.
 
-A socket is contended when its bandwidth is near the peak and a job on it suffers, both in most of the last windows,
-and the job on average over them. Each throttle is one step; when the steps show no gain for those who suffer, all on
-the socket are undone, and it is left alone until something changes. A step is given back once bandwidth has been low
-for a while and what that brings back is predicted to stay low, so constant load comes to rest. Without sensors nothing
-new is done, and what is in force ends after a while. What must not live here: what concerns the whole node
-(`contention`).
+A socket is contended if its bandwidth is near the peak and a job on it is slowed, both in most of the last windows, and
+the job also on average over them. Each throttle is one step. If the steps bring no gain to the slowed jobs, all
+throttles of the socket are lifted, and the socket is left alone until something changes. A step is released when
+bandwidth has been low for a while and is predicted to stay low after it, so constant load settles. Without sensors,
+nothing new is done, and throttles end after a while.
 Source: CODA (ICDCS 2020), contention eliminator: both conditions and the action; the rest is ours.
 """
 
@@ -20,16 +19,16 @@ from coda.contention.reference import RECENT, Reference, TrainingSample
 from coda.contention.throttles import (
     Action,
     Hardware,
-    Pod,
+    PodSample,
     Throttle,
     ThrottleReason,
     apply_action,
     is_still_limited,
     lift_action,
-    one_down,
-    one_up,
+    next_step_down,
     predicted_rebound,
-    settled,
+    settled_throttle,
+    step_up,
 )
 
 LONGEST_HOLD_S = 3600.0
@@ -37,7 +36,7 @@ LONGEST_HOLD_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowedJob:
-    """How busy a job kept its GPUs before anything was throttled for it."""
+    """How busy a job kept its GPUs before the first throttle for it."""
 
     job: str
     share: float
@@ -51,12 +50,12 @@ class SocketState:
     votes: tuple[bool, ...] = ()  # both conditions, latest windows last
     throttled_at_s: float | None = None
     released_at_s: float | None = None
-    calm_since_s: float | None = None  # little bandwidth, or nobody to protect
+    calm_since_s: float | None = None  # little bandwidth is used, or there is no training job
     blind_since_s: float | None = None
-    before: tuple[SlowedJob, ...] = ()  # when the first of the present throttles was set
+    before: tuple[SlowedJob, ...] = ()  # when the first of the present throttles was applied
     reentries: int = 0  # releases that soon led to a throttle again
     futile_until_s: float | None = None
-    futile_company: tuple[str, ...] = ()  # those on the socket then, once the undoing showed
+    futile_occupants: tuple[str, ...] = ()  # the occupants then, after the effect of lifting has settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,52 +66,52 @@ class SocketWindow:
     socket: int
     share: float | None
     jobs: tuple[TrainingSample, ...]
-    baselines: Mapping[str, Reference]
-    pods: Mapping[str, Pod]
+    references: Mapping[str, Reference]
+    pods: Mapping[str, PodSample]
     hardware: Hardware
     config: ContentionConfig
 
     @property
-    def sufferers(self) -> tuple[str, ...]:
-        """Jobs on the socket that are clearly below their reference."""
-        return tuple(job.job for job in self.jobs if self.baselines[job.job].suffers(job.share, self.config))
+    def slowed_jobs(self) -> tuple[str, ...]:
+        """The jobs on the socket that are clearly below their reference."""
+        return tuple(job.job for job in self.jobs if self.references[job.job].is_slowed(job.share, self.config))
 
     @property
-    def lasting_sufferers(self) -> tuple[str, ...]:
-        """Jobs below their reference over the last windows together, so that noise alone has no vote."""
+    def lastingly_slowed_jobs(self) -> tuple[str, ...]:
+        """The jobs that are below their reference on average over the last windows, so that noise alone cannot vote."""
         windows = self.config.windows
-        here = (self.baselines[job.job] for job in self.jobs)
-        return tuple(one.job for one in here if one.suffers(one.latest(windows), self.config))
+        here = (self.references[job.job] for job in self.jobs)
+        return tuple(one.job for one in here if one.is_slowed(one.latest(windows), self.config))
 
     @property
     def is_blind(self) -> bool:
-        """Whether nothing can be judged: no bandwidth, or no utilisation of any job."""
+        """True if nothing can be judged: no bandwidth was measured, or no utilisation of any job."""
         return self.share is None or (bool(self.jobs) and all(job.share is None for job in self.jobs))
 
     @property
     def is_calm(self) -> bool:
-        """Whether little bandwidth is used, or nobody is there to protect."""
+        """True if little bandwidth is used, or no training job is there."""
         return not self.jobs or (self.share is not None and self.share < self.config.release_share)
 
     @property
     def peak(self) -> float:
-        """Peak bandwidth, bytes/s."""
+        """The peak bandwidth, bytes/s."""
         return self.hardware.peak_bytes_per_s.get(self.socket, math.inf)
 
     @property
-    def room(self) -> float:
-        """Bandwidth, bytes/s, that a release may bring back; endless with nobody to protect."""
+    def headroom(self) -> float:
+        """The bandwidth, bytes/s, that a release may add; infinite without a training job."""
         most = self.config.trigger_share - self.config.guard_share
         return (most - (self.share or 0.0)) * self.peak if self.jobs else math.inf
 
     @property
     def negligible(self) -> float:
-        """Bandwidth, bytes/s, up to which a pod is let alone."""
+        """The bandwidth, bytes/s, up to which a pod is not throttled."""
         return self.config.negligible_share * self.peak
 
     @property
-    def company(self) -> tuple[str, ...]:
-        """Who is on the socket: while this stays the same, what helped nobody will help nobody."""
+    def occupants(self) -> tuple[str, ...]:
+        """The pods and jobs on the socket: while they are the same, a throttle that helped no job will not help."""
         here = (uid for uid, pod in self.pods.items() if pod.bytes_per_s.get(self.socket, 0.0) > self.negligible)
         return (*sorted(here), *(job.job for job in self.jobs))
 
@@ -120,153 +119,158 @@ class SocketWindow:
 SocketDecision = tuple[SocketState, tuple[Throttle, ...], tuple[Action, ...]]
 
 
-def decide_socket(scene: SocketWindow, watch: SocketState, throttles: tuple[Throttle, ...]) -> SocketDecision:
-    """The socket's next memory, all throttles of the node afterwards, and what to do. At most one throttle or one
-    round of releases."""
-    watch = _watched(scene, watch)
-    acted_at_s = _latest(watch.throttled_at_s, watch.released_at_s)
-    throttles = tuple(_seen(throttle, scene, acted_at_s) for throttle in throttles)
-    mine = tuple(throttle for throttle in throttles if throttle.socket == scene.socket)
-    if watch.blind_since_s is not None and scene.now_s - watch.blind_since_s >= scene.config.blind_s:
-        return _undone(scene, watch, throttles, ThrottleReason.BLIND)
-    enough = sum(watch.votes) >= scene.config.votes and not scene.is_blind
-    contended = enough and bool(scene.lasting_sufferers)
-    if contended and watch.futile_until_s is None and _since(watch.throttled_at_s, scene) >= scene.config.step_s:
-        step = one_down(throttles, scene.socket, scene.pods, scene.hardware, negligible=scene.negligible)
+def decide_socket(window: SocketWindow, state: SocketState, throttles: tuple[Throttle, ...]) -> SocketDecision:
+    """Return the next state of the socket, all throttles of the node afterwards, and what to do.
+
+    At most one throttle, or one step of releases."""
+    state = _next_state(window, state)
+    acted_at_s = _latest(state.throttled_at_s, state.released_at_s)
+    throttles = tuple(_with_window(throttle, window, acted_at_s) for throttle in throttles)
+    mine = tuple(throttle for throttle in throttles if throttle.socket == window.socket)
+    if state.blind_since_s is not None and window.now_s - state.blind_since_s >= window.config.blind_s:
+        return _all_lifted(window, state, throttles, ThrottleReason.BLIND)
+    enough = sum(state.votes) >= window.config.votes and not window.is_blind
+    contended = enough and bool(window.lastingly_slowed_jobs)
+    if contended and state.futile_until_s is None and _since(state.throttled_at_s, window) >= window.config.step_s:
+        step = next_step_down(throttles, window.socket, window.pods, window.hardware, negligible=window.negligible)
         if step is not None:
-            return _throttled(scene, watch, throttles, step)
-    if mine and _is_useless(scene, watch, exhausted=contended):
-        given_up = replace(watch, futile_until_s=scene.now_s + scene.config.futile_s, futile_company=(), votes=())
-        return _undone(scene, given_up, throttles, ThrottleReason.NO_GAIN)
-    if mine and _since(acted_at_s, scene) >= scene.config.release_step_s:
-        return _released(scene, watch, throttles)
-    return watch, throttles, ()
+            return _with_throttle(window, state, throttles, step)
+    if mine and _is_useless(window, state, exhausted=contended):
+        given_up = replace(state, futile_until_s=window.now_s + window.config.futile_s, futile_occupants=(), votes=())
+        return _all_lifted(window, given_up, throttles, ThrottleReason.NO_GAIN)
+    if mine and _since(acted_at_s, window) >= window.config.release_step_s:
+        return _released(window, state, throttles)
+    return state, throttles, ()
 
 
-def _watched(scene: SocketWindow, watch: SocketState) -> SocketState:
-    near_peak = scene.share is not None and scene.share >= scene.config.trigger_share
-    votes = (*watch.votes, near_peak and bool(scene.sufferers))[-scene.config.windows :]
-    calm_since_s = _started(watch.calm_since_s, scene) if scene.is_calm else None
-    calm_s = 0.0 if calm_since_s is None else scene.now_s - calm_since_s
-    company = watch.futile_company
-    if watch.futile_until_s is not None and not company:
-        undone_s = scene.now_s - (watch.futile_until_s - scene.config.futile_s)
-        company = scene.company if undone_s >= scene.config.settle_s else ()
-    changed = calm_s >= scene.config.release_hold_s or scene.company != company
-    over = watch.futile_until_s is not None and scene.now_s >= watch.futile_until_s and changed
+def _next_state(window: SocketWindow, state: SocketState) -> SocketState:
+    near_peak = window.share is not None and window.share >= window.config.trigger_share
+    votes = (*state.votes, near_peak and bool(window.slowed_jobs))[-window.config.windows :]
+    calm_since_s = _started(state.calm_since_s, window) if window.is_calm else None
+    calm_s = 0.0 if calm_since_s is None else window.now_s - calm_since_s
+    occupants = state.futile_occupants
+    if state.futile_until_s is not None and not occupants:
+        undone_s = window.now_s - (state.futile_until_s - window.config.futile_s)
+        occupants = window.occupants if undone_s >= window.config.settle_s else ()
+    changed = calm_s >= window.config.release_hold_s or window.occupants != occupants
+    over = state.futile_until_s is not None and window.now_s >= state.futile_until_s and changed
     return replace(
-        watch,
+        state,
         votes=votes,
         calm_since_s=calm_since_s,
-        blind_since_s=_started(watch.blind_since_s, scene) if scene.is_blind else None,
-        futile_until_s=None if over else watch.futile_until_s,
-        futile_company=company,
-        reentries=0 if calm_s >= LONGEST_HOLD_S else watch.reentries,
+        blind_since_s=_started(state.blind_since_s, window) if window.is_blind else None,
+        futile_until_s=None if over else state.futile_until_s,
+        futile_occupants=occupants,
+        reentries=0 if calm_s >= LONGEST_HOLD_S else state.reentries,
     )
 
 
-def _started(since_s: float | None, scene: SocketWindow) -> float:
-    return scene.now_s if since_s is None else since_s
+def _started(since_s: float | None, window: SocketWindow) -> float:
+    return window.now_s if since_s is None else since_s
 
 
-def _since(at_s: float | None, scene: SocketWindow) -> float:
-    return math.inf if at_s is None else scene.now_s - at_s
+def _since(at_s: float | None, window: SocketWindow) -> float:
+    return math.inf if at_s is None else window.now_s - at_s
 
 
 def _latest(*times_s: float | None) -> float | None:
     return max((time_s for time_s in times_s if time_s is not None), default=None)
 
 
-def _seen(throttle: Throttle, scene: SocketWindow, acted_at_s: float | None) -> Throttle:
-    """`throttle` with what this window says of it: what it settled to, and since when its release would fit."""
-    if throttle.socket != scene.socket or _since(acted_at_s, scene) < scene.config.settle_s:
+def _with_window(throttle: Throttle, window: SocketWindow, acted_at_s: float | None) -> Throttle:
+    """Return `throttle` with what this window says of it: what it settled to, and since when its release fits."""
+    if throttle.socket != window.socket or _since(acted_at_s, window) < window.config.settle_s:
         return throttle
-    if throttle.settled_bytes_per_s is None and scene.share is not None:
-        throttle = settled(throttle, scene.pods)
-    fits = scene.is_calm and predicted_rebound(throttle, scene.pods) <= scene.room
-    return replace(throttle, fits_since_s=_started(throttle.fits_since_s, scene) if fits else None)
+    if throttle.settled_bytes_per_s is None and window.share is not None:
+        throttle = settled_throttle(throttle, window.pods)
+    fits = window.is_calm and predicted_rebound(throttle, window.pods) <= window.headroom
+    return replace(throttle, fits_since_s=_started(throttle.fits_since_s, window) if fits else None)
 
 
-def _throttled(
-    scene: SocketWindow, watch: SocketState, throttles: tuple[Throttle, ...], step: Throttle
+def _with_throttle(
+    window: SocketWindow, state: SocketState, throttles: tuple[Throttle, ...], step: Throttle
 ) -> SocketDecision:
     same = [throttle for throttle in throttles if (throttle.socket, throttle.means) == (step.socket, step.means)]
     replaced = next((throttle for throttle in same if set(throttle.pods) <= set(step.pods)), None)
-    first = not any(throttle.socket == scene.socket for throttle in throttles)
-    again = _since(watch.released_at_s, scene) < scene.config.reentry_hold_s
+    first = not any(throttle.socket == window.socket for throttle in throttles)
+    again = _since(state.released_at_s, window) < window.config.reentry_hold_s
     before = (
-        SlowedJob(job=name, share=scene.baselines[name].latest(scene.config.votes) or 0.0)
-        for name in scene.lasting_sufferers
+        SlowedJob(job=name, share=window.references[name].latest(window.config.votes) or 0.0)
+        for name in window.lastingly_slowed_jobs
     )
-    watch = replace(
-        watch,
+    state = replace(
+        state,
         votes=(),
-        throttled_at_s=scene.now_s,
+        throttled_at_s=window.now_s,
         released_at_s=None,
-        reentries=watch.reentries + again,
-        before=tuple(before) if first else watch.before,
+        reentries=state.reentries + again,
+        before=tuple(before) if first else state.before,
     )
     others = (throttle for throttle in throttles if throttle is not replaced)
-    return watch, _in_order((*others, step)), (apply_action(step, ThrottleReason.CONTENDED, scene.lasting_sufferers),)
+    return (
+        state,
+        _in_order((*others, step)),
+        (apply_action(step, ThrottleReason.CONTENDED, window.lastingly_slowed_jobs),),
+    )
 
 
-def _is_useless(scene: SocketWindow, watch: SocketState, *, exhausted: bool) -> bool:
-    """Whether the throttles have had their effect, or there is nothing more to throttle, and nobody is better off."""
-    relieved = scene.share is not None and scene.share < scene.config.trigger_share
-    if not scene.sufferers or not (relieved or exhausted):
+def _is_useless(window: SocketWindow, state: SocketState, *, exhausted: bool) -> bool:
+    """True if the throttles had their effect, or nothing is left to throttle, and no slowed job gained."""
+    relieved = window.share is not None and window.share < window.config.trigger_share
+    if not window.slowed_jobs or not (relieved or exhausted):
         return False
-    if _since(watch.throttled_at_s, scene) < scene.config.settle_s:
+    if _since(state.throttled_at_s, window) < window.config.settle_s:
         return False
-    gains = [_gained(scene, one) for one in watch.before if one.job in scene.baselines]
+    gains = [_gained(window, one) for one in state.before if one.job in window.references]
     return bool(gains) and not any(gains)
 
 
-def _gained(scene: SocketWindow, before: SlowedJob) -> bool:
-    baseline = scene.baselines[before.job]
-    now = baseline.latest(RECENT)
-    return now is None or now - before.share >= scene.config.gain_share * (baseline.reference - before.share)
+def _gained(window: SocketWindow, before: SlowedJob) -> bool:
+    reference = window.references[before.job]
+    now = reference.latest(RECENT)
+    return now is None or now - before.share >= window.config.gain_share * (reference.share - before.share)
 
 
-def _undone(
-    scene: SocketWindow, watch: SocketState, throttles: tuple[Throttle, ...], reason: ThrottleReason
+def _all_lifted(
+    window: SocketWindow, state: SocketState, throttles: tuple[Throttle, ...], reason: ThrottleReason
 ) -> SocketDecision:
-    mine = [throttle for throttle in throttles if throttle.socket == scene.socket]
-    actions = tuple(lift_action(throttle, reason, _names(watch)) for throttle in mine)
-    return replace(watch, before=()), tuple(other for other in throttles if other not in mine), actions
+    mine = [throttle for throttle in throttles if throttle.socket == window.socket]
+    actions = tuple(lift_action(throttle, reason, _names(state)) for throttle in mine)
+    return replace(state, before=()), tuple(other for other in throttles if other not in mine), actions
 
 
-def _released(scene: SocketWindow, watch: SocketState, throttles: tuple[Throttle, ...]) -> SocketDecision:
-    """One step back for every throttle whose return has fitted long enough and fits now, the lightest first."""
-    room, kept, actions = scene.room, [], []
-    reason = ThrottleReason.CALM if scene.jobs else ThrottleReason.NO_VICTIM
-    for throttle in sorted(throttles, key=lambda throttle: (predicted_rebound(throttle, scene.pods), throttle.pods)):
-        wanted = predicted_rebound(throttle, scene.pods)
-        fits_s = 0.0 if throttle.fits_since_s is None else scene.now_s - throttle.fits_since_s
-        if throttle.fits_since_s is None or fits_s < _hold_s(scene, watch, throttle) or wanted > room:
+def _released(window: SocketWindow, state: SocketState, throttles: tuple[Throttle, ...]) -> SocketDecision:
+    """Release one step of every throttle whose release has fitted long enough and fits now, the lightest first."""
+    headroom, kept, actions = window.headroom, [], []
+    reason = ThrottleReason.CALM if window.jobs else ThrottleReason.NO_VICTIM
+    for throttle in sorted(throttles, key=lambda throttle: (predicted_rebound(throttle, window.pods), throttle.pods)):
+        wanted = predicted_rebound(throttle, window.pods)
+        fits_s = 0.0 if throttle.fits_since_s is None else window.now_s - throttle.fits_since_s
+        if throttle.fits_since_s is None or fits_s < _hold_s(window, state, throttle) or wanted > headroom:
             kept.append(throttle)
             continue
-        room -= wanted
-        up = one_up(throttle)
+        headroom -= wanted
+        up = step_up(throttle)
         kept += [] if up is None else [up]
         actions.append(
-            lift_action(throttle, reason, _names(watch)) if up is None else apply_action(up, reason, _names(watch))
+            lift_action(throttle, reason, _names(state)) if up is None else apply_action(up, reason, _names(state))
         )
-    released_at_s = scene.now_s if actions else watch.released_at_s
-    return replace(watch, released_at_s=released_at_s), _in_order(tuple(kept)), tuple(actions)
+    released_at_s = window.now_s if actions else state.released_at_s
+    return replace(state, released_at_s=released_at_s), _in_order(tuple(kept)), tuple(actions)
 
 
-def _hold_s(scene: SocketWindow, watch: SocketState, throttle: Throttle) -> float:
-    """Longer, and longer each time, for pods that still press and whose release has led to a throttle before."""
-    if throttle.socket != scene.socket:
+def _hold_s(window: SocketWindow, state: SocketState, throttle: Throttle) -> float:
+    """How long to hold: longer each time for pods that are still limited and whose release led to a throttle before."""
+    if throttle.socket != window.socket:
         return math.inf
-    config = scene.config
-    if not watch.reentries or not scene.jobs or not is_still_limited(throttle, scene.pods):
+    config = window.config
+    if not state.reentries or not window.jobs or not is_still_limited(throttle, window.pods):
         return config.release_hold_s
-    return max(config.release_hold_s, min(LONGEST_HOLD_S, config.reentry_hold_s * 2.0 ** (watch.reentries - 1)))
+    return max(config.release_hold_s, min(LONGEST_HOLD_S, config.reentry_hold_s * 2.0 ** (state.reentries - 1)))
 
 
-def _names(watch: SocketState) -> tuple[str, ...]:
-    return tuple(one.job for one in watch.before)
+def _names(state: SocketState) -> tuple[str, ...]:
+    return tuple(one.job for one in state.before)
 
 
 def _in_order(throttles: tuple[Throttle, ...]) -> tuple[Throttle, ...]:

@@ -1,7 +1,7 @@
-"""Throttles on CPU pods: which pod is next, one step down, what a step back up would bring, and what to write.
+"""Throttles on CPU pods: which pod is next, one step down, the effect of a step up, and what to write.
 
-Two means: the bandwidth limit of a socket (one limit for the whole group of throttled pods, since hardware has few
-classes), or, where the hardware has none, half of a pod's cores. What must not live here: when to act (`contention`).
+Two means: the bandwidth limit of a socket (one limit for all its throttled pods, because hardware has few classes), or,
+if the hardware has none, half of a pod's cores.
 Source: CODA's eliminator (MBA, else halve the cores); heaviest first, floors and the prediction are our choices.
 """
 
@@ -14,12 +14,12 @@ from itertools import pairwise
 
 from coda.errors import InvalidInput
 
-LIMITS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the peak; below a fifth a pod all but stands still
-MOST_PER_STEP = 0.75  # of a pod's bandwidth that one step is believed to take away
+LIMITS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the peak; below a fifth a pod hardly makes progress
+MOST_PER_STEP = 0.75  # of a pod's bandwidth; the most that one step is believed to take away
 
 
 class Means(Enum):
-    """What a throttle turns."""
+    """What a throttle changes."""
 
     BANDWIDTH = "Bandwidth"  # MBA: the limit of the throttle group in one socket
     CORES = "Cores"  # the CPU limit of one pod
@@ -38,20 +38,21 @@ class Protection(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class PodSample:
     """A pod without GPUs, as seen in one window."""
 
     uid: str
     bytes_per_s: Mapping[int, float]  # memory bandwidth by socket
-    cores: float = 1.0  # its limit, or what it uses where it has none
-    least_cores: float = 1.0  # floor: 1, and its request where that must stay
+    cores: float = 1.0  # its limit, or what it uses if it has none
+    least_cores: float = 1.0  # floor: 1, or its request if that must stay
     protections: frozenset[Protection] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What the node offers. `limits`: bandwidth limits by socket, first the unlimited value, each smaller than the
-    one before; sockets without are throttled by cores."""
+    """What the node offers. `limits`: bandwidth limits by socket, the unlimited value first, then falling.
+
+    Sockets without limits are throttled by cores."""
 
     peak_bytes_per_s: Mapping[int, float]
     limits: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -64,21 +65,21 @@ class Hardware:
 
 
 def percent_limits(least: int, granularity: int) -> tuple[int, ...]:
-    """The ladder of hardware that limits in percent (Intel): 100, then every granule down to `least` or 20."""
+    """Return the limits of hardware that counts in percent (Intel): 100, then every granule down to `least` or 20."""
     return (100, *range(100 - granularity, max(least, 20) - 1, -granularity))
 
 
 def absolute_limits(unlimited: int, peak_bytes_per_s: float, unit_bytes_per_s: float) -> tuple[int, ...]:
-    """The ladder of hardware that limits in units of bandwidth (AMD: 1/8 GB/s; mba_MBps: MiB/s): tenths of the peak.
+    """Return the limits of hardware that counts in units of bandwidth (AMD: 1/8 GB/s; mba_MBps: MiB/s).
 
-    Steps of one unit would take hours to show; our choice."""
+    Tenths of the peak, our choice: steps of one unit would take hours to have an effect."""
     steps = {max(1, int(part * peak_bytes_per_s / unit_bytes_per_s)) for part in LIMITS}
     return (unlimited, *sorted((step for step in steps if step < unlimited), reverse=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One step down: what it changed from, and the bandwidth of its pods then."""
+    """One step down: the value before it, and the bandwidth of its pods then."""
 
     value: float
     bytes_per_s: float
@@ -92,9 +93,9 @@ class Throttle:
     socket: int
     pods: tuple[str, ...]
     value: float  # in force: the limit, or cores
-    stages: tuple[Stage, ...]  # first to last; the first has the value to restore
-    settled_bytes_per_s: float | None = None  # of its pods, once the last step showed; None: not yet
-    fits_since_s: float | None = None  # since when its release would leave the socket calm
+    stages: tuple[Stage, ...]  # in order; the first has the value to restore
+    settled_bytes_per_s: float | None = None  # of its pods, after the last step had its effect; None: not yet
+    fits_since_s: float | None = None  # since when the socket would stay calm after its release
 
     def __post_init__(self) -> None:
         if not self.stages or not self.pods:
@@ -102,41 +103,43 @@ class Throttle:
 
 
 class ThrottleReason(Enum):
-    """Why an action is taken."""
+    """Why a throttle is applied or lifted."""
 
     CONTENDED = "Contended"
-    NO_GAIN = "NoGain"  # throttling helped nobody
-    CALM = "Calm"  # the load has gone
+    NO_GAIN = "NoGain"  # throttling helped no job
+    CALM = "Calm"  # the load is gone
     NO_VICTIM = "NoVictim"  # no training job is there any more
     BLIND = "Blind"  # the sensors have been silent too long
-    PROTECTED = "Protected"  # a throttled pod must not be throttled any more, or is gone
+    PROTECTED = "Protected"  # a throttled pod is gone or must not be throttled any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing to write. Cores: the pod's limit becomes `value`. Bandwidth: the throttle group's limit on the socket
-    does; the group has the pods of all standing throttles, so these join, and who is in no other throttle leaves."""
+    """One thing to write. CORES: the pod's limit becomes `value`.
+
+    BANDWIDTH: the limit of the throttle group on the socket becomes `value`. The group has the pods of all throttles in
+    force: these pods join, and pods of no throttle leave."""
 
     means: Means
     socket: int
     pods: tuple[str, ...]
     value: float
-    ends: bool  # `value` is the original one; nothing stays throttled by this
+    ends: bool  # `value` is the original one: this throttle is over
     reason: ThrottleReason
-    jobs: tuple[str, ...]  # for whom
+    jobs: tuple[str, ...]  # the slowed training jobs
 
 
-def bandwidth_of(throttle: Throttle, pods: Mapping[str, Pod]) -> float:
-    """What the throttle's pods use in its socket now, bytes/s."""
+def bandwidth_of(throttle: Throttle, pods: Mapping[str, PodSample]) -> float:
+    """Return what the throttle's pods use in its socket now, bytes/s."""
     return sum(pods[uid].bytes_per_s.get(throttle.socket, 0.0) for uid in throttle.pods if uid in pods)
 
 
-def one_down(
-    throttles: Sequence[Throttle], socket: int, pods: Mapping[str, Pod], hardware: Hardware, *, negligible: float
+def next_step_down(
+    throttles: Sequence[Throttle], socket: int, pods: Mapping[str, PodSample], hardware: Hardware, *, negligible: float
 ) -> Throttle | None:
-    """The socket's next throttle: new, or one of `throttles` a step further down; None when nothing is left.
+    """Return the socket's next throttle: new, or one of `throttles` a step further down; None if nothing is left.
 
-    The heaviest pod that may be touched and can give more. `negligible`: bytes/s up to which a pod is let alone.
+    The heaviest pod that may be throttled and can give more. `negligible`: bytes/s up to which a pod is not throttled.
     Ties: the smaller uid."""
     ranked = sorted(
         (pod for pod in pods.values() if not pod.protections and pod.bytes_per_s.get(socket, 0.0) > negligible),
@@ -150,29 +153,29 @@ def one_down(
     return next((throttle for throttle in halved if throttle is not None), None)
 
 
-def one_up(throttle: Throttle) -> Throttle | None:
-    """`throttle` one step released; None when that was the last one."""
+def step_up(throttle: Throttle) -> Throttle | None:
+    """Return `throttle` with its last step released; None if that was the only one."""
     *stages, last = throttle.stages
     if not stages:
         return None
     return replace(throttle, value=last.value, stages=tuple(stages), settled_bytes_per_s=None)
 
 
-def settled(throttle: Throttle, pods: Mapping[str, Pod]) -> Throttle:
-    """`throttle` with what its pods use now as the effect of its last step."""
+def settled_throttle(throttle: Throttle, pods: Mapping[str, PodSample]) -> Throttle:
+    """Return `throttle` with what its pods use now as the effect of its last step."""
     return replace(throttle, settled_bytes_per_s=bandwidth_of(throttle, pods))
 
 
-def is_still_limited(throttle: Throttle, pods: Mapping[str, Pod]) -> bool:
-    """Whether its pods still want more than they get: they use at least half of what they did when it settled."""
+def is_still_limited(throttle: Throttle, pods: Mapping[str, PodSample]) -> bool:
+    """True if its pods still want more than they get: they use at least half of what they used when it settled."""
     return throttle.settled_bytes_per_s is None or bandwidth_of(throttle, pods) >= 0.5 * _held_to(throttle)
 
 
-def predicted_rebound(throttle: Throttle, pods: Mapping[str, Pod]) -> float:
-    """The bandwidth, bytes/s, that one step of release is predicted to add, >= 0.
+def predicted_rebound(throttle: Throttle, pods: Mapping[str, PodSample]) -> float:
+    """Return the bandwidth, bytes/s, that the release of one step is predicted to add, >= 0.
 
     Pods that use as much as when the throttle settled go back to what they used before its last step; pods that use
-    less, to as much less. Not settled yet: all of it."""
+    less go back to proportionally less. Not settled yet: all of it."""
     now, before = bandwidth_of(throttle, pods), throttle.stages[-1].bytes_per_s
     if throttle.settled_bytes_per_s is None:
         return max(0.0, before - now)
@@ -181,7 +184,7 @@ def predicted_rebound(throttle: Throttle, pods: Mapping[str, Pod]) -> float:
 
 
 def apply_action(throttle: Throttle, reason: ThrottleReason, jobs: tuple[str, ...]) -> Action:
-    """The action that makes `throttle` what it is."""
+    """Return the action that puts `throttle` in force as it is."""
     return Action(
         means=throttle.means,
         socket=throttle.socket,
@@ -194,22 +197,26 @@ def apply_action(throttle: Throttle, reason: ThrottleReason, jobs: tuple[str, ..
 
 
 def lift_action(throttle: Throttle, reason: ThrottleReason, jobs: tuple[str, ...]) -> Action:
-    """The action that restores what was before `throttle`."""
+    """Return the action that restores the value from before `throttle`."""
     return replace(apply_action(throttle, reason, jobs), value=throttle.stages[0].value, ends=True)
 
 
 def _held_to(throttle: Throttle) -> float:
-    """What its pods got after the last step; pods that used next to nothing then had ended, not been throttled."""
+    """What its pods got after the last step; pods that used almost nothing then had ended, and were not throttled."""
     least = (1 - MOST_PER_STEP) * throttle.stages[-1].bytes_per_s
     return max(throttle.settled_bytes_per_s or 0.0, least)
 
 
 def _limit_down(
-    throttle: Throttle | None, socket: int, ranked: Sequence[Pod], pods: Mapping[str, Pod], ladder: tuple[int, ...]
+    throttle: Throttle | None,
+    socket: int,
+    ranked: Sequence[PodSample],
+    pods: Mapping[str, PodSample],
+    limits: tuple[int, ...],
 ) -> Throttle | None:
-    """The heaviest pod joins the group or, if it is in, the limit falls; at the last limit the next pod joins."""
-    value = ladder[0] if throttle is None else throttle.value
-    lower = next((limit for limit in ladder if limit < value), None)
+    """The heaviest pod joins the group; if it is in, the limit falls; at the last limit the next pod joins."""
+    value = limits[0] if throttle is None else throttle.value
+    lower = next((limit for limit in limits if limit < value), None)
     if not ranked:
         return None
     if throttle is None:
@@ -225,15 +232,15 @@ def _limit_down(
     return None if outside is None else _joined(throttle, outside)
 
 
-def _joined(throttle: Throttle, pod: Pod) -> Throttle:
-    """With `pod` in the group; at every higher limit it would use what it uses now."""
+def _joined(throttle: Throttle, pod: PodSample) -> Throttle:
+    """Add `pod` to the group; at every higher limit it is assumed to use what it uses now."""
     added = pod.bytes_per_s[throttle.socket]
     stages = tuple(replace(stage, bytes_per_s=stage.bytes_per_s + added) for stage in throttle.stages)
     pods = tuple(sorted((*throttle.pods, pod.uid)))
     return replace(throttle, pods=pods, stages=stages, settled_bytes_per_s=None, fits_since_s=None)
 
 
-def _cores_down(throttle: Throttle | None, socket: int, pod: Pod) -> Throttle | None:
+def _cores_down(throttle: Throttle | None, socket: int, pod: PodSample) -> Throttle | None:
     """Half of the pod's cores, not below its floor; None at the floor and for a pod throttled for another socket."""
     cores = pod.cores if throttle is None else throttle.value
     if cores <= pod.least_cores or (throttle is not None and throttle.socket != socket):
@@ -245,13 +252,13 @@ def _cores_down(throttle: Throttle | None, socket: int, pod: Pod) -> Throttle | 
 
 
 LEASE_S = 180.0
-"""Seconds for which what an agent said of its throttles holds: three of the minutes in which it says so again. Our
-choice: a restart or an update of the agent takes less, and it undoes what it left by itself."""
+"""Seconds for which an agent's report on its throttles is valid: three times the minute after which it reports again.
+Our choice: a restart or an update of the agent takes less, and the agent itself undoes what it left behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleReport:
-    """What a node's agent said last. `renewed_s`: when."""
+    """The last report of a node's agent. `renewed_s`: when it was made."""
 
     node: str
     throttles: int
@@ -259,5 +266,5 @@ class ThrottleReport:
 
 
 def nodes_with_stale_throttles(nodes: Collection[ThrottleReport], now_s: float) -> tuple[str, ...]:
-    """The nodes with throttles of which nothing was heard for `LEASE_S`, by name. A time in the future is believed."""
+    """Return the nodes with throttles whose agent was silent for `LEASE_S`, by name; future times are believed."""
     return tuple(sorted(one.node for one in nodes if one.throttles > 0 and now_s - one.renewed_s > LEASE_S))

@@ -13,7 +13,7 @@ from typing import Final
 from coda.contention.config import ContentionConfig
 from coda.contention.eliminator import EliminatorState, Window, observe
 from coda.contention.reference import Reference, TrainingSample
-from coda.contention.throttles import Hardware, Pod, ThrottleReason, percent_limits
+from coda.contention.throttles import Hardware, PodSample, ThrottleReason, percent_limits
 from coda.model.job import JobId
 from coda_sim.engine.cluster import Cluster
 from coda_sim.engine.event_queue import EventQueue
@@ -34,7 +34,7 @@ class ContentionModel:
         self._state_by_node: dict[int, EliminatorState] = {}
         self._watched: dict[int, float] = {}  # node -> since when
 
-    def watches(self, number: int) -> bool:
+    def is_watched(self, number: int) -> bool:
         """Whether windows of this node are being observed."""
         return number in self._watched
 
@@ -58,7 +58,7 @@ class ContentionModel:
         runs = list(runs)
         jobs = [run for run in runs if run.gpus]
         pods = [
-            Pod(uid=run.job.id, bytes_per_s={_SOCKET: float(run.bandwidth_bytes_per_s)}, cores=float(run.cores))
+            PodSample(uid=run.job.id, bytes_per_s={_SOCKET: float(run.bandwidth_bytes_per_s)}, cores=float(run.cores))
             for run in runs
             if not run.gpus
         ]
@@ -79,8 +79,8 @@ class ContentionModel:
         before = self._state_by_node.get(number, EliminatorState())
         state = EliminatorState(
             at_s=before.at_s,
-            baselines=self._baselines(number, before, jobs, undisturbed),
-            watches=before.watches,
+            references=self._references(number, before, jobs, undisturbed),
+            sockets=before.sockets,
             throttles=before.throttles,
         )
         state, actions = observe(state, window, self._hardware, self.config)
@@ -89,21 +89,21 @@ class ContentionModel:
         held = {uid: throttle.value / _LIMITS[0] for throttle in state.throttles for uid in throttle.pods}
         return {run.job.id: held.get(run.job.id, 1.0) for run in runs if not run.gpus}
 
-    def _baselines(
+    def _references(
         self, number: int, state: EliminatorState, jobs: list[JobRun], undisturbed: Mapping[JobId, float]
     ) -> tuple[Reference, ...]:
         """With the references of jobs that ran long enough before the node was watched: that utilisation was constant,
         so windows then would have taught exactly it."""
         calm_s = self.config.learn_windows * self.config.window_s
-        known = {baseline.job: baseline for baseline in state.baselines}
+        known = {reference.job: reference for reference in state.references}
         for run in jobs:
-            baseline = known.get(run.job.id)
-            is_known = baseline is not None and baseline.cores == run.cores
+            reference = known.get(run.job.id)
+            is_known = reference is not None and reference.cores == run.cores
             if not is_known and self._watched[number] - run.piece_from_s >= calm_s:
                 known[run.job.id] = Reference(
                     job=run.job.id,
                     cores=run.cores,
-                    reference=undisturbed[run.job.id],
+                    share=undisturbed[run.job.id],
                     learned=self.config.learn_windows,
                 )
         return tuple(known[name] for name in sorted(known))
@@ -132,7 +132,7 @@ class NodeContention:
             return
         for number in sorted(numbers):
             is_contended = self._pacing.share(number) >= eliminator.config.trigger_share
-            if is_contended and not eliminator.watches(number):
+            if is_contended and not eliminator.is_watched(number):
                 eliminator.watch(number, now_s)
                 self._agenda.plan_look(now_s + eliminator.config.window_s, number)
 

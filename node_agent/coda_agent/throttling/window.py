@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from coda.contention.eliminator import Window
 from coda.contention.measurements import bandwidth_shares, sockets_of
 from coda.contention.reference import TrainingSample
-from coda.contention.throttles import Hardware, Pod, Protection
+from coda.contention.throttles import Hardware, PodSample, Protection
 from coda_agent.cluster.pods import LocalPod
 from coda_agent.sensor import Senses
 
@@ -24,12 +24,12 @@ def window_from(senses: Senses, local: Sequence[LocalPod], hardware: Hardware, p
     )
 
 
-def _pod(pod: LocalPod, senses: Senses) -> Pod:
+def _pod(pod: LocalPod, senses: Senses) -> PodSample:
     """Its cores: the limit, or what it uses if it has no limit."""
     used = senses.cpu_by_pod.get(pod.uid)
     cores = pod.limit_cores if pod.limit_cores is not None else (used.cores if used is not None else 0.0)
     exclusive = {Protection.EXCLUSIVE_CORES} if pod.id in senses.exclusive_pods else frozenset()
-    return Pod(
+    return PodSample(
         uid=pod.uid,
         bytes_per_s=_measured(senses, pod.uid),
         cores=max(cores, pod.least_cores),

@@ -8,7 +8,7 @@ import pytest
 from coda.contention.config import ContentionConfig
 from coda.contention.eliminator import EliminatorState, Window, observe
 from coda.contention.reference import TrainingSample
-from coda.contention.throttles import Action, Hardware, Means, Pod
+from coda.contention.throttles import Action, Hardware, Means, PodSample
 from coda_agent.resctrl.counters import TrafficMeter
 from coda_agent.resctrl.groups import GroupOutcome, Groups
 from coda_agent.resctrl.probe import limits_by_domain, probe
@@ -67,7 +67,7 @@ class Node:
                     socket: None if total is None else total / self.peak for socket, total in traffic.totals.items()
                 },
                 pods=[
-                    Pod(
+                    PodSample(
                         uid=uid,
                         bytes_per_s={socket: rate for socket, rate in rates.items() if rate is not None},
                         cores=self.tree.machine.loads[uid].cores,

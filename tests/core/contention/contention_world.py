@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from coda.contention.config import ContentionConfig
 from coda.contention.eliminator import EliminatorState, Window, observe
 from coda.contention.reference import TrainingSample
-from coda.contention.throttles import Action, Hardware, Means, Pod, Protection, absolute_limits, percent_limits
+from coda.contention.throttles import Action, Hardware, Means, PodSample, Protection, absolute_limits, percent_limits
 
 GB = 1e9
 PEAK = 100 * GB
@@ -111,8 +111,8 @@ class Node:
         shares = {socket: None if self.blind(self.now_s) else min(1.0, share) for socket, share in pressure.items()}
         return Window(at_s=self.now_s, share_by_socket=shares, pods=pods, jobs=jobs)
 
-    def _pod(self, load: Load, squeeze: float) -> Pod:
-        return Pod(
+    def _pod(self, load: Load, squeeze: float) -> PodSample:
+        return PodSample(
             uid=load.uid,
             bytes_per_s={load.socket: self._wanted(load) / squeeze},
             cores=self.cores.get(load.uid, load.cores),

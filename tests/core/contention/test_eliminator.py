@@ -8,7 +8,15 @@ import pytest
 from coda.contention.config import ContentionConfig
 from coda.contention.eliminator import EliminatorState, Window, observe
 from coda.contention.reference import Reference, TrainingSample
-from coda.contention.throttles import Hardware, Means, Pod, Protection, ThrottleReason, absolute_limits, percent_limits
+from coda.contention.throttles import (
+    Hardware,
+    Means,
+    PodSample,
+    Protection,
+    ThrottleReason,
+    absolute_limits,
+    percent_limits,
+)
 from coda.errors import InvalidInput
 from tests.core.contention.contention_world import AMD, AMD_UNIT, GB, INTEL, NO_MBA, PEAK, Load, Node, Victim
 
@@ -69,7 +77,9 @@ def test_a_drop_of_utilisation_alone_throttles_nobody() -> None:
     for at_s in range(100):
         share = 0.8 if at_s < 50 else 0.4
         jobs = (TrainingSample(job="a/train", sockets=frozenset({0}), cores=4, share=share),)
-        window = Window(at_s=at_s, share_by_socket={0: 0.7}, pods=(Pod(uid="p", bytes_per_s={0: 60 * GB}),), jobs=jobs)
+        window = Window(
+            at_s=at_s, share_by_socket={0: 0.7}, pods=(PodSample(uid="p", bytes_per_s={0: 60 * GB}),), jobs=jobs
+        )
         state, actions = observe(state, window, INTEL, config)
         assert actions == ()
 
@@ -152,7 +162,7 @@ def test_lost_gpus_freeze_the_throttles() -> None:
     (throttle,) = node.state.throttles
     for at_s in range(34, 60):
         jobs = (TrainingSample(job="a/train", sockets=frozenset({0}), cores=4, share=None),)
-        pods = (Pod(uid="hog", bytes_per_s={0: 90 * GB}),)
+        pods = (PodSample(uid="hog", bytes_per_s={0: 90 * GB}),)
         window = Window(at_s=at_s, share_by_socket={0: 1.0, 1: 0.0}, pods=pods, jobs=jobs)
         node.state, actions = observe(node.state, window, INTEL, node.config)
         assert actions == ()
@@ -198,7 +208,7 @@ def test_a_clock_that_went_back_restarts_the_waiting() -> None:
 
 def test_windows_far_apart_are_no_row() -> None:
     state, config = Node(loads=()).run(30).state, ContentionConfig()
-    pods = (Pod(uid="hog", bytes_per_s={0: 90 * GB}),)
+    pods = (PodSample(uid="hog", bytes_per_s={0: 90 * GB}),)
     jobs = (TrainingSample(job="a/train", sockets=frozenset({0}), cores=4, share=0.4),)
     for at_s in range(40, 200, 10):
         window = Window(at_s=at_s, share_by_socket={0: 1.0}, pods=pods, jobs=jobs)
@@ -240,30 +250,30 @@ def baseline_after(shares: Sequence[tuple[float, float | None]], cores: int = 4)
         jobs = (TrainingSample(job="a/train", sockets=frozenset({0}), cores=cores, share=share),)
         window = Window(at_s=at_s, share_by_socket={0: bandwidth}, jobs=jobs)
         state, _actions = observe(state, window, INTEL, ContentionConfig())
-    (baseline,) = state.baselines
-    return baseline
+    (reference,) = state.references
+    return reference
 
 
 def test_a_reference_is_the_mean_of_calm_windows() -> None:
-    assert baseline_after([(0.1, 0.7), (0.1, 0.9)] * 5).reference == pytest.approx(0.8)
+    assert baseline_after([(0.1, 0.7), (0.1, 0.9)] * 5).share == pytest.approx(0.8)
 
 
 def test_a_reference_is_not_learned_near_the_peak_nor_from_missing_samples() -> None:
-    baseline = baseline_after([(0.1, 0.8)] * 10 + [(0.9, 0.2), (0.1, None)] * 50)
-    assert baseline.reference == pytest.approx(0.8)
-    assert not baseline_after([(0.9, 0.2)] * 100).suffers(0.0, ContentionConfig())
+    reference = baseline_after([(0.1, 0.8)] * 10 + [(0.9, 0.2), (0.1, None)] * 50)
+    assert reference.share == pytest.approx(0.8)
+    assert not baseline_after([(0.9, 0.2)] * 100).is_slowed(0.0, ContentionConfig())
 
 
 def test_a_reference_follows_a_lasting_change_slowly() -> None:
     calm: list[tuple[float, float | None]] = [(0.1, 0.8)] * 10
     soon = baseline_after(calm + [(0.1, 0.4)] * 5)
-    assert soon.suffers(0.4, ContentionConfig())
-    assert not baseline_after(calm + [(0.1, 0.4)] * 300).suffers(0.4, ContentionConfig())
+    assert soon.is_slowed(0.4, ContentionConfig())
+    assert not baseline_after(calm + [(0.1, 0.4)] * 300).is_slowed(0.4, ContentionConfig())
 
 
 def test_a_reference_starts_anew_when_the_job_s_cores_change() -> None:
     node = Node(loads=()).run(30)
-    (learned,) = node.state.baselines
+    (learned,) = node.state.references
     window = Window(
         at_s=31,
         share_by_socket={0: 0.1, 1: 0.0},
@@ -271,4 +281,4 @@ def test_a_reference_starts_anew_when_the_job_s_cores_change() -> None:
     )
     state, _actions = observe(node.state, window, INTEL, ContentionConfig())
     assert (learned.cores, learned.learned) == (4, 10)
-    assert (state.baselines[0].cores, state.baselines[0].learned, state.baselines[0].reference) == (5, 1, 0.4)
+    assert (state.references[0].cores, state.references[0].learned, state.references[0].share) == (5, 1, 0.4)
