@@ -141,9 +141,9 @@ lock: $(READY)
 	$(COMPILE) --no-annotate -c requirements.lock --extra agent pyproject.toml -o node_agent/requirements.lock
 
 images:
-	docker build -t coda-operator:$(VERSION) -f operator/Dockerfile .
-	docker build -t coda-extender:$(VERSION) -f scheduler_extender/Dockerfile .
-	docker build -t coda-agent:$(VERSION) -f node_agent/Dockerfile .
+	docker build -t coda-operator:$(VERSION) --build-arg PART=operator -f deploy/Dockerfile .
+	docker build -t coda-extender:$(VERSION) --build-arg PART=scheduler_extender -f deploy/Dockerfile .
+	docker build -t coda-agent:$(VERSION) --build-arg PART=node_agent -f deploy/Dockerfile .
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

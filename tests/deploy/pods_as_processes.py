@@ -8,7 +8,6 @@ the place of the mounted token, the forwarder in the place of the Service.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +22,9 @@ from coda_lab.host.processes import Process
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.parts import PORT_ANNOTATION
 from tests.deploy.charts import NAMESPACE, Json
+from tests.deploy.images import module_of
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCKERFILES = {"operator": "operator/Dockerfile", "extender": "scheduler_extender/Dockerfile"}
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
@@ -102,11 +101,7 @@ def _environ(pod: Json, container: Json) -> dict[str, str]:
 
 def _entry_point(part: str) -> tuple[str, ...]:
     """As the image has it."""
-    lines = (ROOT / DOCKERFILES[part]).read_text().splitlines()
-    (entry,) = (line.removeprefix("ENTRYPOINT ") for line in lines if line.startswith("ENTRYPOINT "))
-    python, flag, module = json.loads(entry)
-    assert (python, flag) == ("python", "-m")
-    return processes.python_command(module)
+    return processes.python_command(module_of(part))
 
 
 async def _scheduler_command(

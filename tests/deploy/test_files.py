@@ -15,9 +15,10 @@ from coda.policy.config import PolicyConfig
 from coda_extender.settings import Settings as ExtenderSettings
 from coda_lab.host import paths
 from coda_operator.settings import Settings as OperatorSettings
+from tests.deploy.images import FOLDERS, instructions, module_of
 
 ROOT = Path(__file__).resolve().parents[2]
-IMAGES = {"operator": ("operator", "coda_operator"), "extender": ("scheduler_extender", "coda_extender")}
+PACKAGES = {"operator": "coda_operator", "extender": "coda_extender", "agent": "coda_agent"}
 
 # What the chart sets itself, from values of their own or from the pod.
 SET_BY_CHART = {
@@ -71,37 +72,41 @@ def test_the_topology_levels_of_the_chart_are_the_programs_own() -> None:
 
 def test_every_image_installs_what_was_tested() -> None:
     tested = pinned(ROOT / "requirements.lock")
-    for folder, _ in IMAGES.values():
+    for folder in FOLDERS.values():
         installed = pinned(ROOT / folder / "requirements.lock")
         assert installed
         assert installed.items() <= tested.items(), f"{folder}/requirements.lock: run `make lock`"
 
 
-@pytest.mark.parametrize(("folder", "package"), IMAGES.values(), ids=IMAGES)
-def test_an_image_copies_what_exists_and_starts_its_program(folder: str, package: str) -> None:
-    lines = (ROOT / folder / "Dockerfile").read_text().splitlines()
-    copied = [line.split()[1:] for line in lines if line.startswith("COPY ") and "--from" not in line]
-    assert [source for source, _ in copied] == [
-        f"{folder}/requirements.lock",
-        "core/coda",
-        "core/coda_kube",
-        f"{folder}/{package}",
-    ]
-    assert all((ROOT / source).exists() for source, _ in copied)
-    (entry,) = (line for line in lines if line.startswith("ENTRYPOINT "))
-    assert json.loads(entry.removeprefix("ENTRYPOINT ")) == ["python", "-m", package]
+@pytest.mark.parametrize("part", FOLDERS)
+def test_an_image_copies_what_exists_and_starts_its_program(part: str) -> None:
+    folder, package = FOLDERS[part], PACKAGES[part]
+    copied = [line.split()[1] for line in instructions("packages") if line.startswith("COPY ")]
+    assert copied == ["${PART}/requirements.lock", "core/coda", "core/coda_kube", "${PART}"]
+    assert all((ROOT / source.replace("${PART}", folder)).exists() for source in copied)
+    assert [path.name for path in (ROOT / folder).glob("coda_*")] == [package], "it copies one package"
+    assert module_of(part) == package
+    lines = instructions(folder)
+    assert lines[0] == "FROM ${PYTHON_IMAGE}"
+    assert "COPY --from=packages /packages /packages" in lines
+    if part == "agent":
+        assert not any(line.startswith("USER ") for line in lines), "it writes limits of other users' pods"
+        return
     assert "USER 65532:65532" in lines
     assert "ENV USER=coda HOME=/" in lines, "without them kopf and Path.home() fail for a number that is no user"
-    bases = {line.split()[1] for line in lines if line.startswith("FROM ")}
-    assert bases == {"${PYTHON_IMAGE}"}
+
+
+def test_each_image_is_made_of_its_part() -> None:
+    made = re.findall(r"-t coda-(\w+):\S+ --build-arg PART=(\w+) -f deploy/Dockerfile", (ROOT / "Makefile").read_text())
+    assert dict(made) == FOLDERS
 
 
 def test_what_the_images_copy_is_in_the_build_context() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in lines
-    for folder, package in IMAGES.values():
+    for folder in FOLDERS.values():
         for source in (folder, "core/coda", "core/coda_kube"):
-            assert f"!{source}" in lines, f"{package}: {source} is not sent to the builder"
+            assert f"!{source}" in lines, f"{source} is not sent to the builder"
 
 
 def test_the_kind_cluster_is_one_that_kind_and_coda_understand() -> None:

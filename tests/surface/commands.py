@@ -16,6 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from coda_cli.__main__ import app
+from tests.deploy.images import FOLDERS, instructions
 from tests.surface.programs import joined
 from tests.surface.sources import ROOT, Unknown, in_packages, value
 
@@ -28,9 +29,9 @@ def commands() -> set[str]:
     """Every command with its options, the options of the other programs, and what images and make start."""
     found = set(_command(typer.main.get_command(app), "coda"))
     found |= {f"{module.package} takes {line}" for module in in_packages() for line in _arguments(module)}
-    for path in sorted(ROOT.glob("*/Dockerfile")):
-        lines = re.findall(r"(?m)^(?:ENTRYPOINT|USER|ENV) .*", path.read_text(encoding="utf-8"))
-        found |= {f"image of {path.parent.name}: {line}" for line in lines}
+    for folder in FOLDERS.values():
+        lines = [line for line in instructions(folder) if line.startswith(("ENTRYPOINT ", "USER ", "ENV "))]
+        found |= {f"image of {folder}: {line}" for line in lines}
     targets = re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"))
     return found | {f"make {target}" for target in targets}
 
