@@ -1,7 +1,7 @@
-"""Chaos: a local control plane under load while its parts are killed, stopped and cut off, and an account at the end.
+"""Chaos: a local control plane under load whose parts are killed, stopped and cut off, with an account at the end.
 
-`python -m coda_lab.experiments.chaos` (`make chaos`) runs it. What happens when is decided in `schedule` and `load`,
-pure functions of a seed; `striking` carries the faults out and times the recoveries, `driving` submits the load,
-`account` knows what became of every job. The invariants are `coda_lab.checker`'s. What must not live here: any
-repair. Parts that end are started again, as a kubelet would; nothing else is ever mended.
+`python -m coda_lab.experiments.chaos` (`make chaos`) runs it. Nothing is repaired here: parts that end are started
+again, as a kubelet would, and nothing else. Read `schedule` (which fault when, a pure function of a seed), `faults`
+(carries them out and times the recoveries, by `progress_signs` and through `proxy`), `run`, then `report`. The load and
+the account of every job are `coda_lab.experiments.load`'s, the invariants `coda_lab.checker`'s.
 """

@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespace]:
-    """The options, judged before anything is started. Raises InvalidInput."""
+    """The options, checked before anything is started. Raises InvalidInput."""
     given = parser().parse_args(words)
     fifth = -(-max(0, given.kills) // 5)
     options = Options(
@@ -67,7 +67,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _passes(words: Sequence[str] | None) -> bool:
     options, given = options_from(words)
     if given.plan:
-        print(json.dumps(schedule_json(options.faults), indent=1))  # noqa: T201 - what was asked for
+        print(json.dumps(schedule_json(options.faults), indent=1))  # noqa: T201 - the requested report
         return True
 
     async def work(display: Display) -> Outcome:

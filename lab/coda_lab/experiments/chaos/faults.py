@@ -1,4 +1,4 @@
-"""Carries the faults out on a cluster, and times how long the system takes to make progress again.
+"""Carries out the faults on a cluster, and measures how long the system takes to make progress again.
 
 | hit | the clock starts at | and stops at |
 |---|---|---|
@@ -10,9 +10,9 @@
 | kube-scheduler | the kill, or the fault's end | the next gang pod bound (after a kill: by the new process) |
 | etcd, API server | the end of the outage: the API server answers that it is ready | the next gang pod bound |
 
-Where nobody could take over during a fault (the API server was away, too), a leader that renews its Lease afterwards
-counts as the new one. In a salvo nobody is charged for what the other fault held up: a clock starts again at the end of
-the other fault where that came before it stopped. For the operator that is when it writes again: no pod of a new gang
+If nobody could take over during a fault (the API server was away, too), a leader that renews its Lease afterwards
+counts as the new one. In a salvo nobody is charged for the delay of the other fault: a clock starts again at the end of
+the other fault, if that came before it stopped. For the operator that is when it writes again: no pod of a new gang
 exists before.
 """
 
@@ -35,8 +35,8 @@ from coda_lab.spec import EXTENDER, OPERATOR
 
 BUDGET_S: Final = 15.0  # design 8: planner fail-over, from SIGKILL or the end of an API outage
 BUDGETED: Final = (Target.PLANNER, *STORAGE)
-GIVE_UP_S: Final = 120.0  # a system that makes no progress for so long after a fault will not by itself
-_POLL_S: Final = 0.05  # a part that comes back tells only when asked
+GIVE_UP_S: Final = 120.0  # after this long without progress the system will not recover by itself
+_POLL_S: Final = 0.05  # a part that comes back says so only when asked
 API_SERVER: Final = Target.API_SERVER.value
 LEASE_BY_KIND: Final = {OPERATOR: OPERATOR_LEASE, EXTENDER: PLANNER_LEASE}
 KIND_BY_TARGET: Final = {
@@ -49,7 +49,7 @@ KIND_BY_TARGET: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Struck:
-    """A fault as it was. Times are seconds since 1970; `recovered_s` None: no progress within GIVE_UP_S."""
+    """A fault that happened. Times are seconds since 1970; `recovered_s` None: no progress within GIVE_UP_S."""
 
     fault: Fault
     part: str
@@ -60,18 +60,18 @@ class Struck:
 
     @property
     def recovery_s(self) -> float | None:
-        """How long the system took; None when it never made progress again."""
+        """How long the system took; None if it never made progress again."""
         return None if self.recovered_s is None else max(0.0, self.recovered_s - self.clock_s)
 
     @property
     def over_budget(self) -> bool:
-        """True for a fail-over that took longer than it may, and for every recovery that never came."""
+        """True for a fail-over that took longer than allowed, and for each recovery that never came."""
         took_s = self.recovery_s
         return took_s is None or (self.fault.target in BUDGETED and took_s > BUDGET_S)
 
 
 def freed_of_others(salvo: tuple[Struck, ...]) -> tuple[Struck, ...]:
-    """Start each clock again at the ends of the other faults that came before it stopped."""
+    """Start each clock again at the ends of other faults that came before it stopped."""
     freed = []
     for struck in salvo:
         ends_s = [_held_up_until_s(other) for other in salvo if other is not struck]
@@ -96,7 +96,7 @@ def _held_up_until_s(struck: Struck) -> float:
 
 
 class Striker:
-    """Hits the parts of one cluster. `tell` takes what is done and how long the recovery took."""
+    """Applies faults to the parts of one cluster. `tell` receives each fault and the time of its recovery."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Striker:
         self._now = time.time
 
     async def strike(self, salvo: tuple[Fault, ...]) -> tuple[Struck, ...]:
-        """Carry out one salvo, and return once the system makes progress again after all of it."""
+        """Carry out one salvo, and return once the system has made progress again after all of it."""
         async with asyncio.TaskGroup() as tasks:
             struck, wait_s = [], 0.0
             for fault in salvo:
@@ -166,7 +166,7 @@ class Striker:
     # --- the fault ----------------------------------------------------------------------------------------------------
 
     async def _inflict(self, fault: Fault, part: str) -> None:
-        """Returns at the fault's end: the part is started again, continued, or connected."""
+        """Return at the fault's end: the part is started again, continued, or connected."""
         if fault.kind is Kind.KILL:
             with self._restarter.leaving(part):
                 await self._cluster.kill(part, signal.SIGKILL)
@@ -195,7 +195,7 @@ class Striker:
     # --- the recovery -------------------------------------------------------------------------------------------------
 
     async def _recovered(self, fault: Fault, part: str, over: asyncio.Future[float]) -> float | None:
-        """When the system made progress again; see the module."""
+        """The time at which the system made progress again; see the module."""
         try:
             async with asyncio.timeout(GIVE_UP_S + fault.lasts_s):
                 return await self._progress(fault, part, over)

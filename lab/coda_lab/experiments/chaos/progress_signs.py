@@ -1,6 +1,6 @@
-"""Signs that the system makes progress: pods of gangs bound, the operator's writes, new holders of the Leases.
+"""Signs that the system makes progress: bound pods of gangs, the operator's writes, new holders of the Leases.
 
-They are read from the API server directly, past every gate, and told to whoever waits for one.
+They are read directly from the API server, past every gate, and reported to everybody who waits for one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLANNERS: Final = ("placement", "pending")  # the status fields that are not th
 
 
 class What(Enum):
-    """What was seen."""
+    """The kind of a sign."""
 
     BOUND = "a pod of a gang was bound"
     WROTE = "the operator wrote a status"
@@ -32,7 +32,7 @@ class What(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """Seen at `seen_s` (seconds since 1970). `happened_s`: by the object's own, whole-second time where it has one."""
+    """A sign seen at `seen_s` (seconds since 1970). `happened_s`: the object's own whole-second time, if it has one."""
 
     what: What
     seen_s: float
@@ -40,12 +40,12 @@ class Sign:
     subject: str  # pod, job or Lease
 
     def is_after(self, moment_s: float) -> bool:
-        """True when it happened after `moment_s`, as far as whole seconds tell."""
+        """True if it happened after `moment_s`, as far as whole seconds tell."""
         return self.seen_s >= moment_s and self.happened_s >= math.floor(moment_s)
 
 
 class Signs:
-    """Turns what the watches bring into signs. One loop owns it."""
+    """Turns the changes of the watches into signs. One loop owns it."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self.holder_by_lease: dict[str, str] = {}
@@ -54,7 +54,7 @@ class Signs:
         self._waiters: dict[asyncio.Future[Sign], Callable[[Sign], bool]] = {}
 
     async def next(self, wanted: Callable[[Sign], bool]) -> Sign:
-        """The next sign that is wanted."""
+        """Return the next sign that is wanted."""
         waiter: asyncio.Future[Sign] = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = wanted
         try:
@@ -63,7 +63,7 @@ class Signs:
             self._waiters.pop(waiter, None)
 
     async def next_after(self, what: What, moment_s: float) -> Sign:
-        """The first one of its kind from now on that happened after `moment_s`; the last one seen counts too."""
+        """Return the first one of its kind from now on that happened after `moment_s`; the last one seen counts too."""
         last = self._last.get(what)
         if last is not None and last.is_after(moment_s):
             return last

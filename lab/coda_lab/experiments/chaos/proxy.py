@@ -1,7 +1,8 @@
-"""A gate between one part and the API server: a TCP proxy that lets pass, drops, delays or resets. Knows no parts.
+"""A gate between one part and the API server: a TCP proxy that passes, drops, delays or resets. Knows no parts.
 
-Dropping is as on a real wire: what was sent is neither lost nor seen, since TCP sends it again once the wire is whole.
-So a drop that ends goes on where it began, unless an end gave up; and a connection begun meanwhile is made afterwards.
+Dropping is as on a real wire: data in flight is neither lost nor seen, because TCP sends it again once the wire works.
+So after a drop a connection continues where it stopped, unless an end gave up. A connection begun meanwhile is made
+afterwards.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Gate:
                 self._pairs[task] = (writer, onward)
                 await _first_of(self._pass(reader, onward), self._pass(upstream, writer))
         except asyncio.CancelledError:
-            pass  # the gate is closed; what is left is to close
+            pass  # the gate is closed: only closing is left
         finally:
             for each in self._pairs.pop(task):
                 each.transport.abort()
@@ -136,7 +137,7 @@ async def _first_of(*directions: Coroutine[Any, Any, None]) -> None:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close so that the other end is told at once, whatever is on its way."""
+    """Close so that the other end learns it at once, with data on its way or not."""
     raw: socket.socket | None = writer.get_extra_info("socket")
     if raw is not None and not writer.transport.is_closing():
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)

@@ -19,7 +19,7 @@ from coda_lab.experiments.load.account import Account
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """All that a run leaves. `drained_s` None: work was open when the drain's limit was over."""
+    """The records of a run. `drained_s` None: work was open when the drain's limit was over."""
 
     seed: int
     nodes: str
@@ -39,8 +39,9 @@ class Outcome:
         return tuple(each for each in self.check.breaches if each not in excused)
 
     def late_by_link(self) -> tuple[Breach, ...]:
-        """Reasons that came late while the planner's link was: with 3 s for a question and its answer no planner can
-        see a job, write why it waits and see it written within the 5 s that a working network leaves it."""
+        """Reasons that came late while the planner's link was late. With 3 s for a question and its answer, no planner
+        can see a job, write why it waits and see that written within the 5 s of a working network.
+        """
         slow = [each for each in self.struck if (each.fault.target, each.fault.kind) == (Target.PLANNER, Kind.DELAY)]
         return tuple(
             breach
@@ -51,7 +52,7 @@ class Outcome:
         )
 
     def problems(self) -> tuple[str, ...]:
-        """A sentence for each thing that must not be; none for a run that passed."""
+        """A sentence for each problem; none for a run that passed."""
         found = [f"invariant ({each.invariant.value}): {each.sentence}" for each in self.breaches()]
         found += self.account.problems()
         found += [_sentence(each) for each in self.struck if each.over_budget]
@@ -94,7 +95,7 @@ class Outcome:
 
 
 def schedule_json(faults: tuple[Fault, ...]) -> list[dict[str, Any]]:
-    """The plan of a run: the same for the same seed."""
+    """The schedule of a run: the same for the same seed."""
     return [asdict(fault) | {"target": fault.target.value, "kind": fault.kind.value} for fault in faults]
 
 
@@ -114,11 +115,12 @@ def recovery_by_part(struck: tuple[Struck, ...]) -> dict[str, dict[str, Any]]:
 
 
 def planner_failover(struck: tuple[Struck, ...]) -> dict[str, Any]:
-    """Of the planner, against its budget: to the first gang pod bound under the new leader.
+    """The planner's fail-over against its budget: to the first gang pod bound under the new leader.
 
-    `taken_over`: the SIGKILLs after which the replica stayed away for longer than the Lease, and the standby took over.
-    `after_sigkill` and `after_api_outage` are what the budget is about; `after_other_faults` of the planner (it was
-    stopped or cut off) are held to it, too."""
+    `taken_over`: the SIGKILLs after which the replica stayed away for longer than the Lease, so that the standby took
+    over. The budget is about `after_sigkill` and `after_api_outage`; `after_other_faults` (stopped, cut off) must keep
+    it too.
+    """
     its_own = [each for each in struck if each.fault.target is Target.PLANNER]
     kills = [each for each in its_own if each.fault.kind is Kind.KILL]
     return {

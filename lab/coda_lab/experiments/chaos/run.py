@@ -33,7 +33,7 @@ from coda_lab.local.restarts import Restarter
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import EXTENDER, OPERATOR, SCHEDULER, ClusterSpec
 
-REPLICAS: Final = 2  # of the operator and of the extender: one that leads, one that stands by
+REPLICAS: Final = 2  # of the operator and of the extender: one leads, one stands by
 GATED: Final = (*(f"{kind}-{number}" for kind in (OPERATOR, EXTENDER) for number in range(REPLICAS)), SCHEDULER)
 NODES_PER_RACK: Final = 25
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -42,7 +42,7 @@ LOAD_PATIENCE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to run. `logs`: where the parts' logs are copied at the end; None keeps none."""
+    """The options of a run. `logs`: where the parts' logs are copied at the end; None keeps none."""
 
     seed: int
     kills: int
@@ -65,7 +65,7 @@ class Options:
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """A run as far as it has come, for whoever shows it."""
+    """The progress of a run, for the display."""
 
     options: Options
     began_s: float
@@ -81,7 +81,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """Who is told: a step of the start, a fault and its recovery, and that there is a scene to look at."""
+    """Receives a step of the start, a fault and its recovery, and the scene once there is one."""
 
     step: Callable[[str], None]
     fault: Callable[[Fault, str], None]
@@ -89,7 +89,7 @@ class Audience:
 
 
 async def run(options: Options, audience: Audience) -> Outcome:
-    """Run it all and give the account. Raises CodaError when the cluster cannot be had."""
+    """Run it all and return the account. Raises CodaError when the cluster cannot start."""
     load_before = os.getloadavg()[0]
     async with AsyncExitStack() as stack:
         cluster, gates = await _started(stack, options, audience)
@@ -107,7 +107,7 @@ async def run(options: Options, audience: Audience) -> Outcome:
             audience.scene(scene)
             striker = Striker(cluster, restarter, gates, signs, watches.renew, audience.fault)
             for salvo in salvos(options.faults):
-                with suppress(TimeoutError):  # a slow machine never gets there: then the load is what it can bear
+                with suppress(TimeoutError):  # a slow machine never gets there: then the load is what it can do
                     async with asyncio.timeout(LOAD_PATIENCE_S):
                         await driver.is_full.wait()
                 scene.struck += await striker.strike(salvo)

@@ -1,8 +1,8 @@
 """Which part meets which fault, when and for how long: a pure function of a seed. Nothing here touches a process.
 
-A fault that `joins` begins `pause_s` after the one before it began; together they are a salvo. Every other one begins
-`pause_s` after the salvo before it was recovered from and the load was up again. What depends on the system's speed is
-thereby left out, so that the same seed gives the same schedule on every machine.
+A fault that `joins` begins `pause_s` after the one before it began; together they are a salvo. Every other fault begins
+`pause_s` after the salvo before it has recovered and the load is up again. The schedule leaves out all that depends on
+the system's speed, so the same seed gives the same schedule on every machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Target(Enum):
-    """What is hit. Which of two replicas leads is known at the moment of the fault only."""
+    """A target. Which of two replicas leads is known only at the moment of the fault."""
 
     OPERATOR = "operator"  # the replica that leads
     STANDBY_OPERATOR = "standby operator"  # the one that does not
@@ -26,7 +26,7 @@ class Target(Enum):
 
 
 class Kind(Enum):
-    """What happens to it."""
+    """What happens to the target."""
 
     KILL = "kill"  # SIGKILL; started again after lasts_s: soon, or (a leader) once the standby has taken over
     STOP = "stop"  # SIGSTOP; SIGCONT after lasts_s
@@ -44,9 +44,9 @@ STANDBYS: Final = (Target.STANDBY_OPERATOR, Target.STANDBY_PLANNER)
 CUT: Final = tuple(target for target in Target if target not in STORAGE)
 CUTS: Final = (Kind.DROP, Kind.DELAY, Kind.RESET)
 
-DOWN_S: Final = (1.0, 3.0)  # at least a second, so that what came before and after can be told apart by whole seconds
+DOWN_S: Final = (1.0, 3.0)  # at least a second, so that whole seconds tell before from after
 LONGER_THAN_A_LEASE_S: Final = (12.0, 15.0)  # Leases last 10 s
-STAYS_DOWN_SHARE: Final = 0.5  # of the kills of a leader: for so long that the standby takes over
+STAYS_DOWN_SHARE: Final = 0.5  # of the kills of a leader: long enough that the standby takes over
 DELAY_S: Final = (0.2, 1.5)
 PAUSE_S: Final = (0.2, 2.0)  # the load is up again before it begins
 JOIN_S: Final = (0.0, 1.5)
@@ -55,7 +55,7 @@ JOINS_SHARE: Final = 0.35
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault; see the module for `pause_s`. `delay_s` is 0 but for Kind.DELAY."""
+    """One fault; see the module for `pause_s`. `delay_s` is 0 except for Kind.DELAY."""
 
     number: int
     target: Target
@@ -80,7 +80,7 @@ def schedule(seed: int, *, kills: int, stops: int, cuts: int) -> tuple[Fault, ..
 
 
 def salvos(faults: tuple[Fault, ...]) -> tuple[tuple[Fault, ...], ...]:
-    """The faults, those that join together."""
+    """The faults in salvos: those that join stand together."""
     found: list[tuple[Fault, ...]] = []
     for fault in faults:
         if fault.joins:

@@ -1,7 +1,7 @@
-"""A scheduler among the hostile: asks as kube-scheduler does, one call at a time, and checks each answer.
+"""A scheduler among hostile clients: asks as kube-scheduler does, one call at a time, and checks each answer.
 
-`python -m coda_lab.experiments.fuzz.honest_client PORT NODE...` in a process of its own, so that its times are the
-extender's and not those of whoever is hostile. Ends with its input; then says what it saw as one line of JSON.
+`python -m coda_lab.experiments.fuzz.honest_client PORT NODE...` runs in a process of its own, so that its times are the
+extender's and not the hostile clients'. It ends with its input, and then prints its findings as one line of JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from coda_lab.host.ports import LOOPBACK
 
 _PAUSE_S = 0.005
-_TIMEOUT_S = 5.0  # kube-scheduler would have given up after one; what is slower is shown, not hidden
+_TIMEOUT_S = 5.0  # kube-scheduler would have given up after one; slower answers are shown, not hidden
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -26,12 +26,12 @@ def main(words: Sequence[str] | None = None) -> int:
     while not select.select([sys.stdin], [], [], _PAUSE_S)[0]:
         asker.ask("/filter")
         asker.ask("/prioritize")
-    print(json.dumps(asker.seen()))  # noqa: T201 - what it is for
+    print(json.dumps(asker.seen()))  # noqa: T201 - its output
     return 0
 
 
 class Asker:
-    """One connection, kept; the first answer of each verb is the one that all later ones must equal."""
+    """One kept connection. All later answers of a verb must equal its first one."""
 
     def __init__(self, port: int, names: list[str]) -> None:
         spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
@@ -64,12 +64,12 @@ class Asker:
             if verb == "/filter" and said["NodeNames"] != self._expected_names:
                 return False
             if verb == "/prioritize" and not {entry["Host"] for entry in said} <= set(self._expected_names):
-                return False  # nodes that are left out are the worst, and may be all
+                return False  # the worst nodes are left out, perhaps all
             self._right_by_verb[verb] = answer
         return answer == self._right_by_verb[verb]
 
     def seen(self) -> dict[str, object]:
-        """How many calls, how long they took, and those that were not answered rightly (the first ten)."""
+        """The number of calls, their times, and the calls with a wrong answer (the first ten)."""
         times = sorted(self._took_s) or [0.0]
         return {
             "calls": len(self._took_s) + sum(1 for each in self._wrong if "Error" in each),

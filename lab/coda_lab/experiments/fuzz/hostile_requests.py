@@ -1,7 +1,7 @@
-"""The bytes: every kind of request that is wrong, made from a seed. Pure: nothing here talks.
+"""The bytes: every kind of malformed request, made from a seed. Pure: nothing here talks.
 
-What still reads as a pod bears one of a few uids and asks for next to nothing, so that the guard's ledger stays as it
-would be under a scheduler.
+A request that still reads as a pod has one of a few uids and asks for next to nothing, so the guard's in-flight pods
+stay as under a real scheduler.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PATHS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hostile:
-    """One thing to send. `answers` are awaited, if the connection lasts; then it is closed unless `reusable`."""
+    """One thing to send. `answers` are awaited if the connection lasts; then it is closed unless `reusable`."""
 
     kind: str
     sent: bytes
@@ -64,12 +64,12 @@ def pod_json(rng: random.Random) -> dict[str, Any]:
 
 
 def question_json(rng: random.Random) -> dict[str, Any]:
-    """A request as it should be."""
+    """A correct request."""
     return {"Pod": pod_json(rng), "Nodes": None, "NodeNames": ["node-0", "node-1", "node-2"]}
 
 
 def post(rng: random.Random, body: bytes, *headers: str, length: int | None = None, verb: str = "") -> bytes:
-    """A POST with that body; `length` announced in place of the true one."""
+    """A POST with that body; `length` is announced instead of the true one."""
     lines = [f"POST {verb or rng.choice(_VERBS)} HTTP/1.1", "Host: extender", *headers]
     if not any(line.lower().startswith(("transfer-encoding", "content-length")) for line in headers):
         lines.append(f"Content-Length: {len(body) if length is None else length}")
@@ -91,13 +91,13 @@ def truncated(rng: random.Random) -> Hostile:
 
 
 def cut_off(rng: random.Random) -> Hostile:
-    """A body that is announced longer than it comes; then the client is gone."""
+    """A body announced longer than it is; then the client is gone."""
     body = _question(rng)
     return Hostile(kind="cut_off", sent=post(rng, body, length=len(body) + rng.randint(1, 10**6)), answers=0)
 
 
 def deep(rng: random.Random) -> Hostile:
-    """Nested where the protocol has a value, a pod's field, or a Node object."""
+    """Deep nesting where the protocol has a value, a pod's field, or a Node object."""
     depth = rng.choice((100, 255, 300, 1000, 1024, 5000, 50_000))
     nest = b"[" * depth + b"]" * depth if rng.random() < 0.5 else b'{"a":' * depth + b"1" + b"}" * depth
     pod = json.dumps(pod_json(rng)).encode()
@@ -112,7 +112,7 @@ def deep(rng: random.Random) -> Hostile:
 
 
 def wrong_types(rng: random.Random) -> Hostile:
-    """Another value somewhere in the pod, or in place of the names."""
+    """Another value somewhere in the pod, or instead of the names."""
     question = question_json(rng)
     if rng.random() < 0.2:
         question[rng.choice(("NodeNames", "Nodes", "Pod"))] = rng.choice(_ODD)
@@ -156,14 +156,14 @@ def noise(rng: random.Random) -> Hostile:
 
 
 def wrong_content_type(rng: random.Random) -> Hostile:
-    """A right body under a wrong name."""
+    """A correct body with a wrong content type."""
     name = rng.choice(("text/html", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "\xff"))
     encoding = rng.choice(("gzip", "br", "deflate, gzip", "identity"))
     return _whole("wrong_content_type", rng, _question(rng), f"Content-Type: {name}", f"Content-Encoding: {encoding}")
 
 
 def wrong_length(rng: random.Random) -> Hostile:
-    """Lengths that are none, two, or not the true one."""
+    """Content lengths that are no number, two, or wrong."""
     body = _question(rng)
     headers = rng.choice((
         ("Content-Length: -1",), ("Content-Length: many",), ("Content-Length: 1e3",), ("Content-Length: " + "9" * 400,),
@@ -174,7 +174,7 @@ def wrong_length(rng: random.Random) -> Hostile:
 
 
 def chunked(rng: random.Random) -> Hostile:
-    """Chunks: tiny ones, with extensions, with trailers, with sizes that are none."""
+    """Chunks: tiny ones, with extensions, with trailers, with invalid sizes."""
     body = _question(rng)
     size = rng.choice((1, 7, 1000))
     parts = [body[start : start + size] for start in range(0, len(body), size)]
@@ -212,12 +212,12 @@ def not_http(rng: random.Random) -> Hostile:
 
 
 def blank_lines(_rng: random.Random) -> Hostile:
-    """Nothing that would be the start of a request."""
+    """Blank lines instead of the start of a request."""
     return Hostile(kind="blank_lines", sent=b"\r\n" * 1000)
 
 
 def elsewhere(rng: random.Random) -> Hostile:
-    """Other methods and other places."""
+    """Other methods and other paths."""
     method = rng.choice(("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "HEADERS", "FOO"))
     path = rng.choice(
         ("/filter", "/prioritize", "/bind", "/../filter", "/filter/", "/%00", "/filter?%ff", "/openapi.json")
@@ -227,7 +227,7 @@ def elsewhere(rng: random.Random) -> Hostile:
 
 
 def at_the_limit(rng: random.Random) -> Hostile:
-    """A body of just the limit: blank, brackets, one string, names, containers."""
+    """A body of exactly the limit: blank, brackets, one string, names, containers."""
     body = _question(rng)
     fill = rng.choice((b" ", b"[", b"[],", b'"a",', b'{"name":"a"},'))
     start = rng.choice((body, b'{"Pod":', b'{"NodeNames":[', b'{"Pod":{"metadata":{},"spec":{"containers":['))
@@ -252,7 +252,7 @@ _SHARE_BY_MAKER: Mapping[Callable[[random.Random], Hostile], float] = {
 
 
 def hostile_requests(seed: int, count: int) -> Iterator[Hostile]:
-    """`count` requests; the same ones for the same seed. Every kind comes once in the first few."""
+    """Return `count` requests, the same ones for the same seed. Every kind comes once in the first few."""
     rng = random.Random(seed)
     makers = list(_SHARE_BY_MAKER)
     for number in range(count):

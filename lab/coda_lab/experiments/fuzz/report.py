@@ -1,4 +1,4 @@
-"""What a run asks for and what came of it: values, the verdict, the JSON. Measures nothing."""
+"""The options of a run and its results: values, the verdict, the JSON. Measures nothing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from coda_lab.experiments.fuzz.sender import Sender
 
 GROWTH_LIMIT_BYTES = 16 * 1024 * 1024
-"""What counts as growth: over 80 000 requests, 200 bytes for each. An allocator's own swing is below it."""
+"""Growth of memory that counts: over 80 000 requests, 200 bytes for each. An allocator's own swing is below it."""
 
 _OUR_FAULTS = ("500", "502", "504", "nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`count` requests from `seed`, and so many connections held open meanwhile."""
+    """Send `count` requests from `seed`, with this many connections held open meanwhile."""
 
     count: int
     seed: int
@@ -24,7 +24,7 @@ class Options:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What happened. Memory is the resident set of the extender's process, in bytes."""
+    """The results. Memory is the resident set of the extender's process, in bytes."""
 
     options: Options
     sender: Sender
@@ -37,7 +37,7 @@ class Outcome:
     took_s: float = 0.0
 
     def problems(self) -> list[str]:
-        """Each as a sentence; none: passed."""
+        """Each problem as a sentence; none if the run passed."""
         found = [
             f"{count} of kind {kind} ended as {status}"
             for (kind, status), count in sorted(self.sender.outcomes.items())
@@ -56,7 +56,7 @@ class Outcome:
 
     @property
     def grown_bytes(self) -> int:
-        """How much more memory there is at the end than after the warm-up; less is negative."""
+        """The growth of memory from the warm-up to the end; less is negative."""
         memory = self.memory_by_part_bytes
         return memory["rest"] - memory["warm-up"] if "rest" in memory else 0
 

@@ -1,4 +1,6 @@
-"""One run: a small cluster whose extender leads, everything hostile at once, an honest asker beside it, a report."""
+"""One run: a small cluster with a leading extender, everything hostile at once, an honest client beside it, a
+report.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ SPEC = ClusterSpec(nodes="16x8x48", racks=2, extenders=1, operators=0)
 _WORKERS = 12
 _WARM_UP_SHARE = 0.2
 _LEAST_WARM_UP = 1000
-_SETTLED_S = 12.0  # the extender looks its memory through every 10 s
+_SETTLED_S = 12.0  # the extender collects its garbage every 10 s
 _QUIET_S = 2.0
 
 
@@ -65,7 +67,7 @@ async def attack(cluster: LocalCluster, options: Options, tell: Tell) -> Outcome
 
 @asynccontextmanager
 async def _held(outcome: Outcome) -> AsyncIterator[None]:
-    """While the block lasts, the connections are held, and counted twice a second."""
+    """While the block lasts, hold the connections, and count them twice a second."""
     options, sender = outcome.options, outcome.sender
     holders = [asyncio.create_task(sender.hold(number, options.seed)) for number in range(options.connections)]
     counting = asyncio.create_task(_count_held(outcome))
@@ -85,7 +87,7 @@ async def _count_held(outcome: Outcome) -> None:
 
 @asynccontextmanager
 async def _honest(cluster: LocalCluster, outcome: Outcome, part: str) -> AsyncIterator[None]:
-    """While the block lasts, a scheduler of a process of its own asks the same port and checks the answers."""
+    """While the block lasts, a scheduler in a process of its own asks the same port and checks the answers."""
     async with cluster.client() as api:
         names = sorted(str(node["metadata"]["name"]) for node in (await api.list_pages("/api/v1/nodes"))["items"])
     argv = python_command("coda_lab.experiments.fuzz.honest_client", str(cluster.ports[EXTENDER]), *names)

@@ -1,6 +1,6 @@
-"""Sends what is hostile: workers that go through the requests, and holders that keep connections busy doing nothing.
+"""Sends hostile requests: workers that go through the requests, and holders that keep connections busy with nothing.
 
-Counts what comes back and judges nothing.
+Counts the answers and judges nothing.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _GONE = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
 
 
 class Sender:
-    """What was sent to one port and what it answered: `outcomes` counts (kind, status) and (kind, `closed`)."""
+    """The requests sent to one port and its answers: `outcomes` counts (kind, status) and (kind, `closed`)."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.sent: Counter[str] = Counter()
-        self.held: Counter[str] = Counter()  # connections that are open now, by how they are held
-        self.held_ends: Counter[str] = Counter()  # those that the extender closed
+        self.held: Counter[str] = Counter()  # open connections, by how they are held
+        self.held_ends: Counter[str] = Counter()  # connections that the extender closed
 
     async def work(self, requests: Iterator[Hostile]) -> None:
-        """Send from `requests`, which others may share, until there are no more."""
+        """Send from `requests`, which workers may share, until there are no more."""
         open_now: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         for hostile in requests:
             if open_now is not None and not hostile.reusable:
@@ -50,7 +50,9 @@ class Sender:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 writer.write(hostile.sent)
-                with contextlib.suppress(ConnectionError):  # the answer may be there although not all was read
+                with contextlib.suppress(
+                    ConnectionError
+                ):  # the answer may be there although not all of the request was read
                     await writer.drain()
                 if not hostile.answers:
                     self.outcomes[hostile.kind, "not awaited"] += 1
@@ -68,7 +70,7 @@ class Sender:
         return True
 
     async def hold(self, number: int, seed: int) -> None:
-        """Keep one connection open in one of five ways, and open it again when it is closed. Until cancelled."""
+        """Keep one connection open in one of five ways; open it again when it is closed. Until cancelled."""
         rng = random.Random(f"{seed} {number}")
         way = ("silent", "slow_head", "slow_body", "deaf", "idle")[number % 5]
         while True:
@@ -85,7 +87,7 @@ class Sender:
     async def _keep(
         self, way: str, rng: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Returns, or raises, when the other side has closed it."""
+        """Return, or raise, when the other side has closed it."""
         whole = post(rng, b"{" * 300)
         if way in ("slow_head", "slow_body"):
             start = whole.partition(b"Content")[0] if way == "slow_head" else post(rng, b"{" * 300, length=100_000)

@@ -1,7 +1,7 @@
-"""What became of every job and foreign pod that was submitted. Fed with what is seen and done; talks to nobody.
+"""What became of every submitted job and foreign pod. Fed with what is seen and done; talks to nobody.
 
-A job ends once: finished or failed by its status, deleted when it is gone after the test asked for that, lost when it
-is gone without. What is open when the run ends is stuck. Everything else than its plan's ends is a problem.
+A job ends once: finished or failed by its status, deleted if it is gone after the test asked for that, lost if it is
+gone otherwise. A job still open when the run ends is stuck. Any end outside its plan is a problem.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ENDS: Final = {Phase.SUCCEEDED.value: End.SUCCEEDED, Phase.FAILED.value: End.FA
 
 @dataclass(slots=True, kw_only=True)
 class JobEntry:
-    """What is known of one job."""
+    """The record of one job."""
 
     plan: JobPlan
     status: Json = field(default_factory=dict)  # as last seen
@@ -33,13 +33,13 @@ class JobEntry:
 
     @property
     def is_open(self) -> bool:
-        """True while something must still become of it."""
+        """True while its end is still to come."""
         return self.end is None and not self.is_lost
 
 
 @dataclass(slots=True, kw_only=True)
 class PodEntry:
-    """What is known of one foreign pod. `end`: Succeeded, or why it failed."""
+    """The record of one foreign pod. `end`: Succeeded, or why it failed."""
 
     plan: PodPlan
     end: str | None = None
@@ -53,7 +53,7 @@ class Account:
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self.jobs: dict[str, JobEntry] = {}
         self.pods: dict[str, PodEntry] = {}
-        self._open_jobs: dict[str, JobEntry] = {}  # the open ones again: of thousands, few are
+        self._open_jobs: dict[str, JobEntry] = {}  # the open ones: few of thousands
         self._open_pods: dict[str, PodEntry] = {}
         self._ended_jobs: list[JobEntry] = []  # until taken
         self._ended_pods: list[PodEntry] = []
@@ -125,21 +125,21 @@ class Account:
 
     @property
     def open_gpus(self) -> int:
-        """GPUs of the jobs that must still end."""
+        """The GPUs of the open jobs."""
         return sum(entry.plan.gpus for entry in self._open_jobs.values())
 
     @property
     def open_jobs(self) -> int:
-        """Jobs that must still end."""
+        """The number of open jobs."""
         return len(self._open_jobs)
 
     @property
     def open_pods(self) -> Collection[PodEntry]:
-        """Foreign pods that must still end."""
+        """The number of open foreign pods."""
         return self._open_pods.values()
 
     def problems(self) -> tuple[str, ...]:
-        """A sentence for each job or foreign pod that did not end as it may; at the very end of a run."""
+        """A sentence for each job or foreign pod with an end outside its plan; call it at the very end of a run."""
         found = [sentence for name in self.jobs for sentence in _job_problems(name, self.jobs[name])]
         found += [f"foreign pod {name} never ended" for name, entry in self.pods.items() if entry.end is None]
         found += [

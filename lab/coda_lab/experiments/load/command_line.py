@@ -1,7 +1,4 @@
-"""What the command lines of runs share: refusing bad options in one sentence, and the exit codes.
-
-0: passed, 1: not, or it could not be run, 2: bad options, 130: interrupted.
-"""
+"""The shared part of command lines: refusing bad options in one sentence, and the exit codes."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ from coda_lab.kubelets.nodes import NodeSpec, node_specs
 
 T = TypeVar("T")
 
-LEAST_CPUS: Final = 16  # of a node: a rank with all of its GPUs and a foreign pod beside it
+LEAST_CPUS: Final = 16  # of a node: a rank with all its GPUs and a foreign pod beside it
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises InvalidInput where argparse would print its usage and exit."""
+    """An argument parser that raises InvalidInput instead of printing its usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
         """Refuse."""
@@ -33,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def equal_nodes(shape: str) -> tuple[str, tuple[NodeSpec, ...]]:
-    """The nodes that `--nodes` means, their number alone being enough. Raises InvalidInput."""
+    """The nodes of `--nodes`, which may be only their number. Raises InvalidInput."""
     nodes = f"{shape}x8x48" if shape.isdigit() else shape
     specs = node_specs(nodes, racks=1)
     if "," in nodes or specs[0].gpus < 1 or specs[0].cpus < LEAST_CPUS:
@@ -44,7 +41,7 @@ def equal_nodes(shape: str) -> tuple[str, tuple[NodeSpec, ...]]:
 
 
 def check_writable(*paths: Path | None) -> None:
-    """Raises InvalidInput for a path that cannot be made where it should be."""
+    """Raise InvalidInput for a path that cannot be written."""
     for path in paths:
         folder = path.absolute().parent if path is not None else Path.cwd()
         if not os.access(folder, os.W_OK):
@@ -66,7 +63,7 @@ def shown(work: Callable[[Display], Coroutine[Any, Any, T]], unit: str) -> T:
 
 
 def exit_code_of(name: str, command: Callable[[], bool]) -> int:
-    """Run a command that tells whether it passed; what it cannot do is said in one sentence on stderr."""
+    """Run a command that returns whether it passed; report a failure to run in one sentence on stderr."""
     try:
         return 0 if command() else 1
     except BaseExceptionGroup as failures:

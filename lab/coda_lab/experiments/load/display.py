@@ -1,4 +1,4 @@
-"""What a person sees during a run: a line for what happens, and live counts underneath."""
+"""What a person sees during a run: a line for each event, and live counts below."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINE_EVERY_S: Final = 30.0  # where no live line can be shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How far a run has come: `done` of `total`, and its books."""
+    """The progress of a run: `done` of `total`, and its books."""
 
     done: int
     total: int
@@ -50,7 +50,7 @@ class _Lines(logging.Handler):
 
 
 class Display:
-    """Tells one run on one console. `unit`: what `done` counts."""
+    """Shows one run on one console. `unit`: what `done` counts."""
 
     def __init__(self, console: Console, unit: str) -> None:
         self._console = console
@@ -64,7 +64,9 @@ class Display:
             disable=not console.is_terminal,
         )
         logging.getLogger("coda_lab.local.restarts").addHandler(_Lines(self.say))
-        logging.getLogger("coda_kube").setLevel(logging.ERROR)  # what breaks our own watches is meant, or told anyway
+        logging.getLogger("coda_kube").setLevel(
+            logging.ERROR
+        )  # our own watches break on purpose, or the run reports it anyway
         self._task = self._bar.add_task("", total=None)
 
     def say(self, what: str) -> None:
@@ -73,7 +75,7 @@ class Display:
         self._console.print(f"{elapsed_s:6.1f} s  {what.strip()}", markup=False, highlight=False, soft_wrap=True)
 
     def show(self, standing: Callable[[], Standing]) -> None:
-        """From now on there is something to show."""
+        """Show this from now on."""
         self._standing = standing
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Submits the load and does to the jobs what their plans say, over every outage. Decides nothing: see `load`."""
+"""Submits the load and does to the jobs what their plans say, through every outage. Decides nothing: see `plans`."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from coda_lab.kubelets.nodes import NodeSpec
 AT_ONCE: Final = 8  # requests in flight
 RETRY_S: Final = 0.3
 LOOK_S: Final = 0.2
-GANG_LOAD: Final = 1.3  # of all GPUs, asked for by open gangs at all times
+GANG_LOAD: Final = 1.3  # of all GPUs: what open gangs ask for at all times
 FOREIGN_GPU_LOAD: Final = 0.2  # the same by foreign pods: together 150 %
 FOREIGN_CPU_LOAD: Final = 0.4
-KEEP_S: Final = 3.0  # what has ended is looked at for so long, then deleted: a long run must not fill the API server
-FORBIDDEN: Final = 403  # a starting API server says that until it knows its roles
+KEEP_S: Final = 3.0  # an ended object stays this long, then is deleted: a long run must not fill the API server
+FORBIDDEN: Final = 403  # a starting API server answers this until it knows its roles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """How much is kept open at all times.
 
-    `pods_per_job`: foreign pods come only while they are fewer than so many for each job submitted; None: always. For
-    ever, pods that another scheduler spreads over all nodes keep gangs of whole nodes out."""
+    `pods_per_job`: foreign pods come only while they are fewer than this number for each job submitted; None: always.
+    Without a limit, pods that another scheduler spreads over all nodes keep gangs of whole nodes out forever.
+    """
 
     gpus_of_gangs: int
     foreign_gpus: int
@@ -53,9 +54,9 @@ class Demand:
 
 
 class Driver:
-    """Keeps `demand` open until `submitting` is false or nothing is left to submit; what was begun goes on to its end.
-
-    `is_full` is set while the demand is met."""
+    """Keeps `demand` open until `submitting` is false or nothing is left to submit. Work that has begun continues to
+    its end.
+    """
 
     def __init__(
         self, client: Client, account: Account, demand: Demand, jobs: Iterator[JobPlan], pods: Iterator[PodPlan]
@@ -106,7 +107,7 @@ class Driver:
         return time.monotonic() - began_s
 
     def _submissions(self, tasks: asyncio.TaskGroup) -> list[Awaitable[None]]:
-        """A few of what the demand still lacks, gangs and pods at once: neither may keep the other out."""
+        """Return some of the missing demand, gangs and pods at once, so that neither keeps the other out."""
         found: list[Awaitable[None]] = []
         while self.submitting and len(found) < AT_ONCE:
             gang, pod = self._next_gang(), self._next_foreign_pod()
@@ -183,7 +184,7 @@ class Driver:
 
 
 async def insist(request: Callable[[], Awaitable[object]]) -> None:
-    """Repeat a request until the API server took it, has it already, or refuses it for good."""
+    """Repeat a request until the API server took it, has it already, or refuses it permanently."""
     while True:
         try:
             await request()

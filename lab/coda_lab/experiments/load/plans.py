@@ -1,7 +1,7 @@
-"""What is submitted: jobs and foreign pods as pure functions of a seed, and how they read as objects.
+"""What is submitted: jobs and foreign pods as pure functions of a seed, and as objects.
 
-The sequences have no end and no times of submission: `driving` takes the next one whenever less is open than the load
-asks for. So every run has work waiting at all times, and the same seed gives the same jobs on every machine.
+The sequences have no end and no submission times: `driver` takes the next item when less is open than the load asks
+for. So every run always has waiting work, and the same seed gives the same jobs on every machine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from coda_lab.kubelets.behaviour import PREFIX
 
 NAMESPACE: Final = "default"
 LARGEST_GANG: Final = 64
-LARGEST_SHARE: Final = 0.5  # of all nodes, that one gang may fill
+LARGEST_SHARE: Final = 0.5  # of all nodes: what one gang may fill
 GPUS_PER_RANK: Final = ((1, 3), (2, 2), (4, 2), (8, 3))  # (GPUs, weight)
 RUN_S: Final = (1.0, 20.0)
-ACT_AFTER_S: Final = (0.3, 25.0)  # at full load a job waits and runs about so long: the act meets every phase
+ACT_AFTER_S: Final = (0.3, 25.0)  # at full load a job waits and runs about this long: the act meets every phase
 FAILING_SHARE: Final = 0.12
 ACTING_SHARE: Final = 0.25
 EXIT_CODE: Final = 3
@@ -35,7 +35,7 @@ class End(Enum):
 
 
 class Act(Enum):
-    """What its user does to a job midway."""
+    """What a job's user does to it midway."""
 
     SUSPEND = "suspend"  # and resume `pause_s` later
     DELETE = "delete"
@@ -46,7 +46,9 @@ class Act(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
-    """A job: its shape, how long its ranks run, and what happens to it. `failing_rank` None: none fails by itself."""
+    """A job: its shape, the run time of its ranks, and what happens to it. `failing_rank` None: none fails by
+    itself.
+    """
 
     name: str
     replicas: int
@@ -62,20 +64,21 @@ class JobPlan:
 
     @property
     def gpus(self) -> int:
-        """Of the whole gang."""
+        """The GPUs of the whole gang."""
         return self.replicas * self.gpus_per_replica
 
     @property
     def ends(self) -> frozenset[End]:
-        """How it may end. A rank that always fails ends its job, unless an edit allows more retries meanwhile: then
-        the same end comes later."""
+        """The possible ends. A rank that always fails ends its job, unless an edit allows more retries meanwhile: then
+        the same end comes later.
+        """
         end = End.FAILED if self.failing_rank is not None and self.fails_always else End.SUCCEEDED
         return frozenset({end, End.DELETED} if self.act is Act.DELETE else {end})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlan:
-    """A pod that is not Coda's, for the default profile of the same kube-scheduler."""
+    """A foreign pod, for the default profile of the same kube-scheduler."""
 
     name: str
     gpus: int
@@ -84,7 +87,7 @@ class PodPlan:
 
 
 def jobs(seed: int, *, nodes: int, gpus_per_node: int) -> Iterator[JobPlan]:
-    """The jobs of a run on a cluster of equal nodes, for ever. None is larger than the cluster can hold."""
+    """The endless jobs of a run on a cluster of equal nodes. None is larger than the cluster."""
     rng = random.Random(f"jobs {seed}")
     number = 0
     while True:
@@ -93,7 +96,7 @@ def jobs(seed: int, *, nodes: int, gpus_per_node: int) -> Iterator[JobPlan]:
 
 
 def foreign_pods(seed: int) -> Iterator[PodPlan]:
-    """The foreign pods of a run, half of them with GPUs, for ever."""
+    """The endless foreign pods of a run, half of them with GPUs."""
     rng = random.Random(f"pods {seed}")
     number = 0
     while True:

@@ -1,4 +1,4 @@
-"""Follows the jobs and foreign pods of a load, and whatever else a run wants to see, by watches of the API server."""
+"""Follows the jobs and foreign pods of a load, and any other objects a run wants, by watches of the API server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
 class Watches:
-    """A cache for each path, and who is told of its changes. `renew` makes them look again at once after an outage."""
+    """A cache for each path, with its listeners. `renew` lists again at once after an outage."""
 
     def __init__(self, client: Client, listeners_by_path: Iterable[tuple[str, tuple[Listener, ...]]]) -> None:
         self._caches = [WatchCache(client, path, listener=_all(listeners)) for path, listeners in listeners_by_path]
@@ -36,7 +36,7 @@ class Watches:
             await self._end()
 
     async def renew(self) -> None:
-        """List anew now: a watch that waits before it tries again would see late what goes on already."""
+        """List again now: a watch that waits before its next try would see changes late."""
         await self._end()
         self._start()
 
@@ -59,7 +59,7 @@ def _all(listeners: tuple[Listener, ...]) -> Listener:
 
 @asynccontextmanager
 async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run `work` while the block lasts; should it fail, the block is left by its error."""
+    """Run `work` while the block lasts; if it fails, the block ends with its error."""
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(work)
         try:

@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options_from(words: Sequence[str] | None) -> tuple[Options, Path | None]:
-    """The options, and where the report goes; judged before anything is started. Raises InvalidInput."""
+    """The options, and where the report goes; checked before anything is started. Raises InvalidInput."""
     given = parser().parse_args(words)
     options = Options(
         seed=given.seed,

@@ -26,17 +26,17 @@ class Attempt:
     first_bound_s: float | None = None
     whole_s: float | None = None  # when the last rank was bound
     first_refused_s: float | None = None
-    no_longer_live_s: float | None = None  # when its last live pod ended or was told to
+    no_longer_live_s: float | None = None  # when its last live pod ended or was deleted
 
     def partial_s(self, now_s: float) -> float:
-        """How long some of its ranks, and not all, were bound while it lived."""
+        """How long some of its ranks, but not all, were bound while it lived."""
         if self.first_bound_s is None:
             return 0.0
         ends_s = self.whole_s or (now_s if self.live else self.no_longer_live_s) or now_s
         return max(0.0, ends_s - self.first_bound_s)
 
     def roll_back_s(self, now_s: float) -> float:
-        """From the first refusal until none of its pods lived any more; 0 for an attempt nobody refused."""
+        """The time from the first refusal until none of its pods lived any more; 0 for an attempt without a refusal."""
         if self.first_refused_s is None:
             return 0.0
         ends_s = now_s if self.live or self.no_longer_live_s is None else self.no_longer_live_s
@@ -89,16 +89,16 @@ class Attempts:
 
     @property
     def hit(self) -> tuple[Attempt, ...]:
-        """Those that lost a rank to a kubelet's refusal."""
+        """The attempts that lost a rank to a kubelet's refusal."""
         return tuple(attempt for attempt in self.by_key.values() if attempt.refused)
 
     def longest_partial(self) -> Attempt | None:
-        """The attempt that was bound in part for longest; None when no pod of a gang was ever bound."""
+        """The attempt that was partly bound for the longest time; None if no gang pod was ever bound."""
         now_s = self._now()
         bound = [attempt for attempt in self.by_key.values() if attempt.first_bound_s is not None]
         return max(bound, key=lambda attempt: attempt.partial_s(now_s), default=None)
 
     def slowest_roll_back_s(self) -> float | None:
-        """Of the attempts that were hit; None when none was."""
+        """The slowest roll-back of the hit attempts; None if none was hit."""
         now_s = self._now()
         return max((attempt.roll_back_s(now_s) for attempt in self.hit), default=None)

@@ -1,4 +1,4 @@
-"""Pods that a kubelet refused because they did not fit on their node any more: who they were. Judges nothing."""
+"""Pods that a kubelet refused because they no longer fitted on their node. Judges nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Refusals:
         return len(self.of_gangs) + len(self.of_foreign_pods)
 
     def as_json(self) -> dict[str, dict[str, int]]:
-        """How many, by whose they were and the kubelet's reason."""
+        """The number of refused pods, by owner and the kubelet's reason."""
         return {
             "gangs": dict(sorted(Counter(self.of_gangs.values()).items())),
             "foreign": dict(sorted(Counter(self.of_foreign_pods.values()).items())),

@@ -16,15 +16,15 @@ from coda_lab.experiments.race.refusals import Refusals
 
 
 class Schedulers(Enum):
-    """Who binds the foreign pods."""
+    """The scheduler of the foreign pods."""
 
     ONE = "one"  # the kube-scheduler process that asks the extender: a shared pool
-    TWO = "two"  # another one, which knows nothing of plans: a pool whose taint foreign pods tolerate
+    TWO = "two"  # another one, which knows no placements: a pool whose taint foreign pods tolerate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """All that a race leaves. `drained_s` None: work was open when the limit was over."""
+    """The records of a race. `drained_s` None: work was open when the limit was over."""
 
     seed: int
     nodes: str
@@ -40,9 +40,10 @@ class Outcome:
     refusals: Refusals
 
     def double_bookings(self) -> tuple[Breach, ...]:
-        """Nodes seen over-committed until a kubelet refused one of the pods: what two schedulers do to each other.
+        """Nodes seen over-committed until a kubelet refused one of the pods: two schedulers do this to each other.
 
-        Never with one scheduler: there it is a breach like any other."""
+        Never with one scheduler: there it is a breach like any other.
+        """
         if self.schedulers is Schedulers.ONE:
             return ()
         return tuple(each for each in self.check.breaches if self._was_refused(each))
@@ -53,7 +54,7 @@ class Outcome:
         return tuple(each for each in self.check.breaches if each not in excused)
 
     def problems(self) -> tuple[str, ...]:
-        """A sentence for each thing that must not be; none for a clean race."""
+        """A sentence for each problem; none for a clean race."""
         found = [f"invariant ({each.invariant.value}): {each.sentence}" for each in self.breaches()]
         found += self.account.problems()
         found += self._unexpected_refusals()
@@ -94,7 +95,7 @@ class Outcome:
                 yield f"pod {pod} was refused by its kubelet: {reason}"
 
     def _halves(self) -> Iterator[str]:
-        """Attempts that lost a rank and were not rolled back whole; a breach may say the same earlier."""
+        """Attempts that lost a rank and were not rolled back whole; a breach may report the same earlier."""
         for attempt in self.attempts.hit:
             name = f"attempt {attempt.number} of gang {attempt.job}"
             if attempt.live:

@@ -1,4 +1,4 @@
-"""One race: a cluster with one scheduler or two, a finite load, and waiting until everything of it has ended."""
+"""One race: a cluster with one scheduler or two, a finite load, and waiting until all of it has ended."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ REQUEST_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to run. `foreign_per_gang`: pods, at most. `longest_run_s`: all run times are scaled to it.
+    """The options of a race. `foreign_per_gang`: at most this many foreign pods. `longest_run_s`: all run times are
+    scaled to it.
 
-    `limit_s`: by then all must have ended. `logs`: where the parts' logs go; None keeps none."""
+    `limit_s`: by then all must have ended. `logs`: where the parts' logs go; None keeps none.
+    """
 
     seed: int
     gangs: int
@@ -54,7 +56,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """Who is told: a step of the start, and how far the race has come."""
+    """Receives a step of the start, and the progress of the race."""
 
     step: Callable[[str], None]
     standing: Callable[[Callable[[], Standing]], None]
@@ -62,7 +64,7 @@ class Audience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """All that is written down during a race."""
+    """The books of a race."""
 
     account: Account
     attempts: Attempts
@@ -71,7 +73,7 @@ class Books:
 
 
 def gangs(options: Options) -> Iterator[JobPlan]:
-    """The first jobs of the seed, without failures of their own and without users: only the race is left."""
+    """The first jobs of the seed, without failures of their own and without user actions: only the race remains."""
     nodes = options.specs
     for plan in islice(jobs(options.seed, nodes=len(nodes), gpus_per_node=nodes[0].gpus), options.gangs):
         run_s = _scaled_s(plan.run_s, options)
@@ -79,7 +81,7 @@ def gangs(options: Options) -> Iterator[JobPlan]:
 
 
 def rivals(options: Options) -> Iterator[PodPlan]:
-    """The foreign pods of the seed, for ever."""
+    """The endless foreign pods of the seed."""
     for plan in foreign_pods(options.seed):
         yield replace(plan, run_s=_scaled_s(plan.run_s, options))
 
@@ -89,7 +91,7 @@ def _scaled_s(run_s: float, options: Options) -> float:
 
 
 async def run(options: Options, audience: Audience) -> Outcome:
-    """Run it all and give the account. Raises CodaError when the cluster cannot be had."""
+    """Run it all and return the account. Raises CodaError when the cluster cannot start."""
     load_before = os.getloadavg()[0]
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(running_cluster(_cluster_spec(options), tell=audience.step))
