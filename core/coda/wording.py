@@ -22,6 +22,7 @@ _SCATTERED: Final[Mapping[str, str]] = {
     MEMORY: "enough memory is free in all, but not on the nodes that have the rest",
     PODS: "enough pod slots are free in all, but not on the nodes that have the rest",
 }
+_WORDS: Final[Mapping[str, str]] = {GPUS: "GPU", CPU: "core", PODS: "pod slot"}
 _UNITS: Final = ((60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
 _INT64: Final = 2**63 - 1
 
@@ -31,6 +32,23 @@ def shortage_text(name: str, *, scattered: bool) -> str:
     if scattered:
         return _SCATTERED.get(name, f"enough {name} is free in all, but not on the nodes that have the rest")
     return _TOO_FEW.get(name, f"too little {name} is free")
+
+
+def free_text(name: str, amount: int) -> str:
+    """What is free of one resource: "4 free GPUs", "no free core", "10 GiB of free memory"."""
+    if name == MEMORY:
+        return f"{bytes_text(amount)} of free memory" if amount else "no free memory"
+    word = _WORDS.get(name, name)
+    if not amount:
+        return f"no free {word}"
+    if name == CPU:
+        return f"{_decimal(amount / 1000)} free core{'' if amount == 1000 else 's'}"
+    return counted(amount, f"free {word}") if name in _WORDS else f"{amount} free {word}"
+
+
+def plural(name: str) -> str:
+    """A resource as a word: "GPUs", "memory"; further resources by their names."""
+    return f"{_WORDS[name]}s" if name in _WORDS else "memory" if name == MEMORY else name
 
 
 def amounts_text(resources: Resources) -> str:

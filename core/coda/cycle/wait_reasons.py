@@ -17,9 +17,19 @@ from coda.model.constraints import NodeConstraints
 from coda.model.decision import WaitCode, WaitReason
 from coda.model.job import Job, JobId
 from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
+from coda.nodes.bottleneck import Limit, Side
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.node_search import RankClass
-from coda.wording import amounts_text, counted, listed, numbers_of, quota_text, shortage_text
+from coda.wording import (
+    amounts_text,
+    counted,
+    free_text,
+    listed,
+    numbers_of,
+    plural,
+    quota_text,
+    shortage_text,
+)
 
 _CODE_BY_RESOURCE: Final[Mapping[str, WaitCode]] = {
     GPUS: WaitCode.INSUFFICIENT_GPUS,
@@ -36,6 +46,7 @@ class Shortfall(NamedTuple):
     most_in_one_domain: int | None = None  # ranks, where enough is free but in no domain; else None, and what follows
     name: str | None = None
     scattered: bool = False  # enough of it is free in all
+    sides: tuple[Side, ...] = ()  # which nodes lack what, where more than one resource is short or another one would do
     ranks: int = 0  # that there is room for
     nodes: int = 0  # with room for a rank
     matching: int = 0  # nodes in all
@@ -161,9 +172,15 @@ class ReasonFinder:
             holders = self._holdings.on_nodes(rank_class.eligible, GPUS if rank_class.request.gpus else CPU)
             return Shortfall(most_in_one_domain=most, holders=holders)
         name = self._bottlenecks.lacking(anywhere, job.replicas)
+        scattered = name is not None and self._bottlenecks.is_enough(anywhere, name, job.replicas)
+        if name is None:
+            sides = self._bottlenecks.shortages(anywhere, job.replicas)
+        else:
+            sides = self._bottlenecks.alternatives(anywhere, job.replicas, name) if scattered else ()
         return Shortfall(
             name=name,
-            scattered=name is not None and self._bottlenecks.is_enough(anywhere, name, job.replicas),
+            scattered=scattered,
+            sides=sides,
             ranks=anywhere.candidates.ranks,
             nodes=anywhere.candidates.nodes,
             matching=len(anywhere.eligible.matching),
@@ -192,15 +209,18 @@ def _no_domain_fits(job: Job, shortfall: Shortfall) -> WaitReason:
 def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
     name = shortfall.name
     clauses = [_want_text(job, shortfall.nodes, shortfall.matching, shortfall.ranks)]
-    if name is not None:
+    kind = "usable" if shortfall.blocked or shortfall.avoided else "matching"
+    if shortfall.sides:
+        clauses += _sides_texts(shortfall.sides, kind)
+    elif name is not None:
         clauses.append(shortage_text(name, scattered=shortfall.scattered))
+    elif kind == "matching":
+        clauses.append("enough of each resource is free, but not on the same nodes")
     if shortfall.blocked:
         clauses.append(f"{counted(shortfall.blocked, 'node')} cordoned, not ready or under pressure")
     if shortfall.avoided:
         clauses.append(f"{counted(shortfall.avoided, 'node')} avoided after a failed attempt")
-    if name is None and len(clauses) == 1:
-        clauses.append("more than one resource is short")
-    elif not shortfall.holders and len(clauses) == 2 and name is not None:
+    if not shortfall.holders and kind == "matching" and name is not None:
         clauses.append("pods outside Coda hold the rest")
     return WaitReason(
         code=_CODE_BY_RESOURCE.get(name or "", WaitCode.INSUFFICIENT_RESOURCES),
@@ -213,6 +233,27 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
         ),
         holders=shortfall.holders,
     )
+
+
+def _sides_texts(sides: tuple[Side, ...], kind: str) -> list[str]:
+    """Which nodes lack what. `kind` of nodes: "matching" or "usable"."""
+    found = []
+    for side in sides:
+        if side.enough_of is not None:
+            lacking = listed(_limit_text(limit) for limit in side.limits)
+            found.append(f"{kind} nodes with enough {plural(side.enough_of)} have {lacking}")
+            continue
+        on_one = [_limit_text(limit) for limit in side.limits if not limit.ranks]
+        together = [_limit_text(limit) for limit in side.limits if limit.ranks]
+        found += [f"every {kind} node has {listed(on_one)}"] if on_one else []
+        found += [f"all {kind} nodes together have {listed(together)}"] if together else []
+    return found
+
+
+def _limit_text(limit: Limit) -> str:
+    if limit.ranks:
+        return f"enough {plural(limit.name)} for only {counted(limit.ranks, 'rank')}"
+    return f"{'at most ' if limit.most else ''}{free_text(limit.name, limit.most)}"
 
 
 def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:

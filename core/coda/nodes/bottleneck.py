@@ -6,15 +6,34 @@ that have few different amounts free, so they are kept per amount and follow the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
-from coda.model.resources import CPU, GPUS, MAIN, MEMORY, PODS, Resources, amount_of
+from coda.model.resources import CPU, GPUS, MAIN, MEMORY, NOTHING, PODS, Resources, amount_of
 from coda.nodes.node_groups import NodeGroups
 from coda.nodes.node_search import RankClass
 
 _PLENTY = 2**31
 """Ranks on a node of gangs that ask for nothing: more than any gang has."""
+
+
+_MOST_LIMITS = 3  # named in one clause, so that a sentence stays short
+
+
+class Limit(NamedTuple):
+    """Too little of one resource on some nodes: `ranks` that it is enough for, at most `most` of it on one node."""
+
+    name: str
+    ranks: int
+    most: int
+
+
+class Side(NamedTuple):
+    """What the nodes with enough of one resource lack. With `enough_of` None: what every node lacks."""
+
+    enough_of: str | None
+    limits: tuple[Limit, ...]
 
 
 class Bottlenecks:
@@ -23,11 +42,43 @@ class Bottlenecks:
     def __init__(self) -> None:
         self._ranks_without: dict[tuple[RankClass, str], RankTotal] = {}
         self._free: dict[tuple[RankClass, str], RankTotal] = {}
+        self._ranks_with: dict[tuple[RankClass, tuple[str, ...]], RankTotal] = {}
+        self._shared: dict[tuple[NodeGroups, Hashable], RankTotal] = {}  # the same by the amounts that are asked for
+        self._most: dict[tuple[NodeGroups, str, Hashable], MostFree] = {}
 
     def lacking(self, rank_class: RankClass, replicas: int) -> str | None:
         """The resource that alone stands in the way; GPUs, cores, memory, pod slots, others by name when several do."""
-        names = (name for name in (*MAIN, *sorted(rank_class.request.other)) if amount_of(rank_class.request, name))
-        return next((name for name in names if self._ranks(rank_class, name) >= replicas), None)
+        return next((name for name in _asked(rank_class) if self._ranks(rank_class, name) >= replicas), None)
+
+    def alternatives(self, rank_class: RankClass, replicas: int, name: str) -> tuple[Side, ...]:
+        """What nodes with enough of `name` lack, where `name` alone stands in the way and so does another resource;
+        then what nodes with enough of that one lack, if no node has enough of both. Empty where there is no other."""
+        if self._ranks_of(rank_class, name) < replicas:
+            return ()  # without any other resource as well: the usual case, told first
+        others = (other for other in _asked(rank_class) if other != name)
+        other = next((other for other in others if self._ranks(rank_class, other) >= replicas), None)
+        if other is None or (ranks := self._ranks_of(rank_class, name, other)) >= replicas:
+            return ()
+        pairs = ((name, other),) if ranks else ((name, other), (other, name))
+        return tuple(Side(first, (self._limit(rank_class, second, first),)) for first, second in pairs)
+
+    def shortages(self, rank_class: RankClass, replicas: int) -> tuple[Side, ...]:
+        """What is short where no resource alone stands in the way: resources of which every node has too little, then,
+        if there are not two of these, the first resource whose nodes have too little of another.
+
+        Empty where only three or more resources together are in the way, or no node is usable."""
+        if not rank_class.groups.amount_by_node:
+            return ()
+        ranks = {name: self._ranks_of(rank_class, name) for name in _asked(rank_class)}
+        scarce = [name for name in ranks if ranks[name] < replicas][:_MOST_LIMITS]
+        sides = [Side(None, tuple(self._limit(rank_class, name) for name in scarce))] if scarce else []
+        enough = [name for name in ranks if ranks[name] >= replicas] if len(scarce) < 2 else []
+        for first in enough:
+            beside = [name for name in enough if name != first and self._ranks_of(rank_class, first, name) < replicas]
+            if beside:
+                limits = tuple(self._limit(rank_class, name, first) for name in beside[:_MOST_LIMITS])
+                return (*sides, Side(first, limits))
+        return tuple(sides)
 
     def is_enough(self, rank_class: RankClass, name: str, replicas: int) -> bool:
         """True when all usable nodes together have as much of a resource as the gang needs, wherever it is."""
@@ -38,6 +89,31 @@ class Bottlenecks:
             )
         return total.now() >= amount_of(rank_class.request, name) * replicas
 
+    def _limit(self, rank_class: RankClass, name: str, beside: str | None = None) -> Limit:
+        """How much of a resource there is; `beside`: only where there is enough of that resource for a rank."""
+        ranks = self._ranks_of(rank_class, name, *([beside] if beside else []))
+        if ranks:
+            return Limit(name, ranks, 0)  # the most on one node would say nothing then
+        amount = amount_of(rank_class.request, beside) if beside else 0
+        key = (rank_class.groups, name, (beside, amount))
+        most = self._most.get(key)
+        if most is None:
+            needed = _only(rank_class.request, beside) if beside else NOTHING
+            most = self._most[key] = MostFree(rank_class.groups, name, needed)
+        return Limit(name, 0, most.now())
+
+    def _ranks_of(self, rank_class: RankClass, *names: str) -> int:
+        """How many ranks would fit, did they ask for nothing but these resources."""
+        total = self._ranks_with.get((rank_class, names))
+        if total is None:
+            groups, request = rank_class.groups, rank_class.request
+            key = (groups, frozenset((name, amount_of(request, name)) for name in names))
+            total = self._shared.get(key)
+            if total is None:
+                total = self._shared[key] = RankTotal(groups, _only(request, *names).times_in)
+            self._ranks_with[rank_class, names] = total
+        return total.now()
+
     def _ranks(self, rank_class: RankClass, name: str) -> int:
         """How many ranks would fit, did they ask for nothing of one resource."""
         total = self._ranks_without.get((rank_class, name))
@@ -47,6 +123,22 @@ class Bottlenecks:
             total = RankTotal(rank_class.groups, rest.times_in if asks else lambda _free: _PLENTY)
             self._ranks_without[rank_class, name] = total
         return total.now()
+
+
+def _asked(rank_class: RankClass) -> list[str]:
+    """The resources that a rank asks for, in the order in which a shortage is named."""
+    request = rank_class.request
+    return [name for name in (*MAIN, *sorted(request.other)) if amount_of(request, name)]
+
+
+def _only(request: Resources, *names: str) -> Resources:
+    return Resources(
+        gpus=request.gpus if GPUS in names else 0,
+        cpu_m=request.cpu_m if CPU in names else 0,
+        memory_bytes=request.memory_bytes if MEMORY in names else 0,
+        pods=request.pods if PODS in names else 0,
+        other={name: amount for name, amount in request.other.items() if name in names},
+    )
 
 
 def _without(request: Resources, name: str) -> Resources:
@@ -91,3 +183,38 @@ class RankTotal:
         if worth is None:
             worth = self._worth_by_amount[amount] = self._worth(self._groups.capacity.amounts[amount])
         return worth
+
+
+class MostFree:
+    """The most that one node of a pool has free of a resource, among the nodes where `needed` is free."""
+
+    def __init__(self, groups: NodeGroups, name: str, needed: Resources) -> None:
+        self._groups = groups
+        self._name = name
+        self._needed = needed
+        self._place = -1
+        self._best: int | None = None  # the amount that has it; None: no node has what is needed
+        self._most = 0
+
+    def now(self) -> int:
+        """The most, at least 0. O(moves since the last call), or O(amounts) where these are fewer or the best went."""
+        moves, place, nodes_by_amount = self._groups.moves, self._place, self._groups.nodes_by_amount
+        if place == moves.end:
+            return self._most
+        self._place = moves.end
+        news = moves.since(place) if place >= 0 and moves.end - place <= len(nodes_by_amount) else None
+        if news is None or self._best not in nodes_by_amount:
+            self._best, self._most = None, 0
+            self._raise_to(nodes_by_amount)
+        else:
+            self._raise_to(move.new for move in news if move.new in nodes_by_amount)
+        return self._most
+
+    def _raise_to(self, amounts: Iterable[int | None]) -> None:
+        for amount in amounts:
+            if amount is None:
+                continue
+            free = self._groups.capacity.amounts[amount]
+            most = amount_of(free, self._name)
+            if (self._best is None or most > self._most) and self._needed.fits_in(free):
+                self._best, self._most = amount, max(0, most)

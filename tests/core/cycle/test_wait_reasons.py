@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
@@ -226,11 +227,135 @@ SHORT = [
         refusal(
             WaitCode.INSUFFICIENT_RESOURCES,
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; none of 1 matching node has that now; "
-            "more than one resource is short",
+            "every matching node has no free GPU and no free core",
             "x",
             **capacity(1, 0, 0, 1),
         ),
-        id="no single resource",
+        id="two resources, each short everywhere",
+    ),
+    pytest.param(
+        world(
+            NODES,
+            [
+                running(job("x", gpus=4, cores=8), "n1"),
+                running(job("y", gpus=6, cores=40), "n2"),
+                job(gpus=8, cores=44),
+            ],
+        ),
+        refusal(
+            WaitCode.INSUFFICIENT_RESOURCES,
+            "needs 8 GPUs, 44 cores and 1 GiB of memory free on one node; none of 2 matching nodes has that now; "
+            "every matching node has at most 4 free GPUs and at most 40 free cores",
+            "y",
+            "x",
+            **capacity(1, 0, 0, 2),
+        ),
+        id="two resources, each short everywhere, with what is left",
+    ),
+    pytest.param(
+        world(NODES, [running(job("x", gpus=6, cores=36), "n2"), job(replicas=3, gpus=4, cores=24)]),
+        refusal(
+            WaitCode.INSUFFICIENT_RESOURCES,
+            "needs 3 ranks of 4 GPUs, 24 cores and 1 GiB of memory each; 1 of 2 matching nodes has room now, "
+            "for 2 ranks; all matching nodes together have enough GPUs for only 2 ranks and "
+            "enough cores for only 2 ranks",
+            "x",
+            **capacity(3, 2, 1, 2),
+        ),
+        id="two resources, each enough for fewer ranks",
+    ),
+    pytest.param(
+        world(
+            [node("n1", cores=96), node("n2", cores=96)],
+            [
+                running(job("x", gpus=4, cores=1), "n1"),
+                running(job("y", gpus=0, cores=56), "n2"),
+                job(cores=64, gpus=8),
+            ],
+        ),
+        refusal(
+            WaitCode.INSUFFICIENT_GPUS,
+            "needs 8 GPUs, 64 cores and 1 GiB of memory free on one node; none of 2 matching nodes has that now; "
+            "matching nodes with enough GPUs have at most 40 free cores; "
+            "matching nodes with enough cores have at most 4 free GPUs",
+            "x",
+            **capacity(1, 0, 0, 2),
+        ),
+        id="each node has one of two resources",
+    ),
+    pytest.param(
+        world(
+            [node("n1", cores=96), node("n2", cores=96), node("n3", cores=96)],
+            [
+                running(job("x", gpus=4, cores=1), "n1"),
+                running(job("y", gpus=0, cores=56), "n2"),
+                job(replicas=2, cores=64, gpus=8),
+            ],
+        ),
+        refusal(
+            WaitCode.INSUFFICIENT_GPUS,
+            "needs 2 ranks of 8 GPUs, 64 cores and 1 GiB of memory each; 1 of 3 matching nodes has room now, "
+            "for 1 rank; matching nodes with enough GPUs have enough cores for only 1 rank",
+            "x",
+            **capacity(2, 1, 1, 3),
+        ),
+        id="some nodes have one of two resources and too few have both",
+    ),
+    pytest.param(
+        world(
+            [*NODES, node("n3"), node("n4", schedulable=False)],
+            [job(gpus=8, cores=40, memory_gib=300)],
+            foreign={
+                "n1": resources(gpus=0, cores=20, memory_gib=200),
+                "n2": resources(gpus=4, cores=0, memory_gib=200),
+                "n3": resources(gpus=4, cores=20, memory_gib=0),
+            },
+        ),
+        refusal(
+            WaitCode.INSUFFICIENT_RESOURCES,
+            "needs 8 GPUs, 40 cores and 300 GiB of memory free on one node; none of 4 matching nodes has that now; "
+            "usable nodes with enough GPUs have at most 28 free cores and at most 184 GiB of free memory; "
+            "1 node cordoned, not ready or under pressure",
+            **capacity(1, 0, 0, 4),
+        ),
+        id="each node has one of three resources",
+    ),
+    pytest.param(
+        world(
+            [node(f"n{number}", other={"rdma": 8}) for number in range(1, 7)],
+            [job(gpus=8, cores=40, memory_gib=300, other={"rdma": 8})],
+            foreign={
+                f"n{number}": resources(
+                    gpus=4 * ("gpu" in taken),
+                    cores=20 * ("cpu" in taken),
+                    memory_gib=200 * ("memory" in taken),
+                    rdma=4 * ("rdma" in taken),
+                )
+                for number, taken in enumerate(combinations(("gpu", "cpu", "memory", "rdma"), 2), 1)
+            },
+        ),
+        refusal(
+            WaitCode.INSUFFICIENT_RESOURCES,
+            "needs 8 GPUs, 40 cores, 300 GiB of memory and 8 rdma free on one node; none of 6 matching nodes has that "
+            "now; enough of each resource is free, but not on the same nodes",
+            **capacity(1, 0, 0, 6),
+        ),
+        id="each node has two of four resources",
+    ),
+    pytest.param(
+        world(
+            [node("n1", cores=8, memory_gib=8), node("n2", gpus=4), node("n3", gpus=4, schedulable=False)],
+            [job(gpus=8, cores=16, memory_gib=16)],
+        ),
+        refusal(
+            WaitCode.NEVER_FITS,
+            "a rank needs 8 GPUs, 16 cores and 16 GiB of memory; even empty, none of 3 matching nodes holds it: "
+            "the largest has 8 GPUs, 8 cores and 8 GiB of memory",
+            ranks=1,
+            ranks_when_empty=0,
+            nodes_matching=3,
+        ),
+        id="larger than any node in one way or another",
     ),
     pytest.param(
         world([node("n1"), node("n2", schedulable=False), node("n3")], [job(replicas=3, gpus=8, avoid=["n3"])]),
