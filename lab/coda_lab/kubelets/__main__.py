@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from coda.errors import CodaError
 from coda_kube.api.client import Client, connect
 from coda_kube.objects.json_types import Json
+from coda_lab.host.signals import run_until_signalled
 from coda_lab.kubelets.admission import Ledger, amounts_from_quantities
 from coda_lab.kubelets.fleet import Fleet
 from coda_lab.kubelets.list_watch import follow
@@ -99,20 +99,12 @@ async def run(options: argparse.Namespace) -> None:
             sys.stdout.flush()
 
 
-async def _run_until_signalled(options: argparse.Namespace) -> None:
-    task = asyncio.ensure_future(run(options))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
 def main() -> int:
     """Exit code 0 after a signal, 1 when it could not start (one sentence says why)."""
     options = arguments()
     logging.basicConfig(level=options.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
-        asyncio.run(_run_until_signalled(options))
+        asyncio.run(run_until_signalled(run(options)))
     except CodaError as error:
         sys.stderr.write(f"kubelets: {error}\n")
         return 1

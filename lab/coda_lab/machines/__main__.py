@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
 import shutil
-import signal
 import sys
 import time
 import uuid
@@ -25,6 +23,7 @@ from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.names import API_VERSION
 from coda_lab.emulators.node import EmulatedNode
 from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServer
+from coda_lab.host.signals import run_until_signalled
 from coda_lab.kubelets.nodes import NodeSpec, node_specs
 from coda_lab.machines.file_server import serving
 from coda_lab.machines.paths import MachinePlaces
@@ -136,20 +135,12 @@ async def _keep_time(machines: Sequence[Simulated], pods: WatchCache, jobs: Watc
         await asyncio.sleep(TRAIN_S)
 
 
-async def _run_until_signalled(options: argparse.Namespace) -> None:
-    task = asyncio.ensure_future(run(options))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
 def main() -> int:
     """Exit code 0 after a signal, 1 when it could not start (one sentence says why)."""
     options = arguments()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
-        asyncio.run(_run_until_signalled(options))
+        asyncio.run(run_until_signalled(run(options)))
     except CodaError as error:
         sys.stderr.write(f"machines: {error}\n")
         return 1

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -23,6 +21,7 @@ from coda_lab import install
 from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings
 from coda_lab.host.ports import LOOPBACK
+from coda_lab.host.signals import run_until_signalled
 from coda_lab.realnode import vm
 from coda_lab.realnode.artifacts import ensure_node
 from coda_lab.realnode.configuration import GPUS, NODE, portable_kubeconfig
@@ -101,18 +100,10 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _until_signalled(options: argparse.Namespace, settings: Settings) -> None:
-    task = asyncio.ensure_future(host(options, settings))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
 def main() -> int:
     """Exit code 0 after a signal, 1 with one sentence when the machine could not be started or ended."""
     try:
-        asyncio.run(_until_signalled(_arguments(), Settings.from_environ()))
+        asyncio.run(run_until_signalled(host(_arguments(), Settings.from_environ())))
     except CodaError as error:
         print(f"real node: {error}", file=sys.stderr)  # noqa: T201
         return 1
