@@ -87,7 +87,7 @@ async def plan_on(cluster: MadeCluster, metrics: Metrics, guard: Guard, planning
             await asyncio.sleep(0.05)
             continue
         began_s = time.perf_counter()
-        snapshot, in_flight = cluster.state.snapshot(), guard.ledger.pods()
+        snapshot, in_flight = cluster.state.snapshot(), guard.in_flight.pods()
         result, notices = await asyncio.to_thread(cluster.run_cycle, snapshot, in_flight)
         metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
         reasons.revise(notices)

@@ -99,7 +99,7 @@ class ExtenderCluster:
 
     def next_expiry_in_s(self) -> float | None:
         """How long until something is in flight no more by time alone; None where nothing is."""
-        expiries_s = (self.guard.ledger.next_expiry_in_s(), self._endings.next_expiry_in_s())
+        expiries_s = (self.guard.in_flight.next_expiry_in_s(), self._endings.next_expiry_in_s())
         return min((expiry_s for expiry_s in expiries_s if expiry_s is not None), default=None)
 
     async def gathered(self) -> None:

@@ -1,12 +1,12 @@
-"""The guard: answers kube-scheduler's filter and prioritize calls from what is known. It remembers, and may forget,
-which foreign pods are in flight and which binds kube-scheduler may not know of.
+"""The guard: verdicts on pods and nodes. It remembers which foreign pods are in flight, and which binds kube-scheduler
+may not know of.
 
-Reasons are constants: the scheduler writes them to the pod, and a reason that changes wakes the pod again at once.
+Reasons are constants. kube-scheduler writes them to the pod, and a reason that changes would wake the pod at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, KeysView, Sequence
+from collections.abc import Callable, Sequence, Set
 from itertools import filterfalse
 from typing import Final
 
@@ -32,8 +32,9 @@ BOUND: Final = "coda: this pod is bound already"
 
 
 class Guard:
-    """Verdicts on pods. Fed with every change by `Cluster`; `on_settled` tells that a foreign pod is out of the way;
-    `in_touch` says whether these changes arrive as they happen."""
+    """Answers filter and prioritize. `ExtenderCluster` tells it of every change.
+
+    `on_settled` is called when a foreign pod leaves flight. `in_touch`: whether changes arrive as they happen."""
 
     def __init__(
         self,
@@ -44,16 +45,17 @@ class Guard:
         on_settled: Callable[[], None],
         in_touch: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.ledger = InFlightPods(clock, on_settled)
+        self.in_flight = InFlightPods(clock, on_settled)
         self._state = state
-        self._rooms = NodeCapacity(state)
+        self._capacity = NodeCapacity(state)
         self._binds = UnconfirmedBinds(clock)
         self._limit_s = in_flight_limit_s
         self._in_touch = in_touch
 
     def filter(self, question: Question) -> Answer:
-        """Which of the nodes offered the pod may take; if many, and it has no wishes, the best of them. A foreign pod
-        that passes is in flight from now on."""
+        """The nodes that the pod may take: all of them, or the best if there are many and the pod has no wishes.
+
+        A foreign pod that passes is in flight from now on."""
         pod = question.pod
         self._binds.note_question(question.pod_version)
         known = self._state.pod_by_id.get(pod.id)
@@ -64,20 +66,22 @@ class Guard:
             return _only(node, question, NO_PLAN if node is None else OTHER_NODE)
         if not self._in_touch():
             self._binds.note_outage()
-            return Answer(passed=(), refused={}, error=OUT_OF_TOUCH)  # nor may kube-scheduler know what was bound
+            return Answer(
+                passed=(), refused={}, error=OUT_OF_TOUCH
+            )  # kube-scheduler may not know the last binds either
         return self._foreign(question)
 
     def scores(self, question: Question) -> dict[str, int]:
-        """The nodes offered that are better than the worst of them, and by how much, up to `MAX_SCORE`.
+        """How much better each node is than the worst one offered, up to `MAX_SCORE`; the worst are left out.
 
-        A rank's planned node is the best; for a foreign pod, a full node. kube-scheduler adds an answer's scores to
-        its own and nothing to a node that is left out, so only differences matter: where all are alike it is empty."""
+        The best node is, for a rank, the one in its placement; for a foreign pod, a full one. kube-scheduler adds these
+        scores to its own, and nothing for a node that is left out: only differences matter."""
         member = question.pod.member
         if member is not None:
             node = planned_node(self._state.job_but_for_ranks(member.job), _rank_of(member))
             return {node: MAX_SCORE} if node is not None and len(question.names) > 1 and node in question.names else {}
-        self._rooms.catch_up()
-        score_by_node = self._rooms.score_by_node
+        self._capacity.catch_up()
+        score_by_node = self._capacity.score_by_node
         try:
             scores = list(map(score_by_node.__getitem__, question.names))
         except KeyError:  # a node that was not seen yet
@@ -88,77 +92,77 @@ class Guard:
         return {name: score - worst for name, score in zip(question.names, scores, strict=True) if score > worst}
 
     def take_over(self, scheduler_names: tuple[str, ...], limit_s: float) -> None:
-        """Become the one that is asked: whatever may have passed another replica's filter is in flight everywhere."""
-        self.ledger.clear()
+        """Become the replica that is asked. Count each pod that may have passed another's filter on every node."""
+        self.in_flight.clear()
         for pod in self._state.pod_by_id.values():
             if pod.node or pod.ended or pod.gated or pod.given_up or pod.member is not None:
                 continue
             if pod.scheduler in scheduler_names:
                 nodes = (pod.pinned_to,) if pod.pinned_to else None
-                self.ledger.add(InFlight(uid=pod.uid, request=pod.request, nodes=nodes), version=0, limit_s=limit_s)
+                self.in_flight.add(InFlight(uid=pod.uid, request=pod.request, nodes=nodes), version=0, limit_s=limit_s)
 
     def pod_changed(self, before: Pod | None, after: Pod | None, old: Json | None, new: Json | None) -> None:
         """A pod came, changed or went; the state knows already."""
-        self.ledger.observe(before, after, old, new)
+        self.in_flight.observe(before, after, old, new)
         if before is not None and after is not None and before == after:
             return
         if after is not None and after.node and not after.ended and new is not None and not _takes_alike(before, after):
             self._binds.add(after.node, version_of(new))
         for pod in (before, after):
             if pod is not None and pod.node is not None:
-                self._rooms.node_changed(pod.node)
+                self._capacity.node_changed(pod.node)
             if pod is not None and pod.member is not None:
-                self._rooms.job_changed(pod.member.job)
+                self._capacity.job_changed(pod.member.job)
 
     def outage(self) -> None:
-        """The watch of pods broke: kube-scheduler may forget what it binds now."""
+        """The watch of pods broke: kube-scheduler may forget the binds of this moment."""
         self._binds.note_outage()
 
     def job_changed(self, job: JobId) -> None:
         """A job came, changed or went; the state knows already."""
-        self._rooms.job_changed(job)
+        self._capacity.job_changed(job)
 
     def node_changed(self, name: str) -> None:
         """A node came, changed or went; the state knows already."""
-        self._rooms.node_changed(name)
+        self._capacity.node_changed(name)
 
     def _foreign(self, question: Question) -> Answer:
-        pod, names = question.pod, question.names
-        self._rooms.catch_up()
-        kept = self._refused(pod, self._rooms.withheld_from.keys())
+        pod, names, capacity = question.pod, question.names, self._capacity
+        capacity.catch_up()
+        withheld = self._too_small(pod, capacity.withholding_nodes)
         if self._binds.is_doubted:
-            taken = self._refused(pod, self._binds.nodes) - kept
+            taken = self._too_small(pod, self._binds.nodes) - withheld
         else:
-            taken = (self._rooms.shortages.of(pod.request) & self._binds.nodes) - kept
-        out = kept | taken
+            taken = (capacity.index.too_small_for(pod.request) & self._binds.nodes) - withheld
+        out = withheld | taken
         passed: Sequence[str] = list(filterfalse(out.__contains__, names)) if out else names
         if not pod.has_wishes:
-            passed = best_candidates(passed, self._rooms.score_by_node, self._rooms.best_nodes)
+            passed = best_candidates(passed, capacity.score_by_node, capacity.best_nodes)
         if passed:
             in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=tuple(passed))
-            self.ledger.add(in_flight, version=question.pod_version, limit_s=self._limit_s)
+            self.in_flight.add(in_flight, version=question.pod_version, limit_s=self._limit_s)
         else:
-            self.ledger.settle(pod.uid)
-        refused = dict.fromkeys(filter(kept.__contains__, names), WITHHELD) if kept else {}
+            self.in_flight.settle(pod.uid)
+        refused = dict.fromkeys(filter(withheld.__contains__, names), WITHHELD) if withheld else {}
         if taken:
             refused.update(dict.fromkeys(filter(taken.__contains__, names), TAKEN))
         return Answer(passed=passed, refused=refused)
 
-    def _refused(self, pod: Pod, nodes: KeysView[str]) -> set[str]:
-        """Those of `nodes` that have no room for the pod once every other pod in flight has landed there."""
+    def _too_small(self, pod: Pod, nodes: Set[str]) -> set[str]:
+        """Those of `nodes` where the pod does not fit once every other pod in flight has landed there."""
         if not nodes:
             return set()
-        others, total = self.ledger.others(pod.uid)
-        rooms = self._rooms
+        others, total = self.in_flight.others(pod.uid)
+        capacity = self._capacity
 
         def too_small_for(request: Resources) -> set[str]:
-            return rooms.shortages.of(request) & nodes
+            return capacity.index.too_small_for(request) & nodes
 
-        return kept_for_gangs(pod.request, rooms.room_by_node, total, others, too_small_for=too_small_for)
+        return kept_for_gangs(pod.request, capacity.free_by_node, total, others, too_small_for=too_small_for)
 
 
 def _only(node: str | None, question: Question, reason: str) -> Answer:
-    """That one node, if it was offered; all others are refused."""
+    """Pass that one node, if it was offered, and refuse all others."""
     refused = dict.fromkeys(question.names, reason)
     if node is None or refused.pop(node, None) is None:
         return Answer(passed=[], refused=refused)
@@ -166,7 +170,7 @@ def _only(node: str | None, question: Question, reason: str) -> Answer:
 
 
 def _takes_alike(before: Pod | None, after: Pod) -> bool:
-    """True when the pod took the same room of the same node already."""
+    """True if the pod took the same capacity of the same node before."""
     return before is not None and (before.node, before.request) == (after.node, after.request)
 
 

@@ -1,6 +1,6 @@
-"""The in-flight ledger: foreign pods that passed the filter and may land anywhere among the nodes they were given.
+"""Foreign pods in flight: they passed the filter and may land on any of the nodes they were given.
 
-It is the guard's only memory, and may be lost: a new leader counts every unbound pod instead, for a few seconds.
+This may be lost. A new leader counts every unbound pod as in flight instead, for a few seconds.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ class _Entry:
 
 
 class InFlightPods:
-    """Foreign pods in flight, by uid. `on_settled` is called when one leaves other than by a new filter call."""
+    """Foreign pods in flight, by uid. `on_settled` is called when one leaves, except by a new filter call."""
 
     def __init__(self, clock: Clock, on_settled: Callable[[], None]) -> None:
-        self.total: Resources = NOTHING  # what all of them ask for together
+        self.total: Resources = NOTHING  # the sum of all requests
         self.timed_out = 0
         self._clock = clock
         self._on_settled = on_settled
         self._entry_by_uid: dict[str, _Entry] = {}
-        self._look_s = float("inf")  # none runs out before
+        self._next_expiry_s = float("inf")  # no entry expires before
 
     def __len__(self) -> int:
         return len(self._entry_by_uid)
 
     def add(self, pod: InFlight, *, version: int, limit_s: float) -> None:
-        """Count `pod` from now on, in place of what was known of it."""
-        self._expire()  # whether or not anybody reads what is in flight
+        """Count `pod` from now on, instead of an earlier entry of it."""
+        self._expire()  # also where nobody asks what is in flight
         self._remove(pod.uid)
         until_s = self._clock() + limit_s
-        self._look_s = min(self._look_s, until_s)
+        self._next_expiry_s = min(self._next_expiry_s, until_s)
         self._entry_by_uid[pod.uid] = _Entry(pod=pod, version=version, until_s=until_s)
         self.total = self.total + pod.request
 
     def settle(self, uid: str) -> None:
-        """Count the pod no longer: nothing is left open about where it goes."""
+        """Count the pod no longer: it is known where it went, or that it goes nowhere."""
         if self._remove(uid):
             self._on_settled()
 
     def observe(self, before: Pod | None, after: Pod | None, old: Json | None, new: Json | None) -> None:
-        """Learn from a change of a pod: bound, ended, gone, recreated or given up by the scheduler, it has settled."""
+        """Settle a pod that was bound, ended, deleted, created again, or given up by kube-scheduler."""
         if before is not None and (after is None or after.uid != before.uid):
             self.settle(before.uid)
         entry = self._entry_by_uid.get(after.uid) if after is not None else None
@@ -63,12 +63,12 @@ class InFlightPods:
             self.settle(after.uid)
 
     def pods(self) -> tuple[InFlight, ...]:
-        """Everything in flight now."""
+        """All pods in flight now."""
         self._expire()
         return tuple(entry.pod for entry in self._entry_by_uid.values())
 
     def others(self, uid: str) -> tuple[tuple[InFlight, ...], Resources]:
-        """Everything in flight but the pod `uid`, and the sum of their requests."""
+        """All pods in flight except `uid`, and the sum of their requests."""
         pods = self.pods()
         own = self._entry_by_uid.get(uid)
         if own is None:
@@ -76,24 +76,24 @@ class InFlightPods:
         return tuple(pod for pod in pods if pod.uid != uid), self.total - own.pod.request
 
     def next_expiry_in_s(self) -> float | None:
-        """How long until the next entry runs out; None for an empty ledger."""
+        """How long until the next entry expires; None without entries."""
         until_s = min((entry.until_s for entry in self._entry_by_uid.values()), default=None)
         return None if until_s is None else max(0.0, until_s - self._clock())
 
     def clear(self) -> None:
-        """Forget everything: another replica is asked from now on."""
+        """Forget all pods."""
         self._entry_by_uid.clear()
         self.total = NOTHING
 
     def _expire(self) -> None:
         now_s = self._clock()
-        if now_s < self._look_s:
+        if now_s < self._next_expiry_s:
             return
         expired = [uid for uid, entry in self._entry_by_uid.items() if entry.until_s <= now_s]
         for uid in expired:
             self._remove(uid)
             self.timed_out += 1
-        self._look_s = min((entry.until_s for entry in self._entry_by_uid.values()), default=float("inf"))
+        self._next_expiry_s = min((entry.until_s for entry in self._entry_by_uid.values()), default=float("inf"))
         if expired:
             self._on_settled()
 
@@ -106,7 +106,7 @@ class InFlightPods:
 
 
 def _gave_up(entry: _Entry, old: Json | None, new: Json) -> bool:
-    """True when PodScheduled turned False, or false for a new reason, after the filter call that this entry is of."""
+    """True if PodScheduled became False, or False for a new reason, after this entry's filter call."""
     if version_of(new) <= entry.version:
         return False
     condition = _scheduled(new)

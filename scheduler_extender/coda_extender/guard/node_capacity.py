@@ -1,7 +1,7 @@
-"""What the guard must know of each node before it is asked: its room and its score, kept up to date change by change.
+"""What the guard must know of each node before it is asked: its free capacity and its score.
 
-A filter request may name 5000 nodes; nothing here is computed per request but for what changed since the last one,
-which is little: beyond a hundred changes they are taken over without a request. Decides nothing.
+A filter request may name 5000 nodes. So both are updated when a node changes, not when a request comes. A request only
+takes over the last few changes; a hundred of them are taken over without a request.
 """
 
 from __future__ import annotations
@@ -15,51 +15,50 @@ from coda.placements.guard import MAX_SCORE, foreign_score
 from coda_extender.guard.capacity_index import CapacityIndex
 from coda_kube.cluster_state import ClusterState
 
-_MOST_OPEN: Final = 100  # taking over a change takes about 10 us: a request waits a millisecond at most
+_MOST_CHANGES: Final = 100  # taking one over takes about 10 us: a request waits a millisecond at most
 
 
 class NodeCapacity:
-    """Per node its room, allocatable - used - withheld, and its score; `withheld_from`: the rooms beside plans, also on
-    nodes that are not known, which have nothing; `best_nodes`: those of the best score; `shortages`: which rooms are
-    too small for a request.
+    """Capacity and scores of nodes as of the last `catch_up`.
 
-    They are as of the last `catch_up`."""
+    `free_by_node`: allocatable - used - withheld. A node that is not known has nothing, less what is withheld there.
+    `withholding_nodes`: the nodes where placements withhold capacity. `best_nodes`: those with the best score."""
 
     def __init__(self, state: ClusterState) -> None:
-        self.room_by_node: dict[str, Resources] = {}
-        self.withheld_from: dict[str, Resources] = {}
+        self.free_by_node: dict[str, Resources] = {}
+        self.withholding_nodes: set[str] = set()
         self.score_by_node: dict[str, int] = {}
         self.best_nodes: set[str] = set()
-        self.shortages = CapacityIndex()
+        self.index = CapacityIndex()  # of `free_by_node`
         self._state = state
         self._withheld_by_node: dict[str, Resources] = {}
         self._shares_by_job: dict[JobId, dict[str, Resources]] = {}
         self._seen_by_job: dict[JobId, Job] = {}
-        self._open_jobs: set[JobId] = set()
-        self._open_nodes: set[str] = set()
+        self._changed_jobs: set[JobId] = set()
+        self._changed_nodes: set[str] = set()
 
     def job_changed(self, job: JobId) -> None:
         """A job or one of its pods came, changed or went."""
-        self._open_jobs.add(job)
-        self._bound_what_is_open()
+        self._changed_jobs.add(job)
+        self._limit_changes()
 
     def node_changed(self, name: str) -> None:
         """A node, or a pod on it, came, changed or went."""
-        self._open_nodes.add(name)
-        self._bound_what_is_open()
+        self._changed_nodes.add(name)
+        self._limit_changes()
 
     def catch_up(self) -> None:
         """Take over every change so far."""
-        while self._open_jobs:
-            self._take_job(self._open_jobs.pop())
-        while self._open_nodes:
-            self._take_node(self._open_nodes.pop())
+        while self._changed_jobs:
+            self._update_job(self._changed_jobs.pop())
+        while self._changed_nodes:
+            self._update_node(self._changed_nodes.pop())
 
-    def _bound_what_is_open(self) -> None:
-        if len(self._open_jobs) + len(self._open_nodes) > _MOST_OPEN:
+    def _limit_changes(self) -> None:
+        if len(self._changed_jobs) + len(self._changed_nodes) > _MOST_CHANGES:
             self.catch_up()
 
-    def _take_job(self, job_id: JobId) -> None:
+    def _update_job(self, job_id: JobId) -> None:
         job, seen = self._state.job(job_id), self._seen_by_job.get(job_id)
         if job is None:
             self._seen_by_job.pop(job_id, None)
@@ -74,32 +73,30 @@ class NodeCapacity:
         for node in before.keys() | after.keys():
             if before.get(node) == after.get(node):
                 continue
-            held = self._withheld_by_node.pop(node, NOTHING) - before.get(node, NOTHING) + after.get(node, NOTHING)
-            if held.pods or held.gpus or held.cpu_m or held.memory_bytes or any(held.other.values()):
-                self._withheld_by_node[node] = held
-            self._open_nodes.add(node)
+            withheld = self._withheld_by_node.pop(node, NOTHING) - before.get(node, NOTHING) + after.get(node, NOTHING)
+            if _is_nonzero(withheld):
+                self._withheld_by_node[node] = withheld
+            self._changed_nodes.add(node)
 
-    def _take_node(self, name: str) -> None:
+    def _update_node(self, name: str) -> None:
         node = self._state.node(name)
-        held = self._withheld_by_node.get(name)
-        if node is None:
-            self._score(name, None)
-            self.room_by_node.pop(name, None)
-            self.withheld_from.pop(name, None)
-            if held is not None:  # a plan on a node that is not known: nothing of it may be taken
-                self.room_by_node[name] = self.withheld_from[name] = NOTHING - held
-            self.shortages.put(name, self.room_by_node.get(name))
-            return
-        room = node.allocatable - self._state.used(name)
-        if held is None:
-            self.withheld_from.pop(name, None)
+        withheld = self._withheld_by_node.get(name)
+        if withheld is None:
+            self.withholding_nodes.discard(name)
         else:
-            room = self.withheld_from[name] = room - held
-        self.room_by_node[name] = room
-        self.shortages.put(name, room)
-        self._score(name, foreign_score(room.gpus))
+            self.withholding_nodes.add(name)
+        if node is not None:
+            free = node.allocatable - self._state.used(name)
+            self.free_by_node[name] = free = free if withheld is None else free - withheld
+            self._set_score(name, foreign_score(free.gpus))
+        else:
+            self._set_score(name, None)
+            self.free_by_node.pop(name, None)
+            if withheld is not None:  # a placement on a node that is not known: nothing of it may be taken
+                self.free_by_node[name] = NOTHING - withheld
+        self.index.set_free(name, self.free_by_node.get(name))
 
-    def _score(self, name: str, score: int | None) -> None:
+    def _set_score(self, name: str, score: int | None) -> None:
         if score is None:
             self.score_by_node.pop(name, None)
         else:
@@ -108,6 +105,10 @@ class NodeCapacity:
             self.best_nodes.add(name)
         else:
             self.best_nodes.discard(name)
+
+
+def _is_nonzero(amount: Resources) -> bool:
+    return bool(amount.pods or amount.gpus or amount.cpu_m or amount.memory_bytes or any(amount.other.values()))
 
 
 def _withholds_alike(one: Job, two: Job) -> bool:

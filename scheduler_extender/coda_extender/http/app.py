@@ -64,9 +64,9 @@ def _create_fastapi(dependencies: Dependencies, verb_by_path: Mapping[str, Endpo
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        ledger = dependencies.guard.ledger
-        dependencies.metrics.in_flight.set(len(ledger))
-        dependencies.metrics.in_flight_timeouts.set(ledger.timed_out)
+        in_flight = dependencies.guard.in_flight
+        dependencies.metrics.in_flight.set(len(in_flight))
+        dependencies.metrics.in_flight_timeouts.set(in_flight.timed_out)
         return Response(dependencies.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return app

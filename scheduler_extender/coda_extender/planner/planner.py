@@ -172,7 +172,7 @@ class Planner:
         now_s = time.time()
         return CycleSnapshot(
             world=self._cluster.world(now_s=now_s),
-            foreign=self._cluster.guard.ledger.pods(),
+            foreign=self._cluster.guard.in_flight.pods(),
             epoch=self._elector.epoch,
             now_s=now_s,
         )

@@ -27,17 +27,17 @@ changes = st.lists(st.tuples(st.sampled_from(NAMES), st.none() | amounts(-2)), m
 
 
 @given(changes, st.lists(amounts(0), min_size=1, max_size=3))
-def test_short_is_what_a_walk_over_all_rooms_finds(
+def test_too_small_is_what_a_walk_over_all_nodes_finds(
     history: list[tuple[str, Resources | None]], requests: list[Resources]
 ) -> None:
-    shortages, room_by_node = CapacityIndex(), dict[str, Resources]()
-    for name, room in history:
-        shortages.put(name, room)
-        room_by_node.pop(name, None)
-        if room is not None:
-            room_by_node[name] = room
+    index, free_by_node = CapacityIndex(), dict[str, Resources]()
+    for name, free in history:
+        index.set_free(name, free)
+        free_by_node.pop(name, None)
+        if free is not None:
+            free_by_node[name] = free
         for request in requests:
-            assert shortages.of(request) == full_for(request, NAMES, room_by_node)
+            assert index.too_small_for(request) == full_for(request, NAMES, free_by_node)
 
 
 @given(
@@ -45,19 +45,19 @@ def test_short_is_what_a_walk_over_all_rooms_finds(
     amounts(0),
     st.lists(st.tuples(amounts(0), st.none() | st.lists(st.sampled_from(NAMES), unique=True).map(tuple)), max_size=4),
 )
-def test_what_is_kept_for_gangs_is_the_same_whoever_finds_the_small_rooms(
-    room_by_node: dict[str, Resources], request: Resources, drawn: list[tuple[Resources, tuple[str, ...] | None]]
+def test_the_nodes_refused_are_the_same_whoever_finds_the_small_ones(
+    free_by_node: dict[str, Resources], request: Resources, drawn: list[tuple[Resources, tuple[str, ...] | None]]
 ) -> None:
     others = [InFlight(uid=str(at), request=more, nodes=nodes) for at, (more, nodes) in enumerate(drawn)]
     total = sum((pod.request for pod in others), NOTHING)
-    shortages = CapacityIndex()
-    for name, room in room_by_node.items():
-        shortages.put(name, room)
-    walked = kept_for_gangs(request, room_by_node, total, others)
-    assert kept_for_gangs(request, room_by_node, total, others, too_small_for=shortages.of) == walked
-    for name, room in room_by_node.items():
+    index = CapacityIndex()
+    for name, free in free_by_node.items():
+        index.set_free(name, free)
+    walked = kept_for_gangs(request, free_by_node, total, others)
+    assert kept_for_gangs(request, free_by_node, total, others, too_small_for=index.too_small_for) == walked
+    for name, free in free_by_node.items():
         here = sum((pod.request for pod in others if pod.nodes is None or name in pod.nodes), NOTHING)
-        assert (name in walked) is not (request.fits_in(room) and request.fits_in(room - here))
+        assert (name in walked) is not (request.fits_in(free) and request.fits_in(free - here))
 
 
 runs = st.lists(st.tuples(st.integers(0, MAX_SCORE) | st.just(MAX_SCORE), st.integers(1, ENOUGH_NODES)), max_size=5)

@@ -34,7 +34,7 @@ def test_a_pod_that_is_bound_already_gets_its_node_again(known: Known) -> None:
     known.pod(None, pod)
     answer = known.ask(pod_json("foreign"), "n1", "n2")
     assert answer == Answer(passed=["n2"], refused={"n1": BOUND})
-    assert len(known.guard.ledger) == 0
+    assert len(known.guard.in_flight) == 0
 
 
 def test_a_pod_recreated_under_its_old_name_is_not_taken_for_the_bound_one(known: Known) -> None:
@@ -101,7 +101,7 @@ def test_after_a_takeover_unbound_pods_of_the_guarded_schedulers_are_everywhere(
     known.pod(None, pod_json("unlucky", gpus=2, status=given_up("SchedulerError")))
     known.pod(None, pod_json("gated", gpus=2, spec={"schedulingGates": [{"name": "later"}]}))
     known.guard.take_over(("coda",), limit_s=5.0)
-    assert [pod.uid for pod in known.guard.ledger.pods()] == ["uid-unbound"]
+    assert [pod.uid for pod in known.guard.in_flight.pods()] == ["uid-unbound"]
     assert known.ask(pod_json("new", gpus=2), "n1").passed == []
     known.now_s += 5.0
     assert known.ask(pod_json("new", gpus=2), "n1").passed == ["n1"]

@@ -15,7 +15,7 @@ class Watched:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.settled = 0
-        self.ledger = InFlightPods(lambda: self.now_s, self._count)
+        self.in_flight = InFlightPods(lambda: self.now_s, self._count)
         self.pod = versioned(pod_json("foreign", gpus=1), 10)
         self.add(30.0)
 
@@ -25,11 +25,11 @@ class Watched:
     def add(self, limit_s: float) -> None:
         pod = pod_from_json(self.pod)
         in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=("n1",))
-        self.ledger.add(in_flight, version=10, limit_s=limit_s)
+        self.in_flight.add(in_flight, version=10, limit_s=limit_s)
 
     def see(self, new: Any) -> None:
         after = pod_from_json(new) if new is not None else None
-        self.ledger.observe(pod_from_json(self.pod), after, self.pod, new)
+        self.in_flight.observe(pod_from_json(self.pod), after, self.pod, new)
         self.pod = new
 
 
@@ -63,31 +63,31 @@ ENDED = {"phase": "Failed"}
 )  # fmt: skip
 def test_a_pod_is_in_flight_until_it_is_heard_of(watched: Watched, news: Any, left: int) -> None:
     watched.see(news)
-    assert len(watched.ledger) == left
+    assert len(watched.in_flight) == left
     assert watched.settled == 1 - left
-    assert (watched.ledger.total == NOTHING) is (left == 0)
+    assert (watched.in_flight.total == NOTHING) is (left == 0)
 
 
 def test_a_condition_that_was_false_before_the_call_settles_nothing(watched: Watched) -> None:
     watched.pod = versioned(pod_json("foreign", gpus=1, status=given_up()), 10)
     watched.see(versioned(pod_json("foreign", gpus=1, status=given_up() | {"qosClass": "Burstable"}), 11))
-    assert len(watched.ledger) == 1
+    assert len(watched.in_flight) == 1
     watched.see(versioned(pod_json("foreign", gpus=1, status=given_up(message="for a new reason")), 12))
-    assert len(watched.ledger) == 0
+    assert len(watched.in_flight) == 0
 
 
 def test_a_pod_filtered_again_counts_once(watched: Watched) -> None:
     watched.add(30.0)
-    assert len(watched.ledger) == 1
-    assert watched.ledger.total.gpus == 1
-    assert watched.ledger.others("uid-foreign")[1].gpus == 0
+    assert len(watched.in_flight) == 1
+    assert watched.in_flight.total.gpus == 1
+    assert watched.in_flight.others("uid-foreign")[1].gpus == 0
 
 
 def test_a_pod_never_heard_of_again_times_out(watched: Watched) -> None:
     watched.now_s = 20.0
-    assert watched.ledger.next_expiry_in_s() == 10.0
-    assert len(watched.ledger.pods()) == 1
+    assert watched.in_flight.next_expiry_in_s() == 10.0
+    assert len(watched.in_flight.pods()) == 1
     watched.now_s = 30.0
-    assert watched.ledger.pods() == ()
-    assert (watched.ledger.timed_out, watched.settled, watched.ledger.total) == (1, 1, NOTHING)
-    assert watched.ledger.next_expiry_in_s() is None
+    assert watched.in_flight.pods() == ()
+    assert (watched.in_flight.timed_out, watched.settled, watched.in_flight.total) == (1, 1, NOTHING)
+    assert watched.in_flight.next_expiry_in_s() is None

@@ -64,7 +64,7 @@ def test_foreign_pods_wait_while_nobody_knows_what_was_bound_and_ranks_do_not(kn
     known.in_touch = False
     assert known.ask(pod_json("foreign"), "n2") == Answer(passed=(), refused={}, error=OUT_OF_TOUCH)
     assert known.ask(rank_json("gang", 0, "n1"), "n1").passed == ["n1"]
-    assert len(known.guard.ledger) == 0
+    assert len(known.guard.in_flight) == 0
 
 
 def test_after_an_outage_pods_in_flight_count_where_a_bind_may_be_forgotten(known: Known) -> None:
