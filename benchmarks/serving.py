@@ -90,7 +90,7 @@ async def plan_on(cluster: MadeCluster, metrics: Metrics, guard: Guard, planning
         snapshot, in_flight = cluster.state.snapshot(), guard.in_flight.pods()
         result, notices = await asyncio.to_thread(cluster.run_cycle, snapshot, in_flight)
         metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
-        reasons.revise(notices)
+        reasons.replace(notices)
         lasted_s.append(time.perf_counter() - began_s)
         for change in await asyncio.to_thread(cluster.changes_after, (result, notices)):  # made elsewhere, in a cluster
             cluster.happen([change])

@@ -90,7 +90,7 @@ async def _serve(settings: Settings, client: Client) -> None:
     background = [
         asyncio.create_task(cluster.run(), name="caches"),
         asyncio.create_task(planner.run(), name="planner"),
-        asyncio.create_task(keep_collections_short(cluster.synced()), name="memory"),
+        asyncio.create_task(keep_collections_short(cluster.wait_until_synced()), name="memory"),
     ]
     try:
         await _serve_until_stopped(server, listening, background)

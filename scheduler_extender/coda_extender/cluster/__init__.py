@@ -1,1 +1,2 @@
-"""The cluster as the extender sees it, from watches. Nothing is decided here."""
+"""What one replica knows of the cluster, from watches. Nothing is decided here; nothing is asked of the API server but
+lists and watches. Read `cluster`, then `ending_gangs`."""

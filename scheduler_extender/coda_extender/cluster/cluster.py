@@ -1,6 +1,6 @@
-"""What one replica knows of the cluster: four caches that feed the state and the guard, and wake the planner.
+"""What one replica knows of the cluster: four caches that update the state and the guard, and wake the planner.
 
-Every replica keeps all of it at all times, so that a new leader answers at once. Decides nothing.
+Every replica keeps all of it at all times, so that a new leader can answer at once.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 from coda_kube.objects.read import id_of
 
-GATHER_S: Final = 0.04  # our choice: a job that waits for room notices less, and most changes are pods of others
+GATHER_S: Final = 0.04  # our choice: a waiting job does not notice it, and most changes are pods of others
 
 
 class ExtenderCluster:
-    """Caches, state and guard of one replica. `changed` is set by whatever a decision may depend on; `pressing` with it
-    where somebody waits for just that decision: a job came into the queue, wants other cores, or shows why it waited
-    though it left."""
+    """Caches, state and guard of one replica.
+
+    `changed` is set when anything changes that a decision may depend on. `urgent` is set as well when somebody waits
+    for this decision: a job entered the queue, wants other cores, or left the queue and still shows why it waited."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class ExtenderCluster:
     ) -> None:
         self.state = ClusterState()
         self.changed = asyncio.Event()
-        self.pressing = asyncio.Event()
+        self.urgent = asyncio.Event()
         self.guard = Guard(
             self.state,
             in_flight_limit_s=in_flight_limit_s,
@@ -65,53 +66,53 @@ class ExtenderCluster:
         self._version = self.state.version
 
     async def run(self) -> None:
-        """Keep the caches until cancelled."""
+        """Keep the caches up to date until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for cache in self._caches:
                 tasks.create_task(cache.run())
 
-    async def synced(self) -> None:
-        """Wait until all of the cluster was seen once."""
+    async def wait_until_synced(self) -> None:
+        """Wait until the whole cluster was seen once."""
         for cache in self._caches:
             await cache.synced.wait()
 
     def is_synced(self) -> bool:
-        """True once all of the cluster was seen."""
+        """True once the whole cluster was seen."""
         return all(cache.synced.is_set() for cache in self._caches)
 
     def is_in_touch(self) -> bool:
-        """True while what happens in the cluster is seen as it happens."""
+        """True while changes of the cluster are seen as they happen."""
         return all(cache.in_touch.is_set() for cache in self._caches)
 
-    async def in_touch(self) -> None:
-        """Wait until it is seen again."""
+    async def wait_until_in_touch(self) -> None:
+        """Wait until changes are seen again."""
         while not self.is_in_touch():
             for cache in self._caches:
                 await cache.in_touch.wait()
 
     def awaits_decision(self, *, epoch: int) -> bool:
-        """True while there is anything to decide; else no change of pods, nodes or quotas is worth a round."""
+        """True if there is anything to decide. If not, no change of pods, nodes or quotas is worth a cycle."""
         return bool(self.stale_pending) or any(awaits_decision(job, epoch=epoch) for job in self.state.starting())
 
     def world(self, *, now_s: float) -> World:
-        """The world now, with what is kept of ending attempts in flight, and without the pods that are."""
+        """The world now. What is held back of ending attempts counts as in flight; foreign pods in flight do not."""
         return self.state.snapshot(self._endings.held_by_node(), now_s=now_s)
 
     def next_expiry_in_s(self) -> float | None:
-        """How long until something is in flight no more by time alone; None where nothing is."""
+        """How long until time alone frees something in flight or held back; None where nothing is."""
         expiries_s = (self.guard.in_flight.next_expiry_in_s(), self._endings.next_expiry_in_s())
         return min((expiry_s for expiry_s in expiries_s if expiry_s is not None), default=None)
 
-    async def gathered(self) -> None:
-        """Let changes that nobody waits for gather, if that is all that changed."""
+    async def gather_changes(self) -> None:
+        """If there are changes, and none is urgent, wait a moment for more."""
         if self.changed.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._gather_s):
-                    await self.pressing.wait()
+                    await self.urgent.wait()
 
     def _on_node(self, old: Json | None, new: Json | None) -> None:
         self.state.on_node(old, new)
-        if self._moved():
+        if self._note_change():
             self.guard.node_changed(key_of(new or old or {}))
 
     def _on_pod(self, old: Json | None, new: Json | None) -> None:
@@ -121,7 +122,7 @@ class ExtenderCluster:
         after = self.state.pod_by_id.get(key)
         self._endings.observe(before, after)
         self.guard.pod_changed(before, after, old, new)
-        self._moved()
+        self._note_change()
 
     def _on_job(self, old: Json | None, new: Json | None) -> None:
         self.state.on_job(old, new)
@@ -129,30 +130,30 @@ class ExtenderCluster:
         self.guard.job_changed(job)
         if new is not None and _shows_stale_pending(new):
             self.stale_pending.add(job)
-            self._press()
+            self._set_urgent()
         else:
             self.stale_pending.discard(job)
         known = self.state.job(job)
-        if self._moved() and known is not None and (is_waiting(known) or open_wish(known) is not None):
-            self._press()
+        if self._note_change() and known is not None and (is_waiting(known) or open_wish(known) is not None):
+            self._set_urgent()
 
     def _on_quota(self, old: Json | None, new: Json | None) -> None:
         self.state.on_quota(old, new)
-        self._moved()
+        self._note_change()
 
-    def _press(self) -> None:
-        self.pressing.set()
+    def _set_urgent(self) -> None:
+        self.urgent.set()
         self.changed.set()
 
-    def _moved(self) -> bool:
-        moved = self.state.version != self._version
-        if moved:
+    def _note_change(self) -> bool:
+        changed = self.state.version != self._version
+        if changed:
             self._version = self.state.version
             self.changed.set()
-        return moved
+        return changed
 
 
 def _shows_stale_pending(job: Json) -> bool:
-    """True for a job that shows a reason for waiting though it waits no more: suspended, launched or finished."""
+    """True for a job that shows a wait reason but waits no more: it is suspended, launched or finished."""
     status, metadata = job.get("status") or {}, job["metadata"]
     return bool(status.get("pending")) and status.get("phase") != "Queued" and "deletionTimestamp" not in metadata

@@ -66,9 +66,7 @@ class Guard:
             return _only(node, question, NO_PLAN if node is None else OTHER_NODE)
         if not self._in_touch():
             self._binds.note_outage()
-            return Answer(
-                passed=(), refused={}, error=OUT_OF_TOUCH
-            )  # kube-scheduler may not know the last binds either
+            return Answer(passed=(), refused={}, error=OUT_OF_TOUCH)  # kube-scheduler may miss binds, too
         return self._foreign(question)
 
     def scores(self, question: Question) -> dict[str, int]:

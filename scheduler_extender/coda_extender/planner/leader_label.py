@@ -1,4 +1,4 @@
-"""The label by which the Service finds the leader. Knows nothing of what the leader does."""
+"""The label by which the Service finds the leader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RETRY_S: Final = 1.0
 
 
 class LeaderLabel:
-    """`coda.scheduler/leader=true` on this replica's pod and no other's. Without a pod of its own it does nothing."""
+    """`coda.scheduler/leader=true` on this replica's pod only. Without a pod name it does nothing."""
 
     def __init__(self, client: Client, namespace: str | None, pod: str | None) -> None:
         self._client = client
@@ -26,10 +26,10 @@ class LeaderLabel:
         self._pod = pod if namespace else None
 
     async def claim(self, held: Callable[[], bool]) -> None:
-        """Take the label from the other extender pods, then put it on the own one; try until done or not leading."""
+        """Remove the label from the other extender pods, then set it on the own one. Try until done or not leading."""
         while self._pod is not None and held():
             try:
-                await self._take_from_others()
+                await self._remove_from_others()
                 await self._set(self._pod, "true")
             except CodaError as error:
                 log.warning("could not label the leader's pod %s, trying again: %s", self._pod, error)
@@ -38,7 +38,7 @@ class LeaderLabel:
                 return
 
     async def drop(self) -> None:
-        """Take the label off the own pod."""
+        """Remove the label from the own pod."""
         if self._pod is None:
             return
         try:
@@ -46,7 +46,7 @@ class LeaderLabel:
         except CodaError as error:
             log.warning("could not take the leader label off the pod %s: %s", self._pod, error)
 
-    async def _take_from_others(self) -> None:
+    async def _remove_from_others(self) -> None:
         query = {"labelSelector": f"{COMPONENT_SELECTOR},{LABEL_LEADER}"}
         for item in (await self._client.list_pages(self._pods, query))["items"]:
             if item["metadata"]["name"] != self._pod:

@@ -1,9 +1,9 @@
-"""Which jobs must be told why they wait, and how soon. Writes nothing itself.
+"""Which wait reasons must be written to jobs, and how soon.
 
-A first reason, a new code, the answer to an edit, or the end of waiting is due at once. New numbers under an old code
-are not: on a busy cluster every job's numbers change all the time, so these are rewritten at most every few seconds per
-job, and slowly enough in all that a thousand waiting jobs cost the API server next to nothing. That an edit is not
-accepted yet is said only when the operator, who mostly does so within milliseconds, seems to be away.
+Due at once: a first reason, a new code, the answer to an edit, and the end of waiting. New numbers under the same code
+are slow notices. On a busy cluster they change all the time, so they are rewritten at most every few seconds per job,
+and at a limited rate for all jobs. "Not accepted yet" after an edit is slow as well: the operator mostly accepts an
+edit within milliseconds, and the notice is for the case that it is away.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.objects.write import pending_json
 
 PER_JOB_S: Final = 3.0  # between two rewrites of one job's numbers
-PER_SECOND: Final = 50.0  # rewrites of numbers in all
+PER_SECOND: Final = 50.0  # rewrites of numbers, of all jobs
 BATCH: Final = 64
-_ACCEPTED_WITHIN_S: Final = 1.0  # an edit, by an operator that is there
+_ACCEPTED_WITHIN_S: Final = 1.0  # an edit, while the operator runs
 _LONG_AGO_S: Final = float("-inf")
 
 
 class PendingNotice(NamedTuple):
-    """A reason to be written; `refusal` None: what is written there is to be removed."""
+    """A reason to write; without a `refusal`: the written reason is to be removed."""
 
     job: JobId
     refusal: Refusal | None
@@ -35,7 +35,7 @@ class PendingNotice(NamedTuple):
 
 
 def notice_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> PendingNotice | None:
-    """What must be written so that the object says what `refusal` says; None when it does."""
+    """Return what must be written so that the object shows `refusal`; None if it does already."""
     if job_json is None:
         return None
     pending = (job_json.get("status") or {}).get("pending")
@@ -51,7 +51,7 @@ def notice_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> PendingN
 
 
 def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Json:
-    """The `status.pending` to write: since when it holds is kept while the code stays."""
+    """Return the `status.pending` to write. `since` is kept while the code stays the same."""
     pending = status.get("pending") or {}
     same_code = pending.get("code") == refusal.code.value and pending.get("since")
     return pending_json(refusal, since_s=seconds_from_time(pending["since"]) if same_code else now_s)
@@ -59,15 +59,15 @@ def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Js
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingNotices:
-    """All notices of one round, by job."""
+    """All notices of one cycle, by job."""
 
     urgent: Mapping[JobId, PendingNotice]
     slow: Mapping[JobId, PendingNotice]
-    edited: tuple[JobId, ...] = ()  # those of the slow ones that say that an edit is not accepted
+    edited: tuple[JobId, ...] = ()  # the slow ones about an edit that is not accepted yet
 
     @classmethod
     def of(cls, notices: Iterable[PendingNotice]) -> PendingNotices:
-        """The notices sorted out; each job at most once. O(notices)."""
+        """Sort the notices; each job has at most one. O(notices)."""
         urgent: dict[JobId, PendingNotice] = {}
         slow: dict[JobId, PendingNotice] = {}
         for notice in notices:
@@ -81,40 +81,41 @@ NO_NOTICES: Final = PendingNotices(urgent={}, slow={})
 
 
 class PendingReasons:
-    """The notices not written yet. `now_s` is any clock that only grows. Runs in the event loop: `take` costs O(batch +
-    jobs written in the last seconds), whatever the number of notices."""
+    """The notices not written yet. `now_s` is any clock that only grows.
+
+    It runs in the event loop: `pop_due` costs O(batch + jobs written in the last seconds), for any number of notices."""
 
     def __init__(self) -> None:
         self._urgent: dict[JobId, PendingNotice] = {}
         self._slow: dict[JobId, PendingNotice] = {}
-        self._line: dict[JobId, None] = {}  # the slow ones, oldest first: a revised notice keeps its place
+        self._queue: dict[JobId, None] = {}  # the slow ones, oldest first: a replaced notice keeps its place
         self._edited: tuple[JobId, ...] = ()
-        self._edited_s: dict[JobId, float] = {}  # since when a notice says that an edit is not accepted
+        self._edited_s: dict[JobId, float] = {}  # since when a notice waits for an edit to be accepted
         self._written_s: dict[JobId, float] = {}  # when a job's reason was last written
         self._allowance = PER_SECOND
         self._filled_s = 0.0
 
-    def revise(self, notices: PendingNotices, removals: Iterable[PendingNotice] = ()) -> None:
+    def replace(self, notices: PendingNotices, removals: Iterable[PendingNotice] = ()) -> None:
         """Replace all notices by these; `removals` are urgent."""
         self._urgent = {**notices.urgent, **{notice.job: notice for notice in removals}}
         self._slow = dict(notices.slow)
         self._edited = notices.edited
-        line = self._line
-        line.update(dict.fromkeys([job for job in self._slow if job not in line]))
+        queue = self._queue
+        queue.update(dict.fromkeys([job for job in self._slow if job not in queue]))
 
     def put_back(self, notice: PendingNotice) -> None:
-        """The write did not work: it is due again, unless there is something newer."""
+        """After a write that did not work: the notice is due again, unless there is a newer one."""
         if notice.job not in self._urgent and notice.job not in self._slow:
             (self._urgent if notice.urgent else self._slow)[notice.job] = notice
             if not notice.urgent:
-                self._line[notice.job] = None
+                self._queue[notice.job] = None
 
-    def take(self, now_s: float) -> tuple[list[PendingNotice], float | None]:
-        """What to write now, at most a batch, and in how many seconds there is more (None: nothing is left)."""
+    def pop_due(self, now_s: float) -> tuple[list[PendingNotice], float | None]:
+        """Remove and return what to write now, at most a batch, and in how many seconds more is due; None: never."""
         self._allowance = min(PER_SECOND, self._allowance + (now_s - self._filled_s) * PER_SECOND)
         self._filled_s = now_s
         due = [self._urgent.pop(job) for job in list(islice(self._urgent, BATCH))]
-        slow, earliest_s = self._slow_ones(now_s, min(BATCH - len(due), int(self._allowance)))
+        slow, earliest_s = self._pop_slow(now_s, min(BATCH - len(due), int(self._allowance)))
         due += slow
         self._allowance -= len(slow)
         for notice in due:
@@ -127,13 +128,13 @@ class PendingReasons:
             return due, None
         return due, max(earliest_s - now_s, (1.0 - self._allowance) / PER_SECOND, 0.02)
 
-    def _slow_ones(self, now_s: float, count: int) -> tuple[list[PendingNotice], float | None]:
-        """The first of the line whose time has come, and when the next one may be written; None without one."""
+    def _pop_slow(self, now_s: float, count: int) -> tuple[list[PendingNotice], float | None]:
+        """The first of the queue that may be written, and when the next one may be; None without a next one."""
         self._edited_s = {job: self._edited_s.get(job, now_s) for job in self._edited}
         taken: list[PendingNotice] = []
         earliest_s: float | None = None
         gone: list[JobId] = []
-        for job in self._line:
+        for job in self._queue:
             if job not in self._slow:
                 gone.append(job)
                 continue
@@ -144,15 +145,15 @@ class PendingReasons:
                 continue
             earliest_s = ready_s if earliest_s is None else min(earliest_s, ready_s)
             if ready_s <= now_s:
-                break  # the others are no sooner than now
+                break  # no other one is due before now
         for job in gone:
-            del self._line[job]
+            del self._queue[job]
         return taken, earliest_s
 
     def _ready_s(self, job: JobId) -> float:
         """When a slow notice may be written."""
-        by_turn_s = self._written_s.get(job, _LONG_AGO_S) + PER_JOB_S
-        return max(by_turn_s, self._edited_s.get(job, _LONG_AGO_S) + _ACCEPTED_WITHIN_S)
+        by_interval_s = self._written_s.get(job, _LONG_AGO_S) + PER_JOB_S
+        return max(by_interval_s, self._edited_s.get(job, _LONG_AGO_S) + _ACCEPTED_WITHIN_S)
 
     def _forget(self, now_s: float) -> None:
         for job, written_s in list(self._written_s.items()):  # oldest first

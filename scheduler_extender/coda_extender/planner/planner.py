@@ -81,7 +81,7 @@ class Planner:
 
     async def run(self) -> None:
         """Be a candidate, and plan while leading, until cancelled."""
-        await self._cluster.synced()
+        await self._cluster.wait_until_synced()
         while True:
             try:
                 await lead(self._elector, lambda: asyncio.create_task(self._lead(), name="planner"))
@@ -91,7 +91,7 @@ class Planner:
                 await asyncio.sleep(RETRY_S[-1])
 
     async def _lead(self) -> None:
-        await self._cluster.in_touch()  # an outage may have ended a moment ago: first see what it hid
+        await self._cluster.wait_until_in_touch()  # an outage may have ended a moment ago: first see what it hid
         self._cluster.guard.take_over(self._config.scheduler_names, self._config.takeover_limit_s)
         self._placements.forget_waits()
         self._is_leading = True
@@ -112,9 +112,9 @@ class Planner:
         await self._take_over_placements()
         was_asked = True  # the first cycle shows how the world is
         while True:
-            await self._cluster.in_touch()
+            await self._cluster.wait_until_in_touch()
             self._cluster.changed.clear()
-            self._cluster.pressing.clear()
+            self._cluster.urgent.clear()
             is_asked = self._cluster.awaits_decision(epoch=self._elector.epoch)
             if is_asked or was_asked:  # one cycle more than asked for clears what the last one showed
                 result, lasted_s = await self._run_cycle()
@@ -124,7 +124,7 @@ class Planner:
                 await self._cluster.changed.wait()
             was_asked = is_asked
             if not self._placements.give_up_times_s() and self._retry_at_s is None:
-                await self._cluster.gathered()
+                await self._cluster.gather_changes()
 
     async def _run_cycle(self) -> tuple[CycleResult, float]:
         """Read, decide, write; then read again and release. Returns the result, and how long steps 1 and 2 took."""
@@ -148,7 +148,7 @@ class Planner:
         results = await asyncio.gather(*writes)
         # 5. Read again, and release what was committed if it still fits beside everything in flight.
         if result.decision.starts and Written.DONE in results:
-            await self._cluster.in_touch()
+            await self._cluster.wait_until_in_touch()
             results += await asyncio.gather(*self._placements.follow_ups(await self._review()))
         self._set_retry(results)
         return result, lasted_s

@@ -36,7 +36,7 @@ class ReasonWriter:
     def replace_notices(self, notices: PendingNotices, stale: Iterable[JobId] = ()) -> None:
         """Write these from now on, and no others. `stale`: jobs that show a reason though they wait no more."""
         removals = (PendingNotice(job=job, refusal=None, urgent=True) for job in sorted(stale))
-        self._reasons.revise(notices, removals)
+        self._reasons.replace(notices, removals)
         self._changed.set()
 
     async def run(self) -> None:
@@ -44,7 +44,7 @@ class ReasonWriter:
         failures = 0
         while True:
             self._changed.clear()
-            notices, more_in_s = self._reasons.take(time.monotonic())
+            notices, more_in_s = self._reasons.pop_due(time.monotonic())
             if notices:
                 results = await asyncio.gather(*(self._write(notice) for notice in notices))
                 failed = Written.FAILED in results or Written.LAPSED in results

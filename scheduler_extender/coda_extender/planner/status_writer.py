@@ -1,6 +1,7 @@
-"""The one place that writes the extender's part of a job's status: `placement` and `pending`, always both at once.
+"""Writes the extender's part of a job's status: `placement` and `pending`, always both at once.
 
-Every write is conditional: on the Lease, on the job being as it was decided on, and on the object's resourceVersion.
+Every write has three conditions: the Lease is held, the job is as it was decided on, and nobody wrote to the object
+meanwhile (its resourceVersion).
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ RETRY_S: Final = (0.02, 0.2, 0.5, 1.0, 2.0)
 """How long to wait after writes that did not work, each time longer; the first is a conflict's."""
 
 Change = Callable[[Json], Json | None]
-"""From the status as it is to the extender's part of it as it shall be; None: leave it."""
+"""From a status to the extender's new part of it; None: write nothing."""
 
 
 class Written(Enum):
-    """What became of a write."""
+    """The outcome of a write."""
 
     DONE = "done"
     NEEDLESS = "needless"  # nothing to change any more
-    STALE = "stale"  # the job is not as it was decided on; whoever changed it causes another round
+    STALE = "stale"  # the job is not as it was decided on; its change causes another cycle
     CONFLICT = "conflict"  # somebody wrote first, and the cache does not show it yet
     LAPSED = "lapsed"  # the Lease is not held any more
     FAILED = "failed"  # the API server did not answer, or refused
 
 
 class StatusWriter:
-    """Writes as the field manager of the extender; one write per job at a time, so many at once in all."""
+    """Writes as the extender's field manager: one write per job at a time, and `at_once` for all jobs."""
 
     def __init__(
         self, client: Client, cluster: ExtenderCluster, metrics: Metrics, held: Callable[[], bool], *, at_once: int
@@ -56,7 +57,7 @@ class StatusWriter:
         self._locks: WeakValueDictionary[JobId, asyncio.Lock] = WeakValueDictionary()
 
     async def write(self, job_id: JobId, change: Change, *, decided_on: Job | None = None) -> Written:
-        """Apply `change`, if the job still is as `decided_on` says."""
+        """Apply `change`, if the job is still as in `decided_on`."""
         lock = self._locks.get(job_id)
         if lock is None:
             lock = self._locks[job_id] = asyncio.Lock()
@@ -68,7 +69,7 @@ class StatusWriter:
 
     async def _write(self, job_id: JobId, change: Change, decided_on: Job | None) -> Written:
         item = self._cluster.state.job_json_by_id.get(job_id)
-        if item is None or (decided_on is not None and not _decides_alike(decided_on, self._cluster.state.job(job_id))):
+        if item is None or (decided_on is not None and not _is_unchanged(decided_on, self._cluster.state.job(job_id))):
             return Written.STALE
         status = change(item.get("status") or {})
         if status is None:
@@ -90,13 +91,12 @@ class StatusWriter:
         return Written.DONE
 
 
-def _decides_alike(before: Job, now: Job | None) -> bool:
-    """True when nothing changed but which pods are bound or away, and what they have: no decision is made wrong by
-    that."""
+def _is_unchanged(before: Job, now: Job | None) -> bool:
+    """True if only its pods changed: which are bound or missing, and what they have. No decision depends on that."""
     if before is now:
         return True
-    return now is not None and _but_for_pods(before) == _but_for_pods(now)
+    return now is not None and _without_pods(before) == _without_pods(now)
 
 
-def _but_for_pods(job: Job) -> Job:
+def _without_pods(job: Job) -> Job:
     return replace(job, bound=frozenset(), unbound={}, pod_cpu_m={})

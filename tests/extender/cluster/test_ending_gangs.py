@@ -232,7 +232,7 @@ async def test_nobody_is_stopped_for_want_of_what_is_only_held(api: FakeApi) -> 
         api.set(PODS, rank_json(name, 0, node, node=node, plan=f"of-{name}", gpus=gpus))
     policy = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.75))
     async with replica(api, policy=policy, settle_s=60.0) as one:
-        await one.cluster.synced()
+        await one.cluster.wait_until_synced()
         end(api, 0)
         await api.until(lambda: one.cluster.next_expiry_in_s() is not None)
         api.set(JOBS, job_json("next"))

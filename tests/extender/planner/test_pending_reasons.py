@@ -50,14 +50,14 @@ def test_an_edit_that_is_not_accepted_is_said_only_after_a_second() -> None:
     told = notice_for(edited, {"status": {"pending": WRITTEN}})
     assert told == PendingNotice(job=JOB, refusal=edited, urgent=False)
     reasons = PendingReasons()
-    reasons.revise(PendingNotices.of([told]))
-    assert reasons.take(100.0) == ([], 1.0)
-    reasons.revise(NO_NOTICES)  # accepted
-    assert reasons.take(100.5) == ([], None)
-    reasons.revise(PendingNotices.of([told]))
-    assert reasons.take(101.0) == ([], 1.0)
-    reasons.revise(PendingNotices.of([told]))
-    assert reasons.take(102.0) == ([told], None)
+    reasons.replace(PendingNotices.of([told]))
+    assert reasons.pop_due(100.0) == ([], 1.0)
+    reasons.replace(NO_NOTICES)  # accepted
+    assert reasons.pop_due(100.5) == ([], None)
+    reasons.replace(PendingNotices.of([told]))
+    assert reasons.pop_due(101.0) == ([], 1.0)
+    reasons.replace(PendingNotices.of([told]))
+    assert reasons.pop_due(102.0) == ([told], None)
 
 
 def test_a_job_that_is_gone_needs_no_reason() -> None:
@@ -79,41 +79,41 @@ def notice(number: int, *, urgent: bool, message: str = "") -> PendingNotice:
 
 def test_first_reasons_are_due_at_once_in_batches() -> None:
     reasons = PendingReasons()
-    reasons.revise(PendingNotices.of(notice(number, urgent=True) for number in range(BATCH + 1)))
-    due, more_in_s = reasons.take(0.0)
+    reasons.replace(PendingNotices.of(notice(number, urgent=True) for number in range(BATCH + 1)))
+    due, more_in_s = reasons.pop_due(0.0)
     assert (len(due), more_in_s) == (BATCH, 0.0)
-    due, more_in_s = reasons.take(0.0)
+    due, more_in_s = reasons.pop_due(0.0)
     assert (len(due), more_in_s) == (1, None)
 
 
 def test_new_numbers_of_one_job_wait_their_turn() -> None:
     reasons = PendingReasons()
-    reasons.revise(PendingNotices.of([notice(1, urgent=True)]))
-    reasons.take(100.0)
-    reasons.revise(PendingNotices.of([notice(1, urgent=False)]))
-    assert reasons.take(101.0) == ([], 2.0)
-    assert reasons.take(103.0) == ([notice(1, urgent=False)], None)
+    reasons.replace(PendingNotices.of([notice(1, urgent=True)]))
+    reasons.pop_due(100.0)
+    reasons.replace(PendingNotices.of([notice(1, urgent=False)]))
+    assert reasons.pop_due(101.0) == ([], 2.0)
+    assert reasons.pop_due(103.0) == ([notice(1, urgent=False)], None)
 
 
 def test_a_changed_code_does_not_wait_for_numbers() -> None:
     reasons = PendingReasons()
-    reasons.revise(PendingNotices.of([notice(1, urgent=False)]))
-    reasons.take(100.0)
-    reasons.revise(PendingNotices.of([notice(1, urgent=True)]))
-    assert reasons.take(100.1)[0] == [notice(1, urgent=True)]
+    reasons.replace(PendingNotices.of([notice(1, urgent=False)]))
+    reasons.pop_due(100.0)
+    reasons.replace(PendingNotices.of([notice(1, urgent=True)]))
+    assert reasons.pop_due(100.1)[0] == [notice(1, urgent=True)]
 
 
 def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> None:
     reasons = PendingReasons()
-    reasons.revise(PendingNotices.of([notice(number, urgent=False) for number in range(1000)]))
+    reasons.replace(PendingNotices.of([notice(number, urgent=False) for number in range(1000)]))
     written: list[str] = []
     now_s = 1000.0
     while now_s < 1010.0:
-        due, more_in_s = reasons.take(now_s)
+        due, more_in_s = reasons.pop_due(now_s)
         written += [entry.job for entry in due]
         assert more_in_s is not None
         now_s += max(more_in_s, 0.001)
-        reasons.revise(
+        reasons.replace(
             PendingNotices.of(
                 notice(number, urgent=False, message=str(now_s))
                 for number in range(999, -1, -1)
@@ -126,9 +126,9 @@ def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> N
 
 def test_what_could_not_be_written_is_wished_again_unless_newer_is() -> None:
     reasons = PendingReasons()
-    reasons.revise(PendingNotices.of([notice(1, urgent=True), notice(2, urgent=True)]))
-    reasons.take(0.0)
-    reasons.revise(PendingNotices.of([notice(1, urgent=True, message="newer")]))
+    reasons.replace(PendingNotices.of([notice(1, urgent=True), notice(2, urgent=True)]))
+    reasons.pop_due(0.0)
+    reasons.replace(PendingNotices.of([notice(1, urgent=True, message="newer")]))
     reasons.put_back(notice(1, urgent=True))
     reasons.put_back(notice(2, urgent=True))
-    assert reasons.take(0.0)[0] == [notice(1, urgent=True, message="newer"), notice(2, urgent=True)]
+    assert reasons.pop_due(0.0)[0] == [notice(1, urgent=True, message="newer"), notice(2, urgent=True)]

@@ -32,7 +32,7 @@ async def test_release_waits_for_a_foreign_pod_that_passed_the_filter_before_the
     pod = api.set(PODS, pod_json("foreign", gpus=1))
     async with replica(api, takeover_limit_s=0.0) as one:
         seen = committed_under_a_pod_in_flight(api, lambda names: one.ask(pod, names))
-        await one.cluster.synced()
+        await one.cluster.wait_until_synced()
         api.set(NODES, node_json("n1"))
         api.set(JOBS, job_json("gang"))
         await api.until(lambda: state_of(api, "gang") == "Committed")
@@ -47,7 +47,7 @@ async def test_a_plan_whose_place_a_foreign_pod_took_is_dropped_and_made_anew_el
     pod = api.set(PODS, pod_json("foreign", gpus=1))
     async with replica(api, takeover_limit_s=0.0) as one:
         committed_under_a_pod_in_flight(api, lambda names: one.ask(pod, names))
-        await one.cluster.synced()
+        await one.cluster.wait_until_synced()
         api.set(NODES, node_json("n1"))
         api.set(JOBS, job_json("gang"))
         await api.until(lambda: state_of(api, "gang") == "Committed")
@@ -62,7 +62,7 @@ async def test_a_foreign_pod_that_never_settles_costs_the_plan_not_the_gang(api:
     pod = api.set(PODS, pod_json("foreign", gpus=1))
     async with replica(api, takeover_limit_s=0.0, settle_limit_s=0.1) as one:
         committed_under_a_pod_in_flight(api, lambda names: one.ask(pod, names))
-        await one.cluster.synced()
+        await one.cluster.wait_until_synced()
         api.set(NODES, node_json("n1"))
         api.set(JOBS, job_json("gang"))
         await api.until(lambda: state_of(api, "gang") == "Committed")
