@@ -70,7 +70,7 @@ def serve_coda(port: int, nodes: int, waiting: int, ready: Event, planning: Even
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
     async def run() -> None:
-        server = asyncio.create_task(uvicorn.Server(_config(app, port, connections_of(_crowd()))).serve())
+        server = asyncio.create_task(uvicorn.Server(_config(app, port, connections_of(_connections()))).serve())
         thinking = asyncio.create_task(plan_on(cluster, metrics, replica.guard, planning))
         collecting = asyncio.create_task(keep_collections_short(asyncio.sleep(0)))
         ready.set()
@@ -121,7 +121,7 @@ def serve_echo(port: int, ready: Event) -> None:
     _run(run)
 
 
-def _crowd() -> OpenConnections:
+def _connections() -> OpenConnections:
     return OpenConnections(ConnectionLimits(), lambda _reason: None)
 
 

@@ -29,15 +29,15 @@ from coda_kube.objects.names import PLANNER_LEASE, SYSTEM_NAMESPACE
 
 log = logging.getLogger("coda_extender")
 
-SWITCH_INTERVAL_S: Final = 0.0001  # how long a decision may keep the interpreter from a filter answer; measured
-COLLECT_EVERY_S: Final = 0.1  # what two seconds of planning leave holds the interpreter for 10 ms, this for 2; measured
-WORTH_COLLECTING: Final = 500  # new objects: while nothing happens nothing is looked at
-MOST_UNCOLLECTED: Final = 20_000  # new objects, whoever makes them
-KEEP_ALIVE_S: Final = 3600  # kube-scheduler keeps its connection; closing it costs its next call a retry
+SWITCH_INTERVAL_S: Final = 0.0001  # how long a decision may keep a filter answer from the interpreter; measured
+COLLECT_EVERY_S: Final = 0.1  # garbage of 2 s of planning stops answers for 10 ms, of 0.1 s for 2 ms; measured
+WORTH_COLLECTING: Final = 500  # new objects: an idle process collects nothing
+MOST_UNCOLLECTED: Final = 20_000  # new objects, then Python collects by itself
+KEEP_ALIVE_S: Final = 3600  # kube-scheduler keeps its connection; if we close it, its next call needs a retry
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling: shutting down is more than closing the port."""
+    """uvicorn without its own signal handling: more than the port is closed at the end."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -45,7 +45,7 @@ class _Server(uvicorn.Server):
 
 
 def main() -> int:
-    """Run until SIGTERM or SIGINT; 2 for settings that no retry will mend."""
+    """Run until SIGTERM or SIGINT. Returns 2 for settings that no retry can mend."""
     try:
         settings = read_settings()
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -98,7 +98,7 @@ async def _serve(settings: Settings, client: Client) -> None:
         was_leading = planner.leads()
         for task in background:
             task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)  # the planner gives its Lease up
+        await asyncio.gather(*background, return_exceptions=True)  # the planner releases its Lease
         if was_leading:
             await label.drop()
 
@@ -106,7 +106,7 @@ async def _serve(settings: Settings, client: Client) -> None:
 async def _serve_until_stopped(
     server: uvicorn.Server, listening: socket.socket, background: list[asyncio.Task[None]]
 ) -> None:
-    """Serve until a signal; a background task that ends is our bug and ends the process."""
+    """Serve until a signal. A background task that ends is a bug of ours, and ends the process."""
     serving = asyncio.create_task(server.serve(sockets=[listening]), name="server")
     try:
         await asyncio.wait({serving, *background[:2]}, return_when=asyncio.FIRST_COMPLETED)
@@ -119,7 +119,7 @@ async def _serve_until_stopped(
 
 
 def _listen(settings: Settings) -> socket.socket:
-    """The listening socket. Raises InvalidInput when the address cannot be had."""
+    """Return the listening socket. Raises InvalidInput if the address cannot be used."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -134,9 +134,9 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 async def keep_collections_short(filled: Awaitable[None]) -> None:
-    """Keep the caches, once `filled`, out of the garbage collector's sight: walking 50 000 pods would stall answers.
+    """Hide the caches from the garbage collector once they are `filled`: a walk over 50 000 pods would stall answers.
 
-    New objects are looked at once, in small portions, then left alone; what is dropped goes by its reference count."""
+    New objects are collected once, in small portions, and then hidden too. Reference counts free them later."""
     gc.set_threshold(MOST_UNCOLLECTED, 1_000, 1_000)
     await filled
     gc.collect()
@@ -160,18 +160,18 @@ def _planner_config(settings: Settings) -> PlannerConfig:
 
 
 def _limits(settings: Settings) -> ConnectionLimits:
-    framed = 2 * settings.body_limit_bytes  # in chunks a body takes more bytes than it has
+    framed = 2 * settings.body_limit_bytes  # a body in chunks takes more bytes than its content
     return ConnectionLimits(request_s=settings.request_limit_s, request_bytes=framed)
 
 
-def _server_config(app: Asgi, crowd: OpenConnections) -> uvicorn.Config:
+def _server_config(app: Asgi, connections: OpenConnections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=connections_of(crowd),
+        http=connections_of(connections),
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="error",  # a warning for each request that is no HTTP would fill disks; a metric counts them
+        log_level="error",  # a warning for each request that is not HTTP would fill disks; a metric counts them
         access_log=False,
         proxy_headers=False,
         server_header=False,

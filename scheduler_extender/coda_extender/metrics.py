@@ -1,4 +1,4 @@
-"""The extender's Prometheus metrics, in a registry of their own. Dashboards rely on the names."""
+"""The extender's Prometheus metrics, in their own registry. Dashboards depend on the names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CYCLE_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 class Metrics:
-    """Everything one replica counts. Gauges of the queue are the leader's; another replica shows zeros."""
+    """All counts of one replica. Only the leader sets the gauges of the queue; other replicas show zeros."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -79,14 +79,14 @@ class Metrics:
             self.waiting_jobs.labels(code.value)
 
     def count_answer(self, verb: str, outcome: str) -> None:
-        """One more answered."""
+        """Count one more answer."""
         counter = self._answers.get((verb, outcome))
-        if counter is None:  # finding one by its labels takes longer than counting
+        if counter is None:  # a search by labels takes longer than the count
             counter = self._answers[verb, outcome] = self.answers.labels(verb, outcome)
         counter.inc()
 
     def count_refused(self, reason: str) -> None:
-        """One more that was refused before it was read."""
+        """Count one more request or connection that was refused before it was read."""
         self.refused_requests.labels(reason).inc()
 
     def show_queue(self, jobs_by_code: Mapping[WaitCode, int], gpus_wanted: int) -> None:
@@ -96,5 +96,5 @@ class Metrics:
         self.gpus_wanted.set(gpus_wanted)
 
     def text(self) -> bytes:
-        """The exposition format."""
+        """Return all metrics in the exposition format."""
         return generate_latest(self.registry)

@@ -1,7 +1,7 @@
-"""kube-scheduler's extender protocol <-> values. The only place that knows its JSON; decides nothing.
+"""Reads and writes the JSON of kube-scheduler's extender protocol. Nothing else knows it.
 
-No pydantic here: a request may hold 5000 names and is answered in about a millisecond. Everything that is not shaped as
-the protocol says raises `Malformed`. Source: `k8s.io/kube-scheduler/extender/v1/types.go`.
+Without pydantic: a request may hold 5000 names and is answered in about a millisecond. A request that does not follow
+the protocol raises `Malformed`. Source: `k8s.io/kube-scheduler/extender/v1/types.go`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import Pod, pod_from_json
 
 MOST_NAMES: Final = 20_000
-"""Of one request. Kubernetes is built for 5000 nodes, and names cost time in which no other request is answered."""
+"""In one request. Kubernetes is built for 5000 nodes; while names are read, no other request is answered."""
 
 MOST_VALUES: Final = 200_000
-"""Of one request's JSON, above `LARGE_BYTES`. A Node object takes 30 bytes a value; 3 MB of nothing but brackets hold
-the interpreter for 160 ms (measured), and with this limit for 20 ms."""
+"""In one request above `LARGE_BYTES`. A Node object takes 30 bytes per value. 3 MB of brackets alone hold the
+interpreter for 160 ms (measured), with this limit for 20 ms."""
 
 LARGE_BYTES: Final = 256 * 1024
 """More than a pod and 5000 node names take."""
@@ -34,7 +34,7 @@ class Malformed(InvalidInput):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One filter or prioritize request. `items`: the Node objects, where it sent those, ready for the answer."""
+    """One filter or prioritize request. `items`: the Node objects, if it has any, ready for the answer."""
 
     pod: Pod
     pod_version: int  # the pod's resourceVersion as the scheduler knew it
@@ -44,18 +44,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the filter says: the names that passed, and a constant reason for each of the others; or an error."""
+    """The filter's answer: the names that passed, and a constant reason for each other name; or an error."""
 
     passed: Sequence[str]  # a list or a tuple
     refused: Mapping[str, str]
-    error: str = ""  # why nothing can be said of any node: the scheduler retries the pod with its error back-off
+    error: str = ""  # no verdict on any node: kube-scheduler retries the pod with its error back-off
 
 
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, CodaError)
 
 
 def question_from_body(body: bytes) -> Question:
-    """The request in `body`. Raises Malformed, whatever the bytes."""
+    """Return the request in `body`. Raises Malformed, and nothing else, for any bytes."""
     if len(body) > LARGE_BYTES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise Malformed(f"coda: the request has more than {MOST_VALUES} values")
     try:
@@ -77,7 +77,7 @@ def question_from_body(body: bytes) -> Question:
 
 
 def _nodes_of(request: Json) -> tuple[list[str], tuple[orjson.Fragment, ...] | None]:
-    """The names offered; with them the Node objects if only these were sent."""
+    """Return the offered names, and the Node objects if only these were sent."""
     names, nodes = request.get("NodeNames"), request.get("Nodes")
     if names is not None:
         if isinstance(names, list) and len(names) > MOST_NAMES:
@@ -85,7 +85,7 @@ def _nodes_of(request: Json) -> tuple[list[str], tuple[orjson.Fragment, ...] | N
         if not isinstance(names, list):
             raise Malformed("coda: NodeNames is not a list of strings")
         try:
-            "".join(names)  # the quickest look at the type of each
+            "".join(names)  # the fastest check of every type
         except TypeError:
             raise Malformed("coda: NodeNames is not a list of strings") from None
         return names, None
@@ -96,19 +96,21 @@ def _nodes_of(request: Json) -> tuple[list[str], tuple[orjson.Fragment, ...] | N
         found = [item["metadata"]["name"] for item in items]
         if not all(isinstance(name, str) for name in found):
             raise TypeError("a node's name must be a string")
-        ready = tuple(orjson.Fragment(orjson.dumps(item)) for item in items)  # what it reads it may refuse to write
+        ready = tuple(
+            orjson.Fragment(orjson.dumps(item)) for item in items
+        )  # orjson reads some values that it refuses to write
     except _UNREADABLE as error:
         raise Malformed("coda: Nodes is not a list of Node objects") from error
     return found, ready
 
 
 def body_from_answer(answer: Answer, question: Question) -> bytes:
-    """The filter's answer, in the form the question had."""
+    """Return the filter's answer, in the form of the question: names or Node objects."""
     nodes: Json | None = None
     if question.items is not None:
         passed = set(answer.passed)
-        kept = [item for item, name in zip(question.items, question.names, strict=True) if name in passed]
-        nodes = {"metadata": {}, "items": kept}
+        items = [item for item, name in zip(question.items, question.names, strict=True) if name in passed]
+        nodes = {"metadata": {}, "items": items}
     return orjson.dumps(
         {
             "Nodes": nodes,
@@ -121,7 +123,7 @@ def body_from_answer(answer: Answer, question: Question) -> bytes:
 
 
 def body_from_error(sentence: str) -> bytes:
-    """The filter's answer when it cannot say: the scheduler retries the pod with its error back-off."""
+    """Return a filter answer without a verdict: kube-scheduler retries the pod with its error back-off."""
     return orjson.dumps(
         {
             "Nodes": None,
@@ -134,6 +136,6 @@ def body_from_error(sentence: str) -> bytes:
 
 
 def body_from_scores(score_by_node: Mapping[str, int]) -> bytes:
-    """The answer of prioritize. Scores are whole numbers, or the scheduler drops all of it in silence; a list without
-    entries is a list, never null."""
+    """Return the answer of prioritize. Scores must be whole numbers, or kube-scheduler drops the answer in silence; an
+    empty answer is a list, never null."""
     return orjson.dumps([{"Host": name, "Score": score} for name, score in score_by_node.items()])

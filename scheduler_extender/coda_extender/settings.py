@@ -1,4 +1,4 @@
-"""The environment, read once into a frozen value. Nothing else of the extender reads it."""
+"""The extender's settings, read once from the environment into a frozen value. Nothing else reads the environment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from coda_kube.settings import ReplicaSettings, settings_from_environment
 
 
 class Settings(ReplicaSettings):
-    """Everything an installation may set, as `CODA_<NAME>`. Times are seconds."""
+    """All that an installation may set, as `CODA_<NAME>`. Times are seconds."""
 
     model_config = SettingsConfigDict(extra="ignore")
 
     identity: str = Field(default_factory=socket.gethostname, min_length=1, max_length=200)
-    """Who holds the Lease; a random part is added at each start, so that a restart counts as a new holder."""
+    """The holder of the Lease. A random part is added at each start, so that a restart counts as a new holder."""
 
     host: str = "127.0.0.1"
     """Address to listen on. Default: this machine only, because the protocol has no authentication."""
@@ -35,21 +35,22 @@ class Settings(ReplicaSettings):
     """The extender's own pod, which the leader labels. None: nothing is labelled (no Service in front)."""
 
     scheduler_names: Annotated[tuple[str, ...], NoDecode] = (SCHEDULER,)
-    """Every profile of the kube-scheduler that asks this extender, comma separated. Right after a fail-over the unbound
-    pods of these count as in flight: a profile that is missing here is not protected in these seconds, one too many
-    only delays starts. Add `default-scheduler` where that profile runs in the same process."""
+    """Every profile of the kube-scheduler that asks this extender, separated by commas. Right after a fail-over their
+    unbound pods count as in flight. In these seconds, pods of a missing profile are not counted; a superfluous one only
+    delays starts. Add `default-scheduler` where that profile runs in the same process."""
 
     topology_levels: Annotated[tuple[Level, ...], NoDecode] = PolicyConfig().levels
     """Topology levels, widest first, as `name=node label` separated by commas."""
 
     bind_deadline_s: float = Field(default=60.0, gt=0)
-    """From commit until all ranks must be bound."""
+    """From the commit of a placement until all ranks must be bound."""
 
     resize_deadline_s: float = Field(default=30.0, gt=0)
-    """From a grant of more cores until every rank of the job must have them; else all of it is taken back."""
+    """From a grant of more cores until every rank of the job must have them; else the whole grant is taken back."""
 
     scheduling_policy: str = DEFAULT
-    """Who goes first, and where to: a name of `coda.policy.policies`. Not all: see `why_not_live` there."""
+    """The order of the queue and the choice of nodes: a name of `coda.policy.policies`. Some names run only in the
+    simulator: see `why_not_live` there."""
 
     array_reserve_cores_per_gpu: float = Field(default=ArraysConfig().reserve_cores_per_gpu, ge=0, le=1024)
     """Under a policy with arrays: cores of each node that belong to the GPU array, per GPU of the node."""
@@ -58,32 +59,32 @@ class Settings(ReplicaSettings):
     """Under a policy with arrays: part of all GPUs in the sub-array of gangs of four GPUs or more."""
 
     overtaking_limit_s: float = Field(default=6 * 3600.0, ge=0)
-    """A job that waited so long is overtaken no more: nodes are kept for it (`docs/decisions/0022`); 0: for ever. With
-    thousands of nodes and jobs waiting, a round in which nodes are kept takes twice as long."""
+    """After this time in the queue, no other job overtakes a job: nodes are reserved for it (`docs/decisions/0022`).
+    0: never. With thousands of nodes and waiting jobs, a cycle that reserves nodes takes twice as long."""
 
     gather_s: float = Field(default=GATHER_S, ge=0)
-    """How long a round waits for more news where nobody waits for the first alone. 0: not at all."""
+    """How long a cycle waits for more changes when none is urgent. 0: not at all."""
 
     settle_limit_s: float = Field(default=10.0, ge=0)
-    """How long a committed plan waits for foreign pods in flight before it is dropped and made anew elsewhere.
-    Default: several binds' worth; a pod that waits longer (for a volume, say) may wait for minutes."""
+    """How long a committed placement waits for foreign pods in flight before it is dropped and decided again.
+    Default: the time of several binds; a pod that waits longer (for example for a volume) may wait for minutes."""
 
     in_flight_limit_s: float = Field(default=30.0, gt=0)
-    """After this a foreign pod that passed the filter and was never heard of again no longer counts as in flight."""
+    """A foreign pod that passed the filter, with no news since, no longer counts as in flight after this time."""
 
     takeover_limit_s: float = Field(default=2.0, ge=0)
-    """How long after a fail-over the unbound pods of the guarded schedulers that were not given up count as in flight
-    everywhere. Default: many times what a bind takes; a leader that died answered its last call longer ago still."""
+    """How long unbound pods of `scheduler_names` count as in flight on every node after a fail-over, unless they were
+    given up. Default: many times what a bind takes; a leader that died gave its last answer even earlier."""
 
     writes_at_once: int = Field(default=16, ge=1, le=256)
-    """Status writes under way at the same time."""
+    """Status writes at the same time."""
 
     body_limit_bytes: int = Field(default=3 * 1024 * 1024, ge=1024)
-    """Larger requests are refused unread. Default: above 5000 node names (66 kB) and 1000 small Node objects."""
+    """A larger request is refused unread. Default: more than 5000 node names (66 kB) and 1000 small Node objects."""
 
     request_limit_s: float = Field(default=5.0, gt=0)
-    """A request that has not arrived whole after this, and a connection without any, is closed. Default: several
-    times kube-scheduler's `httpTimeout`, after which it has given up itself; keep it above that."""
+    """After this, a connection is closed that has sent no whole request. Default: several times kube-scheduler's
+    `httpTimeout`, after which kube-scheduler gives up itself; keep it above that."""
 
     @field_validator("scheduler_names", mode="before")
     @classmethod
@@ -102,7 +103,7 @@ class Settings(ReplicaSettings):
 
     @field_validator("scheduling_policy")
     @classmethod
-    def _knows_what_it_needs(cls, value: str) -> str:
+    def _may_run_live(cls, value: str) -> str:
         try:
             why_not = why_not_live(policy_of(value))
         except InvalidInput as error:
@@ -112,7 +113,7 @@ class Settings(ReplicaSettings):
         return value
 
     def policy(self) -> PolicyConfig:
-        """The policy's configuration. Raises InvalidInput."""
+        """The configuration of the policy. Raises InvalidInput."""
         return PolicyConfig(
             policy=self.scheduling_policy,
             levels=self.topology_levels,
@@ -126,7 +127,7 @@ class Settings(ReplicaSettings):
 
 
 def read_settings() -> Settings:
-    """The settings from the environment. Raises InvalidInput with one sentence that names every bad variable."""
+    """Return the settings from the environment. Raises InvalidInput with one sentence that names every bad variable."""
     settings = settings_from_environment(Settings)
     settings.policy()
     return settings

@@ -1,1 +1,4 @@
-"""kube-scheduler's two calls over HTTP, bounded in size, time and number."""
+"""kube-scheduler's two calls over HTTP, limited in size, time and number.
+
+No verdict is made here: `guard` makes them. Read `app`, `endpoints`, `connections`, `joined_writes`.
+"""

@@ -1,7 +1,7 @@
-"""The HTTP side: which path is whose. Knows no policy.
+"""The HTTP application: which path is served by what.
 
-`/filter` and `/prioritize` are plain ASGI applications, reached without passing through FastAPI, because each call
-holds up all of scheduling; FastAPI serves all else.
+`/filter` and `/prioritize` are plain ASGI applications, and FastAPI serves everything else. All scheduling waits for
+these two calls, so they do not pass through FastAPI.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Asgi = Callable[[Any, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """What the routes need. `leads` is asked for every answer: true only while the Lease is held."""
+    """Everything that the routes need. `leads` is asked for every answer: true only while the Lease is held."""
 
     guard: Guard
     metrics: Metrics
@@ -32,25 +32,25 @@ class Dependencies:
 
 
 def create_app(dependencies: Dependencies) -> Asgi:
-    """The ASGI application."""
-    verbs = Endpoints(
+    """Return the ASGI application."""
+    endpoints = Endpoints(
         dependencies.guard, dependencies.metrics, dependencies.leads, body_limit_bytes=dependencies.body_limit_bytes
     )
-    verb_by_path = {"/filter": verbs.filter, "/prioritize": verbs.prioritize}
-    app = _create_fastapi(dependencies, verb_by_path)
+    endpoint_by_path = {"/filter": endpoints.filter, "/prioritize": endpoints.prioritize}
+    app = _create_fastapi(dependencies, endpoint_by_path)
 
     async def serve(scope: Any, receive: Receive, send: Send) -> None:
         is_post = scope["type"] == "http" and scope["method"] == "POST"
-        verb = verb_by_path.get(scope["path"]) if is_post else None
-        await (verb or app)(scope, receive, send)
+        endpoint = endpoint_by_path.get(scope["path"]) if is_post else None
+        await (endpoint or app)(scope, receive, send)
 
     return serve
 
 
-def _create_fastapi(dependencies: Dependencies, verb_by_path: Mapping[str, Endpoint]) -> FastAPI:
+def _create_fastapi(dependencies: Dependencies, endpoint_by_path: Mapping[str, Endpoint]) -> FastAPI:
     app = FastAPI(title="Coda extender", docs_url=None, redoc_url=None, openapi_url=None)
-    for path, verb in verb_by_path.items():  # it answers all other methods than POST
-        app.router.routes.append(Route(path, endpoint=verb, methods=["POST"]))
+    for path, endpoint in endpoint_by_path.items():  # FastAPI answers all methods other than POST
+        app.router.routes.append(Route(path, endpoint=endpoint, methods=["POST"]))
 
     @app.get("/healthz")
     async def healthz() -> Response:

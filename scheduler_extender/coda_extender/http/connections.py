@@ -1,8 +1,8 @@
-"""What one connection may cost: time, bytes, requests sent ahead; and which gives way when there are too many.
+"""Limits of one connection (time, bytes, requests sent ahead), and which connection is closed when there are too many.
 
-The protocol has no authentication, so whoever reaches the port may send anything, slowly. uvicorn bounds none of this:
-it waits for ever for the rest of a request, and keeps whatever a client calls a header. A scheduler that works sends a
-request within milliseconds and waits for its answer. Nothing here looks into a body.
+The protocol has no authentication: everybody who reaches the port may send anything, slowly. uvicorn has no such
+limits. It never stops waiting for the rest of a request, and keeps headers of any size. A working scheduler sends a
+request within milliseconds and waits for its answer.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _STATUS_BY_REASON: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Of one server. A scheduler has a connection or two, some hundred bytes of head, and nothing sent ahead.
+    """The limits of one server. A scheduler has one or two connections, some hundred bytes of head, nothing sent ahead.
 
-    `request_s`: from a request's first byte to its last, and from the opening of a connection to the first request.
-    `head_bytes`: request line and headers. `request_bytes`: all of a request, the framing of its chunks included.
-    `sent_ahead`: requests before the answer of an earlier one. `connections`: fewer than the files a process may open
-    (1024 where nobody raised it). `unfinished_bytes`: of all requests that have not arrived whole, together.
+    `request_s`: from the first byte of a request to its last, and from the opening of a connection to a request.
+    `head_bytes`: request line and headers. `request_bytes`: a whole request, with the framing of its chunks.
+    `sent_ahead`: requests sent before the answer of an earlier one. `connections`: fewer than the files that a process
+    may open (1024 by default). `unfinished_bytes`: of all requests together that have not arrived whole.
     """
 
     request_s: float = 5.0
@@ -45,45 +45,45 @@ class ConnectionLimits:
 
 
 class OpenConnections:
-    """All connections of a server, in the order in which they give way. `on_refused` is told each reason."""
+    """All connections of a server, in the order in which they are closed. `on_refused` is called with each reason."""
 
     def __init__(self, limits: ConnectionLimits, on_refused: Callable[[str], None]) -> None:
         self.limits = limits
         self.refused = on_refused
-        self._silent: dict[Connection, None] = {}  # without a whole request so far, oldest first
-        self._heard: dict[Connection, None] = {}  # the one whose last request is longest ago first
-        self._unfinished_bytes: dict[Connection, int] = {}  # the request that began first is first
+        self._silent: dict[Connection, None] = {}  # no whole request so far, oldest first
+        self._heard: dict[Connection, None] = {}  # by the time of the last request, oldest first
+        self._unfinished_bytes: dict[Connection, int] = {}  # by the beginning of the request, oldest first
         self._total_bytes = 0
 
     def __len__(self) -> int:
         return len(self._silent) + len(self._heard)
 
-    def join(self, connection: Connection) -> None:
-        """A new connection. Beyond the limit one that never said anything whole gives way, else the longest idle."""
+    def add(self, connection: Connection) -> None:
+        """Add a connection. Beyond the limit, one without a whole request is closed, else the one idle longest."""
         self._silent[connection] = None
         if len(self) > self.limits.connections:
             next(iter(self._silent if len(self._silent) > 1 else self._heard)).refuse("crowded")
 
-    def hear(self, connection: Connection) -> None:
-        """A whole request has arrived on it."""
+    def note_request(self, connection: Connection) -> None:
+        """A whole request has arrived on the connection."""
         self._settle(connection)
         self._silent.pop(connection, None)
         self._heard.pop(connection, None)
         self._heard[connection] = None
 
-    def wait_for(self, connection: Connection, size: int) -> None:
-        """So many bytes of a request have arrived, and it goes on. Beyond the limit the oldest such gives way."""
-        self._total_bytes += size - self._unfinished_bytes.get(connection, 0)
-        self._unfinished_bytes[connection] = size
+    def note_unfinished(self, connection: Connection, size_bytes: int) -> None:
+        """`size_bytes` of a request have arrived, and more follow. Beyond the limit, the oldest such one is closed."""
+        self._total_bytes += size_bytes - self._unfinished_bytes.get(connection, 0)
+        self._unfinished_bytes[connection] = size_bytes
         if self._total_bytes > self.limits.unfinished_bytes:
             next(iter(self._unfinished_bytes)).refuse("crowded")
 
     def has_heard(self, connection: Connection) -> bool:
-        """True once a whole request has arrived on it."""
+        """True once a whole request has arrived on the connection."""
         return connection in self._heard
 
-    def leave(self, connection: Connection) -> None:
-        """It is closed, or about to be."""
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection that is closed, or about to be."""
         self._settle(connection)
         self._silent.pop(connection, None)
         self._heard.pop(connection, None)
@@ -93,9 +93,9 @@ class OpenConnections:
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's connection within the limits of its `crowd`, which `connections_of` sets."""
+    """uvicorn's connection, within the limits of `open_connections`, which `connections_of` sets."""
 
-    crowd: ClassVar[OpenConnections]
+    open_connections: ClassVar[OpenConnections]
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -105,22 +105,22 @@ class Connection(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """Let it join; the time for its first request begins."""
+        """Add it; the time for its first request begins."""
         self._joined = JoinedWrites(transport, self.loop)
         super().connection_made(self._joined)
         self._arm()
-        self.crowd.join(self)
+        self.open_connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave nothing behind that would keep it in memory: no timer, and no request that waits for its turn."""
+        """Remove all that would keep it in memory: its timer, and requests that wait for their turn."""
         self._disarm()
-        self.crowd.leave(self)
+        self.open_connections.remove(self)
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # uvicorn forgets it after a reset: an hour of memory for each
+        self._unset_keepalive_if_required()  # uvicorn forgets this after a reset, which costs an hour of memory each
         self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Read on, then see what is still open."""
+        """Read, then judge a request that has not arrived whole."""
         self._received_bytes += len(data)
         super().data_received(data)
         if self._reading and not self.transport.is_closing():
@@ -132,9 +132,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is whole. What raises here ends as a 400."""
+        """The head is whole. An error raised here ends as a 400."""
         self._in_head = False
-        if len(self.pipeline) >= self.crowd.limits.sent_ahead:
+        if len(self.pipeline) >= self.open_connections.limits.sent_ahead:
             raise httptools.HttpParserError("too many requests sent ahead")
         super().on_headers_complete()
 
@@ -143,27 +143,27 @@ class Connection(HttpToolsProtocol):
         self._reading = False
         self._received_bytes = 0
         self._disarm()
-        self.crowd.hear(self)
+        self.open_connections.note_request(self)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The answer is handed over. Nobody need take it: then the time runs, too."""
+        """The answer is sent. The time runs while the client does not read it."""
         self._joined.flush()
         super().on_response_complete()
         if self.transport.get_write_buffer_size() > 0:
             self._arm()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, and close."""
-        self.crowd.refused("not_http")
-        self._leave()
+        """Answer bytes that are not HTTP, and close."""
+        self.open_connections.refused("not_http")
+        self._remove()
         super().send_400_response(msg)
 
     def refuse(self, reason: str) -> None:
-        """Close it, with an answer if there is somebody in the middle of asking."""
-        self.crowd.refused(reason)
+        """Close it, with an answer if a request is half sent."""
+        self.open_connections.refused(reason)
         asked_midway = self._reading and (self.cycle is None or not self.cycle.response_started or self._in_head)
-        self._leave()
+        self._remove()
         if self.transport.get_write_buffer_size() > 0:
             self.transport.abort()  # close() would wait until the client reads
             return
@@ -173,36 +173,36 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     def _judge_unfinished(self) -> None:
-        limits = self.crowd.limits
+        limits = self.open_connections.limits
         if self._in_head and self._received_bytes > limits.head_bytes:
             self.refuse("head_too_large")
         elif self._received_bytes > limits.request_bytes:
             self.refuse("too_large")
         else:
             self._arm()
-            self.crowd.wait_for(self, self._received_bytes)
+            self.open_connections.note_unfinished(self, self._received_bytes)
 
-    def _leave(self) -> None:
+    def _remove(self) -> None:
         self._disarm()
-        self.crowd.leave(self)
+        self.open_connections.remove(self)
 
     def _arm(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(self.crowd.limits.request_s, self._too_late)
+            self._deadline = self.loop.call_later(self.open_connections.limits.request_s, self._time_out)
 
     def _disarm(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _too_late(self) -> None:
+    def _time_out(self) -> None:
         self._deadline = None
-        if self._reading or not self.crowd.has_heard(self):
+        if self._reading or not self.open_connections.has_heard(self):
             self.refuse("late")
         elif self.transport.get_write_buffer_size() > 0:
             self.refuse(_NOBODY_READS)
 
 
-def connections_of(crowd: OpenConnections) -> type[Connection]:
-    """The class that uvicorn makes connections of."""
-    return type("BoundedConnection", (Connection,), {"crowd": crowd})
+def connections_of(connections: OpenConnections) -> type[Connection]:
+    """Return the class of connection that uvicorn creates."""
+    return type("BoundedConnection", (Connection,), {"open_connections": connections})

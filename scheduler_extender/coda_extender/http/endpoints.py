@@ -1,5 +1,5 @@
-"""The two calls that hold up all of scheduling, as plain ASGI: no router, no middleware, no pydantic and no thread
-stand between kube-scheduler and the guard. Knows no policy; whatever the bytes, never a 500."""
+"""The two calls that all scheduling waits for, as plain ASGI: no router, middleware, pydantic or thread is between
+kube-scheduler and the guard. No bytes of a request cause a 500."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ class _Reply:
     outcome: str
     body: bytes
     status: int = 200
-    closes: bool = False  # the connection: the next call must find another replica, or the rest is not read
+    closes: bool = (
+        False  # the connection: the next call must reach another replica, or the rest of the body is not read
+    )
 
 
 class _TooLarge(Exception):
@@ -97,7 +99,7 @@ class Endpoints:
         self._guard = guard
         self._leads = leads
         self._limit = body_limit_bytes
-        self._aside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
         self._large_bodies = 0
         filters = _Verb(body_of=self._passed_nodes, duration_s=metrics.filter_s, has_error_field=True)
         prioritizes = _Verb(body_of=self._scores, duration_s=metrics.prioritize_s, has_error_field=False)
@@ -105,7 +107,7 @@ class Endpoints:
         self.prioritize = Endpoint(partial(self._reply, prioritizes), partial(metrics.count_answer, "prioritize"))
 
     async def _reply(self, verb: _Verb, scope: Scope, receive: Receive) -> _Reply:
-        """The answer to one call, or the end that `_FAULT_BY_ERROR` gives it."""
+        """Answer one call, or end it as `_FAULT_BY_ERROR` says."""
         try:
             body = await _read(scope, receive, self._limit)
             started_s = time.perf_counter()
@@ -125,14 +127,14 @@ class Endpoints:
         return body_from_scores(self._guard.scores(question))
 
     async def _question(self, body: bytes) -> Question:
-        """The request in `body`; a large one is read aside, so that others are answered meanwhile."""
+        """Return the request in `body`. A large one is read in a thread, so that others are answered meanwhile."""
         if len(body) <= LARGE_BYTES:
             return question_from_body(body)
         if self._large_bodies >= _MOST_LARGE:
             raise _Busy(_BUSY)
         self._large_bodies += 1
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._aside, _question_or_fault, body)
+            found = await asyncio.get_running_loop().run_in_executor(self._executor, _question_or_fault, body)
         finally:
             self._large_bodies -= 1
         if isinstance(found, str):
@@ -141,7 +143,7 @@ class Endpoints:
 
 
 class Endpoint:
-    """One of the calls, as an ASGI application that sends what `answer` returns."""
+    """One of the two calls, as an ASGI application that sends the reply of `answer`."""
 
     def __init__(self, answer: Callable[[Scope, Receive], Awaitable[_Reply]], count: Callable[[str], None]) -> None:
         self._answer = answer
@@ -159,7 +161,7 @@ class Endpoint:
 
 
 def _question_or_fault(body: bytes) -> Question | str:
-    """The request, or what is wrong with it: a raised error would keep what was read until the event loop drops it."""
+    """Return the request, or its fault. A raised error would keep all that was read until the event loop drops it."""
     try:
         return question_from_body(body)
     except Malformed as error:
@@ -175,7 +177,7 @@ def _reply_to(error: Exception, verb: _Verb) -> _Reply:
 
 
 async def _read(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The body. Raises _TooLarge: at once by the announced length, else as soon as more has arrived."""
+    """Return the body. Raises _TooLarge at once if the announced length says so, else once too much has arrived."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > limit):
             raise _TooLarge(_TOO_LARGE % limit)

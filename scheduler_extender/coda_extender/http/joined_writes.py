@@ -1,7 +1,7 @@
-"""A transport that sends head and body of an answer in one piece. Knows nothing of what is in them.
+"""A transport that sends the head and the body of an answer in one piece.
 
-uvicorn writes them one after the other, and uvloop hands each write to the kernel at once: two system calls here, and
-two for kube-scheduler to read, which costs more than finding the answer.
+uvicorn writes one after the other, and uvloop gives each write to the kernel at once. That is two system calls here and
+two in kube-scheduler, which cost more than the answer itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class JoinedWrites(asyncio.Transport):
-    """`inner`, but for writes, which wait for `flush` or `close`, or for the end of this turn of the event loop."""
+    """As `inner`, but writes wait for `flush`, `close`, or the end of this turn of the event loop."""
 
     def __init__(self, inner: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._inner = inner
@@ -19,24 +19,24 @@ class JoinedWrites(asyncio.Transport):
         self._pieces: list[bytes] = []
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send this soon, after what was written before."""
+        """Send this soon, after all earlier writes."""
         if not self._pieces:
             self._loop.call_soon(self.flush)
         self._pieces.append(bytes(data))
 
     def flush(self) -> None:
-        """Send now what was written so far; on a connection that was lost meanwhile there is nobody to send it to."""
+        """Send all writes so far, unless the connection was lost meanwhile."""
         pieces, self._pieces = self._pieces, []
         if pieces and not self._inner.is_closing():
             self._inner.write(b"".join(pieces))
 
     def close(self) -> None:
-        """Send what was written, and close."""
+        """Send all writes, and close."""
         self.flush()
         self._inner.close()
 
     def abort(self) -> None:
-        """Close, whatever was written."""
+        """Close, and drop all writes that were not sent."""
         self._pieces.clear()
         self._inner.abort()
 
@@ -45,11 +45,11 @@ class JoinedWrites(asyncio.Transport):
         return self._inner.is_closing()
 
     def get_write_buffer_size(self) -> int:
-        """The bytes that nobody has taken yet."""
+        """The bytes that the client has not received yet."""
         return self._inner.get_write_buffer_size() + sum(map(len, self._pieces))
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known about the connection."""
+        """The transport's own facts about the connection."""
         return self._inner.get_extra_info(name, default)
 
     def pause_reading(self) -> None:

@@ -83,7 +83,7 @@ NO_NOTICES: Final = PendingNotices(urgent={}, slow={})
 class PendingReasons:
     """The notices not written yet. `now_s` is any clock that only grows.
 
-    It runs in the event loop: `pop_due` costs O(batch + jobs written in the last seconds), for any number of notices."""
+    `pop_due` runs in the event loop: O(batch + jobs written in the last seconds), for any number of notices."""
 
     def __init__(self) -> None:
         self._urgent: dict[JobId, PendingNotice] = {}

@@ -28,7 +28,7 @@ WHOLE = b"POST /filter HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (l
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     port: int
-    crowd: OpenConnections
+    connections: OpenConnections
     refused: Counter[str]
     server: uvicorn.Server
     clients: list[Client]
@@ -81,15 +81,15 @@ class Client:
 @asynccontextmanager
 async def serving(limits: ConnectionLimits) -> AsyncIterator[Served]:
     refused: Counter[str] = Counter()
-    crowd = OpenConnections(limits, lambda reason: refused.update([reason]))
+    connections = OpenConnections(limits, lambda reason: refused.update([reason]))
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(APP, http=connections_of(crowd), ws="none", lifespan="off", log_config=None)
+    config = uvicorn.Config(APP, http=connections_of(connections), ws="none", lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     clients: list[Client] = []
     port = listening.getsockname()[1]
     try:
-        yield Served(port=port, crowd=crowd, refused=refused, server=server, clients=clients)
+        yield Served(port=port, connections=connections, refused=refused, server=server, clients=clients)
     finally:
         for client in clients:
             await client.close()
@@ -186,7 +186,7 @@ async def test_nothing_is_left_of_a_connection_that_was_reset() -> None:
         await client.ask()
         (kept,) = [weakref.ref(each) for each in served.server.server_state.connections]
         client.reset()
-        while len(served.crowd):
+        while len(served.connections):
             await asyncio.sleep(0)
         gc.collect()
         assert kept() is None
