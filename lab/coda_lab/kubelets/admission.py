@@ -1,9 +1,9 @@
 """A kubelet's admission: does this pod still fit beside those admitted before it?
 
-Counts for itself on purpose (Coda's own arithmetic is what it checks); shares nothing but the reading of quantities.
+Counts for itself on purpose, because it checks Coda's own arithmetic; it shares only the reading of quantities.
+Stricter than a kubelet in one point: it refuses an extended resource that the node does not have; a kubelet ignores it.
 Sources: `pkg/kubelet/lifecycle/predicate.go`, `fitsRequest` of the scheduler's noderesources plugin, and
-`k8s.io/component-helpers/resource` PodRequests. Stricter than a kubelet in one point: an extended resource that the
-node does not have is refused, where a kubelet ignores it.
+`k8s.io/component-helpers/resource` PodRequests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantit
 
 Amounts = Mapping[str, int]  # by resource name; cpu in millicores, everything else in whole units
 
-_FIRST: Final = ("cpu", "memory", "ephemeral-storage")  # the order in which a kubelet looks; the first shortage is told
+_FIRST: Final = (
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+)  # the order in which a kubelet checks; it reports the first shortage
 _POD_LEVEL: Final = ("cpu", "memory", "hugepages-")  # the resources a pod-level request may name
 
 
@@ -44,10 +48,11 @@ def _requests(container: Mapping[str, Any]) -> Amounts:
 
 
 def request_of(spec: Mapping[str, Any]) -> Amounts:
-    """What a pod of this spec needs at its peak, overhead included.
+    """The request of a pod of this spec at its peak, overhead included.
 
-    That is the containers and sidecars together, or an init container with the sidecars started before it, whichever is
-    more. Where pod-level requests are set they count instead."""
+    That is the containers and sidecars together, or an init container with the sidecars started before it, if that is
+    more. Pod-level requests replace the sum.
+    """
     sidecars: dict[str, int] = {}
     peaks: list[Amounts] = []
     for container in spec.get("initContainers") or ():
@@ -65,7 +70,7 @@ def request_of(spec: Mapping[str, Any]) -> Amounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """The first resource a pod does not fit by; `reason` and `message` as a kubelet writes them."""
+    """The first resource that is too small for a pod; `reason` and `message` as a kubelet writes them."""
 
     resource: str
     requested: int
@@ -74,7 +79,7 @@ class Shortage:
 
     @property
     def reason(self) -> str:
-        """What status.reason of the refused pod says."""
+        """The status.reason of the refused pod."""
         return f"OutOf{self.resource}"
 
     @property
@@ -87,7 +92,7 @@ class Shortage:
 
 
 class Ledger:
-    """What the admitted pods of one node hold, by uid."""
+    """The requests of the admitted pods of one node, by uid."""
 
     def __init__(self, allocatable: Amounts) -> None:
         self.allocatable = allocatable
@@ -95,8 +100,9 @@ class Ledger:
         self._used: dict[str, int] = {}
 
     def shortage(self, request: Amounts, *, beside: str | None = None) -> Shortage | None:
-        """Why one more pod with `request` does not fit, or the pod `beside` with it instead of what it holds; None when
-        it does. Amounts not asked for may be exceeded."""
+        """Why one more pod with `request` does not fit, or the pod `beside` with it instead of its present request;
+        None if it fits. Resources it does not ask for may be exceeded.
+        """
         slots, own = self.allocatable.get("pods", 0), self._held_by_uid.get(beside or "", {})
         if beside is None and len(self._held_by_uid) + 1 > slots:
             return Shortage(resource="pods", requested=1, used=len(self._held_by_uid), capacity=slots)
@@ -109,13 +115,13 @@ class Ledger:
         return None
 
     def admit(self, uid: str, request: Amounts) -> None:
-        """Count the pod, whether it fits or not: one that already runs cannot be un-run."""
+        """Count the pod, even if it does not fit: a running pod cannot be undone."""
         if uid not in self._held_by_uid:
             self._held_by_uid[uid] = request
             self._used = _sum((self._used, request))
 
     def change(self, uid: str, request: Amounts) -> None:
-        """An admitted pod holds so much from now on."""
+        """Change the request of an admitted pod."""
         self.release(uid)
         self.admit(uid, request)
 

@@ -1,4 +1,4 @@
-"""What a pod's simulation annotations ask for. Knows metadata only, no time and no API server."""
+"""The simulation annotations of a pod. Knows metadata only, no time and no API server."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Behaviour:
     """How the simulated containers of one pod behave."""
 
     run_s: float | None = None  # from start to exit; None: until deleted
-    runs_from_placement: bool = False  # `run_s` counts from when its gang was placed, not from its start
+    runs_from_placement: bool = False  # `run_s` counts from its gang's placement, not from its start
     exit_code: int = 0
     log: str | None = None  # None: a few synthesised lines
     start_delay_s: float = 0.005  # from admission to started containers (or to the failing image pull)
-    stop_s: float = 0.2  # from deletion to stopped containers, where the grace period is not shorter
+    stop_s: float = 0.2  # from deletion to stopped containers, unless the grace period is shorter
     fails_image_pull: bool = False
     refusal: str | None = None  # the kubelet refuses the pod with this reason
     never_starts: bool = False
@@ -85,10 +85,11 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
 
 
 def behaviour_from_metadata(metadata: Mapping[str, Any]) -> Behaviour:
-    """The behaviour the annotations ask for. Raises InvalidInput with the annotation's name.
+    """Return the behaviour the annotations ask for. Raises InvalidInput with the annotation's name.
 
     `<name>.rank-<r>` counts for the pod labelled with that rank and wins over `<name>.attempt-<a>`, which wins over
-    `<name>`. Unknown names under the prefix are refused too: a misspelt annotation must not pass for a healthy pod."""
+    `<name>`. Unknown names under the prefix are refused too: a misspelt annotation must not pass for a healthy pod.
+    """
     asked = {key: text for key, text in (metadata.get("annotations") or {}).items() if key.startswith(PREFIX)}
     if not asked:
         return USUAL

@@ -1,8 +1,8 @@
 """All kubelets of this process: what each does when a pod or node changes and when time passes.
 
-Synchronous and without a clock of its own: `now` and `later` are given, what is to be told goes to `report`, so a test
-plays hours in microseconds. A silent machine hears and says nothing: its containers go on and end unseen; what was
-asked of it in the meantime is done when it returns, in order of arrival.
+Synchronous and without a clock: `now` and `later` are given, and news goes to `report`, so a test plays hours in
+microseconds. A silent machine hears and says nothing. Its containers continue and end unseen. When it returns it does
+what was asked of it meanwhile, in order of arrival.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Json = Mapping[str, Any]
 LOST = PREFIX + "lost"  # annotation on a node: "true" silences its kubelet
 
-_QUICK_S = 0.02  # a state that lasts no longer is not worth a write of its own: a third of all writes saved
+_QUICK_S = 0.02  # a state that lasts no longer is not worth a write: saves a third of all writes
 _KILLED_BY_TERM = 143
 _KILLED_AFTER_GRACE = 137
 
@@ -33,8 +33,9 @@ def is_lost(node: Json) -> bool:
 
 
 class Fleet:
-    """The machines by name and the pods on them. `returned` is called with each machine that is heard of again,
-    `ask_placed` with each pod that must be told, by `placed`, when its gang was placed."""
+    """The machines by name and the pods on them. `returned` is called with each machine that is heard again,
+    `ask_placed` with each pod that must be told, through `placed`, when its gang was placed.
+    """
 
     def __init__(
         self,
@@ -61,13 +62,13 @@ class Fleet:
         return self._pod_by_key.get(f"{namespace}/{name}")
 
     def placed(self, pod: SimPod, placed_s: float) -> None:
-        """The pod's gang was placed then: its run counts from that moment."""
+        """Note when the pod's gang was placed: its run counts from that moment."""
         pod.placed_s = placed_s
         if not pod.gone:
             self._arm(pod)
 
     def pods_listed(self, items: Iterable[Json]) -> None:
-        """Take a complete list of bound pods: what is not in it is gone."""
+        """Take a complete list of bound pods: a pod that is not in it is gone."""
         ordered = sorted(items, key=arrival_order)
         present = {item["metadata"]["uid"] for item in ordered}
         for uid in [uid for uid in self._pod_by_uid if uid not in present]:
@@ -93,7 +94,7 @@ class Fleet:
             self._attend(pod)
 
     def pod_gone(self, uid: str) -> None:
-        """The API object is gone: so is everything of the pod on its machine."""
+        """The API object is gone: remove the pod from its machine."""
         pod = self._pod_by_uid.pop(uid, None)
         if pod is None:
             return
@@ -122,7 +123,7 @@ class Fleet:
         self._resizer.node_seen(machine, item)
         if machine.silent == is_lost(item):
             if not machine.silent and not is_ready(item):
-                self.returned(machine)  # the node controller gave it up though it lives: it says so at once
+                self.returned(machine)  # the node controller gave it up although it lives: it says so at once
             return
         if is_lost(item):
             log.warning("%s is lost: its %d pods go on unseen", machine.name, len(machine.pods))
@@ -133,7 +134,7 @@ class Fleet:
         self.returned(machine)
         for pod in list(machine.pods.values()):
             if pod.stage not in OVER and pod.stage is not Stage.ARRIVED:
-                pod.revision += 1  # the node controller has marked it not ready meanwhile: tell again how it is
+                pod.revision += 1  # the node controller has marked it not ready meanwhile: report its state again
             self._report(pod)
             self._attend(pod)
 
@@ -213,7 +214,7 @@ class Fleet:
             pod.timer = self._later(max(0.0, due_s - self._now()), self._due, pod)
 
     def _due(self, pod: SimPod) -> None:
-        """The moment `next_due_s` named has come. On a silent machine nothing begins; containers only end."""
+        """Handle the moment that `next_due_s` named. On a silent machine nothing begins; containers only end."""
         is_resize = pod.resize_due_s is not None and pod.resize_due_s == pod.next_due_s()
         pod.timer = None
         if is_resize:

@@ -1,7 +1,7 @@
 """A list and watch that keeps nothing: whole lists and single events go to the given functions.
 
-`coda_kube.api.watch_cache` keeps every object, which for 20 000 pods costs more than the kubelets need, and hands a
-list over one by one; a starting kubelet must see it whole, to count what already runs before it admits what is new.
+`coda_kube.api.watch_cache` keeps every object, which for 20 000 pods costs more than the kubelets need. It also hands a
+list over one by one. A starting kubelet must see the list whole, to count running pods before it admits new ones.
 """
 
 from __future__ import annotations

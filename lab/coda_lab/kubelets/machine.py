@@ -17,7 +17,7 @@ _ADDRESSES_PER_MACHINE: Final = 1024  # a /22 each: 8192 machines in 10.128.0.0/
 
 
 class Stage(Enum):
-    """Where a pod is on its machine."""
+    """The stage of a pod on its machine."""
 
     ARRIVED = "bound to the node, not looked at yet"
     CREATING = "admitted, containers are being created"
@@ -71,7 +71,7 @@ class Machine:
     _addresses: int = 0
 
     def next_address(self) -> str:
-        """A pod address nobody else on this machine has."""
+        """A pod address that no other pod of this machine has."""
         taken = {pod.address for pod in self.pods.values()}
         while True:
             self._addresses = self._addresses % (_ADDRESSES_PER_MACHINE - 1) + 1
@@ -83,7 +83,7 @@ class Machine:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SimPod:
-    """A pod bound to one of our machines: what never changes of it, how far it is, and what was told of it."""
+    """A pod bound to one of our machines: its fixed properties, its progress, and what was reported of it."""
 
     uid: str
     namespace: str
@@ -93,19 +93,19 @@ class SimPod:
     init_containers: tuple[Container, ...]
     request: Amounts
     behaviour: Behaviour
-    generation: int  # of the spec, that its kubelet acted on
-    asked_generation: int = 0  # that it has seen
+    generation: int  # of the spec: the last that its kubelet acted on
+    asked_generation: int = 0  # the last that it has seen
     job: str | None = None  # the TrainingJob whose gang it belongs to
     rank: str | None = None
     world_size: str | None = None
 
-    wanted: Sizes = field(default_factory=dict)  # of its containers, by the spec
+    wanted: Sizes = field(default_factory=dict)  # sizes of its containers, by the spec
     allocated: Sizes = field(default_factory=dict)  # promised to it
-    actual: Sizes = field(default_factory=dict)  # what they run with
+    actual: Sizes = field(default_factory=dict)  # sizes that the containers run with
     is_guaranteed: bool = False
     was_resized: bool = False
     news: News = NO_NEWS  # of its last resize
-    resize_due_s: float | None = None  # when what is allocated is applied
+    resize_due_s: float | None = None  # when the allocated sizes are applied
     restarts: dict[str, int] = field(default_factory=dict)  # by container, for a resize
 
     stage: Stage = Stage.ARRIVED
@@ -113,36 +113,36 @@ class SimPod:
     message: str | None = None
     address: str | None = None
     admitted_s: float = 0.0  # seconds since 1970, as all times here
-    placed_s: float | None = None  # when its gang was placed, where its run counts from then
+    placed_s: float | None = None  # when its gang was placed, if its run counts from then
     started_s: float = 0.0
     ended_s: float = 0.0
     exit_code: int = 0
 
     grace_s: float | None = None  # someone deletes it and grants this grace period
-    stop_s: float | None = None  # when its containers will have stopped for that
-    removal_due: bool = False  # nothing of it is left here: the API object may go
-    removed: bool = False  # the API server was told so
+    stop_s: float | None = None  # when its containers will have stopped because of that
+    removal_due: bool = False  # nothing remains of it here: the API object may go
+    removed: bool = False  # the API server knows that
     gone: bool = False  # the API object is gone
 
-    revision: int = 0  # grows with each change worth telling
+    revision: int = 0  # grows with each change worth reporting
     told: int = 0  # the revision last written to the API server
     timer: Timer | None = None
-    over: asyncio.Event | None = None  # made by the first who waits for its end
+    over: asyncio.Event | None = None  # made by the first waiter
 
     @property
     def key(self) -> str:
-        """`namespace/name`, as people read it."""
+        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     def enter(self, stage: Stage) -> None:
-        """Go on to `stage`: one change worth telling."""
+        """Move to `stage`: one change worth reporting."""
         if stage not in NEXT[self.stage]:
             raise AssertionError(f"{self.key}: no step from {self.stage.name} to {stage.name}")
         self.stage = stage
         self.revision += 1
 
     def next_due_s(self) -> float | None:
-        """When something happens to it without anybody's doing; None for never."""
+        """The time of its next change without anybody's doing; None for never."""
         moments = [moment_s for moment_s in (self.stop_s, self.resize_due_s) if moment_s is not None]
         if self.stage is Stage.CREATING and not self.behaviour.never_starts:
             moments.append(self.admitted_s + self.behaviour.start_delay_s)
@@ -153,7 +153,7 @@ class SimPod:
         return min(moments, default=None)
 
     def run_out_s(self, run_s: float) -> float:
-        """When its containers, which have started, end after such a run."""
+        """The end of its started containers after such a run."""
         return max(self.started_s, (self.started_s if self.placed_s is None else self.placed_s) + run_s)
 
     async def wait_until_over(self) -> None:
@@ -165,6 +165,6 @@ class SimPod:
         await self.over.wait()
 
     def announce_end(self) -> None:
-        """Wake those who wait for its end."""
+        """Wake the waiters for its end."""
         if self.over is not None:
             self.over.set()

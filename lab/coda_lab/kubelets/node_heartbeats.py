@@ -1,4 +1,4 @@
-"""Makes the Node objects Ready and keeps their Leases: the kubelets' own signs of life. Knows no pods."""
+"""Makes the Node objects Ready and renews their Leases: the kubelets' signs of life. Knows no pods."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Json = Mapping[str, Any]
 
 FEW_NODES: Final = 100  # up to here the node controller's real timings work
 _RENEW_EVERY_S: Final = (5.0, 120.0)  # few, many: many need --node-monitor-grace-period=10m
-_MISSED_RENEWALS: Final = 8  # so many intervals is a Lease valid (a kubelet: 40 s, renewed every 10 s)
+_MISSED_RENEWALS: Final = 8  # a Lease is valid for this many intervals (a kubelet: 40 s, renewed every 10 s)
 _AT_ONCE: Final = 32
-_PATIENCE_S: Final = 60.0  # how long an outage is borne while nodes are registered
+_PATIENCE_S: Final = 60.0  # how long an outage may last while nodes are registered
 _DELAYS_S: Final = (0.1, 0.3, 1.0, 2.0, 5.0)
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 async def with_patience(call: Callable[[], Awaitable[Any]], *, until_s: float) -> Any:
-    """What `call` answers, tried again through outages until the loop's time `until_s`. Raises Outage then."""
+    """Return the answer of `call`, tried again through outages until the loop's time `until_s`. Raises Outage then."""
     for delay_s in itertools.chain(_DELAYS_S, itertools.repeat(_DELAYS_S[-1])):
         try:
             return await call()
@@ -43,7 +43,7 @@ async def with_patience(call: Callable[[], Awaitable[Any]], *, until_s: float) -
 
 
 class Registrar:
-    """The Nodes and Leases of `specs`; which of the machines are silent is looked up in `machines`."""
+    """The Nodes and Leases of `specs`; `machines` says which of them are silent."""
 
     def __init__(self, client: Client, specs: Iterable[NodeSpec], machines: Mapping[str, Machine], port: int) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class Registrar:
         self._port = port
         self._version = ""
         self._renew_every_s = _RENEW_EVERY_S[len(self._specs) > FEW_NODES]
-        self._existing: set[str] = set()  # names of nodes that were there before us
+        self._existing: set[str] = set()  # nodes that existed before us
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewing: set[str] = set()
 
@@ -91,7 +91,7 @@ class Registrar:
         whole = node_json(spec, port=self._port, version=self._version, now_s=time.time())
         try:
             node: Json = await self._client.create("/api/v1/nodes", whole)
-        except AlreadyExists:  # also when an earlier try got through but its answer did not
+        except AlreadyExists:  # also if an earlier try succeeded but its answer was lost
             return await self._take_over(spec)
         return node if is_ready(node) else await self._take_over(spec)
 
@@ -109,7 +109,7 @@ class Registrar:
             await self._client.patch(f"{_LEASES}/{lease['metadata']['name']}", lease)
 
     def returned(self, machine: Machine) -> None:
-        """A machine is heard of again: its Node says Ready and its Lease is fresh as soon as can be."""
+        """A machine is heard again: make its Node Ready and its Lease fresh as soon as possible."""
         self._start(machine.name, self._report_return(self._specs[machine.name]))
 
     async def _report_return(self, spec: NodeSpec) -> None:
@@ -123,7 +123,7 @@ class Registrar:
         gap_s = self._renew_every_s / len(self._specs)
         next_s = loop.time()
         for name in itertools.cycle(self._specs):
-            next_s = max(next_s + gap_s, loop.time() - self._renew_every_s)  # after a pause catch up one round only
+            next_s = max(next_s + gap_s, loop.time() - self._renew_every_s)  # after a pause catch up one interval only
             await asyncio.sleep(max(0.0, next_s - loop.time()))
             if not self._machines[name].silent and name not in self._renewing:
                 self._start(name, self._renew(name))

@@ -1,4 +1,4 @@
-"""What the simulated nodes are: shapes, names, racks, and the JSON of Node and Lease. Pure."""
+"""The simulated nodes: shapes, names, racks, and the JSON of Node and Lease. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NodeSpec:
 
     @property
     def allocatable(self) -> Mapping[str, str]:
-        """Everything it offers, as quantities."""
+        """All its resources, as quantities."""
         return {
             "cpu": str(self.cpus),
             "memory": self.memory,
@@ -91,7 +91,7 @@ def node_json(spec: NodeSpec, *, port: int, version: str, now_s: float) -> Json:
 
 
 def node_patch(spec: NodeSpec) -> Json:
-    """What a Node of that name must have beside its status, whoever made it."""
+    """The fields that a Node of that name must have beside its status, whoever made it."""
     labels = {
         "kubernetes.io/hostname": spec.name,
         "kubernetes.io/os": "linux",

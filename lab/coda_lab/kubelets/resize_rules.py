@@ -1,7 +1,7 @@
-"""In-place resize as a kubelet answers it: what is wanted, allocated and actual, and the words told. No clock.
+"""In-place resize as a kubelet answers it: wanted, allocated and actual sizes, and the conditions it reports. No clock.
 
-What the API server refuses itself (quota, QoS class, larger than the node) never comes here. Sources: KEP-1287, and the
-answers of a real kubelet 1.36.
+Requests that the API server itself refuses (quota, QoS class, larger than the node) never come here. Sources: KEP-1287,
+and the answers of a real kubelet 1.36.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MUTABLE: Final = ("cpu", "memory")
 
 
 def judge(pod: SimPod) -> News | None:
-    """What the kubelet says to what is wanted now; None when it says nothing at all."""
+    """The kubelet's answer to the wanted sizes; None if it gives none at all."""
     manners = pod.machine.manners
     if manners.manner is Manner.HANGS:
         return None
@@ -41,7 +41,7 @@ def judge(pod: SimPod) -> News | None:
 
 
 def request_if(pod: SimPod, sizes: Sizes) -> dict[str, int]:
-    """What the pod would need with these sizes of its containers."""
+    """The pod's request with these sizes of its containers."""
     request = dict(pod.request)
     for name, size in sizes.items():
         before = pod.allocated.get(name)
@@ -54,14 +54,14 @@ def request_if(pod: SimPod, sizes: Sizes) -> dict[str, int]:
 
 
 def allocate(pod: SimPod) -> None:
-    """Promise the pod what is wanted."""
+    """Promise the pod the wanted sizes."""
     pod.request = request_if(pod, pod.wanted)
     pod.allocated = pod.wanted
     pod.machine.ledger.change(pod.uid, pod.request)
 
 
 def apply(pod: SimPod) -> None:
-    """Give the containers what was promised; those whose policy says so start again."""
+    """Give the containers the promised sizes; a container whose policy says so restarts."""
     for name, size in pod.allocated.items():
         before = pod.actual.get(name, size)
         if size.restarts and before.requests.get("cpu") != size.requests.get("cpu"):
@@ -70,7 +70,7 @@ def apply(pod: SimPod) -> None:
 
 
 def conditions(pod: SimPod) -> list[dict[str, Any]]:
-    """The pod's resize conditions; what was told before and holds no more is taken away."""
+    """The pod's resize conditions; a condition that no longer holds is removed."""
     if not pod.was_resized:
         return []
     news = pod.news

@@ -30,7 +30,7 @@ class Manner(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manners:
-    """A node's, from its annotations."""
+    """A node's treatment of resizes, from its annotations."""
 
     manner: Manner = Manner.OBEYS
     static: bool = False  # the CPU manager's policy
@@ -41,7 +41,7 @@ USUAL: Final = Manners()
 
 
 def manners_from_node(item: Json) -> Manners:
-    """Raises InvalidInput with the annotation's name."""
+    """Read the annotations of a node. Raises InvalidInput with the annotation's name."""
     notes = item["metadata"].get("annotations") or {}
     text = notes.get(f"{PREFIX}resize", "")
     if text not in {manner.value for manner in Manner}:
@@ -59,20 +59,20 @@ def manners_from_node(item: Json) -> Manners:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What one container may and must have, as its spec says it."""
+    """The resources of one container, as its spec says them."""
 
     requests: Mapping[str, str]
     limits: Mapping[str, str]
     restarts: bool = False  # its resizePolicy for cpu
 
     def json(self) -> dict[str, Any]:
-        """As in a container's status."""
+        """JSON as in a container's status."""
         amounts = {"requests": dict(self.requests), "limits": dict(self.limits)}
         return {kind: amount for kind, amount in amounts.items() if amount}
 
 
 def size_from_json(container: Json) -> Size:
-    """Of a container of a spec."""
+    """The size of a container of a spec."""
     resources = container.get("resources") or {}
     policies = container.get("resizePolicy") or ()
     return Size(
@@ -85,11 +85,11 @@ def size_from_json(container: Json) -> Size:
 
 
 Sizes = Mapping[str, Size]
-"""By container."""
+"""Sizes by container."""
 
 
 def sizes_from_json(spec: Json) -> dict[str, Size]:
-    """Of a pod's containers."""
+    """The sizes of a pod's containers."""
     return {container["name"]: size_from_json(container) for container in spec["containers"]}
 
 

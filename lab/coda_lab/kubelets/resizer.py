@@ -1,4 +1,4 @@
-"""Takes the resizes of all machines on, when a pod, a node or the time changes. The rules are in `resizing`."""
+"""Advances the resizes of all machines when a pod, a node or the time changes. The rules are in `resize_rules`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 
 class Resizer:
-    """`arm` sets a pod's timer anew, `report` has its state written."""
+    """`arm` sets a pod's timer again, `report` has its state written."""
 
     def __init__(
         self, *, now: Callable[[], float], arm: Callable[[SimPod], None], report: Callable[[SimPod], None]
@@ -40,12 +40,12 @@ class Resizer:
                 self.attend(pod)
 
     def edited(self, pod: SimPod, item: Json) -> None:
-        """The spec changed; of a running pod only the sizes of its containers can have."""
+        """The spec changed; in a running pod only the sizes of its containers can change."""
         pod.asked_generation = item["metadata"]["generation"]
         wanted = sizes_from_json(item["spec"])
         if wanted == pod.wanted:
             if _hears(pod) and "deletionTimestamp" not in item["metadata"]:
-                pod.generation = pod.asked_generation  # something else changed, and nothing is to be done about it
+                pod.generation = pod.asked_generation  # something else changed, which needs no action
                 self._say(pod, pod.news, is_new=True)
             return
         pod.wanted, pod.was_resized = wanted, True
@@ -53,12 +53,12 @@ class Resizer:
             self._look(pod, is_new=True)
 
     def attend(self, pod: SimPod) -> None:
-        """Go on with what is not done, if nothing is under way."""
+        """Continue with an unfinished resize, if nothing is under way."""
         if pod.wanted != pod.actual and pod.resize_due_s is None and _hears(pod):
             self._look(pod)
 
     def due(self, pod: SimPod) -> None:
-        """What was allocated is applied now, or fails."""
+        """Apply the allocated sizes now, or fail."""
         pod.resize_due_s = None
         if pod.machine.silent:
             return
@@ -73,7 +73,7 @@ class Resizer:
         self._arm(pod)
 
     def release(self, pod: SimPod) -> None:
-        """The pod holds nothing any more: others may have the room."""
+        """The pod holds nothing any more: others may use its capacity."""
         pod.machine.ledger.release(pod.uid)
         pod.machine.waiting.pop(pod.uid, None)
         pod.resize_due_s = None
@@ -88,7 +88,7 @@ class Resizer:
         if is_allocated:
             allocate(pod)
             pod.resize_due_s = self._now() + pod.machine.manners.takes_s
-        elif pod.allocated != pod.actual:  # something else was wanted before, and is being applied
+        elif pod.allocated != pod.actual:  # an earlier wanted size is being applied
             news = replace(news, under_way=True)
             pod.resize_due_s = pod.resize_due_s or self._now() + pod.machine.manners.takes_s
         pod.machine.waiting.pop(pod.uid, None)

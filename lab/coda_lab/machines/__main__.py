@@ -1,6 +1,6 @@
 """`python -m coda_lab.machines`: emulates the machines of the first simulated nodes, in real time, until SIGTERM.
 
-Prints `ready` once agents can work on them. A machine that starts anew has another boot id, as after a reset.
+Prints `ready` once agents can work on them. A machine that restarts has another boot id, as after a reset.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from coda_lab.machines.file_server import serving
 from coda_lab.machines.paths import MachinePlaces
 from coda_lab.machines.pod_host import Host
 
-TRAIN_S = 0.25  # between two changes of what GPUs show
+TRAIN_S = 0.25  # between two updates of the GPUs
 FLOW_S = 0.01  # a counter is at most this old when it is read
 GPU_NUMBERS = 10_000  # of one node, which has at most 9999: the UUIDs of two nodes differ
 
@@ -73,19 +73,19 @@ class Simulated:
                 yield
 
     def flow(self) -> None:
-        """Be as far as the clock."""
+        """Advance to the clock's time."""
         passed_s = time.monotonic() - self._flowed_s
         if passed_s >= FLOW_S:
             self._flowed_s += passed_s
             self.host.machine.flow(passed_s)
 
     def train(self) -> None:
-        """Show by the GPUs what the jobs have now."""
+        """Let the GPUs show the jobs' present cores and bandwidth."""
         self.flow()
         self.host.machine.train()
 
     def follow(self, pods: WatchCache, category_by_job: dict[str, str]) -> None:
-        """What the API server says of its pods."""
+        """Take over the API server's list of its pods."""
         mine = [pod for pod in pods.by_key.values() if pod["spec"].get("nodeName") == self.places.node]
         if self.host.follow(mine, category_by_job):
             grants = self.host.machine.grants()
@@ -96,7 +96,7 @@ class Simulated:
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Be the machines until cancelled. Raises CodaError when it cannot start."""
+    """Emulate the machines until cancelled. Raises CodaError when it cannot start."""
     specs = node_specs(options.nodes, racks=1)[: options.count]
     os.chdir(options.folder)
     machines = [Simulated(spec, options.profile, options.folder) for spec in specs]

@@ -1,7 +1,7 @@
 """`python -m coda_lab.machines.agent --folder F --node N`: the real agent, on an emulated machine.
 
-Only where the node's files come from is another one: NVML, the kubelet's socket, the API server, rounds and decisions
-are the agent's own, and so are its settings (CODA_*) and its other options.
+Only the source of the node's files differs. NVML, the kubelet's socket, the API server, the loop and all decisions are
+the agent's own, and so are its settings (CODA_*) and its other options.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """An emulated machine's file trees on a unix socket: one JSON line in, one out, for each file operation.
 
-One event loop answers and lets time pass, so that no operation meets another half done. What must not live here: any
-rule of any file (`coda_lab.emulators`).
+One event loop answers and advances time, so no operation meets another half done.
 """
 
 from __future__ import annotations
@@ -32,8 +31,9 @@ _OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
 
 @asynccontextmanager
 async def serving(files: Files, socket: Path, before: Callable[[], None]) -> AsyncIterator[None]:
-    """While the block lasts, serve the trees of `files` on `socket`, relative to the working folder: such paths must be
-    short. `before`: called before each operation."""
+    """While the block lasts, serve the trees of `files` on `socket`, relative to the working folder, because such paths
+    must be short. `before` is called before each operation.
+    """
     writers: set[asyncio.StreamWriter] = set()
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,7 +59,7 @@ async def serving(files: Files, socket: Path, before: Callable[[], None]) -> Asy
 
 
 def answer(files: Files, line: bytes) -> bytes:
-    """The answer to one request: what the operation gave, or the kernel's errno and words."""
+    """The answer to one request: the result of the operation, or the kernel's errno and words."""
     name, operation, arguments = json.loads(line)
     if name not in TREES or operation not in _OPERATIONS:
         raise AssertionError(f"{operation} on {name} is no operation on a tree")

@@ -1,4 +1,4 @@
-"""Where a simulated machine and its agent keep things, below one folder; and how many there may be."""
+"""The folders of simulated machines and their agents, and how many agents there may be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 MOST_AGENTS: Final = 16
-"""Agents on one machine of a developer: each is a process of about 80 MB."""
+"""Agents on one developer's machine: each is a process of about 80 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class MachinePlaces:
 
     @property
     def machine(self) -> Path:
-        """What is gone when the machine starts anew."""
+        """The files that are gone when the machine restarts."""
         return self.folder / self.node
 
     @property
@@ -34,15 +34,15 @@ class MachinePlaces:
 
     @property
     def sys(self) -> Path:
-        """Its /sys."""
+        """The machine's /sys."""
         return self.machine / "sys"
 
     @property
     def nvml_state(self) -> Path:
-        """What its NVML answers."""
+        """The answers of its NVML."""
         return self.machine / "nvml"
 
     @property
     def disk(self) -> Path:
-        """What the agent keeps over its own death and the machine's: its state directory."""
+        """The agent's state directory, which outlives the agent and the machine."""
         return self.folder / "disks" / self.node

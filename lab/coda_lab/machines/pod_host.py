@@ -1,6 +1,6 @@
-"""One simulated node's machine: the pods that its kubelet says run are on it, with the limits that it says they have.
+"""The pods of one simulated node's machine: those that its kubelet calls running, with the limits it reports.
 
-Reads objects, and changes the machine after them. What must not live here: watching, time and sockets.
+Reads objects, and changes the machine accordingly. Watching, time and sockets are elsewhere.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class Host:
         self._load: dict[str, PodLoad] = {}
 
     def follow(self, pods: Iterable[Json], category_by_job: Mapping[str, str]) -> bool:
-        """Make the machine have exactly the running ones among `pods`; whether any came, went or changed.
+        """Make the machine have exactly the running ones among `pods`. Return whether any came, went or changed.
 
-        `category_by_job` (namespace/name): pods of jobs that are not in it wait."""
+        `category_by_job` (namespace/name): pods of jobs that are not in it wait.
+        """
         running = {pod["metadata"]["uid"]: pod for pod in pods if _runs(pod)}
         gone = self._version.keys() - running.keys()
         for uid in gone:
@@ -107,7 +108,7 @@ def _runs(pod: Json) -> bool:
 
 
 def _category(pod: Json, category_by_job: Mapping[str, str]) -> str | None:
-    """Empty: none, or no job's pod; None: its job is not known yet."""
+    """The category of a pod's job. Empty: none, or not a job's pod; None: its job is not known yet."""
     owners = (owner for owner in pod["metadata"].get("ownerReferences") or () if owner["kind"] == "TrainingJob")
     job = next(owners, None)
     return "" if job is None else category_by_job.get(f"{pod['metadata']['namespace']}/{job['name']}")
@@ -127,7 +128,7 @@ def _gpus(pod: Json) -> int:
 
 
 def _limit_cores(pod: Json) -> float | None:
-    """What the kubelet says the first container has, else what its spec says; None: no limit."""
+    """The cores the kubelet reports for the first container, else its spec's; None: no limit."""
     main = _main(pod)
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     status: Json = next((one for one in statuses if one["name"] == main["name"]), {})

@@ -1,11 +1,11 @@
 """What a simulated pod does to its machine: from its annotations, else by its job's category. Pure.
 
 Annotations `load.coda.scheduler/<name>` of the pod. `model`: one of the models of the simulator's profile set `paper`,
-which says how many cores its GPUs need, how busy they get, and its memory traffic (as if all ranks were on one node);
-default by the job's category. Each of these wins over it: `cores-needed`, `best-utilization` (0..1), `noise` (relative
+with its GPUs' cores, their utilisation, and its memory traffic (as if all ranks were on one node); the default comes
+from the job's category. Each of these wins over it: `cores-needed`, `best-utilization` (0..1), `noise` (relative
 standard deviation of a sample), `bandwidth-weight` (0..1: the part of a shortfall of memory bandwidth that shows as
-idle GPUs), `gb-per-second`. For all pods: `socket`; for pods without GPUs also `cores` it would use (default: its
-limit). A pod without GPUs has no memory traffic unless it is given some.
+idle GPUs), `gb-per-second`. For all pods: `socket`. For pods without GPUs also `cores`, the cores it would use
+(default: its limit). A pod without GPUs has no memory traffic unless an annotation gives it some.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Line:
         connection.close()  # closed with the stream
 
     def ask(self, tree: str, operation: str, *arguments: Any) -> Any:
-        """What the operation gives there. Raises OSError as the machine's kernel does."""
+        """The result of the operation there. Raises OSError as the machine's kernel does."""
         with self._lock:
             try:
                 self._stream.write(json.dumps([tree, operation, arguments]).encode() + b"\n")
@@ -48,12 +48,12 @@ class Line:
 
     def close(self) -> None:
         """Hang up."""
-        with suppress(OSError):  # what was not said to a machine that is gone
+        with suppress(OSError):  # unsent requests to a machine that is gone
             self._stream.close()
 
 
 class RemoteTree(Tree):
-    """One root of the machine's; every method as the agent's own tree."""
+    """One root of the machine; every method as in the agent's own tree."""
 
     __slots__ = ("_line", "_name")
 
@@ -100,7 +100,7 @@ class RemoteTree(Tree):
 
     @contextmanager
     def locked(self, relative: str = ".") -> Iterator[None]:
-        """Nobody else is there."""
+        """True: no other agent can be there."""
         self._ask("listdir", relative)
         yield
 

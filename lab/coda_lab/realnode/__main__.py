@@ -11,7 +11,7 @@ from coda_lab.realnode.kernel import install_packages
 
 
 def main() -> int:
-    """Make the pieces and print where they are; 1 with one sentence when that fails, 130 when interrupted."""
+    """Make the artifacts and print where they are; 1 with one sentence when that fails, 130 when interrupted."""
     settings = Settings.from_environ()
     try:
         if missing := missing_programs(settings):

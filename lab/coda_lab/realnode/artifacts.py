@@ -30,7 +30,7 @@ _CNI_PLUGINS = ("plugins/main/bridge", "plugins/main/loopback", "plugins/ipam/ho
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinePieces:
-    """What it takes to boot: enough for `run_in_vm`."""
+    """The files to boot a machine: enough for `run_in_vm`."""
 
     qemu: Path
     kernel: Kernel
@@ -40,7 +40,9 @@ class MachinePieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePieces:
-    """What makes a Kubernetes node of the machine. `runtime`: the folder of containerd and the network plug-ins."""
+    """The files to make a Kubernetes node of the machine. `runtime`: the folder of containerd and the network
+    plug-ins.
+    """
 
     machine: MachinePieces
     runc: Path

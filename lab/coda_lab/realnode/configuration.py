@@ -1,4 +1,4 @@
-"""What containerd, the network plug-in and the kubelet of the real node are told. Pure: values in, text out."""
+"""The configuration of containerd, the network plug-in and the kubelet of the real node. Pure: values in, text out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coda_lab.realnode.images import PAUSE
 
 NODE: Final = "real-0"
 GPUS: Final = 8
-KUBELET_ROOT: Final = "/var/lib/kubelet"  # a device plug-in's folder is there whatever the kubelet is told
+KUBELET_ROOT: Final = "/var/lib/kubelet"  # a device plug-in's folder is there with any kubelet option
 POD_RESOURCES: Final = f"{KUBELET_ROOT}/pod-resources/kubelet.sock"
 CONTAINERD_SOCKET: Final = "/run/containerd/containerd.sock"
 LABEL_REAL: Final = f"{names.GROUP}/real"
@@ -79,16 +79,16 @@ def kubelet_yaml(changes: Mapping[str, Any]) -> str:
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,  # images come from no registry: never remove one
         "podLogsDir": "/var/log/pods",
-        "clusterDNS": ["10.96.0.10"],  # nobody is there; without one, every pod gets a warning event
+        "clusterDNS": ["10.96.0.10"],  # nobody answers there; without a value, every pod gets a warning event
         "nodeStatusUpdateFrequency": "5s",
         "serializeImagePulls": False,
-        "runtimeRequestTimeout": "10m",  # with 2 minutes, a machine that gets little CPU time tries one start over
+        "runtimeRequestTimeout": "10m",  # with 2 minutes, a machine with little CPU time tries one start again
     }
     return yaml.safe_dump(settings | dict(changes), sort_keys=False)
 
 
 def portable_kubeconfig(text: str, authority: bytes) -> str:
-    """A kubeconfig with the authority's certificate in it, for a machine where its file has no meaning."""
+    """A kubeconfig that contains the authority's certificate, for a machine without its file."""
     config = yaml.safe_load(text)
     for entry in config["clusters"]:
         del entry["cluster"]["certificate-authority"]

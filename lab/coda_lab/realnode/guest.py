@@ -1,7 +1,8 @@
-"""Talks to the program in the virtual machine: runs commands there, starts programs, signals and looks at them.
+"""Talks to the program in the virtual machine: runs commands, starts programs, signals and reads them.
 
-Each request is one JSON line on a connection of its own to a port of this machine's loopback, which qemu passes on;
-a token, known only to who may read the machine's folder, keeps others out."""
+Each request is one JSON line on a connection of its own to a port of this machine's loopback, which qemu forwards. A
+token, readable only with the machine's folder, keeps others out.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +18,23 @@ from typing import Any
 from coda_lab.host.errors import LabFailure
 from coda_lab.host.ports import LOOPBACK
 
-_POLL_S = 0.1  # nothing tells that the machine is up until it answers
-_HELLO_S = 2.0  # qemu takes a connection before the machine does, and is slow to try again: try anew instead
-_GRACE_S = 30.0  # for an answer to come, beyond what the command was given
+_POLL_S = 0.1  # only an answer tells that the machine is up
+_HELLO_S = 2.0  # qemu takes a connection before the machine does, and retries slowly: connect again instead
+_GRACE_S = 30.0  # for an answer to come, beyond the command's own time
 _ENDING_S = 60.0  # for a program to end by SIGTERM under emulation
 _LONGEST_ANSWER_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What became of a command. `code`: its exit code, negative for the signal that ended it."""
+    """The end of a command. `code`: its exit code, negative for the signal that ended it."""
 
     code: int
     out: str
     err: str
 
     def check(self) -> str:
-        """Its output. Raises LabFailure when it failed."""
+        """Return its output. Raises LabFailure when it failed."""
         if self.code != 0:
             raise LabFailure(f"A command in the virtual machine ended with {self.code}: {self.err.strip()[-500:]}")
         return self.out
@@ -41,7 +42,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A program that goes on running in the machine; `log` is a path there."""
+    """A program that keeps running in the machine; `log` is a path there."""
 
     name: str
     argv: tuple[str, ...]
@@ -51,26 +52,26 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
-    """How the machine is reached."""
+    """The way to reach the machine."""
 
     port: int
     token: str
 
     def save(self, path: Path) -> None:
-        """Write it where `load` finds it, for this user's eyes only."""
+        """Write it where `load` finds it, readable for this user only."""
         path.touch(mode=0o600)
         path.write_text(json.dumps({"port": self.port, "token": self.token}))
 
     @classmethod
     def load(cls, path: Path) -> Guest:
-        """The machine that was saved there. Raises LabFailure."""
+        """Return the machine that was saved there. Raises LabFailure."""
         try:
             return cls(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError) as error:
             raise LabFailure(f"There is no virtual machine that wrote {path}.") from error
 
     async def answers(self) -> None:
-        """Wait until the machine takes commands: without end, the caller knows how long is too long."""
+        """Wait, without limit, until the machine takes commands: the caller knows how long is too long."""
         while True:
             try:
                 await self._ask({"op": "hello"}, timeout_s=0.0, grace_s=_HELLO_S)
@@ -86,7 +87,7 @@ class Guest:
         stdin: bytes = b"",
         environ: Mapping[str, str] | None = None,
     ) -> Ended:
-        """Run a command to its end, as root. Raises LabFailure when it takes longer: then it is killed."""
+        """Run a command to its end, as root. Raises LabFailure if it takes longer, and then kills it."""
         request = {"op": "run", "argv": argv, "input": _text(stdin), "environ": dict(environ or {})}
         answer = await self._ask(request, timeout_s=timeout_s)
         if answer["timed_out"]:
@@ -98,12 +99,12 @@ class Guest:
         return (await self.run("/bin/cat", path)).check()
 
     async def start(self, service: Service) -> int:
-        """Start a program that goes on; its pid there. Raises LabFailure."""
+        """Start a program that keeps running; return its pid there. Raises LabFailure."""
         request = {"op": "start", "name": service.name, "argv": service.argv, "log": service.log}
         return int((await self._ask({**request, "environ": dict(service.environ)}))["pid"])
 
     async def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
-        """Signal a program and wait for its end; its exit code, negative for a signal. Raises LabFailure."""
+        """Signal a program and wait for its end; return its exit code, negative for a signal. Raises LabFailure."""
         answer = await self._ask({"op": "signal", "name": name, "signal": int(number)}, timeout_s=_ENDING_S)
         return int(answer["code"])
 
@@ -112,7 +113,7 @@ class Guest:
         await self._ask({"op": "signal", "name": name, "signal": int(number)}, timeout_s=0.0)
 
     async def is_running(self, name: str) -> bool:
-        """Whether a program that was started runs now. Raises LabFailure for one that never was."""
+        """True if a started program runs now. Raises LabFailure for one that was never started."""
         return bool((await self._ask({"op": "look", "name": name}))["running"])
 
     async def _ask(

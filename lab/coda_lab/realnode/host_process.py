@@ -1,8 +1,8 @@
 """The process that owns the real node's virtual machine: boots it, makes a node of it, and ends with it.
 
 `python -m coda_lab.realnode.host_process` is a part of the local cluster. It prints `ready` when the API server says
-that
-the node is Ready and has its GPUs. The machine never outlives it: the kernel sees to that, even after SIGKILL."""
+that the node is Ready and has its GPUs. The machine never outlives it: the kernel ensures that, even after SIGKILL.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NODE_ONLY = {"fieldSelector": f"metadata.name={NODE}"}  # a kubelet may read it
 
 
 async def host(options: argparse.Namespace, settings: Settings) -> None:
-    """Be the real node until the machine ends. Raises LabFailure."""
+    """Run the real node until the machine ends. Raises LabFailure."""
     began_s = time.monotonic()
     pieces = ensure_node(settings, print)
     address = f"{LOOPBACK}:{options.api_port}"
@@ -45,7 +45,7 @@ async def host(options: argparse.Namespace, settings: Settings) -> None:
         cores=options.cores,
         memory_mib=MEMORY_MIB,
         port=options.port,
-        forwards={address: f"{vm.HOST}:{options.api_port}"},  # so that every kubeconfig from here works there
+        forwards={address: f"{vm.HOST}:{options.api_port}"},  # so every kubeconfig from here works there
     )
     async with vm.running(machine, pieces.machine, options.folder, settings) as booted:
         _say(began_s, "the virtual machine takes commands")
@@ -57,7 +57,7 @@ async def host(options: argparse.Namespace, settings: Settings) -> None:
             _wait_until_usable(options), timeout_s=_READY_TIMEOUT_S, doing="waiting for the node to be Ready"
         )
         _say(began_s, f"the node is Ready with {GPUS} GPUs")
-        print("ready", flush=True)  # noqa: T201 - what the cluster waits for
+        print("ready", flush=True)  # noqa: T201 - the cluster waits for this line
         code = await booted.process.ended()
         raise LabFailure(f"The virtual machine ended with exit code {code}.", log=options.folder / "console.log")
 

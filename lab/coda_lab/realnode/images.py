@@ -1,6 +1,7 @@
-"""Container images without a registry: one static program each, as the archive that `ctr images import` reads. Pure.
+"""Container images without a registry: one static program each, as an archive for `ctr images import`. Pure.
 
-Source: the Docker image specification v1.2; containerd wants `rootfs.diff_ids` in the configuration."""
+Source: the Docker image specification v1.2; containerd wants `rootfs.diff_ids` in the configuration.
+"""
 
 from __future__ import annotations
 

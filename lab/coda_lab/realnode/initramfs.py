@@ -1,7 +1,8 @@
 """The first file system of the virtual machine: busybox, kernel modules and an init script, as one cpio archive.
 
-Debian's kernel has everything that touches a virtual device as a module, so none of it could be read from the host
-without these. Pure: names and bytes in, bytes out."""
+In Debian's kernel every driver of a virtual device is a module, so nothing could be read from the host without these.
+Pure: names and bytes in, bytes out.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ _DEPENDS = b"\0depends="
 
 
 def cpio(content_by_path: Mapping[str, bytes]) -> bytes:
-    """A cpio archive (newc) with these files, all executable, and their folders. Absolute paths are not expected.
+    """A cpio archive (newc) with these files, all executable, and their folders. Paths are relative.
 
-    Source: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst."""
+    Source: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+    """
     folders = {str(parent) for path in content_by_path for parent in Path(path).parents} - {"."}
     entries = [(path, _DIRECTORY, b"") for path in sorted(folders)]
     entries += [(path, _FILE, content) for path, content in content_by_path.items()]
@@ -26,9 +28,10 @@ def cpio(content_by_path: Mapping[str, bytes]) -> bytes:
 
 
 def modules_in_order(folder: Path, wanted: Iterable[str]) -> tuple[Path, ...]:
-    """The files of the `wanted` modules below `folder` and all they depend on, each after what it needs.
+    """The files of the `wanted` modules below `folder` and of all modules they depend on, dependencies first.
 
-    Raises LabFailure when one is missing."""
+    Raises LabFailure when one is missing.
+    """
     path_by_name = {path.name.partition(".")[0].replace("-", "_"): path for path in folder.rglob("*.ko")}
     ordered: dict[str, Path] = {}
 

@@ -1,6 +1,7 @@
 """Debian's kernel, kept in the user's cache: fetched through apt and unpacked, never installed on this machine.
 
-Debian's, because it is signed, has all of cgroup v2, 9p and overlayfs, and every Debian machine can get it."""
+Debian's, because it is signed, has all of cgroup v2, 9p and overlayfs, and every Debian machine can fetch it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ class Kernel:
 
 
 def ensure(settings: Settings, tell: Tell) -> Kernel:
-    """The kernel in the cache, fetched first if there is none: remove its folder for a newer one. Raises LabFailure."""
+    """Return the kernel in the cache, fetched first if there is none: remove its folder for a newer one. Raises
+    LabFailure.
+    """
     folder = settings.cache / "node-kernel"
     with locked(folder.with_name("node-kernel.lock"), wait=True):
         if not (folder / "vmlinuz").exists():
@@ -60,7 +63,7 @@ def ensure(settings: Settings, tell: Tell) -> Kernel:
 
 
 def install_packages(programs: Sequence[str], settings: Settings, tell: Tell) -> None:
-    """Install the Debian packages of these programs. Raises LabFailure, also when this is not root's session."""
+    """Install the Debian packages of these programs. Raises LabFailure, also without root."""
     packages = sorted({PACKAGE_BY_PROGRAM[name] for name in programs})
     if os.geteuid() != 0:
         raise LabFailure(f"The real node needs Debian's packages {' '.join(packages)}: install them with apt-get.")

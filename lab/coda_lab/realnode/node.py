@@ -1,7 +1,8 @@
 """Makes a Kubernetes node of a virtual machine, and lets tests do to it what happens to nodes.
 
-Everything here goes through the machine's guest program and the API server, so any process that may read the
-cluster's folder can use it; who started the machine is `hosting`'s business."""
+All of it goes through the machine's guest program and the API server, so any process that may read the cluster's folder
+can use it. `host_process` owns the machine.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _NODE_FILES = f"{SHARE}/node"
 _UNHEALTHY = f"{_NODE_FILES}/unhealthy-gpus"
 _STATE_FILES = ("cpu_manager_state", "memory_manager_state")
 _SOCKET_TIMEOUT_S = 120.0
-_LOOK_S = 0.2  # a file in the machine tells nobody here that it came
+_LOOK_S = 0.2  # a new file in the machine sends no event here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +53,11 @@ class RealNode:
 
     @property
     def share(self) -> Path:
-        """The folder here that is `/coda` there: what is put in it is seen there at once, and the other way round."""
+        """The folder here that is `/coda` there: files are visible at once in both directions."""
         return self.folder / "share"
 
     async def run(self, *argv: str, timeout_s: float = 60.0, environ: Mapping[str, str] | None = None) -> Ended:
-        """Run a command in the machine, as root. Raises LabFailure when it cannot be run or takes longer."""
+        """Run a command in the machine, as root. Raises LabFailure if it cannot run or takes longer."""
         return await self.guest.run(*argv, timeout_s=timeout_s, environ=environ)
 
     async def read(self, path: str) -> str:
@@ -64,17 +65,17 @@ class RealNode:
         return await self.guest.read(path)
 
     async def start(self, name: str, *argv: str, environ: Mapping[str, str] | None = None) -> int:
-        """Start a program that goes on running, under a name; its pid there. Raises LabFailure."""
+        """Start a program that keeps running, under a name; return its pid there. Raises LabFailure."""
         (self.share / "logs").mkdir(exist_ok=True)
         service = Service(name=name, argv=argv, log=f"{SHARE}/logs/{name}.log", environ=environ or {})
         return await self.guest.start(service)
 
     async def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
-        """End a program that was started (containerd, kubelet, gpu-plugin or an own one); its exit code."""
+        """End a started program (containerd, kubelet, gpu-plugin or an own one); return its exit code."""
         return await self.guest.end(name, number)
 
     def log(self, name: str) -> Path:
-        """What such a program said, as a file on this machine that grows."""
+        """The log of such a program, a growing file on this machine."""
         return self.share / "logs" / f"{name}.log"
 
     async def container_cgroup(self, pod_uid: str, container_id: str = "") -> str:
@@ -87,19 +88,20 @@ class RealNode:
         return folders[0]
 
     async def pod_resources(self) -> dict[str, Any]:
-        """What the kubelet's pod-resources socket lists. Raises LabFailure."""
+        """The list of the kubelet's pod-resources socket. Raises LabFailure."""
         said = await self.run("/run/coda-vm/guest", "pod-resources", configuration.POD_RESOURCES)
         listed: dict[str, Any] = json.loads(said.check())
         return listed
 
     async def set_unhealthy(self, *gpu_ids: str) -> None:
-        """Say of these GPUs that they are unhealthy, and of all others that they are healthy."""
+        """Call these GPUs unhealthy, and all others healthy."""
         await self.guest.run("/bin/sh", "-c", f"cat > {_UNHEALTHY}", stdin="\n".join(gpu_ids).encode())
 
     async def restart_kubelet(self, changes: Mapping[str, Any] | None = None) -> None:
-        """Kill the kubelet and start it again; with `changes`, on a configuration changed so from the first one.
+        """Kill the kubelet and start it again; `changes` are applied to its first configuration.
 
-        Containers run on. Raises LabFailure."""
+        Containers keep running. Raises LabFailure.
+        """
         if await self.guest.is_running(KUBELET):
             await self.kill(KUBELET)
         await self.start_kubelet(changes)
@@ -125,7 +127,8 @@ class RealNode:
     async def start_all(self, pieces: NodePieces, credentials: Mapping[str, str]) -> None:
         """Make a node of a machine that has just booted. `credentials`: kubeconfigs to put there, by name.
 
-        Raises LabFailure; that the node is Ready is for the API server to say."""
+        Raises LabFailure. The API server says when the node is Ready.
+        """
         self._write_files(pieces, credentials)
         settings = f"{_NODE_FILES}/containerd.toml"
         (await self.run("/bin/mkdir", "-p", "/etc/cni/net.d", "/run/containerd")).check()

@@ -1,7 +1,8 @@
 """A virtual machine whose root file system is this machine's, with a kernel of its own: real cgroup v2 anywhere.
 
-Always emulated, never KVM: where KVM is offered it is often nested and hangs. Files are read from the host, written
-to the machine's memory; one folder, `/coda` in the machine, is shared both ways. It dies with who started it."""
+Always emulated, never KVM: where KVM is offered it is often nested and hangs. The machine reads the host's files and
+writes to its own memory. One folder, `/coda` in the machine, is shared both ways. The machine dies with its starter.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ from coda_lab.realnode.initramfs import cpio
 from coda_lab.realnode.kernel import Kernel
 
 SHARE = "/coda"
-"""Where the machine sees the shared folder."""
+"""The path of the shared folder in the machine."""
 
 HOST = "10.0.2.2"
-"""How the machine calls this one: what listens on the loopback here is reached there. qemu's user network."""
+"""The address of this machine seen from there: it reaches programs on the loopback here. qemu's user network."""
 
 BOOT_TIMEOUT_S = 180.0  # 15 s are usual, on two cores under heavy load
 
@@ -43,7 +44,7 @@ exec {_INSIDE}/guest serve {_INSIDE}/guest.json > /dev/console 2>&1
 """
 _BOOT_WORDS = (
     "console=ttyS0",
-    "panic=-1",  # a panic ends the machine, so that whoever waits for it hears of it
+    "panic=-1",  # a panic ends the machine, so that its waiter learns of it
     "mitigations=off",
     "tsc=reliable",  # else reading the clock goes through an emulated timer
     "random.trust_cpu=on",
@@ -54,9 +55,10 @@ _BOOT_WORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What to boot. `forwards`: addresses there that lead to addresses elsewhere, such as to `HOST`.
+    """The machine to boot. `forwards`: addresses there that lead to addresses elsewhere, such as to `HOST`.
 
-    `memory_mib` also bounds what can be written there. `port`: where commands are taken here; 0 takes a free one."""
+    `memory_mib` also limits what can be written there. `port`: takes commands here; 0 takes a free one.
+    """
 
     name: str = "coda-vm"
     cores: int = 2
@@ -67,9 +69,10 @@ class Machine:
 
 @asynccontextmanager
 async def running(machine: Machine, pieces: MachinePieces, folder: Path, settings: Settings) -> AsyncIterator[Running]:
-    """The machine, booted and taking commands, for the time of a block. Raises LabFailure.
+    """A booted machine that takes commands, for the time of a block. Raises LabFailure.
 
-    `folder` keeps its files: `share/`, `console.log` and `machine.json`. Call from the main thread."""
+    `folder` keeps its files: `share/`, `console.log` and `machine.json`. Call it from the main thread.
+    """
     share = folder / "share"
     share.mkdir(parents=True, exist_ok=True)
     guest = Guest(port=machine.port or free_ports(1, random.SystemRandom())[0], token=secrets.token_hex(16))
@@ -93,14 +96,14 @@ async def running(machine: Machine, pieces: MachinePieces, folder: Path, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A machine that runs, for who started it."""
+    """A running machine, for its starter."""
 
     guest: Guest
     process: Process
     folder: Path
 
     async def guarded(self, wanted: Coroutine[Any, Any, object], *, timeout_s: float, doing: str) -> None:
-        """Wait for `wanted`. Raises LabFailure when the machine ends first, or after `timeout_s`."""
+        """Wait for `wanted`. Raises LabFailure if the machine ends first, or after `timeout_s`."""
         task = asyncio.ensure_future(wanted)
         end = asyncio.ensure_future(self.process.ended())
         try:
@@ -129,9 +132,10 @@ def run_in_vm(
     machine: Machine | None = None,
     settings: Settings | None = None,
 ) -> Ended:
-    """Boot a machine, run a shell command there as root and end the machine: under 30 s and what the command takes.
+    """Boot a machine, run a shell command there as root, and end the machine: under 30 s plus the command's time.
 
-    `share` is `/coda` there; None: an empty folder. Not for use inside an event loop. Raises LabFailure."""
+    `share` is `/coda` there; None: an empty folder. Not for use inside an event loop. Raises LabFailure.
+    """
     settings = settings or Settings.from_environ()
     pieces = ensure_machine(settings, lambda _sentence: None)
     with temporary_folder() as folder:
@@ -168,7 +172,9 @@ def qemu_command(machine: Machine, qemu: Path, kernel: Kernel, folder: Path, por
 
 
 def _prepare(inside: Path, machine: Machine, guest: Guest, pieces: MachinePieces) -> None:
-    """Write what the machine reads at `_INSIDE`: its name, the program that takes commands, and how that is started."""
+    """Write the files that the machine reads at `_INSIDE`: its name, the program that takes commands, and how to start
+    it.
+    """
     shutil.rmtree(inside, ignore_errors=True)  # a machine that ran here before
     inside.mkdir(mode=0o700)
     listen = f"{_ADDRESS}:{_PORT}"

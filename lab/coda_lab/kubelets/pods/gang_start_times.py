@@ -1,4 +1,4 @@
-"""When the gang of a pod was placed, asked of the API server for pods that run from then on. Knows nothing of lives."""
+"""When a pod's gang was placed, read from the API server for pods whose run counts from then."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ log = logging.getLogger(__name__)
 
 
 class Placements:
-    """`ask` notes a pod; `run` tells `placed` about each until cancelled. One that nothing is found of runs from its
-    start."""
+    """`ask` notes a pod; `run` reports each one to `placed` until cancelled. A pod whose gang is not found runs from
+    its start.
+    """
 
     def __init__(self, client: Client, placed: Callable[[SimPod, float], None]) -> None:
         self._client = client
@@ -29,7 +30,7 @@ class Placements:
         self._asked.put_nowait(pod)
 
     async def run(self) -> None:
-        """Answer what is asked, for ever."""
+        """Answer all questions, until cancelled."""
         async with asyncio.TaskGroup() as answers:
             while True:
                 answers.create_task(self._answer(await self._asked.get()))

@@ -1,4 +1,4 @@
-"""What `kubectl logs` shows of a simulated container, and how the query narrows it. Pure: a SimPod in, text out."""
+"""The text that `kubectl logs` shows of a simulated container, and how the query narrows it. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from coda_lab.kubelets.machine import SimPod, Stage
 from coda_lab.kubelets.pods.statuses import waiting_reason
 
-Line = tuple[float, str]  # when (seconds since 1970), what
+Line = tuple[float, str]  # when (seconds since 1970), text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """The options of the log request that are honoured."""
+    """The supported options of a log request."""
 
     follow: bool = False
     timestamps: bool = False
@@ -42,7 +42,7 @@ def log_query(query: Mapping[str, str], *, now_s: float) -> LogQuery:
 
 
 def why_no_log(pod: SimPod, container: str) -> str | None:
-    """Why there is nothing to show yet, as a kubelet says it; None when there is a log, were it empty."""
+    """Why there is nothing to show yet, in a kubelet's words; None if there is a log, even an empty one."""
     waiting = waiting_reason(pod)
     if waiting is None and pod.stage is not Stage.ARRIVED:
         return None

@@ -1,4 +1,4 @@
-"""A pod's JSON as a `SimPod`: also one that an earlier process of ours was already looking after."""
+"""A pod's JSON as a `SimPod`, including pods that an earlier process of ours was running."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Json = Mapping[str, Any]
 
 
 def arrival_order(item: Json) -> tuple[bool, str, str, str]:
-    """Sort key of a list of pods: those a kubelet already took care of first, then by age, as a kubelet admits."""
+    """Sort key of a list of pods: those a kubelet already handled first, then by age, as a kubelet admits."""
     metadata = item["metadata"]
     is_new = _stage_of(item.get("status") or {}) is Stage.ARRIVED
     return is_new, metadata["creationTimestamp"], metadata.get("namespace", ""), metadata["name"]
 
 
 def pod_from_json(item: Json, machine: Machine) -> SimPod:
-    """The pod at the stage its status shows. One that asks for nonsense is refused once it is looked at."""
+    """The pod at the stage its status shows. A pod with nonsense annotations is refused when it is handled."""
     metadata, spec = item["metadata"], item["spec"]
     labels = metadata.get("labels") or {}
     pod = SimPod(
@@ -57,7 +57,7 @@ def pod_from_json(item: Json, machine: Machine) -> SimPod:
 
 
 def take_over(pod: SimPod, status: Json) -> None:
-    """Bring a pod to where its status says it is: its run time counts from the main container's startedAt."""
+    """Bring a pod to the stage its status shows: its run time counts from the main container's startedAt."""
     pod.stage = _stage_of(status)
     pod.address = status.get("podIP")
     pod.admitted_s = seconds_from_time(status.get("startTime"))
@@ -71,7 +71,7 @@ def take_over(pod: SimPod, status: Json) -> None:
 
 
 def _take_over_sizes(pod: SimPod, status: Json) -> None:
-    """A resize that an earlier process of ours had not finished begins anew: what runs is what is promised."""
+    """Start an unfinished resize of an earlier process again: the running sizes are the promised ones."""
     sizes = dict(pod.wanted)
     for entry in status.get("containerStatuses") or ():
         resources, wanted = entry.get("resources"), pod.wanted.get(entry["name"])

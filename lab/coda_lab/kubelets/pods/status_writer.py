@@ -1,8 +1,8 @@
-"""Tells the API server what became of the pods. Knows no rules of a pod's life.
+"""Writes the state of the pods to the API server. Knows no rules of a pod's life.
 
 Like a kubelet's status manager: only the newest state of a pod is written, its writes never overtake each other, and
-the last one is the removal of the object. At most `in_flight` requests at once; what fails for now is tried again with
-a growing delay; what a silent machine has to say waits until it is heard again.
+the last one removes the object. At most `in_flight` requests run at once. A write that fails temporarily is tried again
+with a growing delay. A silent machine's news waits until the machine is heard again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Reporter:
             self._waiting.put_nowait(pod)
 
     async def run(self) -> None:
-        """Write what is reported, for ever."""
+        """Write all reported states, until cancelled."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(self._in_flight):
                 workers.create_task(self._work())
@@ -74,7 +74,7 @@ class Reporter:
         asyncio.get_running_loop().call_later(delay_s, self._waiting.put_nowait, pod)
 
     async def _write(self, pod: SimPod) -> None:
-        """One write: the newest status, or once that is told the removal. Raises Outage: nothing is told then."""
+        """Write once: the newest status, or after that the removal. Raises Outage; then nothing was written."""
         if not _has_news(pod):
             return
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

@@ -1,7 +1,7 @@
-"""What a kubelet writes into a pod's status at each stage, as a strategic merge patch. Pure: a SimPod in, JSON out.
+"""The status that a kubelet writes for a pod at each stage, as a strategic merge patch. Pure: a SimPod in, JSON out.
 
-Conditions merge by type, so PodScheduled and what other controllers added stay; a null takes away what an earlier stage
-wrote. Source: `pkg/kubelet/status/generate.go` and `kubelet_pods.go` of Kubernetes 1.36.
+Conditions merge by type, so PodScheduled and the conditions of other controllers stay; a null removes what an earlier
+stage wrote. Source: `pkg/kubelet/status/generate.go` and `kubelet_pods.go` of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WAITING = {
 
 
 def status_patch(pod: SimPod) -> Json:
-    """The patch of the pod's status subresource; the uid in it makes it miss another pod of the same name."""
+    """The patch of the pod's status subresource. With the uid in it, it cannot hit another pod of the same name."""
     status = _refused(pod) if pod.stage is Stage.REFUSED else _lived(pod)
     return {"metadata": {"uid": pod.uid}, "status": {"observedGeneration": pod.generation} | status}
 
@@ -119,7 +119,7 @@ def _sizes(pod: SimPod, container: Container) -> Json:
 
 
 def _init_container_status(pod: SimPod, container: Container) -> Json:
-    """A plain init container has ended once the main ones are looked at; a sidecar runs as long as they do."""
+    """A plain init container has ended once the main ones are reported; a sidecar runs as long as they do."""
     if pod.stage is Stage.CREATING:
         return _named(pod, container, {"waiting": {"reason": waiting_reason(pod)}}, False)
     if not container.is_sidecar:
