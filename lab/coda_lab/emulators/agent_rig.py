@@ -1,6 +1,4 @@
-"""The whole agent on an emulated node, on fake time. Only the API server is played: pods as they are, jobs as dicts.
-
-What must not live here: who answers the agent's wishes (`cluster`), and any rule of the machine (`node`)."""
+"""The whole agent on an emulated node, on fake time. Only the API server is played: pods as they are, jobs as dicts."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from coda_lab.emulators.node import EmulatedNode
 
 @dataclass
 class Api:
-    """The API server as the agent sees it, without one: what is there is an emulated node's pods, and `jobs`."""
+    """The API server as the agent sees it, without a server: the pods of an emulated node, and `jobs`."""
 
     node: EmulatedNode
     namespaces: frozenset[str] = frozenset({"default"})
@@ -39,7 +37,7 @@ class Api:
     _read: dict[str, tuple[Json, LocalPod]] = field(default_factory=dict)
 
     def pods(self) -> tuple[LocalPod, ...]:
-        """As the agent's own cluster: read anew where they changed."""
+        """As the agent's own cluster: read again where they changed."""
         before, self._read = self._read, {}
         for item in self.node.pods_json():
             uid = item["metadata"]["uid"]
@@ -66,7 +64,7 @@ class Api:
         return self.jobs.get(job)
 
     def write_status(self, job: str, fields: Json) -> None:
-        """Whoever owns these fields of the job's status writes them."""
+        """Write these fields of the job's status, in the name of their owner."""
         item = self.jobs[job]
         item["status"] |= fields
         item["metadata"]["resourceVersion"] = str(int(item["metadata"]["resourceVersion"]) + 1)
@@ -94,7 +92,7 @@ class Api:
 
 
 class Rig:
-    """The agent, and the node it works on. One at a time in a process: so is NVML."""
+    """The agent, and the node it works on. One at a time in a process, because NVML allows one."""
 
     def __init__(self, node: EmulatedNode, folder: Path, **settings: Any) -> None:
         """`settings`: the agent's, beyond those of the node."""
@@ -118,7 +116,7 @@ class Rig:
         self.loop = Loop(settings, self.agent, cast(AgentCaches, self.api), metrics, clock=lambda: self.node.now)
 
     def kill(self) -> None:
-        """As SIGKILL: nothing is put back."""
+        """As SIGKILL: nothing is restored."""
         self.loop._thread.shutdown()
         self.agent.close()
 
@@ -128,7 +126,7 @@ class Rig:
         self.agent.close()
 
     async def run(self, seconds: int) -> None:
-        """That many rounds, one a second."""
+        """Run this many rounds, one a second."""
         for _ in range(seconds):
             self.node.advance()
             await self.loop.round()
@@ -138,5 +136,5 @@ class Rig:
         return self.registry.get_sample_value(name, labels)
 
     def told(self, reason: str) -> list[str]:
-        """The pods with an event of that reason."""
+        """The pods that got an event with that reason."""
         return [event["involvedObject"]["name"] for event in self.api.events if event["reason"] == reason]

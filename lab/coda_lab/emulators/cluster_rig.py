@@ -1,8 +1,7 @@
-"""Jobs whose cores the agent finds, and who else has a part in it: planner, operator and kubelet, on fake time.
+"""Jobs whose cores the agent finds, and the other parts in it: planner, operator and kubelet, on fake time.
 
-The planner's part is played: a wish is granted if the node has the cores. The operator's is the core's own
-(`coda.allocator.resize`), and the kubelet allocates, defers and applies as KEP-1287 says. What must not live here:
-the agent.
+The planner's part is played: it grants a wish if the node has the cores. The operator's part is the core's own
+(`coda.allocator.resize`), and the kubelet allocates, defers and applies as KEP-1287 says.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from coda_lab.emulators.node import MAIN, Work
 
 ATTEMPT: Final = 1
 DEMAND_CORES: Final = 64.0
-"""What a job's processes use without a limit: more than any limit."""
+"""The cores a job's processes use without a limit: more than any limit."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """A job of one rank. `defers`: its kubelet has no room for growth now. `applied`: the counts it was given."""
+    """A job of one rank. `defers`: its kubelet has no capacity for growth now. `applied`: the counts it was given."""
 
     name: str
     work: Work
@@ -52,8 +51,9 @@ class EmulatedCluster:
     """Planner, operator and kubelet for the jobs of one rig."""
 
     def __init__(self, rig: Rig, *, most: int = 32, node_cores: int = 1024, resize_s: int = 2) -> None:
-        """`most`: cores that the planner lets a job have; `node_cores`: all of them together. `resize_s`: how long a
-        kubelet takes to apply what it has allocated."""
+        """`most`: the most cores that the planner gives a job; `node_cores`: the cores of all jobs together.
+        `resize_s`: how long a kubelet takes to apply an allocated size.
+        """
         self.rig = rig
         self.most = most
         self.node_cores = node_cores
@@ -62,7 +62,7 @@ class EmulatedCluster:
         self._config = PolicyConfig()
 
     def submit(self, name: str, *, start: int, trainer: Trainer | Curved, gpus: int = 1, seed: int = 0) -> Job:
-        """A job of one rank that runs from now on, with `start` cores. `seed`: of the noise of its GPUs."""
+        """Start a job of one rank with `start` cores. `seed`: of the noise of its GPUs."""
         labels = {LABEL_JOB: name, LABEL_JOB_UID: f"uid-{name}", LABEL_ATTEMPT: str(ATTEMPT), LABEL_RANK: "0"}
         work = self.rig.node.start(
             f"{name}-1-0",
@@ -101,18 +101,18 @@ class EmulatedCluster:
         del self.rig.api.jobs[f"default/{name}"]
 
     def status(self, name: str) -> Json:
-        """Of the TrainingJob."""
+        """The status of the TrainingJob."""
         status: Json = self.rig.api.jobs[f"default/{name}"]["status"]
         return status
 
     def tuning(self, name: str) -> Tuning:
-        """What the agent wrote last. It must have begun."""
+        """The tuning that the agent wrote last. It must have begun."""
         tuning = tuning_from_json(self.status(name))
         assert tuning is not None
         return tuning
 
     async def run(self, seconds: int) -> None:
-        """That many seconds of everybody."""
+        """Run this many seconds of all parts."""
         for _ in range(seconds):
             await self.rig.run(1)
             for job in self.jobs.values():
@@ -123,7 +123,7 @@ class EmulatedCluster:
                     job.done_s = self._now_s
 
     async def until_done(self, limit_s: int = 3600) -> None:
-        """Until every tuning has ended. Raises AssertionError when one has not within the limit."""
+        """Run until every tuning has ended. Raises AssertionError after the limit."""
         for _ in range(limit_s):
             await self.run(1)
             if all(job.done_s is not None for job in self.jobs.values()):
@@ -131,7 +131,7 @@ class EmulatedCluster:
         raise AssertionError({name: self.status(name).get("tuning") for name in self.jobs})
 
     def is_done(self, name: str) -> bool:
-        """Whether the tuning has ended, in whatever way."""
+        """True if the tuning has ended, in any way."""
         return (self.status(name).get("tuning") or {}).get("phase") not in (None, "Measuring", "Wishing")
 
     @property
@@ -142,7 +142,7 @@ class EmulatedCluster:
         self.rig.api.write_status(f"default/{job.name}", fields)
 
     def _plan(self, job: Job) -> None:
-        """As the planner: a wish is granted or refused at once."""
+        """As the planner: grant or refuse a wish at once."""
         status = self.status(job.name)
         tuning, grant = status.get("tuning") or {}, status["placement"].get("grant") or {}
         wish = tuning.get("wish")
@@ -163,7 +163,7 @@ class EmulatedCluster:
         self._write(job, {"placement": {**status["placement"], "grant": answer_json(answer)}})
 
     def _operate(self, job: Job) -> None:
-        """As the operator: the next request of an open grant, and what is told of it."""
+        """As the operator: send the next request of an open grant, and report its state."""
         status = self.status(job.name)
         grant, resize = status["placement"].get("grant"), status.get("resize") or {}
         if not grant or (resize.get("sequence") == grant["sequence"] and resize["state"] in ("Done", "Refused")):
@@ -178,7 +178,7 @@ class EmulatedCluster:
             job.size = replace(job.size, wanted_m=cores_m, says=Progressing.UNSEEN, reason="", message="")
 
     def _attend(self, job: Job) -> None:
-        """As the kubelet: allocate what there is room for, and apply it."""
+        """As the kubelet: allocate what fits, and apply it."""
         size = job.size
         if size.wanted_m == size.allocated_m == size.actual_m[0]:
             job.size = replace(size, says=Progressing.NOTHING, reason="", message="")

@@ -1,9 +1,9 @@
-"""One model of what load does to a machine: memory bandwidth served, and how busy GPUs are for it.
+"""One model of the effect of load on a machine: the memory bandwidth served, and the resulting GPU utilisation.
 
-Pure: loads, limits and seeds in, rates out; `coda_lab.emulators` feeds it and shows its results through files and
-libraries. What must not live here: time, files and who belongs to which group. The shapes are ours, after the pitfalls
-of `resctrl.rst`: a percentage caps each core, not the sum; it does little until it is low; devices' own traffic is
-not seen by monitoring."""
+Pure: loads, limits and seeds in, rates out. Time, files and the membership of groups are elsewhere. The shapes are
+ours, after the pitfalls in `resctrl.rst`: a percentage caps each core, not the sum; it does little until it is low;
+monitoring does not see devices' own traffic.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """What a machine gives. Limits by (limit group, domain): a percentage per core, or bytes/s for all together."""
+    """The bandwidth of a machine. Limits by (limit group, domain): a percentage per core, or bytes/s for all
+    together.
+    """
 
     peak_bytes_per_s: float
     core_bytes_per_s: float
@@ -46,21 +48,22 @@ class Supply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What came of it, bytes/s by name of load, and how full each domain is (0..1)."""
+    """The result: bytes/s by name of load, and how full each domain is (0..1)."""
 
     bytes_per_s: Mapping[str, float]
     fullness: Mapping[int, float]
 
 
 def core_cap(percent: float, core_bytes_per_s: float) -> float:
-    """What one core may draw at a limit of `percent`, bytes/s: falls faster than the percentage, down to a knee."""
+    """The bytes/s one core may draw at a limit of `percent`: falls faster than the percentage, down to a knee."""
     return core_bytes_per_s * max(KNEE, math.pow(min(1.0, max(0.0, percent) / 100), EXPONENT))
 
 
 def serve(loads: Sequence[Load], supply: Supply) -> Served:
     """The bandwidth each load gets: its demand, capped per core, per limit group, and by the domain's peak.
 
-    A domain over its peak scales all traffic alike. Names must be unique. Cost: O(loads)."""
+    A domain over its peak scales all traffic alike. Names must be unique. Cost: O(loads).
+    """
     rates = {load.name: _capped(load, percent, supply) for load, percent in _percents(loads, supply)}
     for key, most in supply.totals_bytes_per_s.items():
         members = [load.name for load in loads if (load.limit_group, load.domain) == key]
@@ -100,10 +103,11 @@ def _scale(rates: dict[str, float], names: Sequence[str], most: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainer:
-    """How a training job answers to cores and bandwidth.
+    """The response of a training job to cores and bandwidth.
 
     `best`: GPU utilisation (0..1) with all it needs; `cores_needed` for that; `bandwidth_weight` (0..1): the part of a
-    shortfall of bandwidth that shows as idle GPUs; `noise`: relative standard deviation of one sample."""
+    shortfall of bandwidth that shows as idle GPUs; `noise`: relative standard deviation of one sample.
+    """
 
     best: float = 0.95
     cores_needed: float = 4.0
@@ -113,15 +117,18 @@ class Trainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curved:
-    """A training job whose GPU utilisation (0..1) is a given curve of whole cores, whatever the bandwidth. `noise`: as
-    of a Trainer."""
+    """A training job whose GPU utilisation (0..1) is a given curve of whole cores, with any bandwidth. `noise`: as of a
+    Trainer.
+    """
 
     curve: Callable[[int], float]
     noise: float = 0.0
 
 
 def utilisation(trainer: Trainer | Curved, cores: float, served_share: float) -> float:
-    """GPU utilisation, 0..1, without noise: proportional to cores up to what is needed, and to bandwidth served."""
+    """GPU utilisation, 0..1, without noise: proportional to cores up to the needed ones, and to the bandwidth
+    served.
+    """
     if isinstance(trainer, Curved):
         return trainer.curve(max(1, round(cores)))
     fed = min(1.0, max(0.0, cores) / trainer.cores_needed)
@@ -130,8 +137,9 @@ def utilisation(trainer: Trainer | Curved, cores: float, served_share: float) ->
 
 
 class Gpus:
-    """The GPU utilisation of one training job over periods: each shows what the period before allowed (the first one,
-    what it allows itself)."""
+    """The GPU utilisation of one training job over periods. Each period shows what the period before allowed; the first
+    one shows what it allows itself.
+    """
 
     def __init__(self, trainer: Trainer | Curved, seed: int) -> None:
         self._trainer = trainer

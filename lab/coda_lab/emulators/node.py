@@ -1,8 +1,7 @@
-"""One emulated machine: a kubelet with cgroups and processes, resctrl, GPUs, and loads that feel limits.
+"""One emulated machine: a kubelet with cgroups and processes, resctrl, GPUs, and loads that respond to limits.
 
-As time passes each container gets the CPU time that its limits allow, its traffic follows that and the
-bandwidth limits, and GPUs are as busy as their job's cores and bandwidth let them be. What must not live here: the
-rules of the kernel (`cgroups`, `resctrl`), of NVML (`nvml`) and of the loads (`load`); the agent.
+As time passes, each container gets the CPU time that its limits allow. Its traffic follows that and the bandwidth
+limits, and GPUs are as busy as their job's cores and bandwidth allow.
 """
 
 from __future__ import annotations
@@ -37,7 +36,9 @@ NAMES = {Quality.GUARANTEED: "Guaranteed", Quality.BURSTABLE: "Burstable", Quali
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """What a pod does. `demand_cores`, `bytes_per_s`: without limits. `gpus`: how its GPUs answer; None: has none."""
+    """The work of a pod. `demand_cores`, `bytes_per_s`: without limits. `gpus`: how its GPUs respond; None: it has
+    none.
+    """
 
     name: str
     uid: str
@@ -53,7 +54,7 @@ class Work:
 
     @property
     def trains(self) -> bool:
-        """Whether it has GPUs."""
+        """True if it has GPUs."""
         return self.gpus is not None
 
 
@@ -72,10 +73,12 @@ class EmulatedNode:
         cores: int | None = None,
         is_live: bool = False,
     ) -> None:
-        """`folder`: for the state of the GPUs and the CPU topology. The NVML library is loaded by the caller.
+        """`folder`: for the state of the GPUs and the CPU topology. The caller loads the NVML library.
 
-        `first_gpu`: number of the first one, in its UUID. `cores`: None for 32 on each socket. `is_live`: GPUs' samples
-        have the real time, and the caller lets time pass by `flow` and `train`; else by `advance`, in fake seconds."""
+        `first_gpu`: number of the first one, in its UUID. `cores`: None for 32 on each socket. `is_live`: True if GPU
+        samples have the real time and the caller advances time by `flow` and `train`; else by `advance`, in fake
+        seconds.
+        """
         self._seconds = 0
         self._is_live = is_live
         self._is_new = True  # no time has passed
@@ -142,7 +145,7 @@ class EmulatedNode:
         self.demand(work)
 
     def demand(self, work: Work) -> None:
-        """What the work wants has changed."""
+        """The demand of the work has changed."""
         self.kubelet.demand(work.uid, MAIN, work.demand_cores)
         self._set_load(work)
 
@@ -158,7 +161,7 @@ class EmulatedNode:
                 self.state.set_utilisation(device, 0.0)
 
     def advance(self, seconds: int = 1) -> Moment:
-        """Let whole fake seconds pass; the time then."""
+        """Let whole fake seconds pass; return the time then."""
         for _ in range(seconds):
             self._seconds += 1
             self.flow(1.0)
@@ -166,7 +169,7 @@ class EmulatedNode:
         return self.now
 
     def flow(self, seconds: float) -> None:
-        """Let that much CPU time and traffic pass."""
+        """Let this much CPU time and traffic pass."""
         self._is_new = False
         self.tree.kernel.advance(seconds)
         for work in self.works.values():
@@ -183,7 +186,7 @@ class EmulatedNode:
                 self._train(work, shares.get(work.uid, 1.0))
 
     def cores_of(self, work: Work) -> float:
-        """What the pod's container got in the last step."""
+        """The cores the pod's container got in the last step."""
         return self.tree.kernel.find(self.kubelet.pods[work.uid].containers[MAIN].path).served_cores
 
     def limit_of(self, work: Work) -> float:
@@ -193,7 +196,7 @@ class EmulatedNode:
         return min(find(pod.path).cores, find(pod.containers[MAIN].path).cores)
 
     def grants(self) -> tuple[Grant, ...]:
-        """What the kubelet says of its devices."""
+        """The kubelet's list of granted devices."""
         return tuple(
             Grant(
                 namespace=work.namespace,
@@ -216,7 +219,7 @@ class EmulatedNode:
             self.state.set_utilisation(device, work.seen_share, at_us=self._since_us())
 
     def _set_load(self, work: Work) -> None:
-        """Its traffic follows the CPU time it got (before its first second: all it wants)."""
+        """Set its traffic by the CPU time it got (before its first second: all it wants)."""
         served = work.demand_cores if self._is_new else self.cores_of(work)
         part = min(1.0, served / work.demand_cores)
         self.machine.loads[work.uid] = Load(
@@ -228,7 +231,7 @@ class EmulatedNode:
             self.state.freeze(int(self.now.wall_s * 1e6))
 
     def _since_us(self) -> int:
-        """Live, what GPUs show counts from now on: what was sampled already cannot change any more."""
+        """The start of the present GPU values. Live, that is now: earlier samples cannot change any more."""
         return self.state.now_us() - (0 if self._is_live else 1_000_000)
 
     def _pod_json(self, work: Work) -> dict[str, Any]:
@@ -264,7 +267,7 @@ def _uuid(kind: str, number: int) -> str:
 
 
 def _write_topology(sys: Path, domains: Sequence[int], cores: int) -> None:
-    """Neighbouring CPUs share a cache, as many on each as can be."""
+    """Neighbouring CPUs share a cache, with as many on each as possible."""
     for cpu in range(cores):
         cache = sys / f"devices/system/cpu/cpu{cpu}/cache/index3"
         cache.mkdir(parents=True)

@@ -1,7 +1,8 @@
-"""The kubelet's pod-resources service on a unix socket: says which devices it gave to whom, as the real one does.
+"""The kubelet's pod-resources service on a unix socket: reports the granted devices, as the real one does.
 
-One entry per device, in changing order, no uid. It can be told to refuse, to be slow, or to answer with any bytes; and
-to restart, which replaces the socket."""
+One entry per device, in changing order, no uid. It can be told to refuse, to be slow, to answer with any bytes, and to
+restart, which replaces the socket.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from coda_agent.gpus import pod_resources_v1_pb2 as wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerDevices:
-    """What a container was given. `devices`: (resource name, id). `claims`: (driver, pool, device)."""
+    """The devices of a container. `devices`: (resource name, id). `claims`: (driver, pool, device)."""
 
     namespace: str
     pod: str
@@ -46,7 +47,7 @@ class PodResourcesServer:
         self._server: grpc.Server | None = None
 
     def give(self, containers: Iterable[ContainerDevices]) -> None:
-        """From now on this is all that containers were given."""
+        """From now on these are all devices of containers."""
         self._containers = tuple(containers)
 
     def refuse(self, code: grpc.StatusCode | None) -> None:
@@ -54,7 +55,7 @@ class PodResourcesServer:
         self._refusal = code
 
     def answer_with(self, answer: bytes | None) -> None:
-        """Answer every call with these bytes, whatever they mean; None ends it."""
+        """Answer every call with these bytes, even if they mean nothing; None ends it."""
         self._answer = answer
 
     def hang(self, is_hanging: bool) -> None:
@@ -76,7 +77,7 @@ class PodResourcesServer:
         self._server.start()
 
     def stop(self) -> None:
-        """As a kubelet that is killed: calls are cut, the socket's file stays behind."""
+        """Stop like a killed kubelet: calls are cut, the socket's file stays."""
         self._may_answer.set()
         if self._server is not None:
             self._server.stop(grace=None).wait()

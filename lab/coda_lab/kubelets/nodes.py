@@ -91,7 +91,7 @@ def node_json(spec: NodeSpec, *, port: int, version: str, now_s: float) -> Json:
 
 
 def node_patch(spec: NodeSpec) -> Json:
-    """The fields that a Node of that name must have beside its status, whoever made it."""
+    """The fields that a Node of that name must have beside its status, made by us or not."""
     labels = {
         "kubernetes.io/hostname": spec.name,
         "kubernetes.io/os": "linux",

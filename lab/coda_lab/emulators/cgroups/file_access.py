@@ -1,7 +1,6 @@
-"""Emulated trees in the place of the agent's file access, in the same process: fast enough for thousands of runs.
+"""Emulated trees in place of the agent's file access, in the same process: fast enough for thousands of runs.
 
-Cgroups and processes, and resctrl beside them if there is one. What must not live here: rules of any kernel file. The
-agent's own path checks stay in force.
+Cgroups and processes, and resctrl if there is one. The agent's own path checks stay in force.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ class Operations(Protocol):
         """The names of the directories in a directory."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether the path, which must exist, is a directory."""
+        """True if the path, which must exist, is a directory."""
 
     def read(self, path: str) -> str:
-        """What the file says now."""
+        """The present content of the file."""
 
     def write(self, path: str, text: str) -> None:
         """One write(2)."""
@@ -46,7 +45,7 @@ class Operations(Protocol):
 
 
 class EmulatedTree(Tree):
-    """A root of the agent's that is emulated."""
+    """An emulated root of the agent."""
 
     __slots__ = ("_operations",)
 
@@ -89,7 +88,7 @@ class EmulatedTree(Tree):
 
     @contextmanager
     def locked(self, relative: str = ".") -> Iterator[None]:
-        """Nobody else is there."""
+        """True: no other agent can be there."""
         self._operations.is_directory(self._inside(relative))
         yield
 
@@ -107,7 +106,7 @@ class EmulatedTree(Tree):
 
 
 class _Resctrl:
-    """Resctrl where it does not matter which thread writes. Its refusals get the type that a system call gives them."""
+    """Resctrl for callers that may write from any thread. Its refusals get the type that a system call gives them."""
 
     def __init__(self, machine: Machine) -> None:
         self._tree = resctrl_tree.Tree(machine)

@@ -1,7 +1,6 @@
 """The groups and the kernel's rules about their CPU limits, for both versions. Time moves only by `advance`.
 
-What must not live here: the texts of files (`tree`), who makes groups (`kubelet`). Source: `kernel/sched/core.c`,
-`kernel/cgroup/cgroup.c`; the v1 rules are compared with a real kernel in the tests.
+Source: `kernel/sched/core.c`, `kernel/cgroup/cgroup.c`; tests compare the v1 rules with a real kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ SHARES = range(2, 262_145)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Group:
-    """One cgroup. `demand_cores`: what its own tasks would use without limits."""
+    """One cgroup. `demand_cores`: the cores its own tasks would use without limits."""
 
     path: str
     parent: Group | None
@@ -119,7 +118,7 @@ class Kernel:
         group.weight = number
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: every group's tasks use what they demand as far as all limits above them allow."""
+        """Let time pass: every group's tasks use what they demand, as far as all limits above them allow."""
         self.now_s += seconds
         wanted = {id(group): 0.0 for group in self.root.walk()}
         for group in reversed(tuple(self.root.walk())):  # children first
@@ -129,7 +128,7 @@ class Kernel:
 
 
 def _serve(group: Group, cores: float, wanted: dict[int, float], seconds: float) -> None:
-    """`group` gets `cores`, shared among its tasks and children by what each can use."""
+    """Give `group` these `cores`, shared among its tasks and children by what each can use."""
     inside = group.demand_cores + sum(wanted[id(child)] for child in group.children.values())
     group.served_cores = min(cores, inside)
     group.used_us += group.served_cores * seconds * 1e6
@@ -145,7 +144,7 @@ def _serve(group: Group, cores: float, wanted: dict[int, float], seconds: float)
 
 
 def _is_schedulable(group: Group, above: int | None) -> bool:
-    """Whether no group has a higher ratio of quota to period than the nearest limited group above it (v1)."""
+    """True if no group has a higher ratio of quota to period than the nearest limited group above it (v1)."""
     ratio = None if group.quota_us is None else (group.quota_us << 20) // group.period_us
     if ratio is not None and above is not None and ratio > above:
         return False

@@ -1,6 +1,6 @@
-"""Pods as kubelet and container runtime make, change and end them, by the same writes they would use.
+"""Pods as kubelet and container runtime make, change and end them, by the same writes.
 
-What must not live here: the kernel's rules. Source: kubernetes `pkg/kubelet/cm`, opencontainers/cgroups, crun.
+Source: kubernetes `pkg/kubelet/cm`, opencontainers/cgroups, crun.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """How a node is set up. `prefix`: a `--cgroup-root`, empty or with its slash; `has_subgroup`: crun on v2."""
+    """The set-up of a node. `prefix`: a `--cgroup-root`, empty or with its slash; `has_subgroup`: crun on v2."""
 
     has_systemd: bool = True
     runtime: Runtime = Runtime.CONTAINERD
@@ -90,7 +90,7 @@ class Kubelet:
         return pod
 
     def resize(self, uid: str, name: str, cores: float) -> None:
-        """In-place resize of one container: pod first when it grows, container first when it shrinks."""
+        """In-place resize of one container: pod first if it grows, container first if it shrinks."""
         pod = self.pods[uid]
         container = pod.containers[name]
         grows = container.cores is not None and cores > container.cores
@@ -106,7 +106,7 @@ class Kubelet:
         self._limit(container.path, container.cores)
 
     def restart(self, uid: str, name: str) -> Container:
-        """The container ends and starts anew, with a new id and a new group."""
+        """The container ends and starts again, with a new id and a new group."""
         pod = self.pods[uid]
         cores = pod.containers[name].cores
         self._end(pod.containers.pop(name))
@@ -120,16 +120,16 @@ class Kubelet:
         self._tree.rmdir(self._hierarchy + pod.path)
 
     def execute(self, uid: str, name: str, threads: int = 1) -> tuple[int, ...]:
-        """`kubectl exec`: a new process in the container, which no process of the container started."""
+        """`kubectl exec`: a new process in the container, not started by one of its processes."""
         inner = self._tree.kernel.find(self.pods[uid].containers[name].inner)
         return self._tree.tasks.spawn(uid, threads, self._tree.membership(inner))
 
     def demand(self, uid: str, name: str, cores: float) -> None:
-        """What the container's processes would use without limits."""
+        """The cores that the container's processes would use without limits."""
         self._tree.kernel.find(self.pods[uid].containers[name].inner).demand_cores = cores
 
     def rewrite_qualities(self) -> None:
-        """What the kubelet does every minute: weights of the two lower classes."""
+        """The kubelet's work of every minute: weights of the two lower classes."""
         name, text = ("cpu.shares", "2") if self._hierarchy else ("cpu.weight", "1")
         for quality in (Quality.BURSTABLE, Quality.BEST_EFFORT):
             self._tree.write(f"{self._hierarchy}{self._parent(quality)}/{name}", text)

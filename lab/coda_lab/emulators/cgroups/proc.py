@@ -1,6 +1,6 @@
-"""What /proc says of the emulated node's processes: their cgroups, when they began, which boot this is.
+"""The /proc of the emulated node's processes: their cgroups, when they began, which boot this is.
 
-Paths are relative to the proc root. What must not live here: cgroups (`tree`).
+Paths are relative to the proc root.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ TICKS_PER_PROCESS = 10  # processes begin in the order of their ids
 
 
 class ProcTree:
-    """Read-only file operations. `boot_id` may be changed: the machine was started anew.
+    """Read-only file operations. Changing `boot_id` means that the machine was restarted.
 
-    `groups_of`: what resctrl says of a thread; None where the machine has none."""
+    `groups_of`: the resctrl groups of a thread; None if the machine has no resctrl.
+    """
 
     def __init__(self, tree: CgroupTree, groups_of: Callable[[Task], str] | None = None) -> None:
         self._tree = tree
@@ -41,14 +42,14 @@ class ProcTree:
         return [name for name in self.listing(path) if name not in FILES]
 
     def is_directory(self, path: str) -> bool:
-        """Whether the path, which must exist (else ENOENT), is a directory."""
+        """True if the path, which must exist (else ENOENT), is a directory."""
         above, _, name = path.rpartition("/")
         if path and name not in self.listing(above):
             raise OSError(errno.ENOENT, "no such file", path)
         return name not in FILES
 
     def read(self, path: str) -> str:
-        """What the file says now."""
+        """The present content of the file."""
         if self.is_directory(path):
             raise OSError(errno.EISDIR, "a directory", path)
         tid, _, name = path.rpartition("/")

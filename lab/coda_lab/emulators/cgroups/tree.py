@@ -1,7 +1,7 @@
-"""The hierarchy as directories and files: what each path is, says, and takes.
+"""The hierarchy as directories and files: kind, content and accepted writes of each path.
 
-Paths are relative to the cgroup root, without a leading slash. On v2 that is the hierarchy; on v1 it is above the
-directory of the controllers `cpu,cpuacct`. What must not live here: rules about limits (`kernel`), FUSE (`mounting`).
+Paths are relative to the cgroup root, without a leading slash. On v2 the root is the hierarchy; on v1 it is above the
+directory of the controllers `cpu,cpuacct`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Reader = Callable[[Group], str]
 
 @dataclass(slots=True, kw_only=True)
 class Switches:
-    """What a test may change. Patterns are shell-like, over "<operation> <path>" or, for `texts`, over the path."""
+    """Switches for tests. Patterns are shell-like, over "<operation> <path>" or, for `texts`, over the path."""
 
     errors: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class CgroupTree:
             return [V1_DIRECTORY] if self._is_above(path) else list(self._group(path).children)
 
     def is_directory(self, path: str) -> bool:
-        """Whether the path, which must exist (else ENOENT), is a directory."""
+        """True if the path, which must exist (else ENOENT), is a directory."""
         with self.lock:
             if self._is_above(path):
                 return True
@@ -66,7 +66,7 @@ class CgroupTree:
             return True
 
     def read(self, path: str) -> str:
-        """What the file says now."""
+        """The present content of the file."""
         with self._entering("read", path):
             for pattern, text in self.switches.texts.items():
                 if fnmatch.fnmatchcase(path, pattern):
@@ -196,7 +196,7 @@ class CgroupTree:
 
 
 def _max_from(text: str, period_us: int) -> tuple[int | None, int]:
-    """As the kernel scans `cpu.max`: a quota or `max`, and perhaps a period; further words do not count."""
+    """Parse `cpu.max` as the kernel does: a quota or `max`, and perhaps a period; further words do not count."""
     words = text.split()
     if not words:
         raise OSError(errno.EINVAL, "empty")

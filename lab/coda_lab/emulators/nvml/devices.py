@@ -1,4 +1,4 @@
-"""What the emulated NVML knows of a device, and how it is written in the state file. Values; `state` holds the file."""
+"""The emulated NVML's knowledge of a device, and its lines in the state file. Values only; `state` writes the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSample:
-    """One entry of the per-process buffer, word for word; `stale`: given whatever time the caller asks from."""
+    """One entry of the per-process buffer, word for word; `stale`: returned for any time the caller asks from."""
 
     pid: int
     at_us: int
@@ -53,7 +53,7 @@ class Step:
 
 @dataclass(slots=True, kw_only=True)
 class Traffic:
-    """PCIe traffic and what its counters stood at when it last changed."""
+    """PCIe traffic, and the values of its counters when it last changed."""
 
     sent_bytes_per_s: float = 0.0
     received_bytes_per_s: float = 0.0

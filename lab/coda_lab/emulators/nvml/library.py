@@ -1,7 +1,8 @@
 """Builds the emulated `libnvidia-ml.so.1` with gcc, once per version of its source, and puts it where pynvml looks.
 
-pynvml loads one library per process, by its bare name: a program that is started finds ours by `environment_for`; this
-process by `load_here`, which must come before the first `nvmlInit`."""
+pynvml loads one library per process, by its bare name. A started program finds ours by `environment_for`; this process
+by `load_here`, which must come before the first `nvmlInit`.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +48,11 @@ def build(cache: Path) -> Path:
 
 
 def environment_for(library: Path, state: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` for a program whose pynvml is to find `library`, answering from `state`."""
+    """The `environ` for a program whose pynvml must find `library`, answering from `state`."""
     paths = [str(library.parent), *filter(None, [environ.get("LD_LIBRARY_PATH")])]
     return {**environ, "LD_LIBRARY_PATH": os.pathsep.join(paths), STATE_VARIABLE: str(state)}
 
 
 def load_here(library: Path) -> None:
-    """Make this process's pynvml find `library`: what has its name is already loaded, so nothing is searched for."""
+    """Make this process's pynvml find `library`: a loaded library with this name is not searched again."""
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)

@@ -1,7 +1,7 @@
-"""The state file: what the emulated NVML answers, said in Python and read by the library before every call.
+"""The state file: the answers of the emulated NVML, written in Python and read by the library before every call.
 
-One writer per file. Every change is written at once and whole (renamed into place), so that a reader in any process,
-also over a shared folder, sees the state before or after it; `batch` joins several changes into one.
+One writer per file. Every change is written at once and whole (renamed into place). So a reader in any process, also
+over a shared folder, sees the state before or after it. `batch` joins several changes into one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ class _Fault:
 
 @dataclass(slots=True, kw_only=True)
 class NvmlState:
-    """What NVML says on the emulated node; times in microseconds of the wall clock, or of `freeze`.
+    """The answers of NVML on the emulated node; times in microseconds of the wall clock, or of `freeze`.
 
-    Driver: `loaded` False answers DRIVER_NOT_LOADED; another `driver` than the one a process first opened answers
-    LIB_RM_VERSION_MISMATCH to it until it starts again; `reload_driver` breaks every open session."""
+    Driver: with `loaded` False it answers DRIVER_NOT_LOADED. If `driver` differs from the one a process first opened,
+    it answers LIB_RM_VERSION_MISMATCH to that process until it restarts. `reload_driver` breaks every open session.
+    """
 
     path: Path
     devices: list[Device] = field(default_factory=list)
@@ -40,7 +41,7 @@ class NvmlState:
     _faults: list[_Fault] = field(default_factory=list)
     _delays: dict[str, int] = field(default_factory=dict)
     _ancestors: dict[tuple[int, int], int] = field(default_factory=dict)
-    _generation: int = field(default_factory=time.time_ns)  # no two writers of one file begin alike
+    _generation: int = field(default_factory=time.time_ns)  # no two writers of one file begin with the same number
     _batching: bool = False
 
     def __post_init__(self) -> None:
@@ -80,8 +81,9 @@ class NvmlState:
         return next(device for device in self.devices if device.uuid == uuid)
 
     def set_utilisation(self, uuid: str, share: float, *, at_us: int | None = None) -> None:
-        """From now (or `at_us`) on the GPU is busy `share` of the time, 0..1; what was sampled before stays, as long
-        as the driver keeps it."""
+        """From now (or `at_us`) on the GPU is busy `share` of the time, 0..1. Earlier samples stay, as long as the
+        driver keeps them.
+        """
         device = self.device(uuid)
         since_us = self.now_us() if at_us is None else at_us
         steps = [step for step in device.steps if step.since_us < since_us]
@@ -109,7 +111,7 @@ class NvmlState:
         self.write()
 
     def set_ancestor(self, one: int, other: int, level: int) -> None:
-        """What the devices of these indexes share: 10 one PCIe switch, ... 50 nothing but the system (the default)."""
+        """The common ancestor of these devices: 10 one PCIe switch, ... 50 nothing but the system (the default)."""
         self._ancestors[min(one, other), max(one, other)] = level
         self.write()
 
@@ -136,7 +138,7 @@ class NvmlState:
         self.write()
 
     def reload_driver(self, version: str | None = None) -> None:
-        """Load the driver, again or another one: sessions from before stay broken."""
+        """Load the driver, the same or another one: earlier sessions stay broken."""
         self._loaded, self._epoch = True, self._epoch + 1
         self.driver = version or self.driver
         self.write()

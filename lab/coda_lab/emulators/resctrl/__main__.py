@@ -48,8 +48,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def pass_time(machine: Machine, is_told_to_end: Callable[[float | None], bool], *, live: bool) -> None:
-    """Until told to end, for which it waits some seconds (None: for ever) at a time; `live`: fake time follows the
-    clock in steps of a second."""
+    """Let time pass until told to end. Checks for that every few seconds (None: waits without limit); `live`: fake time
+    follows the clock in steps of a second.
+    """
     last_s = time.monotonic()
     while not is_told_to_end(STEP_S if live else None):
         now_s = time.monotonic()

@@ -1,7 +1,8 @@
-"""Telling a running emulator what happens: a unix socket, one JSON object per line each way.
+"""Controls a running emulator: a unix socket, one JSON object per line each way.
 
-`{"do": "advance", "seconds": 5}` is answered by `{"ok": ...}` or `{"error": "..."}`. `Remote` is the other end. The
-verbs are the methods of `Verbs`. What must not live here: what the verbs mean to the machine."""
+`{"do": "advance", "seconds": 5}` is answered by `{"ok": ...}` or `{"error": "..."}`. The verbs are the methods of
+`Verbs`. `Remote` is the other end.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from coda_lab.emulators.resctrl.traffic import advance, served_shares
 
 
 class Verbs:
-    """What can be asked. Bad requests raise ValueError, KeyError or TypeError; the answer says so."""
+    """The possible requests. Bad ones raise ValueError, KeyError or TypeError; the answer says so."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -65,7 +66,7 @@ class Verbs:
         return [task.tid for task in self._machine.tasks.all() if task.load == load]
 
     def shares(self) -> dict[str, float]:
-        """By load: the part of its demand that it got in the last step."""
+        """By load: the part of its demand it got in the last step."""
         return dict(served_shares(self._machine))
 
     def rates(self) -> dict[str, float]:
@@ -80,7 +81,7 @@ class Verbs:
             setattr(self._machine.switches, name, value)
 
     def hold(self, closids: int | None = None, rmids: int | None = None, counters: int | None = None) -> None:
-        """Leave at most so many hardware ids free."""
+        """Leave at most this many hardware ids free."""
         if closids is not None:
             self._machine.closids.hold(closids)
         if rmids is not None:
@@ -93,7 +94,7 @@ class Verbs:
         self._machine.counters.fall(self._group(path).rmid, by_bytes)
 
     def forget_counts(self) -> None:
-        """All counters start anew without a word."""
+        """All counters start again at 0, without a word."""
         self._machine.counters.reset()
 
     def log(self) -> list[str]:

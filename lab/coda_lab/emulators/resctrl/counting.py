@@ -1,6 +1,7 @@
 """The monitoring counters: bytes per monitoring id and domain, or a word where there is no number.
 
-With assignable counters only what has one counts. What must not live here: where traffic comes from."""
+With assignable counters only a group that has one counts.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Counters:
         self._held = 0
 
     def begin(self, rmid: int) -> None:
-        """A group takes the id: it starts at 0, with counters as far as there are any."""
+        """A group takes the id: it starts at 0, with counters as far as some are free."""
         self._bytes = {key: count for key, count in self._bytes.items() if key[0] != rmid}
         for domain in self._domains:
             for event in (TOTAL, LOCAL):
@@ -47,7 +48,7 @@ class Counters:
                     self._bytes[key] = self._bytes.get(key, 0.0) + count / nodes
 
     def read(self, rmids: Iterable[int], domain: int, event: str, node: int | None) -> str:
-        """What the file says: the sum over the ids that count, or Unassigned when none does."""
+        """The content of the file: the sum over the ids that count, or Unassigned if none does."""
         counting = [rmid for rmid in rmids if self._counts((rmid, domain, event))]
         if not counting:
             return UNASSIGNED
@@ -61,7 +62,7 @@ class Counters:
                 self._bytes[key] = max(0.0, count - by_bytes)
 
     def reset(self) -> None:
-        """All counters start anew, without a word."""
+        """All counters start again at 0, without a word."""
         self._bytes.clear()
 
     def free(self, domain: int) -> int:

@@ -27,7 +27,7 @@ class Ids:
         self._limbo.append((ready_s, number))
 
     def hold(self, left: int) -> None:
-        """Take ids away for good until at most `left` are free."""
+        """Take ids away permanently until at most `left` are free."""
         del self._free[left:]
 
     def _drain(self, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The tree below `info/`: what the hardware can, and what became of the last command."""
+"""The tree below `info/`: the abilities of the hardware, and the result of the last command."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The emulated machine: hardware ids, groups, threads and limits, and the kernel's rules about them.
 
 Commands do what the kernel does, refusals included (`Refused` carries errno and the text of last_cmd_status). Time
-moves only by `advance`. What must not live here: paths and texts of files (`tree`), traffic (`traffic`), mounts.
-Source: `fs/resctrl/rdtgroup.c`; numbers in docstrings are those of the project's list of behaviours."""
+moves only by `advance`. Source: `fs/resctrl/rdtgroup.c`; numbers in docstrings are those of the project's list of
+behaviours.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class Group:
 
 @dataclass(slots=True, kw_only=True)
 class Switches:
-    """What a test may change about the kernel. Patterns are shell-like, over "<operation> <path>"."""
+    """Switches of the kernel for tests. Patterns are shell-like, over "<operation> <path>"."""
 
     can_rename: bool = True  # kernels since 6.5
     takes_lists: bool = True  # several tids in one write

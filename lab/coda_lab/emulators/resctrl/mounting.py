@@ -1,8 +1,8 @@
-"""The emulated machine behind a FUSE mount, and getting rid of mounts that nobody serves any more.
+"""The emulated machine behind a FUSE mount, and the removal of mounts that nobody serves any more.
 
-A mount names its owner (process id and start time), so what a killed test left is known as dead and detached by the
-next one. What must not live here: any rule of resctrl. Mounting needs root, /dev/fuse and libfuse; importing this
-does not."""
+A mount names its owner (process id and start time), so the next test recognises and detaches the mount of a killed one.
+Mounting needs root, /dev/fuse and libfuse; importing this does not.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def mounted(machine: Machine, directory: Path) -> Iterator[Path]:
-    """`machine` at `directory` until the block ends; then everything is reset, as the kernel does.
+    """Mount `machine` at `directory` until the block ends; then everything is reset, as the kernel does.
 
-    A profile that is not mounted leaves the directory as it is. Raises OSError: EBUSY when the machine is mounted
-    already, or another one that is alive is there."""
+    A profile that is not mounted leaves the directory as it is. Raises OSError: EBUSY if the machine is mounted
+    already, or another living one is there.
+    """
     if not machine.profile.is_mounted:
         yield directory
         return
@@ -71,7 +72,7 @@ def mounted(machine: Machine, directory: Path) -> Iterator[Path]:
 
 
 def detach_stale() -> None:
-    """Detach every emulated resctrl whose process has ended, wherever it is mounted."""
+    """Detach every emulated resctrl whose process has ended, at any mount point."""
     for source, point in _mounts():
         if source.startswith(SOURCE + "-") and not _is_alive(source):
             with contextlib.suppress(OSError):  # another test was faster
@@ -79,7 +80,7 @@ def detach_stale() -> None:
 
 
 def detach(directory: Path) -> None:
-    """Unmount, at once for new visitors and for those inside when they are done."""
+    """Unmount: at once for new visitors, for those inside when they are done."""
     if _LIBC.umount2(os.fsencode(directory), _DETACH) != 0:
         raise OSError(ctypes.get_errno(), "cannot unmount", str(directory))
 
@@ -96,7 +97,9 @@ def _serve(operations: Operations, directory: Path, ready: threading.Event, fail
 
 
 def _take_signals_back() -> None:
-    """libfuse takes signals that are at their default, and on its end sets SIGPIPE to it; Python's idea holds."""
+    """Restore Python's signal handlers: libfuse takes those at their default, and at its end sets SIGPIPE to the
+    default.
+    """
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         handler = signal.getsignal(number)
         if handler in (signal.SIG_DFL, signal.SIG_IGN):

@@ -50,13 +50,13 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # mfusepy ships no 
         return [".", "..", *self._tree.listing(_relative(path))]
 
     def open(self, path: str, flags: int) -> int:
-        """A handle; what only shows something cannot be opened for writing."""
+        """A handle; a read-only file cannot be opened for writing."""
         if flags & (os.O_WRONLY | os.O_RDWR) and path.rpartition("/")[2] not in WRITABLE:
             raise OSError(errno.EACCES, path)
         return next(self._handles)
 
     def read(self, path: str | None, size: int, offset: int, fh: int) -> bytes:
-        """What the file says when reading begins; the rest of that afterwards."""
+        """The content of the file when reading begins; then the rest of that."""
         if path is None:
             raise OSError(errno.ENODEV, "the group is gone")
         if offset == 0 or fh not in self._texts:
@@ -71,7 +71,7 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # mfusepy ships no 
         return len(data)
 
     def release(self, path: str | None, fh: int) -> int:
-        """The handle is done with."""
+        """Release the handle."""
         self._texts.pop(fh, None)
         return 0
 

@@ -1,4 +1,4 @@
-"""The hardware that can be emulated, as data. What must not live here: any behaviour."""
+"""The hardware that can be emulated, as data."""
 
 from __future__ import annotations
 

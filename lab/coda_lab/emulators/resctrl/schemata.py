@@ -1,7 +1,7 @@
-"""The kernel's text of limits: how `schemata` is written and shown, refusals and their words included.
+"""The kernel's text of limits: how `schemata` is written and shown, with the refusals and their words.
 
-A transcription of the rules of `fs/resctrl/ctrlmondata.c` (parse_line, bw_validate, show_doms). What must not live
-here: groups and files."""
+A transcription of the rules of `fs/resctrl/ctrlmondata.c` (parse_line, bw_validate, show_doms).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DECIMAL = re.compile(r"\+?[0-9]+\Z")
 
 
 class Refused(OSError):
-    """A command that the kernel does not take; `status` is what last_cmd_status then says ("" leaves it ok)."""
+    """A command that the kernel refuses; `status` is the text of last_cmd_status afterwards ("" leaves it ok)."""
 
     def __init__(self, number: int, status: str = "") -> None:
         super().__init__(number, status)
@@ -86,9 +86,10 @@ def show(resources: tuple[Resource, ...], values: Mapping[str, Mapping[int, int]
 
 
 def write(resources: tuple[Resource, ...], values: Values, command: str) -> None:
-    """Carry out one write(2) on `values`, all of it or, with mba_MBps, what came before the refusal. Raises Refused.
+    """Carry out one write(2) on `values`: all of it or, with mba_MBps, the part before the refusal. Raises Refused.
 
-    The caller has checked that `command` ends in a newline."""
+    The caller has checked that `command` ends in a newline.
+    """
     by_name = {resource.name: resource for resource in resources}
     staged: Values = {}
     for line in command[:-1].split("\n"):

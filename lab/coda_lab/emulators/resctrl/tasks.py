@@ -1,6 +1,7 @@
 """Threads, as the kernel's scheduler knows them: each has one class of service and one monitoring id.
 
-Two kinds: invented threads, and the real ones of this machine. What must not live here: groups."""
+Two kinds: invented threads, and the real ones of this machine.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from pathlib import Path
 
 @dataclass(slots=True, kw_only=True)
 class Task:
-    """One thread. `load`: the name of what it works on; `cgroup`: the text of its /proc/<tid>/cgroup."""
+    """One thread. `load`: the name of its load; `cgroup`: the text of its /proc/<tid>/cgroup."""
 
     tid: int
     process: int
@@ -42,7 +43,7 @@ class FakeTasks:
         return self._tasks.setdefault(tid, Task(tid=tid, process=tid))
 
     def spawn(self, load: str, threads: int = 1, cgroup: str = "") -> tuple[int, ...]:
-        """A new process that nobody's member started: as by exec from a runtime, it begins in the root."""
+        """A new process without a parent here, as after exec from a runtime: it begins in the root."""
         first = self._last + 1
         return tuple(self._add(Task(tid=0, process=first, load=load, cgroup=cgroup)) for _ in range(threads))
 
@@ -75,8 +76,9 @@ class FakeTasks:
 
 
 class RealTasks:
-    """The threads of this machine. One that is seen first inherits from its process, or that from its parent: near
-    to what the kernel does, as long as somebody looks often enough. `loads` names what a process works on."""
+    """The threads of this machine. A new thread inherits from its process, and a new process from its parent. That is
+    near to the kernel if somebody looks often enough. `loads` names the load of a process.
+    """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc

@@ -1,7 +1,8 @@
-"""What the machine's threads do to its counters while time passes (12, 13), and the kernel's bandwidth controller.
+"""The effect of the machine's threads on its counters over time (12, 13), and the kernel's bandwidth controller.
 
-A load's traffic is spread evenly over its living threads, and counted where each of them belongs; a load without
-threads counts in the root. What must not live here: the shape of the load model (`coda_lab.emulators.load`)."""
+A load's traffic is spread evenly over its living threads, and counted in the group of each; a load without threads
+counts in the root.
+"""
 
 from __future__ import annotations
 

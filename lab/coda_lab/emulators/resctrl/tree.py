@@ -1,8 +1,9 @@
-"""The machine as directories and files: what each path is, says, and takes.
+"""The machine as directories and files: kind, content and accepted writes of each path.
 
-Paths are relative to the mount, without a leading slash; the root is "". Beside what the kernel shows there is an
-unlisted directory `.proc` with what /proc would say (`mounts`, `<tid>/cpu_resctrl_groups`, `<tid>/cgroup`), for
-programs whose proc root can be chosen. What must not live here: rules about groups (`machine`), FUSE."""
+Paths are relative to the mount, without a leading slash; the root is "". Beside the kernel's files there is an unlisted
+directory `.proc` with parts of /proc (`mounts`, `<tid>/cpu_resctrl_groups`, `<tid>/cgroup`), for programs whose proc
+root can be chosen.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ CPUS = "ffffffff"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a path is: something inside a group's directory; `rest` is empty for the directory itself."""
+    """A parsed path: a group's directory and the `rest` inside it, empty for the directory itself."""
 
     group: Group
     rest: tuple[str, ...]
@@ -46,12 +47,12 @@ class Tree:
             return [name for name in branch if name != PROC]
 
     def is_directory(self, path: str) -> bool:
-        """Whether the path, which must exist (else ENOENT), is a directory."""
+        """True if the path, which must exist (else ENOENT), is a directory."""
         with self._machine.lock:
             return isinstance(self._branch(path), dict)
 
     def read(self, path: str) -> str:
-        """What the file says now."""
+        """The present content of the file."""
         with self._entering("read", path):
             for pattern, word in self._machine.switches.words.items():
                 if fnmatch.fnmatchcase(path, pattern):
@@ -155,7 +156,7 @@ class Tree:
         return branch
 
     def _directory(self, group: Group, wanted: tuple[str, ...]) -> Branch:
-        """What a group's directory has; subdirectories are filled in only where `wanted`."""
+        """The content of a group's directory; subdirectories are filled in only where `wanted`."""
         profile = self._machine.profile
         files: Branch = {"tasks": None, "cpus": CPUS if group is self._machine.root else "0", "cpus_list": ""}
         if group.parent is None and profile.closids:
@@ -194,7 +195,7 @@ class Tree:
         return self._count(group, place.rest[1:]) + "\n"
 
     def _count(self, group: Group, rest: tuple[str, ...]) -> str:
-        """The counter at `mon_L3_01/.../<event>`; words that a test put on a child are left out of the sum."""
+        """The counter at `mon_L3_01/.../<event>`; the sum leaves out words that a test put on a child."""
         domain, event = int(rest[0].removeprefix("mon_L3_")), rest[-1]
         if event not in (TOTAL, LOCAL):
             return "65536"
@@ -238,7 +239,7 @@ class Tree:
 
 
 class _Entry:
-    """The lock around one operation, with what a test wants to happen just before it or instead of it."""
+    """The lock around one operation, with a test's action just before it or instead of it."""
 
     def __init__(self, machine: Machine, operation: str) -> None:
         self._machine = machine
@@ -266,5 +267,5 @@ class _Entry:
 
 
 def _absent() -> Refused:
-    """A new one each time: an exception keeps every frame it ever went through."""
+    """A new exception each time: it keeps every frame it went through."""
     return Refused(errno.ENOENT)
