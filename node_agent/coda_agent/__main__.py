@@ -15,12 +15,11 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from coda.errors import CodaError, InvalidInput
-from coda_agent.cluster.caches import AgentCaches
-from coda_agent.gpus.samples import Moment
+from coda_agent.cluster import AgentCaches
+from coda_agent.gpus import Moment
 from coda_agent.loop import Loop
 from coda_agent.node import Node
-from coda_agent.report.metrics import Metrics
-from coda_agent.report.node_profile import profile_object
+from coda_agent.report import Metrics, profile_object
 from coda_agent.settings import Settings, read_settings
 from coda_kube.api.client import connect
 from coda_kube.api.probes import Probes

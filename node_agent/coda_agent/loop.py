@@ -16,19 +16,14 @@ from typing import Final, TypeVar
 
 from coda.contention.eliminator import EliminatorState, observe
 from coda.contention.throttles import Action
-from coda_agent.cluster.background_writes import BackgroundWrites
-from coda_agent.cluster.caches import AgentCaches
-from coda_agent.cluster.pods import LocalPod
-from coda_agent.gpus.links import Link, find_links
-from coda_agent.gpus.samples import Moment
+from coda_agent.cluster import AgentCaches, BackgroundWrites, LocalPod
+from coda_agent.gpus import Link, Moment, find_links
 from coda_agent.node import Node
-from coda_agent.report.events import events_json
-from coda_agent.report.metrics import LastWindow, Metrics
-from coda_agent.report.profile_writer import ProfileWriter, profile_status
+from coda_agent.report import LastWindow, Metrics, ProfileWriter, events_json, profile_status
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
-from coda_agent.throttling.window import window_from
-from coda_agent.tuning.tuner import Tuner
+from coda_agent.throttling import window_from
+from coda_agent.tuning import Tuner
 from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)

@@ -26,21 +26,22 @@ from coda_agent.bandwidth.peak import (
     save_peak,
     sustained_rates,
 )
-from coda_agent.cgroups.layout import Layout, PodCgroup, find_layout
-from coda_agent.gpus.gpus import Gpus
-from coda_agent.gpus.pod_resources import PodResources
-from coda_agent.gpus.processes import ProcessOwners
-from coda_agent.host.files import Files
-from coda_agent.host.state_dir import StateDir
-from coda_agent.host.undo_journal import UndoJournal
-from coda_agent.resctrl.counters import TrafficMeter
-from coda_agent.resctrl.groups import GroupOutcome, Groups
-from coda_agent.resctrl.pod_groups import PodGroups
-from coda_agent.resctrl.probe import Abilities, domain_by_cpu, limits_by_domain, probe
+from coda_agent.cgroups import Layout, PodCgroup, find_layout
+from coda_agent.gpus import Gpus, PodResources, ProcessOwners
+from coda_agent.host import Files, StateDir, UndoJournal
+from coda_agent.resctrl import (
+    Abilities,
+    GroupOutcome,
+    Groups,
+    PodGroups,
+    TrafficMeter,
+    domain_by_cpu,
+    limits_by_domain,
+    probe_abilities,
+)
 from coda_agent.sensor import Sensor
 from coda_agent.settings import Settings
-from coda_agent.throttling.actuator import Actuator
-from coda_agent.throttling.restore import Restoration, ThrottleInForce, boot_id, in_force, restore
+from coda_agent.throttling import Actuator, Restoration, ThrottleInForce, boot_id, in_force, restore_node
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class Node:
         self._state_dir = StateDir(settings.state_dir)
         self._journal = UndoJournal(self._state_dir)
         self._layout = _find_layout(self._files)
-        self.abilities = probe(self._files)
+        self.abilities = probe_abilities(self._files)
         self._groups = Groups(self._files) if self.abilities.monitoring or self.abilities.limiting else None
         self.restoration = Restoration() if settings.dry_run else self.restore()
 
@@ -110,7 +111,7 @@ class Node:
 
     def restore(self) -> Restoration:
         """Undo everything temporary. Safe to repeat."""
-        return restore(
+        return restore_node(
             files=self._files, layout=self._layout, groups=self._groups, journal=self._journal, boot=self._boot
         )
 

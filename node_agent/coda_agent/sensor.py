@@ -8,18 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coda_agent.cgroups.layout import Layout, PodCgroup, list_pods
-from coda_agent.cgroups.usage import CpuRates, CpuUse, rates_between, read_use
-from coda_agent.cluster.pods import LocalPod
+from coda_agent.cgroups import Layout, PodCgroup, list_pods, rates_between, read_use
+from coda_agent.cgroups.usage import CpuRates, CpuUse
+from coda_agent.cluster import LocalPod
+from coda_agent.gpus import (
+    GpuReading,
+    Gpus,
+    Health,
+    Moment,
+    Ownership,
+    PodResources,
+    ProcessOwners,
+    Snapshot,
+    holding_of,
+)
 from coda_agent.gpus.allocations import Grant
-from coda_agent.gpus.devices import GpuReading, Health, Snapshot
-from coda_agent.gpus.gpus import Gpus
-from coda_agent.gpus.ownership import Evidence, NodePod, Ownership, find_owners, holding_of
-from coda_agent.gpus.pod_resources import Listing, PodResources
-from coda_agent.gpus.processes import ProcessOwners, users_of
-from coda_agent.gpus.samples import Moment
-from coda_agent.host.files import Files
-from coda_agent.resctrl.counters import MemoryTraffic, TrafficMeter
+from coda_agent.gpus.ownership import Evidence, NodePod, find_owners
+from coda_agent.gpus.pod_resources import Listing
+from coda_agent.gpus.processes import users_of
+from coda_agent.host import Files
+from coda_agent.resctrl import MemoryTraffic, TrafficMeter
 
 NO_TRAFFIC = MemoryTraffic(by_pod={}, totals={})
 

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from coda.allocator.config import CoreSearchConfig, TuningConfig
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 from coda_kube.settings import ProgramSettings, settings_from_environment
 
 FILE_VARIABLE = "CODA_CONFIG"

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from coda.errors import InvalidInput, Outage
 from coda_agent.bandwidth.idle_check import buffer_bytes_by_cpu, read_cpu_times, reason_not_idle
 from coda_agent.bandwidth.peak import Peak, PeakSource
-from coda_agent.host.files import Files
-from coda_agent.resctrl.counters import TrafficMeter
-from coda_agent.resctrl.groups import GroupOutcome, Groups
+from coda_agent.host import Files
+from coda_agent.resctrl import GroupOutcome, Groups, TrafficMeter
 
 GROUP = "calibration"  # in place of a pod's uid
 PERCENTILE = 0.9  # the fastest seconds are bursts, the slowest are pauses of the load

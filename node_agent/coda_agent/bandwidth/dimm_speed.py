@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 
 TABLE = "firmware/dmi/tables/DMI"
 MOST_BYTES = 4 << 20

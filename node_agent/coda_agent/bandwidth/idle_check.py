@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coda.errors import Outage
 from coda_agent.bandwidth.memory_headroom import memory_headroom_bytes
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 
 BUSY_SHARE = 0.05  # of all cores; above it somebody works here
 CACHE_FACTOR = 4  # buffers over the last-level cache: STREAM's rule

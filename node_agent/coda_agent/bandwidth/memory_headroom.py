@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Final
 
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 
 _V1: Final = ("memory/", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _V2: Final = ("", "memory.max", "memory.current", "inactive_file")

@@ -13,8 +13,7 @@ from enum import Enum
 from typing import Any
 
 from coda.errors import InvalidInput
-from coda_agent.host.files import Files
-from coda_agent.host.state_dir import StateDir
+from coda_agent.host import Files, StateDir
 
 NAME = "peak.json"
 SUSTAINED_SHARE = 0.8  # of the theoretical bandwidth

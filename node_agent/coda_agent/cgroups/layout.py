@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from coda_agent.cgroups.identity import container_id_from, pod_uid_from
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 
 ROOT = re.compile(r"^(?:kubepods|(?:[^/]+-)?kubepods\.slice)$")
 DEEPEST_ROOT = 4  # directories above the kubelet's root; more than any known nesting

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from coda.errors import InvalidInput, Outage
 from coda_agent.cgroups.layout import Layout, Version
 from coda_agent.cgroups.quota import CpuLimit, is_same_limit, limit_from_text
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 
 QUOTA = "cpu.cfs_quota_us"
 PERIOD = "cpu.cfs_period_us"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from coda_agent.cgroups.layout import ENDED, Layout, Version
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 
 
 def threads_of(files: Files, layout: Layout, path: str) -> frozenset[int]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coda_agent.cgroups.layout import Layout, Version
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 
 US_PER_S = 1e6
 NS_PER_S = 1e9

@@ -4,3 +4,26 @@ NVML is the source of the first two; the kubelet's pod-resources socket and the 
 does not decide what a measured value means. Read `devices` (the words), `nvml` (the calls), `session`, `discovery`,
 `samples` and `measure` (one device), `gpus` (all of them), `links`, then `allocations`, `pod_resources`, `processes`
 and `ownership`."""
+
+from coda_agent.gpus.devices import GpuReading, Health, LibraryState, Snapshot
+from coda_agent.gpus.gpus import Gpus
+from coda_agent.gpus.links import Link, find_links
+from coda_agent.gpus.ownership import Ownership, holding_of
+from coda_agent.gpus.pod_resources import PodResources
+from coda_agent.gpus.processes import ProcessOwners
+from coda_agent.gpus.samples import Moment
+
+__all__ = [
+    "GpuReading",
+    "Gpus",
+    "Health",
+    "LibraryState",
+    "Link",
+    "Moment",
+    "Ownership",
+    "PodResources",
+    "ProcessOwners",
+    "Snapshot",
+    "find_links",
+    "holding_of",
+]

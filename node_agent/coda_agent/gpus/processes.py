@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from coda_agent.cgroups.identity import owner_from, start_ticks_from
 from coda_agent.gpus.devices import GpuReading
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

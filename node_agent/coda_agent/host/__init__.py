@@ -2,3 +2,16 @@
 
 Read `files` (the only access to the kernel's trees), `state_dir` (files that survive a power cut), then `undo_journal`
 (what must be undone when an agent dies)."""
+
+from coda_agent.host.files import Files, Tree
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
+
+__all__ = [
+    "ChangeKind",
+    "Files",
+    "JournalEntry",
+    "StateDir",
+    "Tree",
+    "UndoJournal",
+]

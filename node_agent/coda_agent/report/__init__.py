@@ -1,3 +1,17 @@
 """What the agent reports: its NodeProfile, events on pods, and metrics. Nothing is measured or decided here.
 
 Read `node_profile` and `events` (pure: values to JSON), `profile_writer` (when to write), then `metrics`."""
+
+from coda_agent.report.events import events_json
+from coda_agent.report.metrics import LastWindow, Metrics
+from coda_agent.report.node_profile import profile_object
+from coda_agent.report.profile_writer import ProfileWriter, profile_status
+
+__all__ = [
+    "LastWindow",
+    "Metrics",
+    "ProfileWriter",
+    "events_json",
+    "profile_object",
+    "profile_status",
+]

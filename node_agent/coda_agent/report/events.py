@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from coda.contention.throttles import Action, Means, ThrottleReason
-from coda_agent.cluster.pods import LocalPod
-from coda_agent.resctrl.probe import Unit
+from coda_agent.cluster import LocalPod
+from coda_agent.resctrl import Unit
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT
 from coda_kube.objects.quantities import micro_time_from_seconds

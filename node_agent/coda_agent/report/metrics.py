@@ -12,11 +12,10 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from coda.contention.throttles import Action
-from coda_agent.cluster.pods import LocalPod
-from coda_agent.gpus.devices import Health, LibraryState
-from coda_agent.gpus.ownership import Ownership
+from coda_agent.cluster import LocalPod
+from coda_agent.gpus import Health, LibraryState, Ownership
 from coda_agent.sensor import Senses
-from coda_agent.throttling.restore import ThrottleInForce
+from coda_agent.throttling import ThrottleInForce
 
 _WINDOW_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 _GPU = ["gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname"]

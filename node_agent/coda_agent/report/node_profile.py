@@ -8,10 +8,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from coda_agent.bandwidth.peak import PeakSource
-from coda_agent.gpus.devices import GpuReading
-from coda_agent.gpus.links import Link
-from coda_agent.resctrl.probe import Abilities, Unit
-from coda_agent.throttling.restore import ThrottleInForce
+from coda_agent.gpus import GpuReading, Link
+from coda_agent.resctrl import Abilities, Unit
+from coda_agent.throttling import ThrottleInForce
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, NODE_PROFILE
 from coda_kube.objects.quantities import time_from_seconds

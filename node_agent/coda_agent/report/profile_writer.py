@@ -8,10 +8,8 @@ from functools import partial
 from typing import Final
 
 from coda.errors import CodaError
-from coda_agent.cluster.background_writes import BackgroundWrites
-from coda_agent.cluster.caches import AgentCaches
-from coda_agent.gpus.devices import Health
-from coda_agent.gpus.links import Link
+from coda_agent.cluster import AgentCaches, BackgroundWrites
+from coda_agent.gpus import Health, Link
 from coda_agent.node import Node
 from coda_agent.report.node_profile import NodeProfile, SocketProfile, profile_json, profile_object, with_throttles
 from coda_agent.sensor import Senses

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 from coda_agent.resctrl.layout import FREE, MON_GROUPS, NO_GROUPS, THROTTLE, THROTTLED, inside, uid_of
 
 EVENT = "mbm_total_bytes"

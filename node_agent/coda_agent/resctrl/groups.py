@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 from coda_agent.resctrl.layout import FREE, THROTTLE, THROTTLED, group_name, inside, uid_of
 from coda_agent.resctrl.remove import Removed, remove_all, rescue_foreign
 from coda_agent.resctrl.schemata import bandwidth_limits, limit_command

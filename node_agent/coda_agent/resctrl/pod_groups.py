@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from coda_agent.cgroups.layout import Layout, PodCgroup
-from coda_agent.cgroups.threads import threads_of
-from coda_agent.host.files import Files
+from coda_agent.cgroups import Layout, PodCgroup, threads_of
+from coda_agent.host import Files
 from coda_agent.resctrl.groups import GroupOutcome, Groups
 
 TURN_WINDOWS = 10  # windows in which the threads of every pod are collected once

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from coda.contention.throttles import absolute_limits, percent_limits
-from coda_agent.host.files import Files, Tree
+from coda_agent.host import Files, Tree
 from coda_agent.resctrl.schemata import bandwidth_limits
 
 ENDLESS_MIB = 4_294_967_295  # the kernel's unlimited value with mba_MBps
@@ -46,7 +46,7 @@ class Abilities:
     lacks: tuple[str, ...] = ()
 
 
-def probe(files: Files) -> Abilities:
+def probe_abilities(files: Files) -> Abilities:
     """Return the abilities of this node. Never raises: what cannot be read is missing, with a sentence."""
     tree = files.resctrl
     try:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from coda_agent.host.files import Tree
+from coda_agent.host import Tree
 from coda_agent.resctrl.layout import MON_GROUPS, NO_GROUPS, inside, is_ours
 from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
 

@@ -9,7 +9,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coda_agent.host.files import Files
+from coda_agent.host import Files
 from coda_agent.resctrl.layout import THROTTLE, inside, is_ours
 
 ListThreads = Callable[[], frozenset[int]]  # lists all threads of a pod, again at every call

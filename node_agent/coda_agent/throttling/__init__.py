@@ -2,3 +2,17 @@
 
 Read `window` (sensed values to the core's), `actuator` (carries out actions) with its two means `bandwidth_limits` and
 `core_limits` (which limits to set: `core_split`), then `undo` (one CPU limit) and `restore` (everything)."""
+
+from coda_agent.throttling.actuator import Actuator
+from coda_agent.throttling.restore import Restoration, ThrottleInForce, boot_id, in_force, restore_node
+from coda_agent.throttling.window import window_from
+
+__all__ = [
+    "Actuator",
+    "Restoration",
+    "ThrottleInForce",
+    "boot_id",
+    "in_force",
+    "restore_node",
+    "window_from",
+]

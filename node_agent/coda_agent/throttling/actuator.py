@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from coda.contention.throttles import Action, Means
-from coda_agent.cgroups.layout import Layout, find_pod
-from coda_agent.cgroups.threads import threads_of
-from coda_agent.host.files import Files
-from coda_agent.host.undo_journal import JournalEntry, UndoJournal
-from coda_agent.resctrl.groups import Groups
+from coda_agent.cgroups import Layout, find_pod, threads_of
+from coda_agent.host import Files, JournalEntry, UndoJournal
+from coda_agent.resctrl import Groups
 from coda_agent.throttling.bandwidth_limits import BandwidthLimits, LimitInForce
 from coda_agent.throttling.core_limits import CoreLimits
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from coda.errors import Outage
-from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
-from coda_agent.resctrl.groups import GroupOutcome, Groups
+from coda_agent.host import ChangeKind, JournalEntry, UndoJournal
+from coda_agent.resctrl import GroupOutcome, Groups
 
 ROOT = "/"
 THROTTLED = "coda-throttle"

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coda.errors import Outage
-from coda_agent.cgroups.layout import ENDED, ContainerCgroup, Layout, find_pod, list_containers
+from coda_agent.cgroups import ENDED, ContainerCgroup, Layout, find_pod, list_containers
 from coda_agent.cgroups.limits import LimitChange, in_kernel_order, read_limit, write_limit
 from coda_agent.cgroups.quota import CpuLimit
-from coda_agent.host.files import Files
-from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
+from coda_agent.host import ChangeKind, Files, JournalEntry, UndoJournal
 from coda_agent.throttling.core_split import limits_within
 from coda_agent.throttling.undo import UndoOutcome, is_another_start, is_own, journalled_limit, put_back, started_ticks
 

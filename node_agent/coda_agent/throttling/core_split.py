@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coda_agent.cgroups.layout import Version
+from coda_agent.cgroups import Version
 from coda_agent.cgroups.quota import CpuLimit, limit_for_cores
 
 

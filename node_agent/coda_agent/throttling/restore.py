@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coda.errors import Outage
-from coda_agent.cgroups.layout import Layout
-from coda_agent.host.files import Files
-from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
-from coda_agent.resctrl.groups import Groups
+from coda_agent.cgroups import Layout
+from coda_agent.host import ChangeKind, Files, JournalEntry, UndoJournal
+from coda_agent.resctrl import Groups
 from coda_agent.throttling.core_limits import pods_first
 from coda_agent.throttling.undo import UndoOutcome, put_back
 
@@ -49,7 +48,7 @@ def boot_id(files: Files) -> str:
         raise Outage(f"the machine's boot id cannot be read: {error}") from error
 
 
-def restore(
+def restore_node(
     *, files: Files, layout: Layout | None, groups: Groups | None, journal: UndoJournal, boot: str
 ) -> Restoration:
     """Undo all entries of the journal and remove all groups of the agent. Goes on after failures; safe to repeat.

@@ -6,13 +6,12 @@ import errno
 from enum import Enum
 
 from coda.errors import InvalidInput, Outage
+from coda_agent.cgroups import ENDED, Layout, Version
 from coda_agent.cgroups.identity import start_ticks_from
-from coda_agent.cgroups.layout import ENDED, Layout, Version
 from coda_agent.cgroups.limits import read_limit, write_limit
 from coda_agent.cgroups.quota import CpuLimit, is_same_limit, limit_for_cores, limit_from_text
 from coda_agent.cgroups.threads import processes_of
-from coda_agent.host.files import Files
-from coda_agent.host.undo_journal import JournalEntry
+from coda_agent.host import Files, JournalEntry
 
 
 class UndoOutcome(Enum):

@@ -8,7 +8,7 @@ from coda.contention.eliminator import Window
 from coda.contention.measurements import bandwidth_shares, sockets_of
 from coda.contention.reference import TrainingSample
 from coda.contention.throttles import Hardware, PodSample, Protection
-from coda_agent.cluster.pods import LocalPod
+from coda_agent.cluster import LocalPod
 from coda_agent.sensor import Senses
 
 

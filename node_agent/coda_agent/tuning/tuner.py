@@ -8,12 +8,9 @@ import logging
 from functools import partial
 
 from coda.allocator.tuning import Tuning
-from coda_agent.cluster.background_writes import BackgroundWrites
-from coda_agent.cluster.caches import READ_ERRORS, AgentCaches
-from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
-from coda_agent.cluster.pods import LocalPod
-from coda_agent.gpus.ownership import holding_of
-from coda_agent.report.metrics import Metrics
+from coda_agent.cluster import READ_ERRORS, AgentCaches, BackgroundWrites, LocalPod, TunedJob, tuned_job_from_json
+from coda_agent.gpus import holding_of
+from coda_agent.report import Metrics
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
 from coda_agent.tuning.windows import TuningObservation, Windows

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from coda.allocator.config import TuningConfig
 from coda.allocator.curve import reading_from_samples
 from coda.allocator.tuning import TOO_FEW_SAMPLES, Tuning, TuningPhase, WindowResult, next_tuning
-from coda_agent.cluster.jobs import TunedJob
+from coda_agent.cluster import TunedJob
 
 Conditions = tuple[int, int, str, object]
 """Attempt, cores per rank, container, and search result. If one of them changes, the window begins again."""

@@ -19,7 +19,7 @@ from coda_agent.host.files import Files
 from coda_agent.host.state_dir import StateDir
 from coda_agent.host.undo_journal import UndoJournal
 from coda_agent.throttling.actuator import Actuator
-from coda_agent.throttling.restore import boot_id, restore
+from coda_agent.throttling.restore import boot_id, restore_node
 from tests.agent.cgroups import real
 from tests.agent.cgroups.nodes import UID
 from tests.rigs import need
@@ -104,7 +104,7 @@ def test_what_a_dead_agent_left_is_put_back_by_the_next(files: Files, layout: La
     dead.close()
     assert read_limit(files, layout, MAIN) == CpuLimit(quota_us=40_000)
     journal = UndoJournal(StateDir(state))
-    restored = restore(files=files, layout=layout, groups=None, journal=journal, boot=boot_id(files))
+    restored = restore_node(files=files, layout=layout, groups=None, journal=journal, boot=boot_id(files))
     assert [entry.target for entry in restored.put_back] == [MAIN]
     assert read_limit(files, layout, MAIN) == CpuLimit(quota_us=80_000)
 

@@ -11,7 +11,7 @@ from coda.contention.reference import TrainingSample
 from coda.contention.throttles import Action, Hardware, Means, PodSample
 from coda_agent.resctrl.counters import TrafficMeter
 from coda_agent.resctrl.groups import GroupOutcome, Groups
-from coda_agent.resctrl.probe import limits_by_domain, probe
+from coda_agent.resctrl.probe import limits_by_domain, probe_abilities
 from coda_lab.emulators.load import Gpus, Trainer
 from coda_lab.emulators.resctrl.traffic import served_shares
 from tests.emulated import Emulated
@@ -35,7 +35,7 @@ class Node:
     shares: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        abilities = probe(self.tree.files)
+        abilities = probe_abilities(self.tree.files)
         self.peak = self.tree.machine.profile.peak_bytes_per_s
         peaks = dict.fromkeys(abilities.domains, self.peak)
         self.hardware = Hardware(peak_bytes_per_s=peaks, limits=limits_by_domain(abilities, peaks))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coda_agent.host.files import Files
 from coda_agent.resctrl.counters import TrafficMeter, number_in
 from coda_agent.resctrl.groups import Groups
-from coda_agent.resctrl.probe import domain_by_cpu, limits_by_domain, probe
+from coda_agent.resctrl.probe import domain_by_cpu, limits_by_domain, probe_abilities
 from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
 from tests.emulated import Emulated
 
@@ -77,7 +77,7 @@ def test_reading_garbage_never_fails_and_never_writes(words: Mapping[str, str], 
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(words.get(path, "7\n").encode())
         files = Files(proc=root / ".proc", sys=root, resctrl=root)
-        abilities = probe(files)
+        abilities = probe_abilities(files)
         ladders = limits_by_domain(abilities, {0: 1e11, 1: 1e11})
         assert all(list(ladder) == sorted(set(ladder), reverse=True) for ladder in ladders.values())
         assert domain_by_cpu(files) == {}

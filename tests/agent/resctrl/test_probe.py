@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coda_agent.host.files import Files
-from coda_agent.resctrl.probe import Abilities, Unit, domain_by_cpu, limits_by_domain, probe
+from coda_agent.resctrl.probe import Abilities, Unit, domain_by_cpu, limits_by_domain, probe_abilities
 from tests.emulated import Emulated
 from tests.rigs import Emulate
 
@@ -52,7 +52,7 @@ INTEL = Abilities(
     ],
 )
 def test_finds_what_the_hardware_can(emulate: Emulate, profile: str, expected: Abilities) -> None:
-    assert probe(emulate(profile).files) == expected
+    assert probe_abilities(emulate(profile).files) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,34 +81,34 @@ def test_finds_what_the_hardware_can(emulate: Emulate, profile: str, expected: A
 def test_says_what_is_lacking(
     emulate: Emulate, profile: str, monitoring: bool, limiting: bool, unit: Unit, lacks: tuple[str, ...]
 ) -> None:
-    found = probe(emulate(profile).files)
+    found = probe_abilities(emulate(profile).files)
     assert (found.monitoring, found.limiting, found.unit, found.lacks) == (monitoring, limiting, unit, lacks)
 
 
 def test_mib_is_recognised_without_the_mount_options(emulate: Emulate) -> None:
-    assert probe(Files(resctrl=emulate("intel-mib").root)).unit is Unit.MIB_PER_S
+    assert probe_abilities(Files(resctrl=emulate("intel-mib").root)).unit is Unit.MIB_PER_S
 
 
 def test_mib_is_recognised_when_somebody_limited_the_root(emulate: Emulate) -> None:
     tree = emulate("intel-mib")
     tree.write("schemata", "MB:0=90;1=90\n")
-    assert (probe(tree.files).unit, probe(tree.files).unlimited) == (Unit.MIB_PER_S, 4294967295)
+    assert (probe_abilities(tree.files).unit, probe_abilities(tree.files).unlimited) == (Unit.MIB_PER_S, 4294967295)
 
 
 def test_amd_is_recognised_when_somebody_limited_the_root(emulate: Emulate) -> None:
     tree = emulate("amd")
     tree.write("schemata", "MB:0=16;1=16;2=16;3=16;8=16;9=16;10=16\n")
-    assert (probe(tree.files).unit, probe(tree.files).unlimited) == (Unit.EIGHTHS, 2048)
+    assert (probe_abilities(tree.files).unit, probe_abilities(tree.files).unlimited) == (Unit.EIGHTHS, 2048)
 
 
 def test_ladders_are_in_the_units_of_the_hardware(emulate: Emulate) -> None:
     peaks = {0: 40e9, 1: 160e9}
     assert limits_by_domain(INTEL, peaks) == dict.fromkeys((0, 1), (100, 90, 80, 70, 60, 50, 40, 30, 20))
-    amd = limits_by_domain(probe(emulate("amd").files), peaks)
+    amd = limits_by_domain(probe_abilities(emulate("amd").files), peaks)
     assert amd[0] == (2048, 288, 256, 224, 192, 160, 128, 96, 64)
-    mib = limits_by_domain(probe(emulate("intel-mib").files), peaks)
+    mib = limits_by_domain(probe_abilities(emulate("intel-mib").files), peaks)
     assert mib[1][:2] == (4294967295, 137329)
-    assert limits_by_domain(probe(emulate("mbm-only").files), peaks) == {}
+    assert limits_by_domain(probe_abilities(emulate("mbm-only").files), peaks) == {}
 
 
 def test_cpus_belong_to_the_domain_of_their_last_level_cache(tmp_path: Path) -> None:
@@ -121,5 +121,5 @@ def test_cpus_belong_to_the_domain_of_their_last_level_cache(tmp_path: Path) -> 
 
 
 def test_probing_writes_nothing(intel: Emulated) -> None:
-    probe(intel.files)
+    probe_abilities(intel.files)
     assert intel.machine.log == []

@@ -11,7 +11,7 @@ import pytest
 from coda_agent.host.state_dir import StateDir
 from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
 from coda_agent.throttling.core_limits import CoreLimits
-from coda_agent.throttling.restore import in_force, restore
+from coda_agent.throttling.restore import in_force, restore_node
 from coda_lab.emulators.cgroups.kubelet import Quality, Setup
 from tests.agent.cgroups.nodes import SETUPS, UID, Node, node
 
@@ -203,7 +203,7 @@ def test_a_container_under_the_same_id_but_started_anew_keeps_its_limit(state: P
     core_limits.lower(UID, 4.0)
     n.tree.tasks.exit(main.process)
     n.kubelet.execute(UID, "main")
-    restored = restore(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT)
+    restored = restore_node(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT)
     assert [entry.target for entry in restored.dropped] == [main.path]
     assert text(n, main.path) == "400000"
 
@@ -231,7 +231,7 @@ def test_restoring_compares_before_it_writes(disturb: str, dropped: bool, state:
         n.kubelet.stop(UID)
     layout = n.layout if disturb != "gone" else node(2).layout
     boot = "boot-2" if disturb == "reboot" else BOOT
-    restored = restore(files=n.files, layout=layout, groups=None, journal=journal, boot=boot)
+    restored = restore_node(files=n.files, layout=layout, groups=None, journal=journal, boot=boot)
     assert (len(restored.put_back), len(restored.dropped), restored.failures) == (not dropped, dropped, ())
     assert journal.entries == ()
     if disturb not in ("gone", "reboot"):
@@ -256,7 +256,7 @@ def test_v1_gets_a_pod_back_before_its_container(state: Path) -> None:
             )
         )
         n.tree.write(f"cpu,cpuacct/{path}/cpu.cfs_quota_us", "400000")
-    assert restore(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT).failures == ()
+    assert restore_node(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT).failures == ()
     assert (n.limit(pod.path), n.limit(pod.containers["main"].path)) == (8.0, 8.0)
 
 
@@ -266,10 +266,10 @@ def test_what_cannot_be_put_back_now_is_kept_and_put_back_later(state: Path) -> 
     core_limits, journal = limits_of(n, state)
     core_limits.lower(UID, 4.0)
     n.tree.switches.errors["write *"] = errno.EIO
-    first = restore(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT)
+    first = restore_node(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT)
     assert (len(first.failures), len(journal.entries)) == (1, 1)
     n.tree.switches.errors.clear()
-    assert restore(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT).failures == ()
+    assert restore_node(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT).failures == ()
     assert n.limit(pod.path) == 8.0
 
 

@@ -18,7 +18,7 @@ from coda_agent.host.files import Files
 from coda_agent.host.state_dir import StateDir
 from coda_agent.host.undo_journal import UndoJournal
 from coda_agent.resctrl.groups import Groups
-from coda_agent.throttling.restore import boot_id, restore
+from coda_agent.throttling.restore import boot_id, restore_node
 from coda_lab.emulators.resctrl.machine import Machine
 from coda_lab.emulators.resctrl.mounting import mounted
 from coda_lab.emulators.resctrl.profiles import PROFILES
@@ -100,7 +100,7 @@ def test_killed_for_real_nothing_is_left_after_the_next_start(machine: tuple[Fil
 
 def restart(files: Files, state: Path) -> None:
     journal = UndoJournal(StateDir(state))
-    restored = restore(
+    restored = restore_node(
         files=files, layout=find_layout(files), groups=Groups(files), journal=journal, boot=boot_id(files)
     )
     assert restored.failures == ()

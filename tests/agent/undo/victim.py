@@ -15,7 +15,7 @@ from coda_agent.host.state_dir import StateDir
 from coda_agent.host.undo_journal import UndoJournal
 from coda_agent.resctrl.groups import Groups
 from coda_agent.throttling.actuator import Actuator
-from coda_agent.throttling.restore import boot_id, restore
+from coda_agent.throttling.restore import boot_id, restore_node
 from tests.agent.cgroups.nodes import UID
 from tests.agent.undo.killing import KillingDisk, Steps, killing_files, really_die
 
@@ -26,7 +26,7 @@ def main(cgroup: Path, resctrl: Path, state: Path, last: int) -> None:
     files = killing_files(plain, steps)
     journal = UndoJournal(KillingDisk(StateDir(state), steps))
     layout, groups, boot = find_layout(files), Groups(files), boot_id(files)
-    failures = restore(files=files, layout=layout, groups=groups, journal=journal, boot=boot).failures
+    failures = restore_node(files=files, layout=layout, groups=groups, journal=journal, boot=boot).failures
     say(f"restored {failures}")
     actuator = Actuator(files=files, layout=layout, groups=groups, journal=journal, now_s=time.time, boot_id=boot)
     groups.add_pod(UID)

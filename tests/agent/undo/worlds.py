@@ -16,7 +16,7 @@ from coda_agent.host.state_dir import StateDir
 from coda_agent.host.undo_journal import UndoJournal
 from coda_agent.resctrl.groups import Groups
 from coda_agent.throttling.actuator import Actuator
-from coda_agent.throttling.restore import Restoration, boot_id, restore
+from coda_agent.throttling.restore import Restoration, boot_id, restore_node
 from coda_lab.emulators.cgroups.file_access import files_over
 from coda_lab.emulators.cgroups.kernel import Kernel
 from coda_lab.emulators.cgroups.kubelet import Kubelet, Quality, Setup
@@ -128,7 +128,7 @@ class AgentWorld(World):
 
     def restore(self) -> Restoration:
         assert self._journal is not None
-        return restore(
+        return restore_node(
             files=self._files, layout=self._layout, groups=self._groups, journal=self._journal, boot=self._boot
         )
 
