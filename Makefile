@@ -88,9 +88,10 @@ compiled: $(READY)
 	if [ $$code = 3 ] && [ "$$CODA_REQUIRE_RIGS" != 1 ]; then echo "the compiled core is not tested here"; exit 0; fi; \
 	[ $$code = 0 ] && CODA_COMPILED=1 PYTHONPATH=$$folder $(BIN)/pytest -n 2 --durations=10 $(COMPILED_TESTS)
 
+# Three workers, since these tests mostly wait.
 e2e: kube helm
 	@echo "==> tests on a local control plane"
-	$(BIN)/pytest -m e2e -v -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
+	$(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
 
 # The short version of realnode: from a TrainingJob on the host to the kernel's cpu.max in the virtual machine.
 chain: kube
@@ -111,7 +112,7 @@ verify: kube helm
 	$(MAKE) --no-print-directory fuzz OUT=$(REPORTS)/fuzz.json
 	@echo "==> the long versions of tests on a local control plane"
 	CODA_LONG=1 $(MAKE) --no-print-directory compiled
-	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
+	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
 	$(MAKE) --no-print-directory realnode
 
 chaos: kube

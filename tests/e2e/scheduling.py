@@ -9,6 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from coda_kube.api.client import Client
 from coda_lab.local.cluster import LocalCluster
 
+QUICK_LEASE = {"CODA_LEASE_DURATION_S": "3", "CODA_LEASE_RENEW_DEADLINE_S": "2", "CODA_LEASE_RETRY_S": "0.3"}
+"""For tests in which the next leader takes over, and how soon is no question."""
+
 
 async def leader_of(admin: Client) -> str:
     """The part that leads: the extender replica whose pod carries the leader label."""

@@ -28,6 +28,7 @@ from coda_lab.local.startup import running_cluster
 from coda_lab.local.supervisor import ClusterState
 from coda_lab.programs.control_plane import ensure_shown
 from coda_lab.spec import ClusterSpec
+from tests.e2e.scheduling import QUICK_LEASE
 
 pytestmark = pytest.mark.e2e
 
@@ -252,7 +253,9 @@ async def refused(request: object) -> None:
 
 
 async def test_the_forwarder_follows_the_leader() -> None:
-    async with running_cluster(ClusterSpec(nodes="", operators=0), tell=print) as cluster:
+    quick = dict.fromkeys(("extender-0", "extender-1"), QUICK_LEASE)
+    spec = ClusterSpec(nodes="", operators=0, environ_by_part=quick)
+    async with running_cluster(spec, tell=print) as cluster:
         url = f"http://{LOOPBACK}:{cluster.ports['forwarder']}/readyz"
         async with aiohttp.ClientSession() as session, cluster.client() as admin:
             async with session.get(url) as answer:

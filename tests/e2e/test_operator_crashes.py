@@ -11,17 +11,13 @@ from coda_kube.api.client import Client
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import job_json, submit, wait_for_phase
+from tests.e2e.scheduling import QUICK_LEASE
 from tests.lengths import LONG
 
 pytestmark = pytest.mark.e2e
 
 OPERATORS = ("operator-0", "operator-1")
-QUICK = {
-    "CODA_LEASE_DURATION_S": "3",
-    "CODA_LEASE_RENEW_DEADLINE_S": "2",
-    "CODA_LEASE_RETRY_S": "0.3",
-    "CODA_FAILURE_BACKOFF_S": "0.5",
-}
+QUICK = QUICK_LEASE | {"CODA_FAILURE_BACKOFF_S": "0.5"}
 SPEC = ClusterSpec(nodes="8x8x48", racks=2, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK))
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-operator"

@@ -21,12 +21,12 @@ from coda_kube.objects.write import job_path, status_patch
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import job_json, pods_of, submit, wait_for, wait_for_pending, wait_for_phase
-from tests.e2e.scheduling import leader_of
+from tests.e2e.scheduling import QUICK_LEASE, leader_of
 
 pytestmark = pytest.mark.e2e
 
 DEADLINE_S = 4.0  # of growth; a kubelet of these takes 0.3 s
-GRANTING = {"CODA_RESIZE_DEADLINE_S": str(DEADLINE_S)}
+GRANTING = QUICK_LEASE | {"CODA_RESIZE_DEADLINE_S": str(DEADLINE_S)}
 SPEC = ClusterSpec(
     nodes="4x8x16",
     racks=2,

@@ -25,6 +25,7 @@ from coda_lab.install import apply_all, objects_in
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import job_json, jobs_path, submit, wait_for_pending, wait_for_phase
+from tests.e2e.scheduling import QUICK_LEASE
 
 pytestmark = pytest.mark.e2e
 
@@ -32,9 +33,8 @@ ROOT = Path(__file__).parents[2]
 RUNS_IN_A_CLUSTER = ("core/coda", "core/coda_kube", "operator", "scheduler_extender", "crds", "deploy/manifests")
 EXTENDERS, OPERATORS = ("extender-0", "extender-1"), ("operator-0",)
 PARTS = (*EXTENDERS, *OPERATORS)
-QUICK = {"CODA_LEASE_DURATION_S": "3", "CODA_LEASE_RENEW_DEADLINE_S": "2", "CODA_LEASE_RETRY_S": "0.3"}
 SPEC = ClusterSpec(
-    nodes="8x8x48", racks=2, stopped=frozenset(PARTS), environ_by_part={part: dict(QUICK) for part in PARTS}
+    nodes="8x8x48", racks=2, stopped=frozenset(PARTS), environ_by_part={part: dict(QUICK_LEASE) for part in PARTS}
 )
 SINGLES, GANGS, WAITING = 36, 14, 50  # 36 + 14 x 2 ranks take all 64 GPUs
 AT_ONCE = 32  # gangs of two that all 64 GPUs have room for
