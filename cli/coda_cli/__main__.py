@@ -23,6 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut the names of options in 80 columns, and take [brackets] for markup
 )
 app.add_typer(local.app, name="local")
 app.command("demo")(demo_command)
@@ -40,7 +41,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _coda(
     _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version, and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Coda schedules DNN training jobs on Kubernetes."""

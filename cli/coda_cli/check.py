@@ -1,4 +1,4 @@
-"""`coda check`: are the invariants kept in this cluster? Options and words only; `coda_lab.checker` judges."""
+"""`coda check`: are the invariants kept in this cluster? The options and the words; `coda_lab.checker` judges."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ OBJECTS_SHOWN: Final = 3  # per breach in the table; `--out` has all
 
 
 def check(
-    watch: Annotated[bool, typer.Option("--watch", help="Watch until Ctrl-C instead of looking once.")] = False,
-    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster to look at [default: your current one].")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Watch until Ctrl-C instead of checking once.")] = False,
+    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster to check [default: your current one].")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the report to this file as JSON.")] = None,
 ) -> None:
-    """Check a cluster for breaches of Coda's invariants, from its API server alone.
+    """Check a cluster for breaches of Coda's invariants.
 
-    Exit code 0: no breach; 1: at least one; 2: it could not look.
-    One look is over at once where all is well; suspicions are followed for up to 16 s, then reported or dropped.
-    """
+    It reads the API server only. If all is well it ends at once; a suspicion is watched for up to 16 s, then reported
+    or dropped. Exit code 0: no breach; 1: at least one; 2: the check was not possible."""
     console, errors = Console(), Console(stderr=True)
     try:
         _check_writable(out)
@@ -52,9 +51,7 @@ async def _look(errors: Console, kubeconfig: Path | None) -> Report:
     client = await connect(_path(kubeconfig))
     try:
         checker = Checker(client)
-        with errors.status(
-            "Looking at nodes, pods and TrainingJobs; suspicions are looked at again for up to 16 s ..."
-        ):
+        with errors.status("Reading nodes, pods and TrainingJobs; suspicions are watched for up to 16 s ..."):
             await checker.look()
         return checker.report()
     finally:
@@ -62,7 +59,7 @@ async def _look(errors: Console, kubeconfig: Path | None) -> Report:
 
 
 async def _watch(console: Console, errors: Console, kubeconfig: Path | None) -> Report:
-    """Until SIGINT or SIGTERM; each breach is printed as it is found."""
+    """Watch until SIGINT or SIGTERM, and print each breach when it is found."""
     client = await connect(_path(kubeconfig))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -133,7 +130,7 @@ def _explained(error: CodaError) -> str:
     if isinstance(error, NotFound):
         return "this cluster has no TrainingJobs: install Coda's CRDs first (kubectl apply -f crds/)"
     if isinstance(error, Rejected):
-        return f"the cluster does not let this user look: {error}"
+        return f"the cluster does not let this user read: {error}"
     if isinstance(error, Outage):
         return f"the cluster does not answer: {error}"
     return str(error)

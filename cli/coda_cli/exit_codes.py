@@ -1,4 +1,4 @@
-"""How a command ends: where its results go, an exit code, and one sentence for what went wrong."""
+"""How a command ends: its exit code, and one sentence for what went wrong; and the console for its results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def one_sentence(console: Console) -> Iterator[None]:
 
 
 def result_console() -> Console:
-    """Standard output; where it is no terminal, wide enough that tables do not fold every sentence."""
+    """Return standard output as a console: 140 columns wide where it is no terminal."""
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 140)
@@ -37,7 +37,7 @@ def result_console() -> Console:
 
 
 def version() -> str:
-    """Of the installed package; `unknown` when run from a checkout without one."""
+    """Return the version of the installed package, or `unknown` in a checkout without one."""
     try:
         return metadata.version("coda")
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""`coda local`: a control plane of one's own, with simulated nodes and Coda on it."""
+"""`coda local`: a control plane on this machine, with simulated nodes and Coda."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from coda_lab.local.named_clusters import PartHealth
 from coda_lab.local.supervisor import ClusterState
 from coda_lab.spec import REAL_NODE_CORES, ClusterSpec, Layout
 
-app = typer.Typer(help="A real control plane on this machine, with simulated nodes and Coda.", no_args_is_help=True)
+app = typer.Typer(help="Run a control plane on this machine, with simulated nodes.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Option(help="Several can be up beside each other, under different names.")]
-Nodes = Annotated[str, typer.Option(help="Simulated nodes, NODESxGPUSxCORES: 8x8x48,4x4x28.")]
-Racks = Annotated[int, typer.Option(min=1, help="Racks the nodes are spread over.")]
+Name = Annotated[str, typer.Option(help="Name of the control plane; several can be up under different names.")]
+Nodes = Annotated[str, typer.Option(help="Simulated nodes, NODESxGPUSxCORES, as 8x8x48,4x4x28.")]
+Racks = Annotated[int, typer.Option(min=1, help="Number of racks to spread the nodes over.")]
 
 _console = Console(highlight=False)
 
@@ -35,32 +35,37 @@ def up(
     racks: Racks = 2,
     name: Name = "default",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")] = 0,
-    coda: Annotated[bool, typer.Option(help="Start Coda; without, a plain control plane.")] = True,
+    coda: Annotated[bool, typer.Option(help="Start Coda, or only a plain control plane.")] = True,
     real_node: Annotated[
         bool, typer.Option("--real-node", help="Add a node with a real kubelet, in a virtual machine (`make node`).")
     ] = False,
     agents: Annotated[
-        str, typer.Option(help="Agents, each on an emulated machine: for so many of the simulated nodes, or `all`.")
+        str,
+        typer.Option(help="Start agents for this many of the simulated nodes, or `all`; each on an emulated machine."),
     ] = "0",
-    window: Annotated[float, typer.Option(help="Seconds of one tuning measurement by them; by real ones, 90.")] = 10.0,
+    window: Annotated[
+        float, typer.Option(help="Seconds of one tuning measurement of these agents; real agents take 90.")
+    ] = 10.0,
 ) -> None:
-    """Start it, and return when everything is ready."""
+    """Start a control plane, and return when it is ready."""
     cores = REAL_NODE_CORES if real_node else 0
     spec = ClusterSpec(nodes=nodes, racks=racks, coda=coda, api_port=port, real_node_cores=cores)
     spec = replace(spec, agents=_agents(agents, spec.node_count), agent_window_s=window)
     try:
         state = named_clusters.up(name, spec, Settings.from_environ(), lambda step: _console.print(step, markup=False))
     except KeyboardInterrupt:
-        _console.print("Interrupted; nothing is left behind.")
+        _console.print("Interrupted: nothing is left behind.")
         raise
     _print_access(state)
     suffix = "" if name == "default" else f" --name {name}"
-    _console.print(f"`coda local status{suffix}` shows the parts, `coda local down{suffix}` ends it.", soft_wrap=True)
+    _console.print(f"`coda local status{suffix}` shows its parts, `coda local down{suffix}` ends it.", soft_wrap=True)
 
 
 @app.command()
 def status(name: Name = "default") -> None:
-    """Show the parts and how to reach them; exit code 1 unless all are ready."""
+    """Show the parts and how to reach them.
+
+    Exit code 0: all are ready; 1: at least one is not."""
     state = _state(name)
     parts = asyncio.run(named_clusters.health(state))
     table = Table(box=None, pad_edge=False)
@@ -76,7 +81,7 @@ def status(name: Name = "default") -> None:
 
 @app.command()
 def down(name: Name = "default") -> None:
-    """End it and remove everything it left."""
+    """End a control plane, and remove everything it left."""
     if named_clusters.down(name, Settings.from_environ()):
         _console.print(f"The local control plane {name!r} is down; nothing of it is left.")
     else:
@@ -85,12 +90,12 @@ def down(name: Name = "default") -> None:
 
 @app.command()
 def logs(
-    part: Annotated[str, typer.Argument(help="A part, as `coda local status` names it, or `supervisor`.")],
+    part: Annotated[str, typer.Argument(help="A part that `coda local status` names, or `supervisor`.")],
     name: Name = "default",
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines from the end.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Number of lines from the end.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing as the log grows.")] = False,
 ) -> None:
-    """Print what a part said."""
+    """Print the log of a part."""
     state = _state(name)
     known = ["supervisor", *(each.name for each in state.parts)]
     if part not in known:
@@ -110,7 +115,7 @@ def _state(name: str) -> ClusterState:
     settings = Settings.from_environ()
     state = named_clusters.read_state(named_clusters.folder_of(name, settings))
     if state is None:
-        raise LabFailure(f"There is no local control plane {name!r} that is up: start one with `coda local up`.")
+        raise LabFailure(f"No local control plane {name!r} is up: start one with `coda local up`.")
     return state
 
 

@@ -1,4 +1,4 @@
-"""The options that choose and scale the rows of a workload: the same words, with the same effect, in every command."""
+"""The options that select and scale the rows of a workload. They mean the same in every command."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from coda.errors import InvalidInput
 from coda_sim.durations import seconds_from_duration
 from coda_sim.traces.selection import Selection, days_from_window
 
-LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first so many jobs, after all filters.")]
-MaxDurationOption = Annotated[str | None, typer.Option(help="Cut longer run times, as 6h.")]
-WindowOption = Annotated[str | None, typer.Option(help="Only jobs submitted within FIRST:LAST days, as 0:7.")]
-CompressOption = Annotated[float, typer.Option(help="Divide submit times, but not run times.")]
-KeepOption = Annotated[int | None, typer.Option(min=0, max=1000, help="Keep so many of 1000 GPU jobs, by their hash.")]
-MaxGpusOption = Annotated[int | None, typer.Option(min=1, help="Leave larger jobs out.")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Take only the first N jobs, after all filters.")]
+MaxDurationOption = Annotated[str | None, typer.Option(help="Cut longer run times to this, as 6h.")]
+WindowOption = Annotated[
+    str | None, typer.Option(help="Take only jobs that are submitted within these days, FIRST:LAST, as 0:7.")
+]
+CompressOption = Annotated[float, typer.Option(help="Divide submit times by this number, but not run times.")]
+KeepOption = Annotated[int | None, typer.Option(min=0, max=1000, help="Keep N of 1000 GPU jobs, chosen by their hash.")]
+MaxGpusOption = Annotated[int | None, typer.Option(min=1, help="Leave out jobs with more GPUs.")]
 
 
 def selection_from_options(
@@ -29,7 +31,7 @@ def selection_from_options(
     compress: float,
     max_duration: str | None,
 ) -> Selection:
-    """The options as a selection. Raises InvalidInput."""
+    """Return the options as a selection. Raises InvalidInput."""
     return Selection(
         window_days=days_from_window(window) if window else None,
         gpu_jobs_only=gpu_jobs_only,
@@ -42,7 +44,7 @@ def selection_from_options(
 
 
 def positive(option: str, number: float) -> float:
-    """The number itself. Raises InvalidInput for one that is not finite and above 0."""
+    """Return the number. Raises InvalidInput unless it is finite and above 0."""
     if not 0 < number < math.inf:
         raise InvalidInput(f"{option} {number}: must be a number above 0")
     return number

@@ -31,16 +31,17 @@ GIVE_UP_S = 600.0  # ten times what the examples take; a slow machine must not f
 
 def demo_command(
     nodes: Annotated[
-        str, typer.Option(help="Simulated nodes: NODESxGPUSxCORES, several separated by commas.")
+        str, typer.Option(help="Simulated nodes: NODESxGPUSxCORES, or several of these with commas between.")
     ] = "8x8x48",
-    racks: Annotated[int, typer.Option(min=1, help="Racks the nodes are spread over.")] = 2,
-    speed: Annotated[float, typer.Option(help="Run times of the examples are divided by it.")] = 1.0,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster at the end, until Ctrl-C.")] = False,
-    examples: Annotated[Path | None, typer.Option(help="A folder with other TrainingJobs to submit.")] = None,
+    racks: Annotated[int, typer.Option(min=1, help="Number of racks to spread the nodes over.")] = 2,
+    speed: Annotated[float, typer.Option(help="Divide the run times of the examples by this number.")] = 1.0,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster at the end until Ctrl-C.")] = False,
+    examples: Annotated[Path | None, typer.Option(help="Submit the TrainingJobs of this folder instead.")] = None,
 ) -> None:
-    """Show Coda at work: start a local cluster, submit the example jobs, follow them to their end.
+    """Run the example jobs on a local cluster of their own.
 
-    Exit code 0: every job ended as it should, or said that it can never fit; 1: something else happened."""
+    The command starts the cluster, submits the jobs and follows them to their end. Exit code 0: every job ended as
+    it should, or said that it can never fit; 1: anything else happened."""
     console = result_console()
     with one_sentence(Console(stderr=True)):
         if not 0 < speed < math.inf:

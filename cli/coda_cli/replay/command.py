@@ -1,4 +1,4 @@
-"""`coda replay TRACE`: the GPU jobs of a trace as real TrainingJobs, and a report of their waits. Options, wiring."""
+"""`coda replay TRACE`: its options, and how the parts of a replay are put together."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rich.console import Console
 
 from coda.errors import InvalidInput
 from coda.policy.policies import DEFAULT
+from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console, version
 from coda_cli.progress import ReplayDisplay
 from coda_cli.replay.metrics import ReplayRun, ReplaySummary, Workload, summary_from_run
@@ -47,7 +48,7 @@ NODES = "12x8x48"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """What the command line asks for, checked."""
+    """The options of the command line, checked."""
 
     trace: Path
     on_error: OnError
@@ -72,23 +73,25 @@ def replay_command(
         Path,
         typer.Argument(
             metavar="TRACE",
-            help="A trace in the common schema or as Philly, Helios or openb publish it, plain or gzip.",
+            help="A trace in the common schema, or as Philly, Helios or openb publish it; plain or gzip.",
         ),
     ],
-    local: Annotated[bool, typer.Option("--local", help="Start a local control plane with simulated nodes.")] = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="Start a local control plane with simulated nodes, and submit to it.")
+    ] = False,
     nodes: Annotated[
-        str | None, typer.Option(help=f"Nodes of the local cluster: NODESxGPUSxCORES, ... (default {NODES})")
+        str | None, typer.Option(help=f"Nodes of the local cluster: NODESxGPUSxCORES, ... [default: {NODES}]")
     ] = None,
-    racks: Annotated[int, typer.Option(min=1, help="Racks the local nodes are spread over.")] = 2,
+    racks: Annotated[int, typer.Option(min=1, help="Number of racks to spread the local nodes over.")] = 2,
     policy: Annotated[
         str | None,
-        typer.Option(help=f"A policy of `coda simulate` for the local planner (default {DEFAULT})."),
+        typer.Option(help=f"Policy of the local planner, by its name in `coda simulate` [default: {DEFAULT}]."),
     ] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="The cluster to submit to; your current one if absent.")
+        Path | None, typer.Option(help="The cluster to submit to [default: your current one].")
     ] = None,
-    namespace: Annotated[str, typer.Option(help="Where the TrainingJobs are created.")] = "default",
-    speed: Annotated[float, typer.Option(help="All times are divided by it.")] = 200.0,
+    namespace: Annotated[str, typer.Option(help="Create the TrainingJobs in this namespace.")] = "default",
+    speed: Annotated[float, typer.Option(help="Divide all times by this number.")] = 200.0,
     limit: LimitOption = None,
     max_duration: MaxDurationOption = None,
     window: WindowOption = None,
@@ -96,21 +99,24 @@ def replay_command(
     keep: KeepOption = None,
     max_gpus_per_job: MaxGpusOption = None,
     request_table: Annotated[
-        Path | None, typer.Option(help="Draw the cores of jobs without any from this table (gpus, cpus, jobs).")
+        Path | None, typer.Option(help="For jobs without cores, draw them from this table (columns gpus, cpus, jobs).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For these draws.")] = 0,
-    with_failures: Annotated[bool, typer.Option(help="Jobs recorded as failed exit 1, without retries.")] = False,
-    on_error: Annotated[OnError, typer.Option(help="Bad rows: leave them out, or refuse the file.")] = OnError.SKIP,
-    image: Annotated[str, typer.Option(help="Image of the jobs; it needs `sleep`.")] = "busybox:1.37",
-    check: Annotated[bool, typer.Option(help="Check the invariants all the time; always so with --local.")] = False,
-    timeout: Annotated[str | None, typer.Option(help="Give up after this long of real time, as 30m.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the whole result as JSON.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="Print the TrainingJobs as JSON lines and stop.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of these draws.")] = 0,
+    with_failures: Annotated[
+        bool, typer.Option(help="Let jobs that are recorded as failed exit with 1, without retries.")
+    ] = False,
+    on_error: Annotated[OnError, typer.Option(help="Skip bad rows, or refuse the file.")] = OnError.SKIP,
+    image: Annotated[str, typer.Option(help="Image of the jobs; it must have `sleep`.")] = "busybox:1.37",
+    check: Annotated[bool, typer.Option(help="Check the invariants all the time; --local always does.")] = False,
+    timeout: Annotated[str | None, typer.Option(help="Give up after this much real time, as 30m.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the whole result to this file as JSON.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Print the TrainingJobs as JSON lines, and submit nothing.")] = False,
 ) -> None:
-    """Replay a trace: submit its GPU jobs as TrainingJobs and report how long they waited, and why.
+    """Submit the GPU jobs of a trace, and report their waits.
 
-    Every job runs for its recorded time and succeeds. Exit code 0: all finished or were refused by name, no invariant
-    was broken and every job that waited said why; 1: not so; 2: bad input, nothing was submitted."""
+    Each becomes a TrainingJob that runs for its recorded time and succeeds. Exit code 0: every job finished or was
+    refused by name, no invariant was broken, and every job that waited said why; 1: anything else happened; 2: bad
+    input, nothing was submitted."""
     notes = Console(stderr=True)
     with one_sentence(notes):
         if nodes is not None and not (local or dry_run):
@@ -164,7 +170,7 @@ def _replay_and_report(settings: ReplayOptions, notes: Console) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """The trace as read, what was selected of it, and what the rules made of that."""
+    """The trace, the rows that the options select, and the jobs and refusals that these rows give."""
 
     trace: Trace
     selected: Selected
@@ -176,7 +182,7 @@ def _load(settings: ReplayOptions, trace: Trace, shape: ClusterShape) -> _Load:
     selected = select(trace.rows, settings.selection)
     gangs, refused = gangs_from_rows(selected.rows, shape, settings.cores)
     if not gangs:
-        why = "every one can never fit the cluster" if refused else "the selection leaves none"
+        why = "every one can never fit the cluster" if refused else "the options select none"
         raise InvalidInput(
             f"{settings.trace}: no GPU job to submit: {why} ({settings.selection.rule()}; cluster {shape})"
         )
@@ -184,7 +190,7 @@ def _load(settings: ReplayOptions, trace: Trace, shape: ClusterShape) -> _Load:
 
 
 def _read(settings: ReplayOptions, notes: Console) -> Trace:
-    """The trace; says what it was read as when it is not in our own schema."""
+    """Read the trace; a format other than our own is reported."""
     trace = read_trace(settings.trace, on_error=settings.on_error)
     if trace.format is not Format.COMMON:
         notes.print(trace.account(), markup=False, highlight=False, soft_wrap=True)
@@ -195,7 +201,7 @@ async def _run(settings: ReplayOptions, notes: Console) -> ReplaySummary:
     trace = _read(settings, notes)
     _check_writable(settings.out)
     if settings.nodes is not None:
-        _load(settings, trace, shape_from_text(settings.nodes))  # so that what is wrong is said before anything starts
+        _load(settings, trace, shape_from_text(settings.nodes))  # reports bad input before anything starts
         planner = planner_of_replay(settings.policy, settings.speed)
         opened = local_target(settings.nodes, settings.racks, notes, planner=planner)
     else:
@@ -231,8 +237,8 @@ def _announce(
 ) -> None:
     last_s = submissions[-1].at_s
     notes.print(
-        f"Submitting {len(submissions)} TrainingJobs of {settings.trace.name} to {target.where} over {last_s:.0f} s. "
-        f"Look around with: {target.kubectl} -n {settings.namespace} get tj",
+        f"Submitting {counted(len(submissions), 'TrainingJob')} of {settings.trace.name} to {target.where} "
+        f"over {last_s:.0f} s. See them with: {target.kubectl} -n {settings.namespace} get tj",
         highlight=False,
         soft_wrap=True,
     )
@@ -268,7 +274,7 @@ def _workload(settings: ReplayOptions, load: _Load) -> Workload:
 
 
 def _print_submissions(settings: ReplayOptions, notes: Console) -> None:
-    """JSON lines on stdout: when, and what. What is left out or refused on stderr."""
+    """Print each job and its time as a JSON line on stdout; skipped and refused rows go to stderr."""
     trace = _read(settings, notes)
     assert settings.nodes is not None
     load = _load(settings, trace, shape_from_text(settings.nodes))

@@ -1,4 +1,4 @@
-"""`coda simulate`: a month or a trace under one policy or all, in virtual time. Options and wiring."""
+"""`coda simulate`: its options, and how the parts of a study are put together."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from coda_sim.workload.workload import (
 )
 
 ALL = "all"
-SHOWN = 20  # refused rows named one by one; the rest are counted
+SHOWN = 20  # refused rows that are named one by one; the rest are counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """All runs of one command, and what is said of their workload."""
+    """All runs of one command, and the facts that their workload has in common (`head`, the top of summary.json)."""
 
     orders: tuple[RunOrder, ...]
     head: dict[str, Any]
@@ -58,20 +58,34 @@ class Study:
 
 
 def simulate_command(
-    workload: Annotated[str, typer.Option(help=f"A generated workload: {MONTH}.")] = MONTH,
-    trace: Annotated[Path | None, typer.Option(help="A trace instead: common schema, Philly, Helios or openb.")] = None,
+    workload: Annotated[str, typer.Option(help=f"The generated workload: {MONTH}.")] = MONTH,
+    trace: Annotated[
+        Path | None, typer.Option(help="Simulate this trace instead: common schema, Philly, Helios or openb.")
+    ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="NODESxGPUSxCORES[xGIB], ... or FILE[:SHAPE] with node groups; a trace needs it.")
+        str | None,
+        typer.Option(help="NODESxGPUSxCORES[xGIB], ... or FILE[:SHAPE] with node groups. Needed with --trace."),
     ] = None,
-    policy: Annotated[list[str] | None, typer.Option(help=f"May be given again; all: {', '.join(POLICIES)}.")] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Policy to simulate [default: {DEFAULT}]; may be given again. `all` means {', '.join(POLICIES)}."
+        ),
+    ] = None,
     without: Annotated[
-        list[str] | None, typer.Option(help=f"Leave a part of the policy out: {', '.join(PARTS)}. May be given again.")
+        list[str] | None,
+        typer.Option(help=f"Leave this part of the policy out; may be given again: {', '.join(PARTS)}."),
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="May be given again: mean and 95 % interval.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
-    racks: Annotated[int, typer.Option(min=1, help="Racks the nodes are spread over, as `coda replay` does.")] = 1,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Seed [default: 1]; may be given again: then means with a 95 % interval are shown."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of runs at the same time.")] = 1,
+    racks: Annotated[
+        int, typer.Option(min=1, help="Number of racks to spread the nodes over, as `coda replay` does.")
+    ] = 1,
     profiles: Annotated[
-        str, typer.Option(help="What models need: paper, steep, synergy; recorded: run times as recorded.")
+        str, typer.Option(help="How speed depends on cores: paper, steep or synergy; recorded: run times as recorded.")
     ] = "paper",
     limit: LimitOption = None,
     max_duration: MaxDurationOption = None,
@@ -79,28 +93,32 @@ def simulate_command(
     compress: CompressOption = 1.0,
     keep: KeepOption = None,
     max_gpus_per_job: MaxGpusOption = None,
-    gpu_jobs_only: Annotated[bool, typer.Option("--gpu-jobs-only", help="Leave CPU jobs out, as replay does.")] = False,
+    gpu_jobs_only: Annotated[
+        bool, typer.Option("--gpu-jobs-only", help="Leave CPU jobs out, as `coda replay` does.")
+    ] = False,
     request_table: Annotated[
-        Path | None, typer.Option(help="Draw the cores of jobs without any from this table (gpus, cpus, jobs).")
+        Path | None, typer.Option(help="For jobs without cores, draw them from this table (columns gpus, cpus, jobs).")
     ] = None,
-    on_error: Annotated[OnError, typer.Option(help="Bad rows: leave them out, or refuse the file.")] = OnError.SKIP,
+    on_error: Annotated[OnError, typer.Option(help="Skip bad rows, or refuse the file.")] = OnError.SKIP,
     restart_aborted: Annotated[
-        bool, typer.Option("--restart-aborted", help="Aborted CPU jobs begin anew; else they go on where they were.")
+        bool,
+        typer.Option("--restart-aborted", help="Aborted CPU jobs start from the beginning; without it they resume."),
     ] = False,
     warmup: Annotated[
-        str | None, typer.Option(help="Measure only from then on (default 1d where submissions span 10 days, else 0).")
+        str | None, typer.Option(help="Measure from this time on [default: 1d if submissions span 10 days, else 0].")
     ] = None,
-    drain: Annotated[str | None, typer.Option(help="Measure until this long before the last submission.")] = None,
+    drain: Annotated[str | None, typer.Option(help="Measure until this time before the last submission.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for summary.json, jobs.csv.gz, plots and report.html.")
+        Path | None, typer.Option(help="Write summary.json, jobs.csv.gz, plots and report.html to this folder.")
     ] = None,
     all_measures: Annotated[
         bool, typer.Option("--all-measures", help="Print every measure instead of the eight that matter most.")
     ] = False,
 ) -> None:
-    """Simulate a workload: the planner's own decisions, in virtual time, with every measure of a month in a minute.
+    """Simulate policies on a generated month or a trace.
 
-    Exit code 0: done; 1: failed; 2: bad input, nothing was run."""
+    The planner of the cluster decides, time is virtual: a month takes about a minute. Exit code 0: done; 1: failed;
+    2: bad input, nothing was run."""
     notes = Console(stderr=True)
     with one_sentence(notes):
         if workload != MONTH:
@@ -141,7 +159,7 @@ def simulate_command(
 def _study(
     template: RunOrder, policies: Sequence[str], seeds: Sequence[int], out: Path | None, notes: Console
 ) -> Study:
-    """Everything checked before anything runs. Orders stand by policy, then by seed."""
+    """Check everything before anything runs. Orders are sorted by policy, then by seed."""
     names = list(POLICIES) if ALL in policies else list(dict.fromkeys(policies))
     named = [(name, seed) for name in names for seed in dict.fromkeys(seeds)]
     orders = tuple(_order(template, name, seed, out, alone=len(named) == 1) for name, seed in named)
@@ -185,7 +203,7 @@ def _make_folder(out: Path) -> None:
 
 
 def _tell_account(template: RunOrder, found: Load, warmup_s: float, notes: Console) -> None:
-    """What was read, left out, changed and refused, on stderr."""
+    """Print to stderr what was read, left out, changed and refused."""
     lines = [] if found.trace is None else [found.trace.account()]
     lines += [
         f"refused: {template.source.name}:{one.row.line}: {one.row.job_id} {one.sentence}"
@@ -224,5 +242,5 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 def _written(out: Path, outcomes: Sequence[RunOutcome]) -> str:
     names = sorted(path.name for path in out.iterdir() if path.is_file())
-    folders = "" if len(outcomes) == 1 else f", and jobs.csv.gz of {len(outcomes)} runs in folders of their own"
+    folders = "" if len(outcomes) == 1 else f"; jobs.csv.gz of each of the {len(outcomes)} runs in a folder of its own"
     return f"{', '.join(names)}{folders}"

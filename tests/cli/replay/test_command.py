@@ -81,7 +81,7 @@ def test_bad_rows_are_refused_when_asked_for(tmp_path: Path) -> None:
         (["--compress", "-2"], "--compress -2.0: must be a number above 0"),
         (["--timeout", "soon"], "'soon' is not a duration"),
         (["--request-table", "nowhere.csv"], "nowhere.csv: cannot be read: No such file or directory"),
-        (["--window", "100:101"], "no GPU job to submit: the selection leaves none (days 100 to 101; GPU jobs only;"),
+        (["--window", "100:101"], "no GPU job to submit: the options select none (days 100 to 101; GPU jobs only;"),
         (["--nodes", "2x1x1"], "no GPU job to submit: every one can never fit"),
     ],
 )
