@@ -1,4 +1,4 @@
-"""State directories in memory where there is such a place: thousands of synced writes take no time there."""
+"""State directories in memory, where possible: thousands of synced writes take no time there."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def container_id_from(segment: str) -> str | None:
 def owner_from(text: str) -> ContainerIdentity | None:
     """Return the owner of a process, from `/proc/<pid>/cgroup`; None for a process of no pod, and for garbage.
 
-    The outermost pod counts, with the container right below it: whatever runs nested inside belongs to them."""
+    The outermost pod counts, with the container right below it: everything nested inside belongs to them."""
     paths = (line.split(":", 2)[2] for line in text.splitlines() if line.count(":") >= 2)
     owners = (_owner_in_path(path) for path in paths)
     return next((owner for owner in owners if owner is not None), None)

@@ -1,4 +1,4 @@
-"""The generator for real, its processes in a group of the emulated resctrl, and the meter that counts them."""
+"""The real generator, with its processes in a group of the emulated resctrl, and the meter that counts them."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_node_that_cannot_be_loaded_says_why(
     ],
 )
 def test_the_agent_s_own_memory_limit_is_kept(tmp_path: Path, own: str, limit: str, used: str, idle: str) -> None:
-    """Beyond it the kernel kills the agent, at each start anew: the pod's limit counts as much as the container's."""
+    """Above it the kernel kills the agent, at every start again. The pod's limit counts like the container's."""
     files = fake_machine(tmp_path)
     container = tmp_path / "cgroup" / ("memory" if "memory:" in own else "") / "kubepods/pod1/agent"
     container.mkdir(parents=True)

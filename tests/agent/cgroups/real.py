@@ -29,7 +29,7 @@ def groups(*paths: str) -> Iterator[None]:
         for path in paths:
             for tree in {CPU.resolve(), CPUACCT.resolve()}:
                 (tree / path).mkdir(parents=True)
-            (CPU / path.split("/")[0] / "cpu.shares").write_text("262144")  # whatever else runs on the machine
+            (CPU / path.split("/")[0] / "cpu.shares").write_text("262144")  # also if other work runs on the machine
         yield
     finally:
         for tree in {CPU.resolve(), CPUACCT.resolve()}:

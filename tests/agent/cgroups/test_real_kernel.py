@@ -1,4 +1,4 @@
-"""Limits on this machine's own kernel (cgroup v1): what is written is what a busy loop gets."""
+"""Limits on this machine's own kernel (cgroup v1): a busy loop gets what was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes in the background: one at a time about a thing, an outage said once, and tried again without haste."""
+"""Writes in the background: one at a time about a thing; an outage is logged once, and tried again without haste."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_what_failed_is_tried_again_after_a_while_and_said_once(caplog: py
 
 
 async def test_what_somebody_changed_meanwhile_may_be_tried_again_at_once() -> None:
-    """It is decided anew, on what is there now: nobody is away."""
+    """The next decision sees the change, and no server is away."""
     scene = Scene()
 
     async def clash() -> None:

@@ -1,4 +1,4 @@
-"""The agent's view of the cluster: the jobs it follows, and what it writes to them."""
+"""The agent's caches: the jobs it watches, and what it writes to them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The emulated NVML for tests: built once, loaded into this process (so no later test here meets a missing library),
-and one state file per test. Time stands at NOW until a test moves it."""
+"""The emulated NVML for tests: built once, loaded into this process, and one state file per test.
+
+It is loaded here so that no later test meets a missing library. Time stands at NOW until a test moves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a driver answers, a round ends with a snapshot that can be believed."""
+"""For every answer of a driver, a round ends with a snapshot that can be believed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's sensing, over the emulated library and the real nvidia-ml-py."""
+"""The agent's GPUs, over the emulated library and the real nvidia-ml-py."""
 
 from __future__ import annotations
 

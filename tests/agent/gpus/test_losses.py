@@ -1,4 +1,4 @@
-"""Lost devices and drivers that go: what the agent says meanwhile, and how it comes back."""
+"""Lost devices and drivers: what the agent reports meanwhile, and how it recovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a GPU is: every id a device plugin gives, and every way in which kubelet, API and processes disagree."""
+"""Whose a GPU is: every id that a device plugin gives, and every way in which kubelet, API and processes disagree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kubelet's socket: what it says, what it says wrongly, and what is believed while it is silent."""
+"""The kubelet's socket: right answers, wrong answers, and what is believed while it is silent."""
 
 from __future__ import annotations
 

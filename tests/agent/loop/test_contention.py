@@ -1,4 +1,4 @@
-"""The whole agent against aggressors on emulated machines: what it does, how fast, and that it lets go again."""
+"""The whole agent against aggressors on emulated machines: what it does, how fast, and that it releases again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def aggressor(node: EmulatedNode, name: str = "hog", domain: int = 0, times_peak
 
 
 async def contended(rig: Rig, seconds: int = 60) -> tuple[Work, Work]:
-    """A victim that has learned its baseline, and an aggressor for so long."""
+    """A victim that has learned its reference, then an aggressor for `seconds`."""
     train = victim(rig.node)
     await rig.run(CALM_S)
     hog = aggressor(rig.node)
@@ -44,7 +44,7 @@ async def contended(rig: Rig, seconds: int = 60) -> tuple[Work, Work]:
 
 
 def is_untouched(rig: Rig) -> bool:
-    """Whether nothing of the agent's limits anything."""
+    """True if no limit of the agent is in force."""
     unlimited = all(rig.node.limit_of(work) == 24 for work in rig.node.works.values() if not work.trains)
     return unlimited and "coda-throttle" not in rig.node.machine.groups and not rig.agent.throttles
 
@@ -237,7 +237,7 @@ async def test_ten_minutes_without_the_api_server_change_nothing_and_are_told(ma
     assert (rig.metric("coda_agent_pods_age_seconds") or 0) > 600
 
 
-# --- what the NodeProfile tells whoever undoes what a dead agent left -------------------------------------------------
+# --- the NodeProfile: who must undo the throttles of a dead agent learns them from it ---------------------------------
 
 
 async def test_the_first_throttle_is_told_at_once(make_rig: MakeRig) -> None:
@@ -262,7 +262,7 @@ async def test_an_agent_whose_last_write_failed_says_all_the_same_that_its_throt
     rig = make_rig()
     await contended(rig)
     lose_api(rig)
-    await rig.run(90)  # what was to be told again was not
+    await rig.run(90)  # the profile was not written again
     rig.api.away_since_s = None
     await rig.stop()
     assert rig.api.profiles[-1]["status"]["throttleCount"] == 0

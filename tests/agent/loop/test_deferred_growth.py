@@ -1,4 +1,4 @@
-"""The whole agent where a kubelet defers growth: it ends by its deadline, and nothing of it is applied later."""
+"""The whole agent where a kubelet defers growth: the wish ends by its deadline, and nothing of it is applied later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of the agent's answers in small, so that it does not rot."""
+"""A small run of the benchmark of the agent's answers, so that it keeps working."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The whole agent tuning jobs on emulated machines, with planner, operator and kubelet beside it (`EmulatedCluster`).
 
-How far it is from every core count under many seeds: `benchmarks/agent_quality.py`."""
+`benchmarks/agent_quality.py` shows the distance from every core count under many seeds."""
 
 from __future__ import annotations
 

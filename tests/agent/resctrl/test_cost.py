@@ -1,4 +1,4 @@
-"""What following a full node costs the driver: 60 pods on two sockets, once a second."""
+"""What measuring a full node costs the driver: 60 pods on two sockets, once a second."""
 
 import time
 from pathlib import Path

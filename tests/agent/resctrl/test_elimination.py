@@ -1,4 +1,4 @@
-"""The core's eliminator on the emulated hardware, through the driver: measured, throttled, relieved, given back."""
+"""The core's eliminator on the emulated hardware, through the driver: measured, throttled, and released."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

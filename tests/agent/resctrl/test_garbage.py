@@ -1,4 +1,4 @@
-"""Garbage in every file the driver reads: no crash, and no write that is not its own."""
+"""Garbage in every file that the driver reads: no crash, and no write outside its own groups."""
 
 import tempfile
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Nothing of the agent's is left in resctrl, from whatever state: killed anywhere, and beside other programs."""
+"""Nothing of the agent's stays in resctrl, from any state: killed at any step, and beside other programs."""
 
 import errno
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Threads into their pod's group, while the pod lives its life."""
+"""Threads go into their pod's group while the pod lives its life."""
 
 import pytest
 

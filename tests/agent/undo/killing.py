@@ -1,4 +1,4 @@
-"""Ending a program at any one of its steps: before, after, and for its journal also in the middle of each."""
+"""Ends a program at any one of its steps: before it, after it, and for the journal also in the middle."""
 
 from __future__ import annotations
 

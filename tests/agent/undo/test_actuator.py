@@ -1,4 +1,4 @@
-"""What the eliminator decides, on a node that refuses, loses and changes things."""
+"""The eliminator's actions, on a node that refuses, loses and changes things."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_group_that_somebody_removed_is_made_again_in_the_next_window(world: A
     world.actuator.carry_out(throttle(world, 0, (0,), 4))
     world.files.resctrl.rmdir(GROUP)
     assert world.actuator.restore_lost(PRESENT) == ()
-    world.sense(anew=True)
+    world.sense(recheck=True)
     assert (limits(world), list(throttled(world))) == ({0: 60, 1: 100}, [UIDS[0]])
 
 

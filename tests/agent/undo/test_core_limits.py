@@ -1,4 +1,4 @@
-"""Holding pods to fewer cores, and who owns a limit afterwards."""
+"""Lowering pods' cores, and who owns a limit afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent killed at any step leaves nothing behind once it is started again; nor does one that ends in order."""
+"""An agent killed at any step leaves nothing behind once it is started again; nor does one that ends normally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node agent that acts on this machine's kernel and kills itself, by SIGKILL, at the step it is told.
+"""A node agent that acts on this machine's kernel and kills itself with SIGKILL at a given step.
 
 Arguments: the cgroup root, the resctrl root, the state directory, and the step (0: never)."""
 

@@ -1,6 +1,6 @@
 """A node with pods, foreign owners of limits and groups, and an agent on it that can be killed and started again.
 
-What others do is done to a twin without agent as well: after a restart both must be the same."""
+Other programs do the same to a twin without agent: after a restart both must be equal."""
 
 from __future__ import annotations
 
@@ -143,11 +143,11 @@ class AgentWorld(World):
         assert self._journal is not None
         return len(self._journal.entries)
 
-    def sense(self, *, anew: bool = False) -> None:
-        """Every pod has its monitoring group, with all its threads; `anew`: whatever was known of them."""
+    def sense(self, *, recheck: bool = False) -> None:
+        """Every pod has its monitoring group, with all its threads; `recheck`: also threads already moved."""
         for uid in sorted(self.kubelet.pods):
             self._groups.add_pod(uid)
-            self._groups.collect_threads(uid, partial(self._tids, uid), recheck=anew)
+            self._groups.collect_threads(uid, partial(self._tids, uid), recheck=recheck)
 
     def _tids(self, uid: str) -> frozenset[int]:
         assert self._layout is not None
