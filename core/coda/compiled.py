@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coda.cycle import decide
+from coda.cycle import wait_reasons
 
 
 def is_compiled() -> bool:
     """True if mypyc compiled the planner. For reports only: the decisions are the same."""
-    return not (decide.__file__ or "").endswith(".py")
+    return not (wait_reasons.__file__ or "").endswith(".py")

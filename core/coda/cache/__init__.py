@@ -1,4 +1,11 @@
-"""What one cycle leaves for the next. It saves time and changes no answer.
+"""What one cycle leaves for the next. It saves time and changes no answer. Nothing is decided here.
 
-Read `world_index` last: it keeps the others up to date with the world.
+Read `gang_class` and `queue` (who waits), `job_facts`, `holdings`, `usage` and `running_jobs` (who runs),
+`array_capacity` and `quotas` (what is left), `inadmissible` and `reservable_nodes` (what need not be searched again).
+Then `world_index`, which keeps the others up to date with the world.
 """
+
+from coda.cache.queue import wake_s
+from coda.cache.world_index import PlannerCache
+
+__all__ = ["PlannerCache", "wake_s"]

@@ -1,4 +1,4 @@
-"""Who has what a refused job needs. What must not live here: why it is refused."""
+"""Who holds what on the nodes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from coda.model.job import Job, JobId
-from coda.model.live_placement import live_placement
 from coda.model.resources import amount_of
 from coda.nodes.node_search import EligibleNodes
 from coda.snapshots import ChangeLog
 
 
 class Holding(NamedTuple):
-    """What one job holds: its nodes, one entry per rank; each rank takes the job's request there."""
+    """What one job holds: its nodes, one entry per rank. Each rank holds the job's request."""
 
     job: Job
     nodes: tuple[str, ...]
@@ -29,87 +28,85 @@ class NodeHolding(NamedTuple):
 
 
 _CHANGES: Final = 10_000
-"""So many changes of who holds a node are remembered at least."""
+"""At least this many changes of who holds a node are remembered."""
 
 Ranking = list[tuple[int, JobId]]
 """Jobs by how much they hold, as negative amounts: largest first, then by id."""
 
 
 class Holdings:
-    """The holdings of live plans and of starts, kept while jobs come and go. `count`: how many are named at most."""
+    """The holdings of live placements and of this cycle's starts. `count`: how many jobs are named at most."""
 
     def __init__(self, count: int) -> None:
         self._journal: ChangeLog[str] = ChangeLog(_CHANGES)
         self._count = count
-        self._parts_by_node: dict[str, dict[JobId, NodeHolding]] | None = None
+        self._holdings_by_node: dict[str, dict[JobId, NodeHolding]] | None = None
         self._number_by_name: Mapping[str, int] = {}
         self._holding_by_job: dict[JobId, Holding] = {}
         self._rankings: dict[tuple[EligibleNodes, str], Ranking] = {}
 
     def of(self, job: JobId) -> Holding | None:
-        """What the job holds."""
+        """Return what the job holds."""
         return self._holding_by_job.get(job)
 
-    def renew(self, job: Job) -> None:
-        """This is the job now; it holds what it held, and asks for what it asked for."""
-        holding = self._holding_by_job[job.id] = Holding(job, self._holding_by_job[job.id].nodes)
-        if self._parts_by_node is not None:
-            self._enter(self._parts_by_node, holding)
-
     def add(self, job: Job, nodes: tuple[str, ...]) -> None:
-        """The job holds a share of each of these nodes."""
+        """The job holds a rank on each of these nodes."""
         self._holding_by_job[job.id] = holding = Holding(job, nodes)
-        if self._parts_by_node is not None:
-            self._enter(self._parts_by_node, holding)
+        if self._holdings_by_node is not None:
+            self._enter(self._holdings_by_node, holding)
         for (eligible, resource), ranking in self._rankings.items():
             amount = self._amount(holding, eligible, resource)
             if amount > 0:
                 insort(ranking, (-amount, job.id))
 
-    def remove(self, job: JobId) -> None:
-        """The job holds nothing any more."""
-        holding = self._holding_by_job.pop(job, None)
-        if holding is None:
-            return
-        if self._parts_by_node is not None:
-            for node in dict.fromkeys(holding.nodes):
-                del self._parts_by_node[node][job]
+    def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job holds nothing any more. It must hold a rank on each of these nodes."""
+        holding = self._holding_by_job.pop(job.id)
+        if self._holdings_by_node is not None:
+            for node in dict.fromkeys(nodes):
+                del self._holdings_by_node[node][job.id]
                 self._journal.add(node)
         for (eligible, resource), ranking in self._rankings.items():
             amount = self._amount(holding, eligible, resource)
             if amount > 0:
-                del ranking[bisect_left(ranking, (-amount, job))]
+                del ranking[bisect_left(ranking, (-amount, job.id))]
+
+    def renew(self, before: Job, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job changed and holds the same."""
+        holding = self._holding_by_job[job.id] = Holding(job, nodes)
+        if self._holdings_by_node is not None:
+            self._enter(self._holdings_by_node, holding)
 
     def all(self) -> Collection[Holding]:
-        """Every holding, in no order."""
+        """Return every holding, in no order."""
         return self._holding_by_job.values()
 
     def watch(self) -> ChangeLog[str]:
-        """The nodes whose holders change, from the first call on. O(1); O(ranks held) at that call."""
-        if self._parts_by_node is None:
-            self._parts_by_node = {}
+        """Return the nodes whose holders change, from the first call on. O(1); O(ranks held) at that call."""
+        if self._holdings_by_node is None:
+            self._holdings_by_node = {}
             for holding in self._holding_by_job.values():
-                self._enter(self._parts_by_node, holding)
+                self._enter(self._holdings_by_node, holding)
         return self._journal
 
     def at(self, node: str) -> Collection[NodeHolding]:
-        """Who holds something on a node, in no order. Only of what is watched."""
-        parts = self._parts_by_node.get(node) if self._parts_by_node is not None else None
+        """Return who holds something on a node, in no order. Call `watch` before."""
+        parts = self._holdings_by_node.get(node) if self._holdings_by_node is not None else None
         return () if parts is None else parts.values()
 
-    def _enter(self, parts_by_node: dict[str, dict[JobId, NodeHolding]], holding: Holding) -> None:
+    def _enter(self, holdings_by_node: dict[str, dict[JobId, NodeHolding]], holding: Holding) -> None:
         job, nodes = holding
         for node in dict.fromkeys(nodes):
-            parts_by_node.setdefault(node, {})[job.id] = NodeHolding(job, nodes.count(node))
+            holdings_by_node.setdefault(node, {})[job.id] = NodeHolding(job, nodes.count(node))
             self._journal.add(node)
 
     def nodes_changed(self, number_by_name: Mapping[str, int]) -> None:
-        """Which nodes match a demand may have changed, and their numbers."""
+        """The eligible nodes may have changed, and the numbers of nodes."""
         self._number_by_name = number_by_name
         self._rankings.clear()
 
     def on_nodes(self, eligible: EligibleNodes, resource: str) -> tuple[JobId, ...]:
-        """The jobs that hold most of a resource on a demand's matching nodes, largest first, then by id."""
+        """Return the jobs that hold most of a resource on the matching nodes, largest first, then by id."""
         ranking = self._rankings.get((eligible, resource))
         if ranking is None:
             amounts = (
@@ -121,7 +118,7 @@ class Holdings:
         return tuple(job for _, job in ranking[: self._count])
 
     def of_quota(self, namespace: str, key: str) -> tuple[JobId, ...]:
-        """The jobs of a namespace that use most of a quota's key, largest first, then by id. O(jobs that hold)."""
+        """Return the jobs of a namespace that use most of a quota's key: largest first, then id. O(jobs that hold)."""
         amounts = (
             (-job.quota.get(key, 0) * len(nodes), job.id)
             for job, nodes in self._holding_by_job.values()
@@ -137,7 +134,7 @@ class Holdings:
 
 
 def holds_the_same(job: Job, before: Job) -> bool:
-    """True for two versions of a job that hold the same, whoever counts it, where their nodes are the same."""
+    """True if both versions of a job hold the same amounts for the same party. Their nodes must be the same."""
     return (
         (job.request is before.request or job.request == before.request)
         and job.replicas == before.replicas
@@ -147,8 +144,9 @@ def holds_the_same(job: Job, before: Job) -> bool:
 
 
 def stands_alike(job: Job, before: Job) -> bool:
-    """True for two versions that `holds_alike` and that nobody who asks who holds what can tell apart: such as differ
-    in a wish."""
+    """True if both versions differ only in fields that no caller of `Holdings` reads, such as the wish.
+
+    They must hold the same, see `holds_the_same`."""
     return (
         job.placement is before.placement
         and job.phase is before.phase
@@ -160,9 +158,3 @@ def stands_alike(job: Job, before: Job) -> bool:
         and (job.unbound is before.unbound or job.unbound == before.unbound)
         and (job.quota is before.quota or job.quota == before.quota)
     )
-
-
-def nodes_held(job: Job) -> tuple[str, ...]:
-    """Where the job holds something, once per rank: by its live plan, or by pods that are still there."""
-    placement = live_placement(job)
-    return placement.nodes if placement is not None else tuple(job.unbound.values())

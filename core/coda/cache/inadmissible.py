@@ -1,33 +1,31 @@
-"""Shapes that found no room, left alone until a node gains room for one of their ranks. What must not live here: what
-fits a gang.
+"""Classes of gangs that did not fit, not tried again until a node gains free capacity for one of their ranks.
 
-A gang that did not fit where nodes had some room does not fit where none of them has more of it: a round asks about
-few shapes, and how many wait costs it nothing.
+A gang that did not fit does not fit while no node has more than it had. So a cycle tries few classes, and the number of
+waiting jobs costs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from coda.cache.queue import GangClass
+from coda.cache.gang_class import GangClass
 from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import Array
 
 _Sleepers = dict[RankClass, dict[Hashable, GangClass]]
-"""By what they found no room for, and by their keys: a shape that waits again takes its own place."""
+"""By the ranks that did not fit, then by class key: a class that is parked again replaces its earlier entry."""
 
 
 class InadmissibleClasses:
-    """Which waiting shapes may find room for all that is known, kept while the room changes by `Room.put` only."""
+    """Which waiting classes may fit, as far as known. Free capacity must change only by `set_free`."""
 
     def __init__(self) -> None:
         self._awake: dict[Array, dict[GangClass, None]] = {array: {} for array in Array}
-        self._at_home: dict[Array, dict[Hashable, GangClass]] = {
-            array: {} for array in Array
-        }  # asleep, but for borrowing
+        # Parked, but not asked whether they fit by borrowing.
+        self._at_home: dict[Array, dict[Hashable, GangClass]] = {array: {} for array in Array}
         self._asleep: dict[FreeCapacity, _Sleepers] = {}
-        self._were_kept = False  # nodes were kept for somebody when they were asked last
+        self._were_protected = False  # nodes were protected in the last cycle
 
     def admit(self, gang_classes: Iterable[GangClass]) -> None:
         """These are new, or nothing is known about them any more."""
@@ -35,7 +33,7 @@ class InadmissibleClasses:
             self._awake[gang_class.array][gang_class] = None
 
     def park(self, gang_class: GangClass, rank_classes: Iterable[RankClass], *, may_borrow: bool = True) -> None:
-        """None of these has room for a gang of this shape. `may_borrow` False: it was not asked whether others do."""
+        """Do not try the class before one of these gains. `may_borrow` False: borrowing was not tried."""
         self._awake[gang_class.array].pop(gang_class, None)
         if not may_borrow:
             self._at_home[gang_class.array][gang_class.key] = gang_class
@@ -43,27 +41,27 @@ class InadmissibleClasses:
             capacity = rank_class.groups.capacity
             sleepers = self._asleep.get(capacity)
             if sleepers is None:
-                capacity.take_gained()  # what it gained before, this shape did find
+                capacity.pop_gained()  # earlier gains: this class was tried with them
                 sleepers = self._asleep[capacity] = {}
             sleepers.setdefault(rank_class, {})[gang_class.key] = gang_class
 
     def wake(self, *, are_protected: bool) -> None:
-        """A round begins to ask: wake those for whom there may be room. `are_kept`: nodes are kept for somebody; when
-        they were not in the round before, or the other way round, other rooms count. O(nodes that gained room x kinds
-        asleep)."""
-        if are_protected is not self._were_kept:
-            self._were_kept = are_protected
+        """Wake the classes that may fit, once in a cycle before `to_try`. O(nodes that gained x parked rank classes).
+
+        `are_protected`: there are protected nodes. If that differs from the last cycle, other views count: all wake."""
+        if are_protected is not self._were_protected:
+            self._were_protected = are_protected
             for sleepers in self._asleep.values():
                 for gang_classes in sleepers.values():
                     self.admit(gang_classes.values())
                 sleepers.clear()
         for capacity, sleepers in self._asleep.items():
-            for number in capacity.take_gained():
+            for number in capacity.pop_gained():
                 for rank_class in _with_room(sleepers, capacity, number) if sleepers else ():
                     self.admit(sleepers.pop(rank_class).values())
 
     def to_try(self, array: Array, *, may_borrow: bool = True) -> list[GangClass]:
-        """The shapes of an array to ask about, after `rouse`. O(shapes awake)."""
+        """Return the classes of an array to try, after `wake`. O(classes awake)."""
         to_try, at_home = self._awake[array], self._at_home[array]
         if may_borrow and at_home:
             to_try.update(dict.fromkeys(at_home.values()))
@@ -77,7 +75,7 @@ class InadmissibleClasses:
 
 
 def _with_room(rank_classes: Iterable[RankClass], capacity: FreeCapacity, number: int) -> list[RankClass]:
-    """Those of which the node has room for a rank."""
+    """Those whose rank fits the node now."""
     free = capacity.free(number)
     gpus, cpu_m = free.gpus, free.cpu_m
     return [

@@ -1,6 +1,4 @@
-"""Who is stopped for a waiting job where a policy preempts. What must not live here: the rules (`preemption`), and in
-which order jobs are tried (`turns`, `fairness`).
-"""
+"""Which running jobs stop for a waiting job, where a policy preempts. The rules are in `policy.preemption`."""
 
 from __future__ import annotations
 
@@ -20,56 +18,61 @@ from coda.policy.preemption import PreemptionRule
 
 
 class RunningJobs:
-    """The jobs that run, by the moment they are judged by, kept while they start and end."""
+    """The running jobs, in the order of the moments that the rule judges them by."""
 
     def __init__(self, rule: PreemptionRule, shares: Usage | None) -> None:
         self._rule = rule
         self._shares = shares
         self._runners: list[tuple[float, str, Job, tuple[str, ...]]] = []
 
-    def hold(self, job: Job, nodes: tuple[str, ...], sign: int) -> None:
-        """The job holds these nodes, or no more. Only a running one can be stopped."""
-        if job.phase not in RUNNING or live_placement(job) is None:
-            return
-        entry = (self._rule.judged_at_s(job), job.id, job, nodes)
-        if sign > 0:
-            insort(self._runners, entry, key=_standing)
-        else:
-            del self._runners[bisect_left(self._runners, entry[:2], key=_standing)]
+    def add(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job holds a rank on each of these nodes."""
+        if _can_stop(job):
+            insort(self._runners, (self._rule.judged_at_s(job), job.id, job, nodes), key=_standing)
+
+    def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job no longer holds a rank on each of these nodes."""
+        if _can_stop(job):
+            del self._runners[bisect_left(self._runners, (self._rule.judged_at_s(job), job.id), key=_standing)]
+
+    def renew(self, before: Job, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job changed and holds the same."""
+        self.remove(before, nodes)
+        self.add(job, nodes)
 
     def may_stop_for(self, job: Job, now_s: float) -> bool:
-        """False when nobody may be stopped for the job."""
+        """False if no running job may be stopped for the job."""
         return next(self._in_reach(job, now_s), None) is not None
 
     def stops_for(self, job: Job, rank_class: RankClass, now_s: float) -> tuple[Stop, ...]:
-        """Who must stop so that the job fits, by id; nobody where even all in reach leave too little.
+        """Return who must stop so that the job fits, by id; nobody if it would not fit even then.
 
-        Those in reach are taken in their order until it fits; then those are spared without whom it fits all the same,
-        in the opposite order. O(jobs in reach x their nodes); O(nodes) more for a job that must stay in one domain."""
-        imagined = WhatIf(rank_class, job.replicas)
+        Jobs in reach are chosen in order until the job fits. Then, in the opposite order, each is spared if the job
+        fits without stopping it. O(jobs in reach x their nodes); O(nodes) more for a job that needs one domain."""
+        what_if = WhatIf(rank_class, job.replicas)
         chosen: list[tuple[Job, tuple[str, ...]]] = []
         for runner, nodes in self._in_reach(job, now_s):
-            if imagined.free(runner, nodes, +1):
+            if what_if.remove(runner, nodes):
                 chosen.append((runner, nodes))
-                if imagined.fits():
+                if what_if.fits():
                     break
         else:
             return ()
         for runner, nodes in reversed(chosen[:]):
-            imagined.free(runner, nodes, -1)
-            if imagined.fits():
+            what_if.restore(runner, nodes)
+            if what_if.fits():
                 chosen.remove((runner, nodes))
             else:
-                imagined.free(runner, nodes, +1)
+                what_if.remove(runner, nodes)
         stops = (
             Stop(job=runner.id, attempt=runner.attempt, cause=StopCause.PREEMPT, by=job.id) for runner, _ in chosen
         )
         return tuple(sorted(stops, key=lambda stop: stop.job))
 
     def wake_s(self, waiting: Iterable[Job], now_s: float) -> float | None:
-        """The next moment at which time alone brings a running job into reach of one of these; None for never.
+        """Return the next moment at which time alone lets one of these stop a running job; None for never.
 
-        O(jobs waiting) until one is found that may stop anybody at all."""
+        O(jobs waiting) until one is found that may stop any job."""
         if not self._rule.is_timed or all(self._rule.reach(job, now_s) is None for job in waiting):
             return None
         index = bisect_right(self._runners, now_s, key=_moment)
@@ -90,7 +93,7 @@ class RunningJobs:
         return self._shares is not None and self._shares.is_within_quota(job)
 
     def _borrowers(self) -> set[str]:
-        """The jobs with which their tenant, oldest job first, went beyond its quota: without them it is within."""
+        """The jobs beyond their tenant's quota, counted from the oldest job."""
         gpus_by_tenant: dict[str, int] = {}
         borrowers: set[str] = set()
         assert self._shares is not None
@@ -102,6 +105,10 @@ class RunningJobs:
         return borrowers
 
 
+def _can_stop(job: Job) -> bool:
+    return job.phase in RUNNING and live_placement(job) is not None
+
+
 _standing = itemgetter(0, 1)
 _moment = itemgetter(0)
 
@@ -110,7 +117,7 @@ _ANYWHERE = ""
 
 
 class WhatIf:
-    """The nodes of one kind of gang, with more room than there is. Judges as `Candidates.place` does."""
+    """Whether a gang would fit if some jobs were gone. Judges as `Candidates.place` does."""
 
     def __init__(self, rank_class: RankClass, replicas: int) -> None:
         self._rank_class = rank_class
@@ -126,18 +133,25 @@ class WhatIf:
                 self._count(number, self._ranks_on(number))
 
     def fits(self) -> bool:
-        """True when all ranks have room, in one domain where they must."""
+        """True if all ranks fit, in one domain if they must."""
         return max(self._ranks.values(), default=0) >= self._replicas
 
-    def free(self, job: Job, nodes: Iterable[str], sign: int) -> bool:
-        """This job is gone, or with `sign` -1 there again. False when that changes nothing for the gang."""
+    def remove(self, job: Job, nodes: Iterable[str]) -> bool:
+        """Count this job as gone. False if that changes nothing for the gang."""
+        return self._change(nodes, job.request)
+
+    def restore(self, job: Job, nodes: Iterable[str]) -> None:
+        """Undo `remove` of this job."""
+        self._change(nodes, NOTHING - job.request)
+
+    def _change(self, nodes: Iterable[str], gain: Resources) -> bool:
         matters = False
         for name in nodes:
             number = self._capacity.number_by_name.get(name)
             if number is None or number not in self._rank_class.groups.amount_by_node:
                 continue
             before = self._ranks_on(number)
-            self._gained[number] = self._gained.get(number, NOTHING) + job.request * sign
+            self._gained[number] = self._gained.get(number, NOTHING) + gain
             self._count(number, self._ranks_on(number) - before)
             matters = True
         return matters

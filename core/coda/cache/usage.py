@@ -1,4 +1,4 @@
-"""What every party of a fair share holds, kept up to date while jobs start and end. The rules are in `fair_share`."""
+"""What every party of a fair share holds, kept up to date. The rules are in `policy.fair_share`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coda.policy.fair_share import NO_AMOUNTS, Amounts, Fairness, quota_share
 
 
 class Usage:
-    """What every party holds, kept while jobs start and end."""
+    """What every party holds."""
 
     def __init__(self, fairness: Fairness) -> None:
         self._fairness = fairness
@@ -21,20 +21,30 @@ class Usage:
         self._quota_by_party: Mapping[str, int] = {}
         self._weight_by_party: Mapping[str, float] = {}
 
-    def follow(self, world: World) -> None:
-        """Take over the weights and quotas of this world."""
+    def refresh(self, world: World) -> None:
+        """Read the weights and quotas of this world."""
         self._weight_by_party = world.weights
         if world.virtual_clusters is not self._tenants:
             self._tenants = world.virtual_clusters
             self._quota_by_party = {tenant.name: tenant.gpus for tenant in world.virtual_clusters}
 
-    def count_nodes(self, nodes: Iterable[Node]) -> None:
-        """These are all the nodes."""
+    def set_total(self, nodes: Iterable[Node]) -> None:
+        """Set the total that shares are part of: these are all the nodes."""
         total = sum((node.allocatable for node in nodes), NOTHING)
         self._total = (total.gpus, total.cpu_m, total.memory_bytes)
 
-    def hold(self, job: Job, ranks: int) -> None:
-        """The job holds so many ranks more; fewer where negative."""
+    def add(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job holds a rank on each of these nodes."""
+        self._count(job, len(nodes))
+
+    def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job no longer holds a rank on each of these nodes."""
+        self._count(job, -len(nodes))
+
+    def renew(self, before: Job, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job changed and holds the same: no share changes."""
+
+    def _count(self, job: Job, ranks: int) -> None:
         key, request = self._key(job), job.request
         gpus, cpu_m, memory_bytes = self._held.get(key, NO_AMOUNTS)
         self._held[key] = (
@@ -44,7 +54,7 @@ class Usage:
         )
 
     def rank(self, job: Job) -> tuple[int, float]:
-        """The job's account and its party's share there, over its weight: lower goes first."""
+        """Return the job's account, and its party's share there over its weight. Lower goes first."""
         fairness = self._fairness
         party = fairness.party(job)
         account = fairness.account(job)
@@ -57,13 +67,13 @@ class Usage:
         return account, share / self._weight_by_party.get(party, 1.0)
 
     def is_within_quota(self, job: Job) -> bool:
-        """True for a GPU job with which its party holds no more GPUs than its quota."""
+        """True for a GPU job whose party, with it, holds no more GPUs than its quota."""
         held = self._held.get(self._key(job), NO_AMOUNTS)[0]
         asked = job.request.gpus * job.replicas
         return asked > 0 and held + asked <= self.quota_of(self._fairness.party(job))
 
     def quota_of(self, party: str) -> int:
-        """GPUs that are the party's own; 0 where nobody said."""
+        """Return the GPUs that are the party's own; 0 if it has no quota."""
         return self._quota_by_party.get(party, 0)
 
     def _key(self, job: Job) -> Hashable:

@@ -1,26 +1,27 @@
-"""What one round of decisions leaves for the next: work that need not be done again. What must not live here: choices.
+"""The index of one world, which the next cycle brings up to date instead of building it again.
 
-Nothing in it changes any answer: a decision with a memory of earlier worlds equals one without. It finds out by itself
-what changed, by the identity of the frozen values a world is made of, and does again only what hangs on that.
+It changes no answer: a decision with a cache of earlier worlds equals one without. It finds what changed by the
+identity of the frozen values in a world, and recomputes only what depends on that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from coda.cache.array_capacity import ArrayCapacity
-from coda.cache.holdings import Holding, Holdings, holds_the_same, nodes_held, stands_alike
+from coda.cache.gang_class import GangClass, QueuedJob
+from coda.cache.holdings import Holding, Holdings, holds_the_same, stands_alike
 from coda.cache.inadmissible import InadmissibleClasses
-from coda.cache.queue import GangClass, Queue, QueuedJob
-from coda.cache.quotas import growth_m, ranks_without_pods
+from coda.cache.job_facts import JobFacts, facts_of
+from coda.cache.queue import Queue
 from coda.cache.reservable_nodes import ReservableNodes
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.usage import Usage
-from coda.model.capacity import free_on, withheld_shares
-from coda.model.job import Job, JobId
-from coda.model.live_placement import is_waiting, open_wish
+from coda.model.capacity import free_on
+from coda.model.job import Job, JobId, Wish
+from coda.model.live_placement import is_waiting
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import ArraySizes, Node, World
 from coda.nodes.bottleneck import Bottlenecks
@@ -33,28 +34,55 @@ from coda.policy.order import SortKey
 from coda.policy.policies import policy_of
 from coda.snapshots import changed_keys, removed_and_added
 
-_SPARE_POOLS: Final = 256  # pools, kinds and amounts nobody asks for any more, kept in case somebody does
-_SPARE_KINDS: Final = 1000
+_SPARE_GROUPS: Final = 256  # groups, rank classes and amounts that no job needs now, kept in case one does
+_SPARE_RANK_CLASSES: Final = 1000
 _SPARE_AMOUNTS: Final = 2000
+_RESERVABLE: Final = 8  # jobs whose `ReservableNodes` are kept. Our choice: most cycles ask for one
 
 
 class PlannerCache:
-    """Give one to every `decide` of one planner. Not for two threads at once. A round that raises empties it."""
+    """Give one to every `decide` of one planner. Not for two threads at once. A cycle that raises empties it."""
 
     def __init__(self) -> None:
         self._index: WorldIndex | None = None
 
-    def about(self, world: World, config: PolicyConfig) -> WorldIndex:
-        """What is known about this world, for one round; `keep` it when the round is over."""
+    def index_for(self, world: World, config: PolicyConfig) -> WorldIndex:
+        """Return the index of this world for one cycle. Give it to `store` at the end."""
         index, self._index = self._index, None
         if index is None or (index.config is not config and index.config != config):
             index = WorldIndex(config)
-        index.follow(world)
+        index.refresh(world)
         return index
 
-    def keep(self, index: WorldIndex) -> None:
-        """The round is over, and this is what it leaves for the next."""
+    def store(self, index: WorldIndex) -> None:
+        """The cycle has ended, and the next one starts from this index."""
         self._index = index
+
+
+class HoldingObserver(Protocol):
+    """Whoever counts what jobs hold."""
+
+    def add(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job holds a rank on each of these nodes."""
+
+    def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job, in the version that was added, holds nothing any more."""
+
+    def renew(self, before: Job, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job changed and holds the same."""
+
+
+_Version = tuple[Job, JobFacts]
+
+
+class _Changes(NamedTuple):
+    """What differs between two worlds."""
+
+    gone: list[Job]
+    come: list[Job]
+    gone_nodes: list[Node]
+    come_nodes: list[Node]
+    names: list[str]  # of nodes where pods came, left or changed; may repeat
 
 
 class WorldIndex:
@@ -63,135 +91,142 @@ class WorldIndex:
     def __init__(self, config: PolicyConfig) -> None:
         self.config = config
         self.policy = policy_of(config.policy)
-        self.shares = Usage(self.policy.fairness) if self.policy.fairness else None
+        self.usage = Usage(self.policy.fairness) if self.policy.fairness else None
         rule = self.policy.preempts
-        self.running = RunningJobs(rule, self.shares) if rule is not None else None
+        self.running = RunningJobs(rule, self.usage) if rule is not None else None
         self.nodes_version = 0  # another one: nodes came, went, or changed
         self.queue = self._empty_queue()
         self.inadmissible = InadmissibleClasses()
-        self.planned: dict[JobId, Job] = {}  # all with `ranks_without_pods` or `growth_m`
-        self.wishing: dict[JobId, Job] = {}  # all with an `open_wish`
+        self.pending: dict[JobId, _Version] = {}  # all with `ranks_without_pods` or `growth_m`
+        self.wishing: dict[JobId, tuple[Job, Wish]] = {}  # all with an open wish
         self.bottlenecks = Bottlenecks()
         self.holdings = Holdings(config.refusal_holders)
-        self.reservable: dict[Hashable, ReservableNodes] = {}  # whatever was asked for, the latest last
+        self._reservable: dict[tuple[RankClass, float | None], ReservableNodes] = {}  # the latest last
         self._world = World(nodes=())
         self._sizes: ArraySizes | None = None
+        self._facts_by_job: dict[JobId, JobFacts] = {}  # of jobs with a placement or pods
         self._withheld_by_node: dict[str, Resources] = {}
-        self._started: dict[JobId, tuple[str, ...]] = {}  # in this round, with their nodes
-        self._grown: set[str] = set()  # nodes that jobs took more of in this round
-        self._look_at(())
+        self._started: dict[JobId, tuple[str, ...]] = {}  # in this cycle, with their nodes
+        self._grown: set[str] = set()  # nodes where jobs grew in this cycle
+        self._index_nodes(())
 
-    def follow(self, world: World) -> None:
+    def refresh(self, world: World) -> None:
         """Go from the world before to this one. O(nodes + jobs) comparisons of pointers, and work for what changed."""
         before, self._world = self._world, world
-        if self.shares is not None:
-            self.shares.follow(world)
-        gone, come = removed_and_added(before.jobs, world.jobs)
-        touched = self._follow_holders(gone, come)
+        changes = _changes_between(before, world)
+        gone = [(job, self._pop_facts(job)) for job in changes.gone]
+        come = [(job, facts_of(job)) for job in changes.come]
+        if self.usage is not None:
+            self.usage.refresh(world)
+        touched = self._refresh_holdings(gone, come)
         if gone or come or world.quotas or before.quotas:
-            self._follow_queue(gone, come)
-        touched.update(changed_keys(before.used, world.used))
-        if world.in_flight or before.in_flight:
-            touched.update(changed_keys(before.in_flight, world.in_flight))
-        self._follow_nodes(before.nodes, touched)
-        self.inadmissible.admit(self.queue.take_new_classes())
+            self._refresh_queue(gone, come)
+        touched.update(changes.names)
+        self._refresh_nodes(changes.gone_nodes, changes.come_nodes, touched)
+        self.inadmissible.admit(self.queue.pop_new_classes())
 
     def rank_class(self, gang_class: GangClass) -> RankClass:
-        """What is known about the gangs of this shape."""
-        rank_class: RankClass | None = gang_class.rank_class
+        """Return what is known about the ranks of these gangs."""
+        rank_class = gang_class.rank_class
         if rank_class is None:
             rank_class = gang_class.rank_class = self.search.rank_class(gang_class.job)
         return rank_class
 
     def rank_class_anywhere(self, gang_class: GangClass) -> RankClass:
-        """The same, were they content with any domains."""
+        """Return the same without their required level."""
         if gang_class.job.within is None:
             return self.rank_class(gang_class)
-        rank_class: RankClass | None = gang_class.anywhere
+        rank_class = gang_class.rank_class_anywhere
         if rank_class is None:
-            rank_class = gang_class.anywhere = self.search.rank_class_anywhere(gang_class.job)
+            rank_class = gang_class.rank_class_anywhere = self.search.rank_class_anywhere(gang_class.job)
         return rank_class
 
-    def start(self, job: Job, shares: list[tuple[int, int]]) -> tuple[str, ...]:
-        """The job starts in this round with so many ranks on each of these nodes, which are taken. Rank -> node."""
-        nodes = tuple(self.capacity.nodes[number].name for number, ranks in shares for _ in range(ranks))
-        for number, ranks in shares:
-            self.capacity.take(number, job.request * ranks)
-        self._add(job, nodes)
-        self._started[job.id] = nodes
-        if self.arrays is not None:
-            self.arrays.follow(number for number, _ in shares)
-        return nodes
-
-    def grow(self, growth_m: Mapping[int, int]) -> None:
-        """A job takes so many more millicores of each of these nodes in this round."""
-        for number, cpu_m in growth_m.items():
-            free = self.capacity.free(number)
-            self.capacity.put(number, free.with_cpu(free.cpu_m - cpu_m))
-            self._grown.add(self.capacity.nodes[number].name)
-        if self.arrays is not None:
-            self.arrays.follow(growth_m)
+    def reservable_nodes(self, rank_class: RankClass, due_s: float | None) -> ReservableNodes:
+        """Return the nodes as they are once the jobs that began by `due_s` have ended; None: once every job has."""
+        key = (rank_class, due_s)
+        found = self._reservable.pop(key, None) or ReservableNodes(self.capacity, self.holdings, rank_class, due_s)
+        self._reservable[key] = found
+        if len(self._reservable) > _RESERVABLE:
+            del self._reservable[next(iter(self._reservable))]
+        return found
 
     def sort_key(self, queued: QueuedJob) -> SortKey:
-        """When a job is tried now: its party's share first, where shares count, then its turn in the queue."""
-        return queued.sort_key if self.shares is None else (self.shares.rank(queued.job), queued.sort_key)
+        """Return when a job is tried now: by its party's share, where shares count, then by its place in the queue."""
+        return queued.sort_key if self.usage is None else (self.usage.rank(queued.job), queued.sort_key)
 
-    def _add(self, job: Job, nodes: tuple[str, ...]) -> None:
-        self.holdings.add(job, nodes)
-        if self.shares is not None:
-            self.shares.hold(job, len(nodes))
-        if self.arrays is not None:
-            self.arrays.hold(job, nodes, +1)
-        if self.running is not None:
-            self.running.hold(job, nodes, +1)
+    def assign(self, job: Job, shares: list[tuple[int, int]]) -> tuple[str, ...]:
+        """Give the job this many ranks on each of these nodes in this cycle. Returns rank -> node."""
+        nodes = tuple(self.capacity.nodes[number].name for number, ranks in shares for _ in range(ranks))
+        for number, ranks in shares:
+            self.capacity.subtract(number, job.request * ranks)
+        self._add(job, nodes)
+        self._started[job.id] = nodes
+        self._refresh_views(number for number, _ in shares)
+        return nodes
 
-    def _remove(self, holding: Holding) -> None:
-        job, nodes = holding
-        self.holdings.remove(job.id)
-        if self.shares is not None:
-            self.shares.hold(job, -len(nodes))
-        if self.arrays is not None:
-            self.arrays.hold(job, nodes, -1)
-        if self.running is not None:
-            self.running.hold(job, nodes, -1)
+    def assign_growth(self, growth_m: Mapping[int, int]) -> None:
+        """Give a running job these millicores on each node in this cycle."""
+        for number, cpu_m in growth_m.items():
+            self.capacity.subtract(number, Resources(cpu_m=cpu_m))
+            self._grown.add(self.capacity.nodes[number].name)
+        self._refresh_views(growth_m)
+
+    def set_free(self, free_by_number: Mapping[int, Resources]) -> None:
+        """Set what is free on these nodes."""
+        for number, free in free_by_number.items():
+            self.capacity.set_free(number, free)
+        self._refresh_views(free_by_number)
 
     def started(self) -> Collection[JobId]:
-        """The jobs that start in this round."""
+        """Return the jobs that start in this cycle."""
         return self._started.keys()
 
-    def _follow_holders(self, gone: list[Job], come: list[Job]) -> set[str]:
-        """Count what these hold no more, and what those do. What the last round gave away counts no more where it is
-        not in the world now. Returns the nodes where anything of that may change what is free, or who holds it."""
+    def _refresh_holdings(self, gone: list[_Version], come: list[_Version]) -> set[str]:
+        """Remove the holdings of `gone` and add those of `come`. Starts of the last cycle that did not reach the world
+        are removed too. Returns the nodes that changed."""
         touched, self._grown = self._grown, set()
         started, self._started = self._started, {}
-        new_by_id = {job.id: job for job in come}
-        for job_id in (*started, *(job.id for job in gone)):
-            if job_id not in new_by_id and (holding := self.holdings.of(job_id)) is not None:
+        new_ids = {job.id for job, _ in come}
+        for job_id in (*started, *(job.id for job, _ in gone)):
+            if job_id not in new_ids and (holding := self.holdings.of(job_id)) is not None:
                 self._remove(holding)
                 touched.update(holding.nodes)
         for nodes in started.values():
             touched.update(nodes)
-        for job in gone:
-            self._withhold(job, -1, touched)
-            self.planned.pop(job.id, None)
+        for job, facts in gone:
+            for node, share in facts.withheld.items():
+                self._set_withheld(node, self._withheld_by_node.get(node, NOTHING) - share)
+            touched.update(facts.withheld)
+            self.pending.pop(job.id, None)
             self.wishing.pop(job.id, None)
-        for job in come:
-            self._hold(job, touched)
-            self._withhold(job, +1, touched)
-            if job.placement is not None:
-                if ranks_without_pods(job) or growth_m(job):
-                    self.planned[job.id] = job
-                if job.wish is not None and open_wish(job) is not None:
-                    self.wishing[job.id] = job
+        for job, facts in come:
+            self._set_holding(job, facts.nodes, touched)
+            for node, share in facts.withheld.items():
+                self._set_withheld(node, self._withheld_by_node.get(node, NOTHING) + share)
+            touched.update(facts.withheld)
+            self._set_facts(job, facts)
         return touched
 
-    def _hold(self, job: Job, touched: set[str]) -> None:
-        """Count what the job holds now, and touch the nodes where that is not what it held."""
-        nodes, holding = nodes_held(job), self.holdings.of(job.id)
+    def _pop_facts(self, job: Job) -> JobFacts:
+        facts = self._facts_by_job.pop(job.id, None)
+        return facts_of(job) if facts is None else facts
+
+    def _set_facts(self, job: Job, facts: JobFacts) -> None:
+        if job.placement is not None or job.unbound:
+            self._facts_by_job[job.id] = facts
+        if facts.ranks_without_pods or facts.growth_m:
+            self.pending[job.id] = (job, facts)
+        if facts.open_wish is not None:
+            self.wishing[job.id] = (job, facts.open_wish)
+
+    def _set_holding(self, job: Job, nodes: tuple[str, ...], touched: set[str]) -> None:
+        """Set what the job holds, and add the nodes that changed to `touched`."""
+        holding = self.holdings.of(job.id)
         if holding is not None and holding.nodes == nodes and holds_the_same(job, holding.job):
             if stands_alike(job, holding.job):
                 return
-            self._renew(job, holding)
+            for observer in self._observers:
+                observer.renew(holding.job, job, nodes)
         else:
             if holding is not None:
                 self._remove(holding)
@@ -200,28 +235,24 @@ class WorldIndex:
                 self._add(job, nodes)
         touched.update(nodes)
 
-    def _renew(self, job: Job, holding: Holding) -> None:
-        self.holdings.renew(job)
-        if self.arrays is not None:
-            self.arrays.hold(job, holding.nodes, +1)
-        if self.running is not None:
-            self.running.hold(holding.job, holding.nodes, -1)
-            self.running.hold(job, holding.nodes, +1)
+    def _add(self, job: Job, nodes: tuple[str, ...]) -> None:
+        for observer in self._observers:
+            observer.add(job, nodes)
 
-    def _withhold(self, job: Job, sign: int, touched: set[str]) -> None:
-        if job.placement is None and not job.unbound:
-            return
-        for node, share in withheld_shares(job).items():
-            held = self._withheld_by_node.pop(node, NOTHING)
-            held = held + share if sign > 0 else held - share
-            if held.gpus or held.cpu_m or held.memory_bytes or held.pods or any(held.other.values()):
-                self._withheld_by_node[node] = held
-            touched.add(node)
+    def _remove(self, holding: Holding) -> None:
+        for observer in self._observers:
+            observer.remove(holding.job, holding.nodes)
 
-    def _follow_queue(self, gone: list[Job], come: list[Job]) -> None:
+    def _set_withheld(self, node: str, amount: Resources) -> None:
+        if amount.gpus or amount.cpu_m or amount.memory_bytes or amount.pods or any(amount.other.values()):
+            self._withheld_by_node[node] = amount
+        else:
+            self._withheld_by_node.pop(node, None)
+
+    def _refresh_queue(self, gone: list[_Version], come: list[_Version]) -> None:
         limited = frozenset(quota.namespace for quota in self._world.quotas)
         if limited == self.queue.limited:
-            self.queue.change([job for job in gone if is_waiting(job)], [job for job in come if is_waiting(job)])
+            self.queue.change(_waiting(gone), _waiting(come))
             return
         self.queue = self._empty_queue(limited)
         self.inadmissible = InadmissibleClasses()
@@ -231,13 +262,12 @@ class WorldIndex:
         fairness = self.policy.fairness
         return Queue(limited, self.policy.order, fairness.party if fairness else None)
 
-    def _follow_nodes(self, before: tuple[Node, ...], touched: set[str]) -> None:
-        world = self._world
-        gone, come = removed_and_added(before, world.nodes)
-        number_by_name = self.capacity.number_by_name
-        divided_anew = self.arrays is not None and (come or self._sizes is not world.array_sizes)
-        if divided_anew or self._is_outgrown() or not _are_the_same(gone, come):
-            self._look_anew()
+    def _refresh_nodes(self, gone: list[Node], come: list[Node], touched: set[str]) -> None:
+        """Follow the nodes, and find what is free on those that were `touched`."""
+        world, number_by_name = self._world, self.capacity.number_by_name
+        is_divided_again = self.arrays is not None and (bool(come) or self._sizes is not world.array_sizes)
+        if is_divided_again or self._is_outgrown() or not _are_the_same(gone, come):
+            self._index_nodes_again()
             touched = set(self.capacity.number_by_name)
         elif come:
             moved = [self.search.replace_node(number_by_name[node.name], node) for node in come]
@@ -247,28 +277,30 @@ class WorldIndex:
         capacity = self.capacity
         numbers = [number for name in touched if (number := capacity.number_by_name.get(name)) is not None]
         for number in numbers:
-            capacity.put(number, free_on(capacity.nodes[number], takers))
+            capacity.set_free(number, free_on(capacity.nodes[number], takers))
+        self._refresh_views(numbers)
+
+    def _refresh_views(self, numbers: Iterable[int]) -> None:
         if self.arrays is not None:
-            self.arrays.follow(numbers)
+            self.arrays.refresh(numbers)
 
     def _is_outgrown(self) -> bool:
         gang_classes = len(self.queue.class_by_key)
         return (
-            len(self.search.groups_by_key) > _SPARE_POOLS + 2 * gang_classes
-            or len(self.search.rank_classes) > _SPARE_KINDS + 4 * gang_classes
+            len(self.search.groups_by_key) > _SPARE_GROUPS + 2 * gang_classes
+            or len(self.search.rank_classes) > _SPARE_RANK_CLASSES + 4 * gang_classes
             or len(self.capacity.amounts) > _SPARE_AMOUNTS + 8 * len(self.capacity.nodes)
         )
 
-    def _look_anew(self) -> None:
-        self._look_at(self._world.nodes)
+    def _index_nodes_again(self) -> None:
+        self._index_nodes(self._world.nodes)
         self.bottlenecks = Bottlenecks()
-        self.reservable = {}
+        self._reservable = {}
         for gang_class in self.queue.class_by_key.values():
-            gang_class.rank_class = gang_class.anywhere = None
-            gang_class.ways = {}
+            gang_class.forget_nodes()
         self._nodes_changed(match_others=True)
 
-    def _look_at(self, nodes: tuple[Node, ...]) -> None:
+    def _index_nodes(self, nodes: tuple[Node, ...]) -> None:
         scorer, mix = self.policy.score, self.config.mix
         score: Score | None = None
         if scorer is not None:
@@ -279,21 +311,36 @@ class WorldIndex:
         if self.policy.has_arrays and Component.ARRAYS not in self.config.without:
             self._sizes = self._world.array_sizes
             self.arrays = ArrayCapacity(self.search, self.config, self._sizes, score)
-            for job in self._world.jobs:
-                self.arrays.hold(job, nodes_held(job), +1)
+            for job, held_nodes in self.holdings.all():
+                self.arrays.add(job, held_nodes)
+        observers = (self.holdings, self.usage, self.arrays, self.running)
+        self._observers: tuple[HoldingObserver, ...] = tuple(one for one in observers if one is not None)
 
     def _nodes_changed(self, *, match_others: bool) -> None:
         self.nodes_version += 1
         self.inadmissible = InadmissibleClasses()
         self.inadmissible.admit(self.queue.class_by_key.values())
-        if self.shares is not None:
-            self.shares.count_nodes(self.capacity.nodes)
+        if self.usage is not None:
+            self.usage.set_total(self.capacity.nodes)
         if match_others:
             self.holdings.nodes_changed(self.capacity.number_by_name)
 
 
+def _changes_between(before: World, world: World) -> _Changes:
+    gone, come = removed_and_added(before.jobs, world.jobs)
+    gone_nodes, come_nodes = removed_and_added(before.nodes, world.nodes)
+    names = changed_keys(before.used, world.used)
+    if world.in_flight or before.in_flight:
+        names += changed_keys(before.in_flight, world.in_flight)
+    return _Changes(gone, come, gone_nodes, come_nodes, names)
+
+
+def _waiting(versions: list[_Version]) -> list[Job]:
+    return [job for job, facts in versions if facts.is_waiting]
+
+
 def _are_the_same(gone: list[Node], come: list[Node]) -> bool:
-    """True when the nodes that came are those that left, by name and by labels."""
+    """True if the nodes that came are those that left, by name and labels."""
     labels_by_name = {node.name: node.labels for node in come}
     return len(gone) == len(come) and all(labels_by_name.get(node.name) == node.labels for node in gone)
 

@@ -1,10 +1,9 @@
-"""Answers to the wishes of running jobs for other core counts. What must not live here: how a wish is found (`tuning`),
-and how a grant is carried out (`resizing`).
+"""Answers to the wishes of running jobs for other core counts.
 
-A wish for fewer cores is granted always. One for more is like a commit: the nodes of all ranks must have the cores, or
-none of them grows. Where the policy has arrays, a GPU job may have cores of CPU jobs stopped for it that borrowed them.
-Wishes go before starts: a few cores for GPUs that idle are worth more than the same cores to a job that waits (our
-choice; CODA gives no order). What cannot be granted is refused at once, since the search has other counts to try.
+A wish for fewer cores is always granted. A wish for more is granted for all ranks or for none. In the arrays, CPU jobs
+that borrowed cores can be stopped for a GPU job's wish. Wishes go before starts: a few cores for idle GPUs are worth
+more than the same cores for a waiting job (our choice; CODA gives no order). What cannot be granted is denied at once,
+because the search has other counts to try.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
 from coda.model.decision import Denial, DenialCode, Grant, Stop
 from coda.model.job import Job, JobId, Wish, WishAnswer
-from coda.model.live_placement import growth_by_node, open_wish
+from coda.model.live_placement import growth_by_node
 from coda.model.resources import Resources
 from coda.policy.config import PolicyConfig
 from coda.wording import counted, quota_text
@@ -25,7 +24,7 @@ from coda.wording import counted, quota_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """As in `Plan`. With `stops`, nobody else may take anything in this round: the room they leave has its owner."""
+    """As in `Decision`. With `stops` nothing may start in this cycle: what they free has its owner."""
 
     grants: tuple[Grant, ...] = ()
     denials: tuple[Denial, ...] = ()
@@ -43,30 +42,31 @@ def answers_to_wishes(
     leaving: Mapping[str, Resources],
     now_s: float,
 ) -> Answers:
-    """Grant or refuse every open wish, the oldest first (ties: by id); what is granted is taken from `known`.
+    """Grant or deny every open wish, the oldest first (ties: by id). What is granted is taken from `index`.
 
-    A wish that fits but for foreign pods in flight is postponed, until its deadline; so is the one that `stops` are
-    for, and all after it; and the one that fits once stopped jobs have left, whose room is kept for it. Cost: O(jobs
-    with an open wish x their ranks)."""
+    Postponed until its deadline is a wish that only foreign pods in flight are in the way of; the wish that `stops` are
+    for, and all after it; and a wish that fits once stopped jobs have left, whose capacity it gets.
+    Cost: O(jobs with an open wish x their ranks)."""
     if not index.wishing:
         return _NO_ANSWERS
-    round_ = _Answering(index, quotas, in_flight, leaving, now_s)
-    for job in sorted(index.wishing.values(), key=_sort_key):
-        round_.answer(job)
+    this = _Answering(index, quotas, in_flight, leaving, now_s)
+    for job, wish in sorted(index.wishing.values(), key=_sort_key):
+        this.answer(job, wish)
     return Answers(
-        grants=tuple(round_.grants),
-        denials=tuple(round_.denials),
-        postponed=tuple(round_.postponed),
-        stops=round_.stops,
+        grants=tuple(this.grants),
+        denials=tuple(this.denials),
+        postponed=tuple(this.postponed),
+        stops=this.stops,
     )
 
 
-def _sort_key(job: Job) -> tuple[float, str]:
-    return (job.wish.since_s if job.wish is not None else 0.0, job.id)
+def _sort_key(wishing: tuple[Job, Wish]) -> tuple[float, str]:
+    job, wish = wishing
+    return (wish.since_s, job.id)
 
 
 def answer_from_grant(grant: Grant, now_s: float, config: PolicyConfig) -> WishAnswer:
-    """What the placement says from now on: the growth is withheld until the resize has ended."""
+    """Return what the placement says from now on: the growth is withheld until the resize has ended."""
     return WishAnswer(
         sequence=grant.sequence,
         granted=True,
@@ -77,7 +77,7 @@ def answer_from_grant(grant: Grant, now_s: float, config: PolicyConfig) -> WishA
 
 
 def answer_from_denial(denial: Denial, now_s: float) -> WishAnswer:
-    """What the placement says from now on: nothing changes."""
+    """Return what the placement says from now on: nothing changes."""
     return WishAnswer(
         sequence=denial.sequence,
         granted=False,
@@ -108,10 +108,8 @@ class _Answering:
         self.postponed: list[JobId] = []
         self.stops: tuple[Stop, ...] = ()
 
-    def answer(self, job: Job) -> None:
-        """Grant, refuse or postpone the job's wish."""
-        wish = open_wish(job)
-        assert wish is not None
+    def answer(self, job: Job, wish: Wish) -> None:
+        """Grant, deny or postpone the job's wish."""
         growth = growth_by_node(job, wish.cores)
         if self._now_s > wish.deadline_s:
             self._deny(job, wish, DenialCode.EXPIRED, "nobody waits for it any more")
@@ -138,7 +136,7 @@ class _Answering:
         full = sorted(name for name, cpu_m in growth.items() if cpu_m > self._free_m(name))
         by_number = {number_by_name[name]: cpu_m for name, cpu_m in growth.items()}
         if not full and any(growth[name] > self._free_m(name) - self._leaving_m(name) for name in growth):
-            self._index.grow(by_number)
+            self._index.assign_growth(by_number)
             self.postponed.append(job.id)
         elif not full:
             self._grant(job, wish, by_number)
@@ -157,8 +155,8 @@ class _Answering:
         return bool(self.stops)
 
     def _grant(self, job: Job, wish: Wish, growth: Mapping[int, int]) -> None:
-        self._index.grow(growth)
-        self._quotas.grow(job, sum(growth.values()))
+        self._index.assign_growth(growth)
+        self._quotas.count_growth(job, sum(growth.values()))
         self.grants.append(Grant(job=job.id, attempt=job.attempt, sequence=wish.sequence, cores=wish.cores))
 
     def _deny(self, job: Job, wish: Wish, code: DenialCode, message: str) -> None:
@@ -173,7 +171,7 @@ class _Answering:
         self.denials.append(denial)
 
     def _most_cores(self, job: Job, wish: Wish) -> int:
-        """The most that all ranks could have now, up to what is wished for; at least what they have."""
+        """The most cores that every rank could have now, up to the wish; at least what it has."""
         for cores in range(wish.cores, job.cpus_per_replica, -1):
             growth = growth_by_node(job, cores)
             if self._quotas.growth_shortage(job, sum(growth.values())) is None and all(
@@ -187,7 +185,7 @@ class _Answering:
         return f"needs {counted(-(-needed_m // 1000), 'more core')} on node {name}, which has {free}"
 
     def _free_m(self, name: str) -> int:
-        """Millicores the job may take on a node; none where it is gone."""
+        """Millicores that the job may take on a node; 0 if the node is gone."""
         number = self._index.capacity.number_by_name.get(name)
         if number is None:
             return 0
@@ -195,7 +193,7 @@ class _Answering:
         return (self._index.capacity.free(number) if arrays is None else arrays.free_for_growth(number)).cpu_m
 
     def _leaving_m(self, name: str) -> int:
-        """Millicores that count as free on a node though pods of stopped jobs are still there."""
+        """Millicores that count as free on a node though stopped pods still use them."""
         pods = self._leaving.get(name)
         return pods.cpu_m if pods is not None else 0
 

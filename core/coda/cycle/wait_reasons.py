@@ -1,7 +1,8 @@
-"""Why a waiting job does not start: code, sentence, numbers, holders. What must not live here: choices of nodes.
+"""Why each waiting job does not start: code, sentence, numbers, holders.
 
-The first cause that holds is the answer: those that no waiting mends come first, then those that wait for something
-else than room, then what is short. The order in which they are asked for is `explaining`'s.
+The first cause that holds is the answer: first causes that no waiting changes, then those that have nothing to do with
+capacity, then what is short. Thousands of jobs wait, of few classes, and little changes between cycles. So a reason is
+found once for each class. A refusal stays the same object while its reason does, and readers compare by identity.
 """
 
 from __future__ import annotations
@@ -9,27 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final
 
+from coda.cache.gang_class import GangClass, QueuedJob, Shortfall
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
 from coda.model.constraints import NodeConstraints
-from coda.model.decision import WaitCode, WaitReason
+from coda.model.decision import Refusal, WaitCode, WaitReason
 from coda.model.job import Job, JobId
 from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
 from coda.nodes.bottleneck import Limit, Side
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.node_search import RankClass
-from coda.wording import (
-    amounts_text,
-    counted,
-    free_text,
-    listed,
-    numbers_of,
-    plural,
-    quota_text,
-    shortage_text,
-)
+from coda.wording import amounts_text, counted, free_text, listed, numbers_of, plural, quota_text, shortage_text
 
 _CODE_BY_RESOURCE: Final[Mapping[str, WaitCode]] = {
     GPUS: WaitCode.INSUFFICIENT_GPUS,
@@ -39,21 +32,6 @@ _CODE_BY_RESOURCE: Final[Mapping[str, WaitCode]] = {
 }
 
 
-class Shortfall(NamedTuple):
-    """What a gang lacks: equal values, equal reasons. `name`: the one resource in the way, if one is."""
-
-    holders: tuple[JobId, ...]
-    most_in_one_domain: int | None = None  # ranks, where enough is free but in no domain; else None, and what follows
-    name: str | None = None
-    scattered: bool = False  # enough of it is free in all
-    sides: tuple[Side, ...] = ()  # which nodes lack what, where more than one resource is short or another one would do
-    ranks: int = 0  # that there is room for
-    nodes: int = 0  # with room for a rank
-    matching: int = 0  # nodes in all
-    blocked: int = 0  # of these
-    avoided: int = 0
-
-
 EDITED: Final = WaitReason(code=WaitCode.EDITED, message="its spec was edited; waits for the operator to accept that")
 
 HELD_BY_POLICY: Final = WaitReason(
@@ -61,25 +39,89 @@ HELD_BY_POLICY: Final = WaitReason(
 )
 
 
-def reserved_for_job(job: JobId) -> WaitReason:
-    """Where nodes are kept for a job that waited too long."""
+def _reserved_for(job: JobId) -> WaitReason:
     message = f"there is room now, and it is kept for jobs that go first: {job} has waited too long to be overtaken"
     return WaitReason(code=WaitCode.HELD_BY_POLICY, message=message, holders=(job,))
 
 
-class ReasonFinder:
-    """The causes, one by one, at the end of one round. Equal gangs have equal reasons, but for `held_back`."""
+def refusals_of(
+    index: WorldIndex, quotas: QuotaLedger, now_s: float, count: int | None, *, reserved_for: JobId | None = None
+) -> tuple[Refusal, ...]:
+    """Return why each job that does not start in this cycle waits; with `count`, for that many, in order.
 
-    def __init__(self, index: WorldIndex, quotas: QuotaLedger, now_s: float) -> None:
+    `reserved_for`: the job that nodes are reserved for."""
+    if count == 0:
+        return ()
+    finder = _ReasonFinder(index, quotas, now_s, reserved_for)
+    started = index.started()
+    queued_jobs = index.queue.without(started) if started else index.queue.queued_jobs
+    if count is not None:
+        queued_jobs = queued_jobs[:count]
+        classes = list(dict.fromkeys(queued.gang_class for queued in queued_jobs))
+    else:
+        classes = list(index.queue.class_by_key.values())
+    for gang_class in classes:
+        finder.judge(gang_class)
+    return tuple(
+        [
+            refusal
+            if queued.reason is queued.gang_class.verdict.reason
+            and not queued.is_held
+            and (refusal := queued.refusal) is not None
+            else finder.refusal(queued)
+            for queued in queued_jobs
+        ]
+    )
+
+
+class _ReasonFinder:
+    """The causes at the end of one cycle."""
+
+    def __init__(self, index: WorldIndex, quotas: QuotaLedger, now_s: float, reserved_for: JobId | None) -> None:
+        self._index = index
         self._search = index.search
         self._bottlenecks = index.bottlenecks
         self._holdings = index.holdings
         self._config = index.config
         self._quotas = quotas
         self._now_s = now_s
+        self._held = HELD_BY_POLICY if reserved_for is None else _reserved_for(reserved_for)
+        self._may_hold_back = index.policy.may_hold_back or reserved_for is not None
 
-    def lasting(self, job: Job, rank_class: RankClass) -> WaitReason | None:
-        """What no other job's end can mend; avoided and cordoned nodes count as there."""
+    def judge(self, gang_class: GangClass) -> None:
+        """Find the reason that all jobs of a class share."""
+        job, verdict, rank_class = gang_class.job, gang_class.verdict, self._index.rank_class(gang_class)
+        if verdict.nodes_version != self._index.nodes_version:
+            verdict.nodes_version = self._index.nodes_version
+            verdict.lasting = self._lasting(job, rank_class)
+        found = verdict.lasting or self._quota_exceeded(job) or self._unknown_level(job)
+        if found is not None:
+            verdict.set_reason(found, comes_first=True)
+        elif self._may_hold_back and _fits(job, rank_class):
+            verdict.set_reason(self._held, comes_first=False)
+        else:
+            shortfall = self._shortfall(job, rank_class, self._index.rank_class_anywhere(gang_class))
+            if verdict.shortfall != shortfall:
+                reason = _reason_from_shortfall(job, shortfall)
+                verdict.set_reason(reason, comes_first=False, shortfall=shortfall)
+
+    def refusal(self, queued: QueuedJob) -> Refusal:
+        """Return the refusal with the job's own reason, or its class's; the same object while the reason stays."""
+        job, verdict = queued.job, queued.gang_class.verdict
+        reason = verdict.reason
+        assert reason is not None
+        if job.edited:
+            reason = EDITED
+        elif queued.is_held and not verdict.comes_first:
+            reason = _rolling_back(job) or self._backing_off(job) or reason
+        refusal = queued.refusal
+        if refusal is None or queued.reason != reason:
+            refusal = queued.refusal = Refusal(job.id, job.generation, reason)
+        queued.reason = reason
+        return refusal
+
+    def _lasting(self, job: Job, rank_class: RankClass) -> WaitReason | None:
+        """What no other job's end can change; avoided and cordoned nodes count as usable."""
         if not rank_class.eligible.matching:
             return self._no_matching_node(job.constraints, rank_class)
         ranks = self._search.ranks_when_empty(rank_class, rank_class.within)
@@ -118,11 +160,7 @@ class ReasonFinder:
         numbers = numbers_of(nodes=total, **{f"excluded_by_{cause.value}": count for cause, count in counts.items()})
         return WaitReason(code=WaitCode.NO_MATCHING_NODE, message=message, numbers=numbers)
 
-    def held_back(self, job: Job) -> WaitReason | None:
-        """What this one job waits for, though there may be room."""
-        return self._rolling_back(job) or self._backing_off(job)
-
-    def quota_exceeded(self, job: Job) -> WaitReason | None:
+    def _quota_exceeded(self, job: Job) -> WaitReason | None:
         """The first ResourceQuota that leaves too little for the whole gang."""
         short = self._quotas.shortage(job)
         if short is None:
@@ -135,19 +173,13 @@ class ReasonFinder:
             holders=self._holdings.of_quota(job.namespace, short.key),
         )
 
-    def unknown_level(self, job: Job) -> WaitReason | None:
-        """A level that is required and that nobody configured."""
+    def _unknown_level(self, job: Job) -> WaitReason | None:
+        """A required level that is not configured."""
         if job.within is None or self._config.level_index(job.within) is not None:
             return None
         names = listed(level.name for level in self._config.levels) or "none"
         message = f"locality names the level {job.within!r}, which is not configured here; known: {names}"
         return WaitReason(code=WaitCode.UNKNOWN_LEVEL, message=message)
-
-    def _rolling_back(self, job: Job) -> WaitReason | None:
-        if not job.bound and not job.unbound:
-            return None
-        message = "pods of a plan that was dropped are still going away"
-        return WaitReason(code=WaitCode.ROLLING_BACK, message=message)
 
     def _backing_off(self, job: Job) -> WaitReason | None:
         if job.not_before_s <= self._now_s:
@@ -158,13 +190,8 @@ class ReasonFinder:
             code=WaitCode.BACKING_OFF, message=f"{ended}; the next try waits out a pause", numbers=numbers
         )
 
-    def has_room(self, job: Job, rank_class: RankClass) -> bool:
-        """True when nothing but the policy keeps the gang from starting."""
-        rank_class.candidates.refresh()
-        return rank_class.candidates.place(job.replicas, rank_class.within) is not None
-
-    def shortfall(self, job: Job, rank_class: RankClass, anywhere: RankClass) -> Shortfall:
-        """What is short: room in one domain, or, `anywhere`, room at all."""
+    def _shortfall(self, job: Job, rank_class: RankClass, anywhere: RankClass) -> Shortfall:
+        """What is short: capacity in one domain, or, `anywhere`, capacity at all."""
         rank_class.candidates.refresh()
         anywhere.candidates.refresh()
         if rank_class.within is not None and anywhere.candidates.ranks >= job.replicas:
@@ -190,8 +217,19 @@ class ReasonFinder:
         )
 
 
-def reason_from_shortfall(job: Job, shortfall: Shortfall) -> WaitReason:
-    """The words for what is short."""
+def _fits(job: Job, rank_class: RankClass) -> bool:
+    rank_class.candidates.refresh()
+    return rank_class.candidates.place(job.replicas, rank_class.within) is not None
+
+
+def _rolling_back(job: Job) -> WaitReason | None:
+    if not job.bound and not job.unbound:
+        return None
+    message = "pods of a plan that was dropped are still going away"
+    return WaitReason(code=WaitCode.ROLLING_BACK, message=message)
+
+
+def _reason_from_shortfall(job: Job, shortfall: Shortfall) -> WaitReason:
     return _insufficient(job, shortfall) if shortfall.most_in_one_domain is None else _no_domain_fits(job, shortfall)
 
 
@@ -267,5 +305,5 @@ def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:
 
 
 def _of_the_same_kinds(size: Resources, asked: Resources) -> Resources:
-    """A node's size without the resources that were not asked for."""
+    """A node's size without the named resources that were not asked for."""
     return replace(size, other={name: amount for name, amount in size.other.items() if asked.other.get(name)})

@@ -1,7 +1,7 @@
-"""Which resource is short, judged on what a round leaves free. What must not live here: words, and choices of nodes.
+"""Which resource is short, judged by what a cycle leaves free.
 
-A resource is what is lacking when the gang would fit if it asked for none of it. Both questions are sums over nodes
-that have few different amounts free, so they are kept per amount and follow the room.
+A resource is the bottleneck if the gang fits without asking for it. Every question is about nodes that have few
+distinct free amounts, so its terms are kept for each amount.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coda.nodes.node_groups import NodeGroups
 from coda.nodes.node_search import RankClass
 
 _PLENTY = 2**31
-"""Ranks on a node of gangs that ask for nothing: more than any gang has."""
+"""Ranks on one node if they ask for nothing: more than any gang has."""
 
 
 _MOST_LIMITS = 3  # named in one clause, so that a sentence stays short
@@ -37,7 +37,7 @@ class Side(NamedTuple):
 
 
 class Bottlenecks:
-    """What each kind of gang lacks."""
+    """The bottleneck of each class of ranks."""
 
     def __init__(self) -> None:
         self._ranks_without: dict[tuple[RankClass, str], RankTotal] = {}
@@ -47,14 +47,15 @@ class Bottlenecks:
         self._most: dict[tuple[NodeGroups, str, Hashable], MostFree] = {}
 
     def lacking(self, rank_class: RankClass, replicas: int) -> str | None:
-        """The resource that alone stands in the way; GPUs, cores, memory, pod slots, others by name when several do."""
+        """Return the bottleneck. Ties: GPUs, cores, memory, pod slots, then others by name."""
         return next((name for name in _asked(rank_class) if self._ranks(rank_class, name) >= replicas), None)
 
     def alternatives(self, rank_class: RankClass, replicas: int, name: str) -> tuple[Side, ...]:
-        """What nodes with enough of `name` lack, where `name` alone stands in the way and so does another resource;
-        then what nodes with enough of that one lack, if no node has enough of both. Empty where there is no other."""
+        """Return what nodes with enough of `name` lack, if both `name` and another resource are a bottleneck.
+
+        If no node has enough of both, also what nodes with enough of the other lack. Empty if there is no other."""
         if self._ranks_of(rank_class, name) < replicas:
-            return ()  # without any other resource as well: the usual case, told first
+            return ()  # the usual case: too little of `name` even alone
         others = (other for other in _asked(rank_class) if other != name)
         other = next((other for other in others if self._ranks(rank_class, other) >= replicas), None)
         if other is None or (ranks := self._ranks_of(rank_class, name, other)) >= replicas:
@@ -63,10 +64,11 @@ class Bottlenecks:
         return tuple(Side(first, (self._limit(rank_class, second, first),)) for first, second in pairs)
 
     def shortages(self, rank_class: RankClass, replicas: int) -> tuple[Side, ...]:
-        """What is short where no resource alone stands in the way: resources of which every node has too little, then,
-        if there are not two of these, the first resource whose nodes have too little of another.
+        """Return what is short if there is no single bottleneck.
 
-        Empty where only three or more resources together are in the way, or no node is usable."""
+        First the resources that even all nodes have too little of. If there are not two of these, then the first
+        resource whose nodes have too little of another. Empty if only three or more resources together are in the way,
+        or no node is usable."""
         if not rank_class.groups.amount_by_node:
             return ()
         ranks = {name: self._ranks_of(rank_class, name) for name in _asked(rank_class)}
@@ -81,7 +83,7 @@ class Bottlenecks:
         return tuple(sides)
 
     def is_enough(self, rank_class: RankClass, name: str, replicas: int) -> bool:
-        """True when all usable nodes together have as much of a resource as the gang needs, wherever it is."""
+        """True if all usable nodes together have as much of a resource as the gang needs."""
         total = self._free.get((rank_class, name))
         if total is None:
             total = self._free[rank_class, name] = RankTotal(
@@ -90,10 +92,10 @@ class Bottlenecks:
         return total.now() >= amount_of(rank_class.request, name) * replicas
 
     def _limit(self, rank_class: RankClass, name: str, beside: str | None = None) -> Limit:
-        """How much of a resource there is; `beside`: only where there is enough of that resource for a rank."""
+        """How much of a resource there is; with `beside`, only on nodes with enough of that resource for a rank."""
         ranks = self._ranks_of(rank_class, name, *([beside] if beside else []))
         if ranks:
-            return Limit(name, ranks, 0)  # the most on one node would say nothing then
+            return Limit(name, ranks, 0)  # then the most on one node says nothing
         amount = amount_of(rank_class.request, beside) if beside else 0
         key = (rank_class.groups, name, (beside, amount))
         most = self._most.get(key)
@@ -103,7 +105,7 @@ class Bottlenecks:
         return Limit(name, 0, most.now())
 
     def _ranks_of(self, rank_class: RankClass, *names: str) -> int:
-        """How many ranks would fit, did they ask for nothing but these resources."""
+        """How many ranks fit if they ask for these resources only."""
         total = self._ranks_with.get((rank_class, names))
         if total is None:
             groups, request = rank_class.groups, rank_class.request
@@ -115,7 +117,7 @@ class Bottlenecks:
         return total.now()
 
     def _ranks(self, rank_class: RankClass, name: str) -> int:
-        """How many ranks would fit, did they ask for nothing of one resource."""
+        """How many ranks fit if they ask for nothing of one resource."""
         total = self._ranks_without.get((rank_class, name))
         if total is None:
             rest = _without(rank_class.request, name)
@@ -126,7 +128,7 @@ class Bottlenecks:
 
 
 def _asked(rank_class: RankClass) -> list[str]:
-    """The resources that a rank asks for, in the order in which a shortage is named."""
+    """The resources that a rank asks for, in the order that a shortage names them."""
     request = rank_class.request
     return [name for name in (*MAIN, *sorted(request.other)) if amount_of(request, name)]
 
@@ -154,7 +156,7 @@ def _without(request: Resources, name: str) -> Resources:
 
 
 class RankTotal:
-    """A sum over the nodes of a pool of what each is worth, which depends on what is free on it alone."""
+    """A sum over nodes of what each is worth, which depends only on its free capacity."""
 
     def __init__(self, groups: NodeGroups, worth: Callable[[Resources], int]) -> None:
         self._groups = groups
@@ -164,7 +166,7 @@ class RankTotal:
         self._sum = 0
 
     def now(self) -> int:
-        """The sum. O(moves since the last call), or O(amounts) where these are fewer. The pool must be refreshed."""
+        """Return the sum. Refresh the groups first. O(moves since the last call), or O(amounts) if these are fewer."""
         moves, place = self._groups.moves, self._place
         if place == moves.end:
             return self._sum
@@ -186,7 +188,7 @@ class RankTotal:
 
 
 class MostFree:
-    """The most that one node of a pool has free of a resource, among the nodes where `needed` is free."""
+    """The most that one node has free of a resource, among the nodes where `needed` is free."""
 
     def __init__(self, groups: NodeGroups, name: str, needed: Resources) -> None:
         self._groups = groups
@@ -197,7 +199,7 @@ class MostFree:
         self._most = 0
 
     def now(self) -> int:
-        """The most, at least 0. O(moves since the last call), or O(amounts) where these are fewer or the best went."""
+        """Return the most, at least 0. O(moves since the last call), or O(amounts) if fewer or if the best went."""
         moves, place, nodes_by_amount = self._groups.moves, self._place, self._groups.nodes_by_amount
         if place == moves.end:
             return self._most

@@ -1,8 +1,8 @@
-"""Where a gang goes: the fewest nodes, in the tightest domain that holds it. What must not live here: order, reasons.
+"""Where a gang goes: the fewest nodes, in the tightest domain that holds it.
 
-Nodes are ranked by how many ranks of this gang they hold, most first ("most free first", counted in what the gang can
-use, so that filling them in this order also takes the fewest), then by what would be left over. Gangs of one GPU go the
-other way, to the fullest node that fits. Source: Philly (Jeon et al., ATC 2019), section 2.1; ties are our choice.
+Nodes are ranked by how many ranks of this gang they hold, most first. Filling them in this order takes the fewest
+nodes. Ties: least left over. A gang of one GPU goes to the fullest node that fits.
+Source: Philly (Jeon et al., ATC 2019), section 2.1; ties are our choice.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from coda.model.resources import Resources
 from coda.nodes.node_groups import Counts, GroupMove, NodeGroups
 
 Key = tuple[Any, ...]
-"""How good a free amount is for the gang, best first; different for different amounts."""
+"""How good a free amount is for the gang, best first. Distinct amounts have distinct keys."""
 
 Score = Callable[[Resources, Resources, Resources], tuple[float, ...]]
-"""How good a node is for a gang of one rank, lowest first: what it asks for, what is free there, and the node's size
-(ties: fewest GPUs, cores, memory and pods free)."""
+"""How good a node is for a gang of one rank, lowest first; from its request, what is free there and the node's size.
+Ties: fewest GPUs, cores, memory and pods free."""
 
 
 class Candidates:
-    """The nodes with room for at least one rank of some gang, best first, kept up to date with the changing room."""
+    """The nodes with enough free capacity for at least one rank, best first, kept up to date."""
 
     def __init__(self, groups: NodeGroups, request: Resources, *, packs: bool, score: Score | None = None) -> None:
         self._all_ranks = self._all_nodes = 0  # as `ranks` and `nodes`
@@ -33,25 +33,25 @@ class Candidates:
         self._packs = packs
         self._score = score
         self._ranks: dict[int, int] = {}  # that fit into an amount
-        self._keys: list[tuple[Key, int]] = []  # amounts with room, best first; some may have no node left
-        self._refused_from: int | None = None  # so many ranks, or more, do not fit until a node gains room
+        self._keys: list[tuple[Key, int]] = []  # amounts that hold a rank, best first; some may have no node left
+        self._refused_from: int | None = None  # this many ranks, or more, do not fit until a node gains
         self._place = self._place_of_sums = -1
         self.refresh()
 
     @property
     def ranks(self) -> int:
-        """How many ranks all of them hold together. Cost as of `refresh`, which must have been called."""
+        """How many ranks they hold together. Call `refresh` first; same cost."""
         self._sum_up()
         return self._all_ranks
 
     @property
     def nodes(self) -> int:
-        """How many nodes have room for at least one rank. Cost as of `refresh`, which must have been called."""
+        """How many nodes hold at least one rank. Call `refresh` first; same cost."""
         self._sum_up()
         return self._all_nodes
 
     def refresh(self) -> None:
-        """Follow what changed since the last call. O(nodes whose room changed), or O(amounts) where these are fewer."""
+        """Read what changed since the last call. O(nodes that changed), or O(amounts) if these are fewer."""
         groups = self._groups
         if groups.place != self._capacity.journal.end:
             groups.refresh()
@@ -68,17 +68,17 @@ class Candidates:
             del ranks_by_amount[self._keys.pop(0)[1]]
 
     def may_hold(self, replicas: int) -> bool:
-        """False when it is known that so many ranks do not fit. `refresh` first."""
+        """False if this many ranks certainly do not fit. Call `refresh` first."""
         if replicas == 1:
             return bool(self._keys)
         return replicas <= self.ranks and (self._refused_from is None or replicas < self._refused_from)
 
     def place(self, replicas: int, within: int | None) -> list[tuple[int, int]] | None:
-        """Nodes and how many ranks each gets, in rank order; None when the gang does not fit.
+        """Return nodes and how many ranks each gets, in rank order; None if the gang does not fit.
 
-        One node if any holds it all; else one domain of the narrowest level that can, the one needing fewest nodes,
-        then with most room, then by name; else, unless `within` (a level's index) forbids it, fewest nodes anywhere.
-        O(amounts in domains) for a gang that stays in one, O(n log n) in the nodes it may be spread over."""
+        First choice: one node. Second: one domain of the narrowest level that holds the gang; ties: fewest nodes, then
+        most ranks, then by name. Third: fewest nodes anywhere, unless `within` (a level's index) forbids it.
+        O(amounts in domains) within a domain, O(n log n) in the nodes it may be spread over."""
         if not self.may_hold(replicas):
             return None
         shares = self._place_whole(replicas, within)
@@ -99,13 +99,13 @@ class Candidates:
         return self._spread(self._groups.amount_by_node, replicas) if within is None else None
 
     def most_ranks_in_one_domain(self, level: int) -> int:
-        """How many ranks the roomiest domain of a level holds, when all nodes of the pool are in one; 0 without any."""
+        """Return how many ranks the best domain of a level holds. Every node must be in one. 0 without any."""
         in_domains = (self._ranks_in(counts) for counts in self._groups.domains[level].values())
         on_nodes = (self._ranks_of(amount) for amount in self._groups.nodes_by_amount)
         return max(max(on_nodes, default=0), max(in_domains, default=0))
 
     def _sum_up(self) -> None:
-        """Only gangs of several ranks ask for sums."""
+        """Update the sums, which only gangs of several ranks ask for."""
         moves, nodes_by_amount, place = self._groups.moves, self._groups.nodes_by_amount, self._place_of_sums
         if place == moves.end:
             return
@@ -113,14 +113,14 @@ class Candidates:
         news = moves.since(place) if place >= 0 and moves.end - place <= len(nodes_by_amount) else None
         if news is not None:
             for move in news:
-                self._follow(move)
+                self._count(move)
             return
         held = [(self._ranks_of(amount), nodes) for amount, nodes in nodes_by_amount.items()]
         self._all_ranks = sum(ranks * nodes for ranks, nodes in held)
         self._all_nodes = sum(nodes for ranks, nodes in held if ranks)
         self._refused_from = None
 
-    def _follow(self, move: GroupMove) -> None:
+    def _count(self, move: GroupMove) -> None:
         before = 0 if move.old is None else self._ranks_of(move.old)
         after = 0 if move.new is None else self._ranks_of(move.new)
         self._all_ranks += after - before
@@ -137,7 +137,7 @@ class Candidates:
         return request.times_in(free) if free.gpus >= request.gpus or not request.gpus else 0
 
     def _judge(self, amount: int) -> None:
-        """How good is an amount that a node has now."""
+        """Find how good a free amount is."""
         ranks = self._ranks[amount] = self._times_in(amount)
         if ranks:
             insort(self._keys, (self._key(amount, self._capacity.amounts[amount], ranks), amount))
@@ -156,7 +156,7 @@ class Candidates:
         return sum(self._ranks_of(amount) * nodes for amount, nodes in counts.items())
 
     def _nodes_needed(self, counts: Counts, replicas: int) -> int:
-        """The fewest nodes of a domain that hold so many ranks; it must hold them."""
+        """The fewest nodes of a domain that hold this many ranks; it must hold them."""
         needed = 0
         held = ((self._ranks_of(amount), nodes) for amount, nodes in counts.items())
         for ranks, nodes in sorted(held, reverse=True):
@@ -175,7 +175,7 @@ class Candidates:
         return None if best is None else best[2]
 
     def _spread(self, numbers: Iterable[int], replicas: int) -> list[tuple[int, int]]:
-        """Fill the fewest of these nodes, those in roomy domains first among equals, and line neighbours up."""
+        """Fill the fewest of these nodes. Ties: domains that hold most ranks. Nodes of one domain stand together."""
         ranked: list[tuple[int, list[tuple[int, str]], Key, int]] = []
         key_by_amount = {amount: key for key, amount in self._keys}
         ranks_by_domain: dict[tuple[int, str], int] = {}
@@ -195,7 +195,7 @@ class Candidates:
     def _neighbours(
         self, number: int, ranks: int, ranks_by_domain: dict[tuple[int, str], int]
     ) -> list[tuple[int, str]]:
-        """For each level, how roomy the node's domain is, as a sort key: most ranks first, then by name."""
+        """For each level, a sort key of the node's domain: most ranks first, then by name."""
         keys: list[tuple[int, str]] = []
         for index, level in enumerate(self._capacity.levels):
             domain = level.shared_by_node[number]
@@ -208,7 +208,7 @@ class Candidates:
         return keys
 
     def _lined_up(self, chosen: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Order nodes so that those of one domain are neighbours at every level, domains by their first node."""
+        """Order nodes so that those of one domain stand together at every level, domains by their first node."""
         first_by_level: tuple[dict[str, int], ...] = tuple({} for _ in self._capacity.levels)
         keyed: list[tuple[list[int], int, int]] = []
         for sort_key, (number, ranks) in enumerate(chosen):

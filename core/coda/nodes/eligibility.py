@@ -1,7 +1,7 @@
-"""Which nodes a job accepts, as kube-scheduler would judge it. What must not live here: amounts, and choices.
+"""Which nodes accept a job, as kube-scheduler judges it.
 
-Two questions are kept apart because users need different answers: what the job's own demand excludes for good
-(selector, affinity, taints), and what only the node's present state forbids (cordoned, not ready, under pressure).
+Users need two different answers. The job's constraints exclude a node for good (selector, affinity, taints). The
+node's state blocks it for a while (cordoned, not ready, under pressure).
 Source: Kubernetes 1.36 component-helpers `nodeaffinity` and `Toleration.ToleratesTaint`.
 """
 
@@ -22,7 +22,7 @@ _INT64: Final = 2**63
 
 
 class Exclusion(Enum):
-    """What in a job's demand keeps it off a node."""
+    """What in a job's constraints excludes a node."""
 
     SELECTOR = "selector"
     AFFINITY = "affinity"
@@ -30,9 +30,9 @@ class Exclusion(Enum):
 
 
 def exclusion(constraints: NodeConstraints, node: Node) -> Exclusion | None:
-    """The first thing in the demand that keeps the job off this node for good; None when it accepts it.
+    """Return the first constraint that excludes the node for good; None if there is none.
 
-    Taints that only mirror a passing condition of the node do not count here, see `is_blocked`."""
+    Taints that mirror a condition of the node do not count here, see `is_blocked`."""
     if any(node.labels.get(key) != value for key, value in constraints.selector.items()):
         return Exclusion.SELECTOR
     if constraints.terms and not any(_term_matches(term, node) for term in constraints.terms):
@@ -43,19 +43,19 @@ def exclusion(constraints: NodeConstraints, node: Node) -> Exclusion | None:
 
 
 def is_blocked(constraints: NodeConstraints, node: Node) -> bool:
-    """True while the node's present state forbids the job: cordoned, not ready, leaving, or in a condition."""
+    """True while the node's state forbids the job: cordoned, not ready, being deleted, or in a condition."""
     return not node.schedulable or not all(
         tolerates(constraints.tolerations, taint) for taint in node.taints if _is_condition(taint)
     )
 
 
 def accepts(constraints: NodeConstraints, node: Node) -> bool:
-    """True when a pod with this demand may be scheduled on the node now, room aside."""
+    """True if a pod with these constraints may go to the node now, apart from its free capacity."""
     return exclusion(constraints, node) is None and not is_blocked(constraints, node)
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
-    """True when the taint keeps nobody out, or one of the tolerations covers it."""
+    """True if the taint keeps no pod out, or one of the tolerations covers it."""
     return taint.effect not in _KEEPS_OUT or any(_covers(toleration, taint) for toleration in tolerations)
 
 

@@ -1,9 +1,7 @@
-"""What is free on each node, while one round of decisions takes it and from one round to the next. What must not live
-here: who may have it.
+"""The free capacity of each node, during one cycle and from one cycle to the next.
 
-Within a round room only shrinks, so whatever did not fit once need not be tried again in it; the journal tells searches
-which nodes to look at anew.
-Nodes are numbered in the order of their names, so that a node's number is also its tie-break.
+Free capacity only shrinks within a cycle, so a gang that did not fit is not tried again in it. The journal tells
+searches which nodes changed. Nodes are numbered in the order of their names: a node's number is also its tie-break.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from coda.snapshots import ChangeLog
 
 
 class LevelDomains:
-    """One topology level: which nodes share a domain of it."""
+    """One topology level, and which nodes share a domain of it."""
 
     def __init__(self, level: Level, nodes: Iterable[Node]) -> None:
         self.name = level.name
@@ -34,15 +32,15 @@ class LevelDomains:
 
 
 class FreeCapacity:
-    """The free resources of every node, by node number, and the topology they stand in. At first all is free.
+    """The free resources of every node, by node number, and its topology. At first everything is free.
 
-    `tells_sizes`: equal amounts free on nodes of different sizes count as different."""
+    `tells_sizes`: equal free amounts on nodes of different sizes count as different."""
 
     def __init__(self, nodes: Iterable[Node], levels: tuple[Level, ...], *, tells_sizes: bool = False) -> None:
         self.nodes = sorted(nodes, key=lambda node: node.name)
         self.number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
-        self.amounts: list[Resources] = []  # every different amount met, numbered: most nodes are alike
-        self.sizes: list[Resources] = []  # for each amount, all that a node with it has, where sizes are told
+        self.amounts: list[Resources] = []  # every distinct amount seen, numbered: most nodes are alike
+        self.sizes: list[Resources] = []  # for each amount, the size of its nodes, where sizes are told
         self._number_by_amount: dict[Hashable, int] = {}
         self._number_by_size: dict[Hashable, int] | None = {} if tells_sizes else None
         self._size_by_node = [self._size(node) for node in self.nodes]
@@ -51,17 +49,17 @@ class FreeCapacity:
         ]
         self.free_amounts: list[int] = list(self.whole_amounts)
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
-        self.journal: ChangeLog[int] = ChangeLog(
-            2 * len(self.nodes) + 1000
-        )  # nodes that changed, or their room, in order
-        self._gained: dict[int, Resources] = {}  # what was free before nodes gained, since the last `take_gained`
+        # Nodes that changed, or whose free capacity did, in order.
+        self.journal: ChangeLog[int] = ChangeLog(2 * len(self.nodes) + 1000)
+        # What was free before a node's first gain since the last `pop_gained`.
+        self._gained: dict[int, Resources] = {}
 
     def free(self, number: int) -> Resources:
-        """What is free on a node."""
+        """Return what is free on a node."""
         return self.amounts[self.free_amounts[number]]
 
-    def put(self, number: int, free: Resources) -> None:
-        """Make `free` what is free on a node."""
+    def set_free(self, number: int, free: Resources) -> None:
+        """Set what is free on a node."""
         before = self.amounts[self.free_amounts[number]]
         if free is before or free == before:
             return
@@ -72,19 +70,19 @@ class FreeCapacity:
             if number not in self._gained and _has_more(free, before):
                 self._gained[number] = before
 
-    def take_gained(self) -> Iterable[int]:
-        """The nodes that have more room of anything than they had at some moment since the last call."""
+    def pop_gained(self) -> Iterable[int]:
+        """Return the nodes with more of any resource than at some moment since the last call."""
         if not self._gained:
             return ()
         gained, self._gained = self._gained, {}
         return [number for number, before in gained.items() if _has_more(self.free(number), before)]
 
-    def take(self, number: int, amount: Resources) -> None:
-        """Make `amount` of a node taken."""
-        self.put(number, self.free(number) - amount)
+    def subtract(self, number: int, amount: Resources) -> None:
+        """Take `amount` from what is free on a node."""
+        self.set_free(number, self.free(number) - amount)
 
     def replace_node(self, number: int, node: Node) -> None:
-        """The node changed in anything but its name and labels. What is free on it is put separately."""
+        """The node changed, but not its name and labels. The caller sets what is free on it."""
         self.nodes[number] = node
         self.journal.add(number)
         self._size_by_node[number] = self._size(node)
@@ -107,7 +105,7 @@ class FreeCapacity:
 
 
 def _has_more(free: Resources, before: Resources) -> bool:
-    """True if there is more of any resource. A loss never counts: `put` remembers the least amount before a gain."""
+    """True if there is more of any resource. A loss never counts: `set_free` keeps the least amount before a gain."""
     return (
         free.gpus > before.gpus
         or free.cpu_m > before.cpu_m

@@ -1,8 +1,7 @@
-"""Nodes that are alike, counted together: a demand's accepting nodes, grouped by what is free on them. What must not
-live here: what any gang asks for.
+"""Eligible nodes, grouped by their free capacity.
 
-Thousands of nodes have few different amounts free, so gangs judge amounts, not nodes, and all gangs with one demand
-share the grouping.
+Thousands of nodes have few distinct free amounts. So gangs judge amounts, not nodes, and all gangs with the same
+constraints share the groups.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from coda.nodes.free_capacity import FreeCapacity
 from coda.snapshots import ChangeLog
 
 Counts = dict[int, int]
-"""Nodes by the number of the amount that is free on them."""
+"""How many nodes have each free amount, by the number of the amount."""
 
 
 class GroupMove(NamedTuple):
-    """A node went from one free amount to another; None where it joined or left the pool."""
+    """A node went from one free amount to another; None where it joined or left the groups."""
 
     old: int | None
     new: int | None
 
 
 class NodeGroups:
-    """Some nodes of a room by their free amounts, all together and for each domain of each level."""
+    """Some nodes by their free amounts: all of them, and for each domain of each level."""
 
     def __init__(self, capacity: FreeCapacity, numbers: Iterable[int]) -> None:
         self.capacity = capacity
@@ -35,12 +34,12 @@ class NodeGroups:
         self.domains: tuple[dict[str, Counts], ...] = tuple({} for _ in capacity.levels)  # of more than one node
         self.moves: ChangeLog[GroupMove] = ChangeLog(1000)
         self._heaps: dict[int, list[int]] = {}
-        self.place = capacity.journal.end  # up to where this follows the room
+        self.place = capacity.journal.end  # how far the journal is read
         for number in sorted(numbers):
             self.add(number)
 
     def refresh(self) -> None:
-        """Follow what changed in the room since the last call. O(nodes whose room changed)."""
+        """Read what changed since the last call. O(nodes whose free capacity changed)."""
         journal = self.capacity.journal
         if self.place == journal.end:
             return
@@ -54,17 +53,17 @@ class NodeGroups:
                 self._enter(number, old)
 
     def add(self, number: int) -> None:
-        """A node that accepts the demand from now on."""
+        """Add a node that became eligible."""
         self._enter(number, None)
 
     def remove(self, number: int) -> None:
-        """A node that accepts the demand no more."""
+        """Remove a node that is no longer eligible."""
         amount = self.amount_by_node.pop(number)
         self._count(number, amount, -1)
         self.moves.add(GroupMove(amount, None))
 
     def first_node(self, amount: int) -> int:
-        """The first by name of the nodes with this amount free; there must be one."""
+        """Return the first node by name with this amount free. There must be one."""
         heap = self._heaps[amount]
         while self.amount_by_node.get(heap[0]) != amount:
             heappop(heap)

@@ -1,7 +1,7 @@
-"""Finding nodes for a gang, with every answer kept that another gang can share. What must not live here: reasons.
+"""The search for nodes, with answers that gangs share.
 
-Many waiting jobs ask for the same thing, so the work is done per distinct demand (which nodes accept it) and per
-distinct kind of rank (which nodes have room), and both follow the room as it changes.
+Many waiting jobs ask for the same. So eligible nodes are found once per distinct constraints, and nodes with enough
+free capacity once per class of ranks. Both are kept up to date.
 """
 
 from __future__ import annotations
@@ -21,27 +21,37 @@ from coda.policy.config import PolicyConfig
 
 
 class EligibleNodes:
-    """Which nodes, by number, accept a demand. One per distinct demand."""
+    """The nodes, by number, that accept pods with these constraints. One for each distinct constraints."""
 
     def __init__(self, constraints: NodeConstraints) -> None:
         self.constraints = constraints
         self.accepting: set[int] = set()  # now
-        self.matching: set[int] = set()  # whenever their state allows
-        self.excluded: Counter[Exclusion] = Counter()  # how many nodes each part of the demand keeps out
+        self.matching: set[int] = set()  # also those that are cordoned, not ready or under pressure
+        self.excluded: Counter[Exclusion] = Counter()  # how many nodes each part of the constraints keeps out
 
-    def judge(self, number: int, node: Node, sign: int = 1) -> None:
-        """Count a node, or with `sign` -1 count it no more: the node must then be as it was."""
+    def add(self, number: int, node: Node) -> None:
+        """Judge a node and count it."""
         reason = exclusion(self.constraints, node)
         if reason is not None:
-            self.excluded[reason] += sign
+            self.excluded[reason] += 1
             return
-        (self.matching.add if sign > 0 else self.matching.discard)(number)
+        self.matching.add(number)
         if not is_blocked(self.constraints, node):
-            (self.accepting.add if sign > 0 else self.accepting.discard)(number)
+            self.accepting.add(number)
+
+    def remove(self, number: int, node: Node) -> None:
+        """Undo `add` of this node. It must be the same version of the node."""
+        if number in self.matching:
+            self.matching.remove(number)
+            self.accepting.discard(number)
+            return
+        reason = exclusion(self.constraints, node)
+        if reason is not None:
+            self.excluded[reason] -= 1
 
 
 class RankClass:
-    """Gangs that differ in their number of ranks only: one rank's request, the nodes it may go to, and how it packs."""
+    """Ranks that ask for the same: their request, the nodes they may go to, and how they pack."""
 
     def __init__(
         self, job: Job, eligible: EligibleNodes, groups: NodeGroups, within: int | None, candidates: Candidates
@@ -54,7 +64,7 @@ class RankClass:
         self.candidates = candidates
 
     def avoided(self) -> frozenset[int]:
-        """The accepting nodes these gangs keep away from for a while."""
+        """Return the accepting nodes that these gangs avoid for a while."""
         if not self.avoid:
             return frozenset()
         number_by_name = self.groups.capacity.number_by_name
@@ -63,38 +73,36 @@ class RankClass:
 
 
 class NodeSearch:
-    """All searches over one room. What it keeps is right for as long as nodes change by `replace_node` only."""
+    """All searches over one `FreeCapacity`. Its answers hold while nodes change only by `replace_node`."""
 
     def __init__(self, capacity: FreeCapacity, config: PolicyConfig, score: Score | None = None) -> None:
         self.capacity = capacity
         self._score = score  # of nodes for gangs of one rank
         self._config = config
         self._eligible_by_constraints: dict[Hashable, EligibleNodes] = {}
-        self.rank_classes: dict[Hashable, RankClass] = {}  # every kind of gang asked for
-        self.groups_by_key: dict[
-            tuple[EligibleNodes, int | None, frozenset[str], Hashable], NodeGroups
-        ] = {}  # what they share
+        self.rank_classes: dict[Hashable, RankClass] = {}  # every class asked for
+        self.groups_by_key: dict[tuple[EligibleNodes, int | None, frozenset[str], Hashable], NodeGroups] = {}
         self.sides: Mapping[Hashable, frozenset[int]] = {}  # parts of the cluster that jobs can be kept to
         self._empties_by_eligible: dict[tuple[EligibleNodes, int | None], Counter[tuple[str, int]]] = {}
         self._nodes_by_label: dict[str, dict[str, list[int]]] = {}
 
     def rank_class(self, job: Job, side: Hashable = None) -> RankClass:
-        """What is known about gangs like this one, on one side's nodes where given. An unknown level counts as none."""
+        """Return the class of this job's ranks, on one side's nodes where given. An unknown level counts as none."""
         return self._rank_class(job, None if job.within is None else self._config.level_index(job.within), side)
 
     def rank_class_anywhere(self, job: Job) -> RankClass:
-        """The same, were the job content with any domains."""
+        """Return the class of this job's ranks without its required level."""
         return self._rank_class(job, None, None)
 
     def replace_node(self, number: int, node: Node) -> bool:
-        """A node changed in anything but its name and labels; what is free on it is put separately.
+        """The node changed, but not its name and labels. The caller sets what is free on it.
 
-        True when it matches a demand now that it did not match, or the other way round."""
+        Return True if it now matches constraints that it did not match before, or the other way round."""
         before, moved = self.capacity.nodes[number], False
         for eligible in self._eligible_by_constraints.values():
             matched = number in eligible.matching
-            eligible.judge(number, before, -1)
-            eligible.judge(number, node)
+            eligible.remove(number, before)
+            eligible.add(number, node)
             moved |= matched != (number in eligible.matching)
         self.capacity.replace_node(number, node)
         self._empties_by_eligible.clear()
@@ -108,7 +116,7 @@ class NodeSearch:
         return moved
 
     def ranks_when_empty(self, rank_class: RankClass, level: int | None) -> int:
-        """How many ranks the matching nodes hold without any pod; with a level, the roomiest of its domains."""
+        """Return how many ranks the empty matching nodes hold; with a level, in its best domain."""
         ranks_by_amount: dict[int, int] = {}
         ranks_by_domain: dict[str, int] = {}
         for (domain, amount), nodes in self._empties(rank_class.eligible, level).items():
@@ -131,7 +139,7 @@ class NodeSearch:
         return rank_class
 
     def _eligible(self, constraints: NodeConstraints) -> EligibleNodes:
-        """Which nodes accept the demand. O(nodes) per distinct demand, fewer with a selector."""
+        """O(nodes) for each distinct constraints, fewer with a selector."""
         key = key_of_constraints(constraints)
         eligible = self._eligible_by_constraints.get(key)
         if eligible is None:
@@ -140,11 +148,11 @@ class NodeSearch:
             if len(asked) < len(self.capacity.nodes):
                 eligible.excluded[Exclusion.SELECTOR] = len(self.capacity.nodes) - len(asked)
             for number in asked:
-                eligible.judge(number, self.capacity.nodes[number])
+                eligible.add(number, self.capacity.nodes[number])
         return eligible
 
     def _empties(self, eligible: EligibleNodes, level: int | None) -> Counter[tuple[str, int]]:
-        """How many matching nodes of each allocatable amount each domain has; one nameless domain without a level."""
+        """Count matching nodes by domain and allocatable amount; without a level the domain has no name."""
         empties = self._empties_by_eligible.get((eligible, level))
         if empties is None:
             domain_by_node = None if level is None else self.capacity.levels[level].domain_by_node
@@ -155,7 +163,7 @@ class NodeSearch:
         return empties
 
     def _groups(self, eligible: EligibleNodes, within: int | None, avoid: frozenset[str], side: Hashable) -> NodeGroups:
-        """The accepting nodes, without those to avoid and, for a required level, those in no domain of it."""
+        """The accepting nodes, less those to avoid and those in no domain of the required level."""
         key = (eligible, within, avoid, side)
         groups = self.groups_by_key.get(key)
         if groups is None:
@@ -171,7 +179,7 @@ class NodeSearch:
         return within is None or self.capacity.levels[within].domain_by_node[number] is not None
 
     def _nodes_selected(self, constraints: NodeConstraints) -> list[int]:
-        """The nodes with the selector's rarest label; all without a selector."""
+        """The nodes with the selector's rarest label; all nodes without a selector."""
         groups = [self._labelled(key).get(value, []) for key, value in constraints.selector.items()]
         return min(groups, key=len, default=None) or ([] if groups else list(range(len(self.capacity.nodes))))
 

@@ -64,7 +64,7 @@ def test_checks_the_whole_gang(
 
 def test_starts_of_the_round_count() -> None:
     ledger = QuotaLedger(world([node("n")], [GANG], quotas=[quota(hard={"pods": 5000})]))
-    ledger.take(GANG)
+    ledger.count_start(GANG)
     assert ledger.shortage(GANG) == Shortage(quota="quota", key="pods", needed_milli=3000, left_milli=2000)
 
 

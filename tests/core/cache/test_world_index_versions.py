@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coda.cache.gang_class import GangClass
 from coda.cache.inadmissible import InadmissibleClasses
-from coda.cache.queue import GangClass, Queue
+from coda.cache.queue import Queue
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.model.decision import Decision
@@ -100,19 +101,19 @@ def test_starts_that_never_reach_the_world_are_decided_again_when_they_take_a_na
 def test_the_loss_of_a_named_resource_is_no_gain() -> None:
     capacity = FreeCapacity([node("n", other={"rdma": 2})], ())
     whole = capacity.free(0)
-    capacity.take(0, resources(rdma=1))
-    assert not capacity.take_gained()
-    capacity.put(0, whole)
-    assert list(capacity.take_gained()) == [0]
+    capacity.subtract(0, resources(rdma=1))
+    assert not capacity.pop_gained()
+    capacity.set_free(0, whole)
+    assert list(capacity.pop_gained()) == [0]
 
 
 def asleep() -> tuple[FreeCapacity, InadmissibleClasses]:
     """A shape that found no room for its two GPUs on the one node, where one is free; all four were once."""
     capacity, queue, sleepers = FreeCapacity([node("n", gpus=4)], ()), Queue(), InadmissibleClasses()
     for gpus in (3, 4, 1):
-        capacity.put(0, free(gpus))
+        capacity.set_free(0, free(gpus))
     queue.change((), [job("j", gpus=2)])
-    (gang_class,) = queue.take_new_classes()
+    (gang_class,) = queue.pop_new_classes()
     sleepers.admit([gang_class])
     sleepers.wake(are_protected=False)
     assert to_try(sleepers) == [gang_class]
@@ -130,8 +131,8 @@ def to_try(sleepers: InadmissibleClasses) -> list[GangClass]:
 
 def test_room_that_came_and_went_between_two_rounds_wakes_nobody() -> None:
     capacity, sleepers = asleep()
-    capacity.put(0, free(3))
-    capacity.put(0, free(1))
+    capacity.set_free(0, free(3))
+    capacity.set_free(0, free(1))
     sleepers.wake(are_protected=False)
     assert to_try(sleepers) == []
 
@@ -140,7 +141,7 @@ def test_room_that_came_and_went_between_two_rounds_wakes_nobody() -> None:
 def test_room_that_was_not_there_when_it_was_refused_wakes(puts: tuple[int, ...]) -> None:
     capacity, sleepers = asleep()
     for gpus in puts:
-        capacity.put(0, free(gpus))
+        capacity.set_free(0, free(gpus))
     sleepers.wake(are_protected=False)
     assert len(to_try(sleepers)) == 1
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from coda.cache.holdings import nodes_held
-from coda.cache.queue import QueuedJob, waits_since_s
+from coda.cache.gang_class import QueuedJob
+from coda.cache.job_facts import facts_of
+from coda.cache.queue import waits_since_s
 from coda.cache.world_index import WorldIndex
 from coda.cycle.reservation import Reservation
 from coda.model.job import Job
@@ -100,7 +101,7 @@ def _site(index: WorldIndex, world: World, job: Job, number: int, ends: Callable
     name, capacity = index.capacity.nodes[number].name, index.capacity.free(number)
     ready = job.request.times_in(capacity)
     for holder in world.jobs:
-        ranks = nodes_held(holder).count(name)
+        ranks = facts_of(holder).nodes.count(name)
         if ranks and ends(holder):
             capacity = capacity + holder.request * ranks
     return _Site(number, job.request.times_in(capacity), ready, capacity)

@@ -48,9 +48,9 @@ def test_nodes_are_kept_as_if_nobody_remembered_anything(now: World, config: Pol
     for step in range(data.draw(st.integers(2, 6))):
         plan = decide(now, config, now_s, cache)
         assert plan == decide(now, config, now_s)
-        index = cache.about(now, config)
+        index = cache.index_for(now, config)
         check_reservations(index, now, now_s)
-        cache.keep(index)
+        cache.store(index)
         now = changed(data, now, plan, step)
         now_s += data.draw(st.sampled_from((0.0, 1.0)))
 
@@ -67,9 +67,9 @@ def test_many_rounds_keep_nodes_as_if_each_were_the_first(policy: str) -> None:
         if len(now.jobs) < 24:
             now = replace(now, jobs=(*now.jobs, new_job(number, now_s, rng)))
         plan = decide(now, config, now_s, cache)
-        index = cache.about(now, config)
+        index = cache.index_for(now, config)
         kept += check_reservations(index, now, now_s)
-        cache.keep(index)
+        cache.store(index)
         now = with_starts(now, plan.starts, config, now_s)
         ended = {*(stop.job for stop in plan.stops)}
         ended |= {one.id for one in now.jobs if one.placement and rng.random() < 0.02}
@@ -87,12 +87,12 @@ def test_a_holder_that_another_one_replaces_is_noticed() -> None:
     for holder, expected in ((early, {0}), (late, {1}), (early, {0})):
         now = world(nodes, (large, holder, other))
         decide(now, LIMITED, NOW_S, cache)
-        index = cache.about(now, LIMITED)
+        index = cache.index_for(now, LIMITED)
         [gang_class] = index.queue.class_by_key.values()
         reservation = reserve(index, large, index.rank_class(gang_class))
         assert reservation is not None
         assert set(reservation.left_for_others) == expected
-        cache.keep(index)
+        cache.store(index)
 
 
 def with_start(waiting: Job, name: str, at_s: float) -> Job:

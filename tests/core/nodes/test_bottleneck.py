@@ -16,7 +16,7 @@ def rank_class_of(*free: tuple[int, int, int], gpus: int = 1, cores: int = 1, me
     """Nodes with this many GPUs, cores and GiB free, and gangs that ask for this on each."""
     capacity = FreeCapacity(NODES[: len(free)], ())
     for number, (free_gpus, free_cores, free_gib) in enumerate(free):
-        capacity.put(number, resources(gpus=free_gpus, cores=free_cores, memory_gib=free_gib, pods=10))
+        capacity.set_free(number, resources(gpus=free_gpus, cores=free_cores, memory_gib=free_gib, pods=10))
     return NodeSearch(capacity, PolicyConfig()).rank_class(job(gpus=gpus, cores=cores, memory_gib=memory_gib))
 
 
@@ -45,7 +45,7 @@ def test_what_was_kept_says_the_same_as_what_is_worked_out_again() -> None:
     for _ in range(300):
         for number in rng.sample(range(len(NODES)), rng.randint(1, 2)):
             gpus, cores, memory_gib = rng.choice((2, 4, 8)), rng.choice((8, 40, 48)), rng.choice((10, 300))
-            capacity.put(number, resources(gpus=gpus, cores=cores, memory_gib=memory_gib, pods=10))
+            capacity.set_free(number, resources(gpus=gpus, cores=cores, memory_gib=memory_gib, pods=10))
         found.groups.refresh()
         sides = kept.shortages(found, 2)
         assert sides == Bottlenecks().shortages(found, 2)

@@ -1,0 +1,120 @@
+"""Waiting jobs that ask for the same, with what is known about them: questions are answered once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from coda.model.decision import Refusal, WaitReason
+from coda.model.job import Job, JobId
+from coda.nodes.bottleneck import Side
+from coda.nodes.node_search import RankClass
+from coda.policy.arrays import Array, array_of
+from coda.policy.order import SortKey
+
+
+class CapacityView(Enum):
+    """What counts as free on a node."""
+
+    __hash__ = object.__hash__
+
+    FREE = "all that is free"
+    GPU = "what GPU jobs may take"
+    CPU = "what CPU jobs may take without borrowing"
+    AFTER_RECLAIM = "what GPU jobs could take if borrowing CPU jobs were stopped"
+    AFTER_MIGRATION = "what large jobs could take if small ones were stopped as well"
+    AFTER_RECLAIM_PROTECTED = "AFTER_RECLAIM, but nobody is stopped on protected nodes"
+    AFTER_MIGRATION_PROTECTED = "AFTER_MIGRATION, but nobody is stopped on protected nodes"
+
+
+class StartOption(NamedTuple):
+    """A way to start a gang in the arrays: the view, and the sub-array's nodes (None: all)."""
+
+    view: CapacityView
+    side: Array | None = None
+    borrows: bool = False  # what it takes belongs to another array
+    stops: bool = False  # other jobs must stop first
+
+
+Way = tuple[StartOption, RankClass]
+
+
+class Shortfall(NamedTuple):
+    """What a gang lacks. Equal values give equal reasons. `name`: the bottleneck, if one resource alone is."""
+
+    holders: tuple[JobId, ...]
+    most_in_one_domain: int | None = None  # ranks; set if enough is free in all but in no domain, else the rest is set
+    name: str | None = None
+    scattered: bool = False  # enough of it is free in all
+    sides: tuple[Side, ...] = ()  # which nodes lack what, if more than one resource is short or another one would do
+    ranks: int = 0  # that fit now
+    nodes: int = 0  # that hold a rank now
+    matching: int = 0  # nodes in all
+    blocked: int = 0  # of these
+    avoided: int = 0
+
+
+class ClassVerdict:
+    """Why the jobs of a class wait, as found last. `reason` stays the same object while it says the same."""
+
+    __slots__ = ("comes_first", "lasting", "nodes_version", "reason", "shortfall")
+
+    def __init__(self) -> None:
+        self.nodes_version = -1  # of the nodes that `lasting` was found for
+        self.lasting: WaitReason | None = None  # what no other job's end can change
+        self.shortfall: Shortfall | None = None  # that the reason words
+        self.comes_first = False  # before any reason that a single job may have
+        self.reason: WaitReason | None = None
+
+    def set_reason(self, reason: WaitReason, *, comes_first: bool, shortfall: Shortfall | None = None) -> None:
+        """This is the reason now."""
+        self.comes_first = comes_first
+        self.shortfall = shortfall
+        if self.reason != reason:
+            self.reason = reason
+
+
+class GangClass:
+    """Waiting jobs that ask for the same: if one of them does not fit, none does."""
+
+    __slots__ = ("array", "job", "key", "queued_jobs", "rank_class", "rank_class_anywhere", "verdict", "ways")
+
+    def __init__(self, key: Hashable, job: Job) -> None:
+        self.key = key
+        self.job = job  # any of them
+        self.array = array_of(job)
+        self.queued_jobs: list[QueuedJob] = []  # in order
+        self.rank_class: RankClass | None = None  # once it is asked for
+        self.rank_class_anywhere: RankClass | None = None  # without a required level
+        self.ways: dict[tuple[bool, bool], tuple[Way, ...]] = {}  # to start in the arrays, by what they depend on
+        self.verdict = ClassVerdict()
+
+    def forget_nodes(self) -> None:
+        """All nodes are numbered again, so nothing found on them holds."""
+        self.rank_class = self.rank_class_anywhere = None
+        self.ways = {}
+
+    def startable(self, now_s: float) -> Iterator[QueuedJob]:
+        """Those that may start now, in order."""
+        return (queued for queued in self.queued_jobs if queued.may_start(now_s))
+
+
+class QueuedJob:
+    """A waiting job in the queue, and what it was told last."""
+
+    __slots__ = ("gang_class", "is_held", "job", "reason", "refusal", "sort_key")
+
+    def __init__(self, job: Job, gang_class: GangClass, sort_key: SortKey) -> None:
+        self.job = job
+        self.gang_class = gang_class
+        self.sort_key = sort_key
+        # True if something else than capacity may hold it back.
+        self.is_held = bool(job.edited or job.not_before_s or job.bound or job.unbound)
+        self.reason: WaitReason | None = None
+        self.refusal: Refusal | None = None
+
+    def may_start(self, now_s: float) -> bool:
+        """False while an edit is not accepted, while pods of an earlier placement are there, and during a back-off."""
+        job = self.job
+        return not self.is_held or not (job.edited or job.not_before_s > now_s or job.bound or job.unbound)

@@ -1,0 +1,44 @@
+"""What the cycle asks about a job, worked out once for each version of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from coda.model.capacity import withheld_shares
+from coda.model.job import Job, Phase, Wish
+from coda.model.live_placement import growth_by_node, is_resizing, live_placement, open_wish
+from coda.model.resources import Resources
+
+
+class JobFacts(NamedTuple):
+    """Facts of one version of a job."""
+
+    is_waiting: bool
+    nodes: tuple[str, ...]  # where it holds something, once per rank
+    withheld: Mapping[str, Resources]  # by node
+    ranks_without_pods: int  # placed ranks without a pod that the quota's own count could see
+    growth_m: int  # millicores that were granted and that no pod has yet
+    open_wish: Wish | None
+
+
+_WAITS: Final = JobFacts(True, (), {}, 0, 0, None)
+_HOLDS_NOTHING: Final = _WAITS._replace(is_waiting=False)
+
+
+def facts_of(job: Job) -> JobFacts:
+    """Return the facts of this version of the job. O(ranks); O(1) for a job without placement and pods."""
+    if job.placement is None and not job.unbound:
+        return _WAITS if job.phase is Phase.QUEUED else _HOLDS_NOTHING
+    placement, is_queued = live_placement(job), job.phase is Phase.QUEUED
+    answer = placement.answer if placement is not None else None
+    return JobFacts(
+        is_waiting=is_queued and placement is None,
+        # Without a live placement the job holds the nodes of the pods that are still there.
+        nodes=placement.nodes if placement is not None else tuple(job.unbound.values()),
+        withheld=withheld_shares(job),
+        # Pods are created only while the job is queued with a placement. What is missing later is gone, not to come.
+        ranks_without_pods=job.replicas - len(job.bound.union(job.unbound)) if is_queued and placement else 0,
+        growth_m=sum(growth_by_node(job, answer.cores).values()) if answer is not None and is_resizing(job) else 0,
+        open_wish=open_wish(job) if job.wish is not None else None,
+    )

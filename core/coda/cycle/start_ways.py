@@ -1,0 +1,182 @@
+"""The three ways to start a gang: plainly, by stopping running jobs, and in the arrays. A policy has one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from coda.cache.array_capacity import ArrayCapacity
+from coda.cache.gang_class import GangClass, QueuedJob
+from coda.cache.running_jobs import RunningJobs
+from coda.cache.world_index import WorldIndex
+from coda.model.decision import Stop
+from coda.nodes.node_search import RankClass
+from coda.policy.arrays import Array
+
+Shares = list[tuple[int, int]]
+"""Nodes by number, and how many ranks each gets, in rank order."""
+
+
+class Attempt(NamedTuple):
+    """What came of trying a job: nodes, or who must stop for it, or neither."""
+
+    shares: Shares | None = None
+    borrows: bool = False  # what it takes belongs to another array
+    stops: tuple[Stop, ...] = ()
+
+
+_NOTHING = Attempt()
+
+
+class StartWay(Protocol):
+    """How gangs start under one policy, during one cycle."""
+
+    def batches(self) -> Iterator[list[GangClass]]:
+        """Classes to try; all of a batch before the next one is asked for."""
+
+    def may_start(self, gang_class: GangClass) -> bool:
+        """False if no gang of the class can start now, nor any job be stopped for it."""
+
+    def attempt(self, queued: QueuedJob) -> Attempt:
+        """Find nodes for the job, or who must stop for it."""
+
+    def park(self, gang_class: GangClass) -> None:
+        """Do not try the class again before a node gains free capacity for it."""
+
+    def wake_s(self) -> float | None:
+        """When time alone lets a waiting job stop another, or None."""
+
+
+def start_way(index: WorldIndex, now_s: float) -> StartWay:
+    """Return the way of the policy."""
+    if index.arrays is not None:
+        return ArrayStart(index, index.arrays, now_s)
+    return PlainStart(index) if index.running is None else PreemptingStart(index, index.running, now_s)
+
+
+class PlainStart:
+    """A gang starts where it fits."""
+
+    def __init__(self, index: WorldIndex) -> None:
+        self._index = index
+
+    def batches(self) -> Iterator[list[GangClass]]:
+        """All classes together."""
+        inadmissible = self._index.inadmissible
+        inadmissible.wake(are_protected=False)
+        yield [gang_class for array in Array for gang_class in inadmissible.to_try(array)]
+
+    def may_start(self, gang_class: GangClass) -> bool:
+        """O(nodes that changed)."""
+        return _may_hold(self._index.rank_class(gang_class), gang_class)
+
+    def attempt(self, queued: QueuedJob) -> Attempt:
+        """Find nodes for the job."""
+        shares = _place(self._index.rank_class(queued.gang_class), queued)
+        return _NOTHING if shares is None else Attempt(shares)
+
+    def park(self, gang_class: GangClass) -> None:
+        """Do not try the class again before a node gains free capacity for it."""
+        self._index.inadmissible.park(gang_class, [self._index.rank_class(gang_class)])
+
+    def wake_s(self) -> float | None:
+        """Nobody is stopped."""
+        return None
+
+
+class PreemptingStart:
+    """A gang starts where it fits; if it does not, the policy's rule says which running jobs stop for it."""
+
+    def __init__(self, index: WorldIndex, running: RunningJobs, now_s: float) -> None:
+        self._index = index
+        self._plain = PlainStart(index)
+        self._running = running
+        self._now_s = now_s
+
+    def batches(self) -> Iterator[list[GangClass]]:
+        """All classes together."""
+        return self._plain.batches()
+
+    def may_start(self, gang_class: GangClass) -> bool:
+        """Of equal gangs, the first may stop every job that the others may."""
+        if self._plain.may_start(gang_class):
+            return True
+        first = next(gang_class.startable(self._now_s), None)
+        return first is not None and self._running.may_stop_for(first.job, self._now_s)
+
+    def attempt(self, queued: QueuedJob) -> Attempt:
+        """Find nodes for the job, or who must stop for it."""
+        found = self._plain.attempt(queued)
+        if found.shares is not None:
+            return found
+        rank_class = self._index.rank_class(queued.gang_class)
+        return Attempt(stops=self._running.stops_for(queued.job, rank_class, self._now_s))
+
+    def park(self, gang_class: GangClass) -> None:
+        """Nothing: time alone can let the class stop a job, so it is tried in every cycle."""
+
+    def wake_s(self) -> float | None:
+        """When time alone lets a waiting job stop another, or None."""
+        waiting = (queued.job for queued in _left_waiting(self._index, tuple(Array), self._now_s))
+        return self._running.wake_s(waiting, self._now_s)
+
+
+class ArrayStart:
+    """A gang starts in its array, then by borrowing, then by stopping jobs that borrowed."""
+
+    def __init__(self, index: WorldIndex, arrays: ArrayCapacity, now_s: float) -> None:
+        self._index = index
+        self._arrays = arrays
+        self._now_s = now_s
+        self._may_borrow = True  # nobody waits in the arrays before this one
+
+    def batches(self) -> Iterator[list[GangClass]]:
+        """One array after the other: whether small jobs may borrow can depend on who waits in the one before."""
+        index, arrays = self._index, self._arrays
+        index.inadmissible.wake(are_protected=arrays.are_protected)
+        for array in Array:
+            yield index.inadmissible.to_try(array, may_borrow=self._may_borrow)
+            if array is Array.LARGE and arrays.borrowing_depends_on_queue:
+                self._may_borrow = next(_left_waiting(index, (array,), self._now_s), None) is None
+
+    def may_start(self, gang_class: GangClass) -> bool:
+        """O(nodes that changed) for each way."""
+        ways = self._arrays.ways(gang_class, may_borrow=self._may_borrow)
+        return any(_may_hold(rank_class, gang_class) for _, rank_class in ways)
+
+    def attempt(self, queued: QueuedJob) -> Attempt:
+        """Find nodes for the job, or who must stop for it."""
+        for option, rank_class in self._arrays.ways(queued.gang_class, may_borrow=self._may_borrow):
+            if option.stops:
+                if _may_hold(rank_class, queued.gang_class):
+                    return Attempt(stops=self._arrays.stops_for(queued.job, rank_class))
+            elif (shares := _place(rank_class, queued)) is not None:
+                return Attempt(shares, option.borrows)
+        return _NOTHING
+
+    def park(self, gang_class: GangClass) -> None:
+        """Do not try the class again before a node gains free capacity for it, in any way that it may start."""
+        rank_classes = [rank_class for _, rank_class in self._arrays.ways(gang_class, may_borrow=self._may_borrow)]
+        self._index.inadmissible.park(gang_class, rank_classes, may_borrow=self._may_borrow)
+
+    def wake_s(self) -> float | None:
+        """Time alone lets nobody be stopped."""
+        return None
+
+
+def _may_hold(rank_class: RankClass, gang_class: GangClass) -> bool:
+    rank_class.candidates.refresh()
+    return rank_class.candidates.may_hold(gang_class.job.replicas)
+
+
+def _place(rank_class: RankClass, queued: QueuedJob) -> Shares | None:
+    rank_class.candidates.refresh()
+    return rank_class.candidates.place(queued.job.replicas, rank_class.within)
+
+
+def _left_waiting(index: WorldIndex, arrays: Iterable[Array], now_s: float) -> Iterator[QueuedJob]:
+    """The jobs of these arrays that may start now and do not."""
+    started = index.started()
+    for gang_class in index.queue.class_by_key.values():
+        if gang_class.array in arrays:
+            yield from (queued for queued in gang_class.startable(now_s) if queued.job.id not in started)
