@@ -22,6 +22,7 @@ from coda_lab.host.processes import dies_with
 
 _TICK_S = 0.5  # how often progress is told while the compiler is silent; it says nothing while it links
 _LINK_SHARE = 0.08  # of a cold build on 2 cores: linking comes last and takes half a minute
+_HEAVIER_LATER = 1.5  # the packages that come last are the largest: work = packages ** 1.5, fitted to a cold build
 _SURE_AFTER_S, _SURE_AFTER_SHARE = 20.0, 0.02  # before that, the rate of this build says little
 _MOST_UNFINISHED = 100  # packages at once when an attempt is interrupted: about one for each core
 _NO_SPACE = b"no space left on device"
@@ -142,15 +143,16 @@ class _Meter:
     def progress(self) -> BuildProgress:
         """How far it is now."""
         elapsed_s = time.monotonic() - self._began_s
-        earlier, fresh = self._share(len(self._earlier)), self._share(len(self._fresh))
-        share = min(earlier + fresh, 1 - _LINK_SHARE)
-        linking = share == 1 - _LINK_SHARE
+        packages = len(self._earlier) + len(self._fresh)
+        share = self._share(packages)
+        fresh = share - self._share(len(self._earlier))
+        linking = packages >= self._recipe.packages_cold
         pace_s = self._recipe.seconds_cold  # for the whole
         if elapsed_s >= _SURE_AFTER_S and fresh >= _SURE_AFTER_SHARE:
             pace_s = elapsed_s / fresh
         return BuildProgress(
             downloaded=self._downloaded,
-            packages=len(self._earlier) + len(self._fresh),
+            packages=packages,
             current="linking" if linking else self._current,
             elapsed_s=elapsed_s,
             share=share,
@@ -158,7 +160,9 @@ class _Meter:
         )
 
     def _share(self, packages: int) -> float:
-        return (1 - _LINK_SHARE) * packages / self._recipe.packages_cold
+        """The share of the work that this many packages are."""
+        done = min(1.0, packages / self._recipe.packages_cold)
+        return float((1 - _LINK_SHARE) * done**_HEAVIER_LATER)
 
 
 def _packages_in(log: Path) -> set[str]:
