@@ -17,7 +17,7 @@ TUNED_WITHIN_S = 300.0  # 4 to 8 windows with their resizes
 
 
 def training(name: str, *, cores_needed: int, replicas: int = 1, gpus: int = 1, node: str | None = None) -> Json:
-    """A job with automatic cores that keeps its GPUs busy with `cores_needed` per rank; it starts with 4 per GPU."""
+    """A job with automatic cores. `cores_needed` per rank keep its GPUs busy; it starts with 4 per GPU."""
     job = job_json(name, replicas=replicas, gpus=gpus, run_s=None, spec={"cpusPerReplica": "auto"})
     template = job["spec"]["template"]
     amounts = {"memory": "1Gi"}
@@ -42,18 +42,18 @@ async def wait_for_tuning(user: Client, job: str, *phases: str, within_s: float 
 
 
 def has_measured(counts: int) -> Callable[[Json], bool]:
-    """Whether the curve of a job has so many counts of cores."""
+    """True if the job's curve has at least this many counts of cores."""
     return lambda item: len(((item.get("status") or {}).get("tuning") or {}).get("steps") or ()) >= counts
 
 
 async def limits_of(user: Client, job: str) -> list[tuple[str, int]]:
-    """Of every rank: the cores its kubelet says it has, and how often it was restarted."""
+    """Of every rank: the cores by its kubelet, and how often it was restarted."""
     statuses = [pod["status"]["containerStatuses"][0] for pod in await pods_of(user, job)]
     return [(status["resources"]["limits"]["cpu"], status["restartCount"]) for status in statuses]
 
 
 async def wait_until(holds: Callable[[], Any], *, within_s: float) -> None:
-    """Until what `holds` awaits is true; the API has no watch over all that is asked here."""
+    """Until `holds` returns true. For conditions that the API server has no watch for."""
     ends_s = time.monotonic() + within_s
     while not await holds():
         assert time.monotonic() < ends_s, f"not so after {within_s} s"

@@ -1,4 +1,4 @@
-"""A local cluster per test module, clients as a user and as an administrator, the invariant checker in every test."""
+"""A local cluster for each module, clients of a user and of an administrator, the invariant checker in every test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.e2e.jobs import jobs_path, wait_gone
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[LocalCluster]:
-    """8 nodes x 8 GPUs in 2 racks, with all of Coda; a module may say otherwise by its `SPEC`."""
+    """8 nodes x 8 GPUs in 2 racks, with all of Coda; or the module's `SPEC`."""
     spec = getattr(request.module, "SPEC", ClusterSpec(nodes="8x8x48", racks=2))
     async with running_cluster(spec, tell=print) as running:
         yield running
@@ -40,7 +40,7 @@ async def admin(cluster: LocalCluster) -> AsyncIterator[Client]:
 
 @pytest.fixture(autouse=True)
 async def checked(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """The invariants hold all through the test; afterwards its jobs are deleted."""
+    """The invariants hold during the whole test; afterwards its jobs are deleted."""
     if "cluster" not in request.fixturenames:
         yield
         return

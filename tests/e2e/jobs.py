@@ -1,4 +1,4 @@
-"""What the end-to-end tests do all the time: submit a job as a user would, and wait for what a user would see."""
+"""Submit a job as a user does, and wait for what a user sees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def job_json(
     spec: dict[str, Any] | None = None,
     namespace: str = NAMESPACE,
 ) -> Json:
-    """A TrainingJob; `simulated` are annotations for the simulated kubelets, without their prefix."""
+    """A TrainingJob. `simulated`: annotations for the simulated kubelets, without their prefix."""
     notes = {f"sim.coda.scheduler/{key}": value for key, value in (simulated or {}).items()}
     if run_s is not None:
         notes["sim.coda.scheduler/run-seconds"] = str(run_s)
@@ -51,7 +51,7 @@ def jobs_path(namespace: str = NAMESPACE) -> str:
 
 
 async def submit(client: Client, job: Json) -> str:
-    """Create the job; its id."""
+    """Create the job, and return its id."""
     await client.create(jobs_path(job["metadata"]["namespace"]), job)
     return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 

@@ -1,4 +1,4 @@
-"""Looking at the control plane's own parts: who leads, and how often kube-scheduler tried."""
+"""The control plane's parts: which one leads, and how often kube-scheduler tried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUICK_LEASE = {"CODA_LEASE_DURATION_S": "3", "CODA_LEASE_RENEW_DEADLINE_S": "2",
 
 
 async def leader_of(admin: Client) -> str:
-    """The part that leads: the extender replica whose pod carries the leader label."""
+    """The extender replica that leads: its pod has the leader label."""
     selector = "app.kubernetes.io/component=extender,coda.scheduler/leader=true"
     listing = await admin.list_pages("/api/v1/namespaces/coda-system/pods", {"labelSelector": selector})
     (pod,) = listing["items"]
@@ -22,7 +22,7 @@ async def leader_of(admin: Client) -> str:
 
 
 async def schedule_attempts(cluster: LocalCluster) -> float:
-    """How many scheduling attempts kube-scheduler has made."""
+    """The number of kube-scheduler's scheduling attempts."""
     port = cluster.ports["kube-scheduler"]
     token = yaml.safe_load(cluster.kubeconfig("admin").read_text())["users"][0]["user"]["token"]
     async with (

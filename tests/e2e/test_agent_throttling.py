@@ -30,7 +30,7 @@ async def reasons_on(client: Client, namespace: str, pod: str) -> set[str]:
 
 
 async def run_undisturbed(cluster: LocalCluster, user: Client, name: str, number: int) -> str:
-    """A job with cores of its own on that node; its pod, once the agent knows how busy its GPUs are in peace."""
+    """The pod of a job with 4 cores on that node, once the agent has learned how busy its undisturbed GPUs are."""
     job = training(name, cores_needed=4, node=f"node-{number:04}")
     job["spec"]["cpusPerReplica"] = 4
     await wait_for_phase(user, await submit(user, job), "Running")
@@ -38,7 +38,7 @@ async def run_undisturbed(cluster: LocalCluster, user: Client, name: str, number
     began: list[float] = []
 
     async def has_learned() -> bool:
-        measured, rounds = await looks(cluster, number, pod["metadata"]["uid"])
+        measured, rounds = await rounds_of(cluster, number, pod["metadata"]["uid"])
         if measured:
             began.append(rounds)
         return measured and rounds >= began[0] + 2 * ContentionConfig().learn_windows
@@ -47,8 +47,8 @@ async def run_undisturbed(cluster: LocalCluster, user: Client, name: str, number
     return str(pod["metadata"]["name"])
 
 
-async def looks(cluster: LocalCluster, number: int, pod_uid: str) -> tuple[bool, float]:
-    """Whether that agent measures the GPUs of the pod, and how often it has looked at its node."""
+async def rounds_of(cluster: LocalCluster, number: int, pod_uid: str) -> tuple[bool, float]:
+    """Whether that agent measures the GPUs of the pod, and how many rounds it has done."""
     url = f"http://127.0.0.1:{cluster.ports[f'agent-{number}']}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         lines = (await response.text()).splitlines()
