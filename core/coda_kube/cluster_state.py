@@ -1,8 +1,8 @@
-"""The cluster as the planner keeps it: fed with changes by the caches, read as a frozen `World`.
+"""The cluster as the planner keeps it: the caches report changes, and the planner takes frozen `World`s.
 
-Only what changed is read again: a node's use is a running sum over its pods; a job is read when its object changed, and
-its ranks, after changes of its pods, once somebody asks. `snapshot` costs a few tuple and dict copies, O(nodes +
-blocks of unfinished jobs), and two of them share the jobs that did not change.
+Only what changed is read again. The use of a node is a running sum over its pods. A job is read when its object
+changes; its ranks are read after a change of its pods, when somebody asks. `snapshot` copies a few tuples and dicts,
+O(nodes + blocks of unfinished jobs); two snapshots share the jobs that did not change.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from coda_kube.objects.read import (
 _STARTING: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED})
 
 _OVERDUE_S: Final = 60.0
-"""A pod that should have been gone for so long is not counted on to go. Our choice: a kubelet takes seconds."""
+"""A pod that should have gone this long ago is not expected to go any more. Our choice: a kubelet takes seconds."""
 
 
 class ClusterState:
-    """Nodes, pods, jobs and quotas of one cluster. Methods named `on_*` are listeners for `watching.Cache`."""
+    """Nodes, pods, jobs and quotas of one cluster. Methods named `on_*` are listeners of a `WatchCache`."""
 
     def __init__(self) -> None:
         self.version = 0  # grows with every change that a decision may depend on
@@ -48,12 +48,12 @@ class ClusterState:
         self._quota_by_id: dict[str, Quota] = {}
         self._pods_by_owner: dict[Owner, dict[str, Pod]] = {}  # by id of the pod
         self._jobs: VersionedMap[JobId, Job] = VersionedMap()
-        self._starting_by_id: dict[JobId, Job] = {}  # those of the above that may await a decision
-        self._stopped_by_owner: dict[Owner, int] = {}  # the last attempt of a job that was ordered to stop
+        self._starting_by_id: dict[JobId, Job] = {}  # of `_jobs`, those that may await a decision
+        self._stopped_by_owner: dict[Owner, int] = {}  # the last attempt that was ordered to stop
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
-        """A node came, changed or went. Heartbeats alone change nothing."""
+        """A node came, changed or went. A heartbeat changes nothing."""
         if new is None:
             self._node_by_name.pop(key_of(old or {}), None)
             self.version += 1
@@ -65,18 +65,18 @@ class ClusterState:
 
     def on_pod(self, old: Json | None, new: Json | None) -> None:
         """A pod came, changed or went."""
-        after = pod_from_json(new) if new is not None else None  # first: if it cannot be read, what was known stays
+        after = pod_from_json(new) if new is not None else None  # first: if it cannot be read, the old pod stays
         before = self.pod_by_id.pop(key_of(old or new or {}), None)
         if after is not None:
             self.pod_by_id[after.id] = after
         if before == after:
             return
-        self._count(before, -1)
-        self._count(after, +1)
-        self._file(before, None)
-        self._file(after, after)
+        self._add_use(before, -1)
+        self._add_use(after, +1)
+        self._set_member(before, None)
+        self._set_member(after, after)
         if before is not None and before.member is not None and before.member.owner not in self._pods_by_owner:
-            self._stopped_by_owner.pop(before.member.owner, None)  # nothing of it is left to go
+            self._stopped_by_owner.pop(before.member.owner, None)  # all its pods are gone
         self._outdated.update([pod.member.job for pod in (before, after) if pod is not None and pod.member is not None])
         self.version += 1
 
@@ -105,27 +105,27 @@ class ClusterState:
         self.version += 1
 
     def job(self, job: JobId) -> Job | None:
-        """The job as it is; None when unknown, finished or not accepted yet."""
+        """The job now; None if it is unknown, finished or not accepted yet."""
         if job in self._outdated:
             self._outdated.remove(job)
             self._read_ranks(job)
         return self._jobs.get(job)
 
     def job_but_for_ranks(self, job: JobId) -> Job | None:
-        """The job as its object says; which of its pods are there and bound may be out of date."""
+        """The job as its object says. Which of its pods exist and are bound may be out of date."""
         return self._jobs.get(job)
 
     def starting(self) -> Iterable[Job]:
-        """The jobs that are queued, launched, or want other cores: no other awaits a decision."""
-        self._catch_up()
+        """The jobs that are queued, launched, or want other cores. No other job awaits a decision."""
+        self._read_outdated_ranks()
         return self._starting_by_id.values()
 
     def node(self, name: str) -> Node | None:
-        """The node of that name, if there is one."""
+        """The node of that name; None if there is none."""
         return self._node_by_name.get(name)
 
     def used(self, node: str) -> Resources:
-        """What the bound pods of a node that have not ended ask for."""
+        """The sum of the requests of a node's bound pods that have not ended."""
         return self._used_by_node.get(node, NOTHING)
 
     def live_pods(self, owner: Owner, attempt: int) -> Iterator[str]:
@@ -135,12 +135,12 @@ class ClusterState:
                 yield pod.id
 
     def is_stopped(self, owner: Owner, attempt: int) -> bool:
-        """True for an attempt that was ordered to stop, as long as pods of it are seen."""
+        """True for an attempt that was ordered to stop, while pods of it are seen."""
         return attempt <= self._stopped_by_owner.get(owner, 0)
 
     def snapshot(self, in_flight: Mapping[str, Resources] | None = None, *, now_s: float = 0.0) -> World:
-        """The world now; `in_flight` is what else must not be given away. Without a time no pod is overdue."""
-        self._catch_up()
+        """The world now. `in_flight`: more capacity that must not be given away. With `now_s` 0 no pod is overdue."""
+        self._read_outdated_ranks()
         return World(
             nodes=tuple(self._node_by_name.values()),
             used=dict(self._used_by_node),
@@ -151,9 +151,9 @@ class ClusterState:
         )
 
     def _leaving(self, now_s: float) -> dict[str, Resources]:
-        """Per node, the part of what is used that ordered stops will free. O(pods of the jobs that were stopped).
+        """Per node, the part of its use that ordered stops will free. O(pods of the stopped jobs).
 
-        Told by the pods alone: the job may have ended, gone or taken its next turn before they are seen to go."""
+        Only the pods are asked: the job may end, be deleted or start its next attempt before they are seen to go."""
         leaving: dict[str, Resources] = {}
         for owner, attempt in [*self._stopped_by_owner.items()]:
             pods = self._pods_by_owner.get(owner, {}).values()
@@ -165,7 +165,7 @@ class ClusterState:
                 del self._stopped_by_owner[owner]
         return leaving
 
-    def _count(self, pod: Pod | None, sign: int) -> None:
+    def _add_use(self, pod: Pod | None, sign: int) -> None:
         if pod is None or pod.node is None or pod.ended:
             return
         used = self._used_by_node.pop(pod.node, NOTHING)
@@ -173,8 +173,8 @@ class ClusterState:
         if used.pods:  # every pod asks for a place
             self._used_by_node[pod.node] = used
 
-    def _file(self, pod: Pod | None, entry: Pod | None) -> None:
-        """Set or, with no `entry`, remove a gang's pod among those of its job."""
+    def _set_member(self, pod: Pod | None, entry: Pod | None) -> None:
+        """Set a gang's pod among those of its job, or remove it if there is no `entry`."""
         if pod is None or pod.member is None:
             return
         pods = self._pods_by_owner.setdefault(pod.member.owner, {})
@@ -186,30 +186,30 @@ class ClusterState:
             del self._pods_by_owner[pod.member.owner]
 
     def _read_job(self, job: JobId) -> bool:
-        """Read a job again; True when the planner's view of it changed."""
+        """Read a job again. True if the planner's view of it changed."""
         self._outdated.discard(job)
         item, before = self.job_json_by_id.get(job), self._jobs.get(job)
         pods = self._pods_by_owner.get((job, item["metadata"]["uid"]), {}) if item is not None else {}
-        self._keep(job, job_from_json(item, pods) if item is not None else None)
+        self._set_job(job, job_from_json(item, pods) if item is not None else None)
         return self._jobs.get(job) != before
 
     def _read_ranks(self, job: JobId) -> None:
-        """Take over which pods of a job are there and bound."""
+        """Read again which pods of a job exist and are bound."""
         known = self._jobs.get(job)
         if known is None:
-            self._read_job(job)  # a finished one counts again while a pod of it waits for a node
+            self._read_job(job)  # a finished job counts while a pod of it waits for a node
             return
         pods = self._pods_by_owner.get((job, known.uid), {})
         bound, unbound = ranks_of(pods, known.attempt)
         pod_cpu_m = pod_cpu_of(pods, known.attempt, known.request) if known.wish is not None else {}
         if (bound, unbound, pod_cpu_m) != (known.bound, known.unbound, known.pod_cpu_m):
-            self._keep(job, replace(known, bound=bound, unbound=unbound, pod_cpu_m=pod_cpu_m))
+            self._set_job(job, replace(known, bound=bound, unbound=unbound, pod_cpu_m=pod_cpu_m))
 
-    def _catch_up(self) -> None:
+    def _read_outdated_ranks(self) -> None:
         while self._outdated:
             self._read_ranks(self._outdated.pop())
 
-    def _keep(self, job: JobId, after: Job | None) -> None:
+    def _set_job(self, job: JobId, after: Job | None) -> None:
         self._starting_by_id.pop(job, None)
         if after is not None and after.placement is not None and after.placement.stop is not None:
             self._stopped_by_owner[job, after.uid] = after.placement.attempt

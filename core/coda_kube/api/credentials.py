@@ -1,8 +1,8 @@
 """How to reach the API server, and as whom: from the pod's service account or a kubeconfig.
 
-A service account, and a kubeconfig with a token or with certificates in files, are read here. Every other way to log
-in (programs that give tokens, certificates within the file, several files) is left to the `kubernetes` package, which
-is imported only then: it brings 10 MiB that no request needs.
+Read here: a service account, and a kubeconfig with a token or with certificates in files. For every other login
+(programs that give tokens, certificates within the file, several files) the `kubernetes` package is imported. It takes
+10 MiB of memory that no request needs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from coda.errors import InvalidInput
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_S: Final = 60.0
-"""Seconds for which a token from a file is believed. As in the `kubernetes` package; the kubelet renews it hourly."""
+"""A token from a file is used this long before it is read again. As in the `kubernetes` package; the kubelet renews it
+hourly."""
 
 MOST_CONNECTIONS: Final = 100
 LINE_BYTES: Final = 1 << 23
 """A watch event may be as large as an object: etcd's limit is 1.5 MiB, but the server writes `<` as six bytes. aiohttp
-reads lines of up to twice this; a longer one would end every watch that meets it, as often as somebody changes it."""
+reads lines of up to twice this size. A longer line ends each watch that meets it, at every change of the object."""
 
 _PLAIN_CLUSTER: Final = {"server", "certificate-authority", "insecure-skip-tls-verify", "proxy-url"}
 _PLAIN_USER: Final = {"token", "tokenFile", "client-certificate", "client-key"}
@@ -34,8 +35,8 @@ _PLAIN_USER: Final = {"token", "tokenFile", "client-certificate", "client-key"}
 
 @dataclass(slots=True, kw_only=True)
 class Access:
-    """A server and an identity; the names are those of the `kubernetes` package's Configuration, which may take its
-    place. `key_file`: of the certificate, unless that file has both."""
+    """A server and an identity. The names are those of the Configuration of the `kubernetes` package, which may be used
+    instead. `key_file`: the key of the certificate, unless `cert_file` has both."""
 
     host: str
     ssl_ca_cert: str | None = None
@@ -48,24 +49,24 @@ class Access:
     _read_at_s: float = field(default=float("-inf"))
 
     async def get_api_key_with_prefix(self, _identifier: str) -> str | None:
-        """`Bearer ...`; None without a token. Raises OSError when its file cannot be read."""
+        """Return `Bearer ...`; None without a token. Raises OSError if its file cannot be read."""
         if self.token_file is not None and time.monotonic() - self._read_at_s >= TOKEN_S:
             self.token, self._read_at_s = self.token_file.read_text().strip(), time.monotonic()
         return f"Bearer {self.token}" if self.token else None
 
 
 def new_session(configuration: Any) -> aiohttp.ClientSession:
-    """Connections to the server of an Access or of a Configuration. Its certificates are read now."""
+    """Return connections to the server of an Access or of a Configuration. Its certificates are read now."""
     connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, ssl=_context(configuration))
-    # Else the environment and ~/.netrc are read for every request, in a thread: a fifth of the cost of a busy client.
+    # With trust_env, the environment and ~/.netrc are read for every request: a fifth of the cost of a busy client.
     return aiohttp.ClientSession(
         connector=connector, trust_env=False, proxy=configuration.proxy, read_bufsize=LINE_BYTES
     )
 
 
 async def find_access(kubeconfig: str | None) -> Any:
-    """An Access, or a Configuration where it takes the package. From `kubeconfig`, else the pod's service account, else
-    the user's kubeconfig. Raises InvalidInput."""
+    """Return an Access, or a Configuration where the package is needed. From `kubeconfig`, else the pod's service
+    account, else the user's kubeconfig. Raises InvalidInput."""
     if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return _of_service_account(os.environ, SERVICE_ACCOUNT)
     where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
@@ -74,8 +75,8 @@ async def find_access(kubeconfig: str | None) -> Any:
 
 
 def plain_access(where: str) -> Access | None:
-    """What a kubeconfig says (`where`: as KUBECONFIG names it); None where it takes the package, also to say what is
-    wrong with it. Raises InvalidInput when there is none."""
+    """Return what a kubeconfig says (`where`: as KUBECONFIG names it); None where the package is needed, also to say
+    what is wrong with the file. Raises InvalidInput if there is no file."""
     paths = [Path(path).expanduser() for path in where.split(os.pathsep)]
     if not any(path.exists() for path in paths):
         raise InvalidInput(f"no cluster to talk to: {where} does not exist; set KUBECONFIG to your kubeconfig")
@@ -136,7 +137,7 @@ async def _by_package(kubeconfig: str | None, where: str) -> Any:
     import yaml
     from kubernetes.aio import client, config
 
-    broken = (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError)  # the package does not look closely
+    broken = (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError)  # the package checks little
     configuration = client.Configuration()
     try:
         await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
@@ -149,7 +150,7 @@ async def _by_package(kubeconfig: str | None, where: str) -> Any:
 
 def _context(configuration: Any) -> ssl.SSLContext | bool:
     if not configuration.host.startswith("https:"):
-        return True  # asked for by nobody
+        return True  # not used: there is no TLS
     data = getattr(configuration, "ca_cert_data", None)
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=data)
     if configuration.cert_file:

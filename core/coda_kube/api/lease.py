@@ -1,8 +1,8 @@
-"""Leader election on a coordination.k8s.io Lease. Knows nothing of what the leader does.
+"""Leader election on a coordination.k8s.io Lease.
 
-The rules are client-go's: a holder renews every `retry_s`; another takes over once the record has not changed for
-`duration_s` by its own monotonic clock, so clocks of two machines are never compared. `held()` turns false
-`renew_deadline_s` after the last renewal, before anybody else may take over, also in a process that was stopped and
+The rules are client-go's. A holder renews every `retry_s`. Another candidate takes over once the record has not changed
+for `duration_s` on its own monotonic clock, so the clocks of two machines are never compared. `held()` is false from
+`renew_deadline_s` after the last renewal, before anybody may take over; also in a process that was stopped and
 continued.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimes:
-    """Seconds. `renew_deadline_s` < `duration_s`: their difference is the safety margin."""
+    """Times in seconds. `duration_s` - `renew_deadline_s` > 0 is the safety margin."""
 
     duration_s: float = 10.0
     renew_deadline_s: float = 6.0
@@ -35,9 +35,9 @@ class LeaseTimes:
 class Elector:
     """One candidate. `identity` names the replica: no two processes may have it at the same time.
 
-    Each process is a holder of its own, so a restart is a new epoch. But a Lease that an earlier process of this
-    replica left behind is taken at once: it is restarted only after it died, so there is nobody to wait for. Only the
-    first time: two processes with one identity by mistake then take it once from each other, not in turns."""
+    Each process is a holder of its own, so a restart is a new epoch. A Lease left behind by an earlier process of this
+    replica is taken at once: that process is dead. This is done only the first time. So two processes that have one
+    identity by mistake take the Lease from each other once, and not in turns."""
 
     def __init__(
         self, client: Client, namespace: str, name: str, identity: str, times: LeaseTimes | None = None
@@ -50,24 +50,24 @@ class Elector:
         self._has_held = False
         self._times = times or LeaseTimes()
         self._renewed_s = float("-inf")  # monotonic, taken before the request that renewed
-        self._seen: tuple[object, ...] | None = None  # the last record seen, and since when
+        self._seen: tuple[object, ...] | None = None  # the last record seen; `_seen_s`: since when
         self._seen_s = 0.0
-        self._runs_out_s = float("inf")  # when that record is too old, unless it changes before
-        self._said = ""  # why there was no answer, so that an outage is one line of the log
+        self._expires_s = float("inf")  # then that record is too old, unless it changes before
+        self._said = ""  # why there was no answer: an outage is one line of the log
         self.epoch = -1
 
     def held(self) -> bool:
-        """True while nobody else can have taken over; check before every write and every answer."""
+        """True while nobody else can have taken over. Check it before every write and every answer."""
         return time.monotonic() - self._renewed_s < self._times.renew_deadline_s
 
     async def acquire(self) -> int:
-        """Wait until the Lease is ours; its epoch."""
+        """Wait until the Lease is ours. Returns its epoch."""
         while not (won := await self._try()):
             await asyncio.sleep(self._pause_s(won))
         return self.epoch
 
     async def keep(self) -> None:
-        """Renew until it is lost: returns once `held()` is false or another holds the Lease."""
+        """Renew the Lease until it is lost. Returns once `held()` is false or another candidate holds it."""
         renewed: bool | None = True
         while renewed is not False:
             await asyncio.sleep(self._pause_s(renewed))
@@ -78,7 +78,7 @@ class Elector:
         log.warning("lost the Lease %s", self._name)
 
     async def release(self) -> None:
-        """Give the Lease up so that the next holder need not wait."""
+        """Release the Lease, so that the next holder need not wait."""
         if not self.held():
             return
         self._renewed_s = float("-inf")
@@ -91,24 +91,24 @@ class Elector:
             log.warning("could not release the Lease %s: %s", self._name, error)
 
     def _pause_s(self, answer: bool | None) -> float:
-        """Until the next try. Without an answer it is soon: after an outage the deadline may be near.
+        """Time until the next try. Short without an answer: after an outage the deadline may be near.
 
-        Another's Lease is looked at twice as often as it is renewed, since a renewal seen late runs out late, and when
-        it runs out, not up to `retry_s` later."""
+        Another's Lease is read twice as often as it is renewed, because a renewal seen late expires late. It is also
+        read at the moment when it expires, and not up to `retry_s` later."""
         usual_s = self._times.retry_s
         if answer is None:
             return usual_s / 4
         if answer:
             return usual_s
-        left_s = self._runs_out_s - time.monotonic()
+        left_s = self._expires_s - time.monotonic()
         return min(usual_s / 2, max(left_s, usual_s / 40))
 
     async def _try(self) -> bool | None:
-        """One round: True when ours, False when another's, None when the API server did not say."""
+        """Try once: True if the Lease is ours, False if it is another's, None if the API server did not answer."""
         started_s = time.monotonic()
         try:
             async with asyncio.timeout(self._times.renew_deadline_s / 2):  # wait_for may swallow a cancellation
-                return await self._round(started_s)
+                return await self._try_to_hold(started_s)
         except (CodaError, TimeoutError) as error:
             why = str(error) or "no answer in time"
             if why != self._said:
@@ -116,7 +116,7 @@ class Elector:
             self._said = why
             return None
 
-    async def _round(self, started_s: float) -> bool:
+    async def _try_to_hold(self, started_s: float) -> bool:
         try:
             lease = await self._client.get(f"{self._collection}/{self._name}")
         except NotFound:
@@ -151,8 +151,8 @@ class Elector:
         now_s = time.monotonic()
         if record != self._seen:
             self._seen, self._seen_s = record, now_s
-        self._runs_out_s = self._seen_s + float(spec.get("leaseDurationSeconds") or self._times.duration_s)
-        return now_s >= self._runs_out_s
+        self._expires_s = self._seen_s + float(spec.get("leaseDurationSeconds") or self._times.duration_s)
+        return now_s >= self._expires_s
 
     def _first(self) -> Json:
         now = micro_time_from_seconds(time.time())
@@ -171,7 +171,7 @@ class Elector:
 
 
 async def lead(elector: Elector, work: Callable[[], asyncio.Task[None]]) -> None:
-    """Wait for the Lease and run `work` while it is held. Returns once it is lost, or when `work` ends."""
+    """Wait for the Lease and run `work` while it is held. Returns when it is lost or `work` ends."""
     await elector.acquire()
     working, keeping = work(), asyncio.ensure_future(elector.keep())
     try:

@@ -1,4 +1,4 @@
-"""A small HTTP server for a daemon's /healthz, /readyz and /metrics. Knows of the daemon only `ready` and `alive`."""
+"""A small HTTP server for a daemon's /healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Probes:
     """Serves probes and metrics between `start` and `stop`."""
 
     def __init__(self, *, ready: Callable[[], bool], alive: Callable[[], bool] = lambda: True) -> None:
-        """`alive`: whether its work goes on; that it answers at all says nothing of other threads."""
+        """`alive`: whether the daemon's work goes on. An answer alone says nothing about its other threads."""
         self._ready = ready
         self._alive = alive
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; raises OSError when the port is taken."""
+        """Listen. Raises OSError if the port is taken."""
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)

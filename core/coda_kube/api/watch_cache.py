@@ -1,8 +1,8 @@
-"""Caches kept by list and watch, and nothing about what the objects mean.
+"""Caches that list and watch keep up to date.
 
-A `WatchCache` holds every object of one collection, tells one listener of each change, and survives everything an API
-server does: it lists again when its place in the stream is gone, and reconnects with a growing delay. What we wrote
-ourselves is `put` at once, so a decision never works on a state older than its own last write.
+A `WatchCache` holds every object of one collection and calls one listener for each change. It survives all that an API
+server does: it lists again when its place in the stream is gone, and reconnects with a growing delay. Our own writes
+are `put` at once, so no decision works on a state older than the last write.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
 
-SERVER_TIMEOUT_S = 30  # the server ends a watch after this; the next one resumes where it ended
-IDLE_TIMEOUT_S = 35.0  # no byte for so long: the connection is dead though nobody said so
+SERVER_TIMEOUT_S = 30  # the server ends a watch after this; the next one continues there
+IDLE_TIMEOUT_S = 35.0  # after this time without a byte, the connection counts as dead
 _DELAYS_S = (0.1, 0.3, 1.0)
 _TOMBSTONES = 10_000
 
@@ -28,22 +28,22 @@ Listener = Callable[[Json | None, Json | None], None]
 
 
 def key_of(item: Mapping[str, Any]) -> str:
-    """`namespace/name`, or the name alone for what has no namespace."""
+    """`namespace/name`, or only the name of an object without namespace."""
     metadata = item["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
 def version_of(item: Mapping[str, Any]) -> int:
-    """The resourceVersion as a number: comparable within one kind (KEP-5504)."""
+    """The resourceVersion as a number. Comparable within one kind (KEP-5504)."""
     return int(item["metadata"].get("resourceVersion") or 0)
 
 
 class WatchCache:
-    """Every object at `path`, by `key_of`. `run` keeps it; `synced` is set once the first list is in.
+    """Every object at `path`, by `key_of`. `run` keeps it up to date; `synced` is set after the first list.
 
-    `in_touch` is cleared while a watch that broke is not back: what happens meanwhile is not seen. `on_break` is called
-    each time one breaks, and each time it does not come back yet."""
+    `in_touch` is cleared from the break of a watch until the next one runs: changes in between are not seen. `on_break`
+    is called when a watch breaks, and at each failed try to start the next one."""
 
     def __init__(
         self,
@@ -64,24 +64,24 @@ class WatchCache:
         self._listener = listener
         self._on_break = on_break
         self._seen_until: str | None = None  # the resourceVersion from which to watch; None: list first
-        self._gone: dict[str, int] = {}  # key -> version of a deletion, so that a late answer cannot bring it back
+        self._gone: dict[str, int] = {}  # key -> version of a deletion: a late answer cannot bring the object back
 
     def put(self, item: Json) -> None:
-        """Take an object that a write of our own answered; older than what is known, it is ignored."""
-        self._take(item)
+        """Set an object from the answer to a write of our own. Ignored if it is older than the known one."""
+        self._set(item)
 
     def drop(self, item: Json) -> None:
-        """Take a deletion that was seen elsewhere."""
+        """Remove an object whose deletion was seen elsewhere."""
         self._drop(key_of(item), version_of(item))
 
     async def run(self) -> None:
-        """Keep the cache until cancelled."""
+        """Keep the cache up to date until cancelled."""
         failures = 0
         while True:
             try:
                 if self._seen_until is None:
                     self._seen_until = await self._list()
-                await self._follow(self._seen_until)
+                await self._watch(self._seen_until)
                 failures = 0
             except Expired as expired:
                 self._break()
@@ -108,15 +108,15 @@ class WatchCache:
             version = str(page["metadata"]["resourceVersion"])
             for item in page.get("items") or ():
                 present.add(key_of(item))
-                self._take(item)
+                self._set(item)
         for key in [key for key in self.by_key if key not in present]:
-            # What our own writes added after this list was made is newer than the list: the watch will tell.
+            # An object that is newer than the list comes from our own write: the watch reports its deletion.
             if version_of(self.by_key[key]) <= int(version):
                 self._drop(key, int(version))
         self.synced.set()
         return version
 
-    async def _follow(self, version: str) -> None:
+    async def _watch(self, version: str) -> None:
         query = self._query | {
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
@@ -134,33 +134,33 @@ class WatchCache:
                 if event["type"] == "DELETED":
                     self._drop(key_of(item), int(version))
                 elif event["type"] != "BOOKMARK":
-                    self._take(item)
-                self._seen_until = version  # a watch that breaks goes on from here
+                    self._set(item)
+                self._seen_until = version  # after a break, the next watch continues here
 
-    def _take(self, item: Json) -> None:
+    def _set(self, item: Json) -> None:
         item["metadata"].pop("managedFields", None)
         key, version = key_of(item), version_of(item)
         old = self.by_key.get(key)
         if version <= self._gone.get(key, -1) or (old is not None and version <= version_of(old)):
             return
         self.by_key[key] = item
-        self._tell(old, item)
+        self._call_listener(old, item)
 
     def _drop(self, key: str, version: int) -> None:
         old = self.by_key.get(key)
         if old is not None and version_of(old) > version:
-            return  # told again after a watch broke: another of that name is there since
+            return  # an old deletion, reported again: a newer object has the name
         self._gone.pop(key, None)
         self._gone[key] = version
         if len(self._gone) > _TOMBSTONES:
             del self._gone[next(iter(self._gone))]
         if self.by_key.pop(key, None) is not None:
-            self._tell(old, None)
+            self._call_listener(old, None)
 
-    def _tell(self, old: Json | None, new: Json | None) -> None:
+    def _call_listener(self, old: Json | None, new: Json | None) -> None:
         if self._listener is None:
             return
         try:
             self._listener(old, new)
-        except Exception:  # one object that cannot be read must not stop the watch of all others
+        except Exception:  # one object that cannot be read must not end the watch of the others
             log.exception("%s: %s could not be taken over", self._path, key_of(new or old or {}))

@@ -1,7 +1,7 @@
-"""Frozen values as plain mappings and back, so that what a decision remembers survives a restart.
+"""Frozen dataclasses as plain data and back, so that a decision's state survives a restart.
 
-Only dict, list, str, int, float, bool and None come out, with the CRD's spelling of names (`gpu_count` -> `gpuCount`).
-What must not live here: bytes, files, and any knowledge of a particular type. The types of the fields are the schema.
+Plain data is dict, list, str, int, float, bool and None, with the CRD's spelling of names (`gpu_count` -> `gpuCount`).
+The types of the fields are the schema; no particular type is known here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def plain_from_value(value: object) -> Any:
-    """`value` as plain data. Dataclasses become mappings, tuples lists, enums their values. Cost: O(size)."""
+    """Return `value` as plain data. Dataclasses become mappings, tuples lists, enums their values. Cost: O(size)."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {_spelled(f.name): plain_from_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple):
@@ -29,10 +29,10 @@ def plain_from_value(value: object) -> Any:
 
 
 def value_from_plain(kind: type[T], plain: object) -> T:
-    """The dataclass `kind` that `plain` describes; what is absent takes the field's default.
+    """Return the dataclass `kind` that `plain` describes. An absent name takes the field's default.
 
-    Raises InvalidInput, with the place, for anything else: unknown or missing names, wrong types, numbers that are
-    not finite, and what the dataclass itself refuses."""
+    Raises InvalidInput, with the place, for unknown or missing names, wrong types, numbers that are not finite, and
+    values that the dataclass refuses."""
     value: T = _value(kind, plain, kind.__name__)
     return value
 
@@ -77,7 +77,7 @@ def _fields(kind: Any, plain: object, place: str) -> Any:
 
 @functools.cache
 def _schema(kind: type) -> Mapping[str, tuple[str, Any]]:
-    """Field and its type by spelling. Kept: working out the types costs five times what reading a value does."""
+    """Name and type of each field by its spelling. Cached: to find the types costs five times a read of the value."""
     hints = get_type_hints(kind)
     return {_spelled(field.name): (field.name, hints[field.name]) for field in dataclasses.fields(kind)}
 

@@ -1,4 +1,4 @@
-"""The names Coda gives things in a cluster. Nothing else may spell a `coda.scheduler/` key."""
+"""The names that Coda uses in a cluster. No other module may spell a `coda.scheduler/` key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANNOTATION_PLAN: Final = f"{GROUP}/plan"
 # On the extender's own pod; the Service selects it.
 LABEL_LEADER: Final = f"{GROUP}/leader"
 
-# On a namespace, "true": its CPU pods may be throttled for training jobs. On a pod, "false": this one may not.
+# "true" on a namespace: its CPU pods may be throttled for training jobs. "false" on a pod: this pod may not.
 THROTTLING: Final = f"{GROUP}/throttling"
 
 POOL_TAINT: Final = f"{GROUP}/pool"
@@ -42,7 +42,7 @@ GPU: Final = "nvidia.com/gpu"
 
 
 def pod_name(job_name: str, attempt: int, rank: int) -> str:
-    """`<job>-<attempt>-<rank>`: the attempt in the name keeps a late pod of an old attempt apart."""
+    """`<job>-<attempt>-<rank>`. With the attempt in its name, a late pod of an old attempt cannot be confused."""
     return f"{job_name}-{attempt}-{rank}"
 
 

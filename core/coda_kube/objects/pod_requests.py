@@ -1,9 +1,9 @@
-"""What a pod asks of its node: the scheduler's arithmetic on a pod's JSON.
+"""The request of a pod, computed from its JSON as kube-scheduler does.
 
-Source: `k8s.io/component-helpers/resource` PodRequests: the larger of all running containers together (sidecars
-included) and of each init container on top of the sidecars started before it; pod-level requests win where set; plus
-overhead. A container in a resize counts with the largest of wanted, allocated and actual, but for what is wanted and
-infeasible (KEP-1287).
+Source: `k8s.io/component-helpers/resource` PodRequests. The request is the largest of two: all containers with the
+sidecars; and each init container with the sidecars started before it. Pod-level requests replace it where set, and
+overhead is added. A container in a resize counts with the largest of its wanted, allocated and actual amounts, but the
+wanted amount does not count if it is infeasible (KEP-1287).
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ def _raise_to(into: Amounts, floor: Amounts) -> None:
 
 
 def _container_amounts(
-    container: Mapping[str, Any], status: Mapping[str, Any] | None, kind: str, *, in_vain: bool = False
+    container: Mapping[str, Any], status: Mapping[str, Any] | None, kind: str, *, infeasible: bool = False
 ) -> Amounts:
-    """`in_vain`: what it wants will never be allocated."""
+    """`infeasible`: the wanted amounts will never be allocated."""
     resources = container.get("resources") or {}
     amounts = _amounts(resources.get(kind))
     if kind == "requests":
         for name, amount in _amounts(resources.get("limits")).items():
-            amounts.setdefault(name, amount)  # as the API server's defaulting does
+            amounts.setdefault(name, amount)  # as the API server sets defaults
         if status:
             allocated = _amounts(status.get("allocatedResources"))
             _raise_to(allocated, _amounts((status.get("resources") or {}).get("requests")))
-            if in_vain and allocated:
+            if infeasible and allocated:
                 return amounts | allocated
             _raise_to(amounts, allocated)
     return amounts
 
 
 def is_infeasible(status: Mapping[str, Any]) -> bool:
-    """True when the kubelet says in the pod's `status` that the last resize will never be."""
+    """True if the kubelet says in the pod's `status` that the last resize can never happen."""
     return any(
         condition["type"] == "PodResizePending" and condition.get("reason") == "Infeasible"
         for condition in status.get("conditions") or ()
@@ -62,20 +62,20 @@ def is_infeasible(status: Mapping[str, Any]) -> bool:
 
 
 def pod_amounts(pod: Mapping[str, Any], kind: str = "requests") -> Amounts:
-    """The effective `requests` or `limits` of a pod by resource name (cpu in millicores)."""
+    """Return the effective `requests` or `limits` of a pod by resource name (cpu in millicores)."""
     spec, status = pod["spec"], pod.get("status") or {}
     statuses = {
         entry["name"]: entry
         for entry in (status.get("containerStatuses") or []) + (status.get("initContainerStatuses") or [])
     }
     total: Amounts = {}
-    in_vain = is_infeasible(status)
+    infeasible = is_infeasible(status)
     for container in spec.get("containers") or ():
-        _add(total, _container_amounts(container, statuses.get(container["name"]), kind, in_vain=in_vain))
+        _add(total, _container_amounts(container, statuses.get(container["name"]), kind, infeasible=infeasible))
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
-        amounts = _container_amounts(container, statuses.get(container["name"]), kind, in_vain=in_vain)
+        amounts = _container_amounts(container, statuses.get(container["name"]), kind, infeasible=infeasible)
         if container.get("restartPolicy") == "Always":
             _add(sidecars, amounts)
             _raise_to(peak, sidecars)
@@ -90,7 +90,7 @@ def pod_amounts(pod: Mapping[str, Any], kind: str = "requests") -> Amounts:
 
 
 def resources_from_amounts(amounts: Mapping[str, int], *, pods: int) -> Resources:
-    """The model's resources; `pods` is the number of pod slots they come with."""
+    """Return the model's resources. `pods`: the number of pod slots that belong to them."""
     other = {name: amount for name, amount in amounts.items() if name not in ("cpu", "memory", GPU, "pods") and amount}
     return Resources(
         cpu_m=amounts.get("cpu", 0),
@@ -102,19 +102,19 @@ def resources_from_amounts(amounts: Mapping[str, int], *, pods: int) -> Resource
 
 
 def resources_from_quantities(quantities: Mapping[str, Any], *, pods: int) -> Resources:
-    """The model's resources from a map of quantities, as in `status.request.resources` or a node's allocatable."""
+    """Return the model's resources from quantities by name, as in a node's allocatable or a job's `status.request`."""
     return resources_from_amounts(_amounts(quantities), pods=pods)
 
 
 def quantities_from_amounts(amounts: Mapping[str, int]) -> dict[str, str]:
-    """The same amounts as quantities, sorted by name."""
+    """Return the amounts as quantities, sorted by name."""
     return {
         name: quantity_from_milli(amount) if name == "cpu" else str(amount) for name, amount in sorted(amounts.items())
     }
 
 
 def quota_use(pod: Mapping[str, Any]) -> dict[str, str]:
-    """What one pod takes of each ResourceQuota key, as quantities.
+    """Return the use of each ResourceQuota key by one pod, as quantities.
 
     Source: `pkg/quota/v1/evaluator/core/pods.go` podComputeUsageHelper."""
     requests, limits = pod_amounts(pod, "requests"), pod_amounts(pod, "limits")

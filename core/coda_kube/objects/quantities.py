@@ -1,4 +1,4 @@
-"""Kubernetes quantities as exact integers, and times as seconds. Nothing here knows objects."""
+"""Kubernetes quantities as exact integers, and times as seconds."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SCALE: dict[str | None, Fraction] = {
     **{suffix: Fraction(1, 1000) ** power for power, suffix in enumerate(("m", "u", "n"), 1)},
 }
 
-_SPELLINGS: Final = 4096  # kept: a cluster's pods use few, over and over, and an exact fraction takes 4 us
+_SPELLINGS: Final = 4096  # cached: pods use few spellings again and again, and an exact fraction takes 4 us
 
 
 def fraction_from_quantity(text: str | int | float) -> Fraction:
-    """The exact value of a quantity. Raises InvalidQuantity.
+    """Return the exact value of a quantity. Raises InvalidQuantity.
 
     Source: apimachinery `resource.Quantity`: sign, decimal number, binary or decimal suffix or exponent."""
     if isinstance(text, int):
@@ -36,12 +36,12 @@ def fraction_from_quantity(text: str | int | float) -> Fraction:
 
 
 def milli_from_quantity(text: str | int | float) -> int:
-    """A quantity in thousandths, rounded up as the API server does: "1.5" -> 1500."""
+    """Return a quantity in thousandths, rounded up as the API server does: "1.5" -> 1500."""
     return _milli_from_text(text) if isinstance(text, str) else math.ceil(fraction_from_quantity(text) * 1000)
 
 
 def whole_from_quantity(text: str | int | float) -> int:
-    """A quantity in whole units, rounded up: "1500m" -> 2, "1Ki" -> 1024."""
+    """Return a quantity in whole units, rounded up: "1500m" -> 2, "1Ki" -> 1024."""
     return _whole_from_text(text) if isinstance(text, str) else math.ceil(fraction_from_quantity(text))
 
 
@@ -56,12 +56,12 @@ def _whole_from_text(text: str) -> int:
 
 
 def quantity_from_milli(milli: int) -> str:
-    """The shortest canonical spelling: 1500 -> "1500m", 2000 -> "2"."""
+    """Return the shortest canonical spelling: 1500 -> "1500m", 2000 -> "2"."""
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 
 
 def seconds_from_time(text: str | None) -> float:
-    """An RFC 3339 time as seconds since 1970; 0.0 for none. Raises InvalidInput."""
+    """Return an RFC 3339 time as seconds since 1970; 0.0 for no text. Raises InvalidInput."""
     if not text:
         return 0.0
     try:
@@ -71,10 +71,10 @@ def seconds_from_time(text: str | None) -> float:
 
 
 def time_from_seconds(seconds: float) -> str:
-    """Seconds since 1970 as an RFC 3339 time in UTC, to the millisecond."""
+    """Return seconds since 1970 as an RFC 3339 time in UTC, to the millisecond."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def micro_time_from_seconds(seconds: float) -> str:
-    """Seconds since 1970 as a Kubernetes MicroTime (Leases and Events insist on six digits)."""
+    """Return seconds since 1970 as a Kubernetes MicroTime: Leases and Events require six digits."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

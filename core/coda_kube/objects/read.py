@@ -1,6 +1,6 @@
-"""Kubernetes objects -> model. The only place that knows the JSON of what the planner reads.
+"""Kubernetes objects -> model: the only place that knows the JSON of the objects that the planner reads.
 
-Reading never decides. What cannot be read raises InvalidInput with the object's name; the caches log it and go on.
+An object that cannot be read raises an error; the caches log it with the object's name and go on.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, 
 Item = Mapping[str, Any]
 
 AUTO: Final = "auto"
-"""Cores that Coda finds."""
+"""`spec.cpusPerReplica` of a job whose core count Coda finds."""
 
 
 Owner = tuple[JobId, str]
-"""A TrainingJob and its uid: another one of the same name has its own."""
+"""A TrainingJob and its uid. A later job of the same name has another uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangMember:
-    """What makes a pod one of Coda's: its job, attempt, rank and plan, from its labels and annotation."""
+    """The job, attempt, rank and placement of a pod of Coda's, from its labels and annotation."""
 
     job: JobId
     job_uid: str
@@ -40,7 +40,7 @@ class GangMember:
 
     @property
     def owner(self) -> Owner:
-        """Whose pod it is. Labels may claim any uid, but nobody writes into another's namespace."""
+        """The job that the pod belongs to. Labels may claim any uid, but only of a job in the pod's namespace."""
         return self.job, self.job_uid
 
 
@@ -51,16 +51,16 @@ class Pod:
     id: str  # namespace/name
     uid: str
     node: str | None  # where it is bound
-    pinned_to: str | None  # the one node its required affinity allows
+    pinned_to: str | None  # the only node that its required affinity allows
     request: Resources
-    ended: bool  # Succeeded or Failed: takes no room any more
+    ended: bool  # Succeeded or Failed: uses no capacity any more
     terminating: bool
     gated: bool
-    given_up: bool  # kube-scheduler's last word: it placed it nowhere, for want of a node or by an error
+    given_up: bool  # by kube-scheduler, for the time being: no node fits, or an error occurred
     scheduler: str
     member: GangMember | None
-    has_wishes: bool = False  # says itself where it would rather be: affinity, spreading
-    gone_by_s: float | None = None  # a terminating pod's grace period is over then
+    has_wishes: bool = False  # has affinity or spreading of its own
+    gone_by_s: float | None = None  # when the grace period of a terminating pod ends
 
 
 def id_of(item: Item) -> JobId:
@@ -69,7 +69,7 @@ def id_of(item: Item) -> JobId:
 
 
 def node_from_json(item: Item) -> Node:
-    """A Node object. Schedulable: Ready, not cordoned, not being deleted."""
+    """Read a Node object. It is schedulable if it is Ready, not cordoned, and not being deleted."""
     spec, status, metadata = item.get("spec") or {}, item.get("status") or {}, item["metadata"]
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
     allocatable = dict(status.get("allocatable") or {})
@@ -86,7 +86,7 @@ def node_from_json(item: Item) -> Node:
 
 
 def pod_from_json(item: Item) -> Pod:
-    """A Pod object."""
+    """Read a Pod object."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     scheduled: Item = next((c for c in status.get("conditions") or () if c["type"] == "PodScheduled"), {})
     return Pod(
@@ -121,7 +121,7 @@ def _member(metadata: Item) -> GangMember | None:
 
 
 def _pin(spec: Item) -> str | None:
-    """The node that every required term asks for, if it is one and the same."""
+    """The node that every required term asks for, if it is the same one in all."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     pins = {_pins_of(term) for term in required.get("nodeSelectorTerms") or ()}
@@ -130,13 +130,13 @@ def _pin(spec: Item) -> str | None:
 
 
 def _pins_of(term: Item) -> tuple[str, ...]:
-    """The nodes that a term asks for by name, which is the only field there is; not those that it excludes."""
+    """The nodes that a term asks for by name, not those that it excludes. The name is the only field there is."""
     asked = [field for field in term.get("matchFields") or () if field["operator"] == "In"]
     return tuple(name for field in asked for name in field.get("values") or ())
 
 
 def quota_from_json(item: Item) -> Quota | None:
-    """A ResourceQuota; None for a scoped one, whose pods only the API server can tell (its 403 then rolls back)."""
+    """Read a ResourceQuota; None for a scoped one: only the API server knows its pods (its 403 then rolls back)."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
     if spec.get("scopes") or spec.get("scopeSelector"):
         return None
@@ -176,7 +176,7 @@ def _stop_from_json(stop: Item | None) -> StopOrder | None:
 
 
 def constraints_from_json(spec: Item, terms: tuple[Item, ...]) -> NodeConstraints:
-    """Which nodes are accepted: `nodeSelector` and `tolerations` of `spec`, and the node selector terms beside them."""
+    """Read which nodes are eligible: `nodeSelector` and `tolerations` of `spec`, and the given node selector terms."""
     return NodeConstraints(
         selector=spec.get("nodeSelector") or {},
         terms=tuple(
@@ -205,10 +205,11 @@ def _requirement(expression: Item) -> Requirement:
 
 
 def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
-    """A TrainingJob as the planner sees it, with those of its `pods` that still take room or wait for it.
+    """Read a TrainingJob as the planner sees it, with those of its `pods` that use capacity or wait for it.
 
-    None until the operator has accepted it. A job that is suspended or being deleted reads as SUSPENDED: not in the
-    queue; only its live pods count. One edited in the queue reads with its new generation, which voids its plan."""
+    None until the operator has accepted it. A job that is suspended or being deleted reads as SUSPENDED: it is not in
+    the queue, and only its live pods count. A job edited in the queue has its new generation, which voids its
+    placement."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     request = status.get("request")
     if not request or not status.get("phase"):
@@ -251,7 +252,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
 
 
 def _sizes(status: Item, request: Item, attempt: int) -> tuple[Resources, int, int]:
-    """What one rank asks for now, the cores of its main container, and the last wish whose resize has ended."""
+    """The request of one rank now, the cores of its main container, and the last wish whose resize has ended."""
     asked, cores = resources_from_quantities(request["resources"], pods=1), int(request["cpusPerReplica"])
     resize = resize_from_json(status)
     if resize is None or resize.attempt != attempt:
@@ -261,13 +262,13 @@ def _sizes(status: Item, request: Item, attempt: int) -> tuple[Resources, int, i
 
 
 def pod_cpu_of(pods: Mapping[str, Pod], attempt: int, asked: Resources) -> dict[int, int]:
-    """What the bound ranks of an attempt count with, in millicores, where that is not what is `asked`."""
+    """The CPU requests of an attempt's bound ranks, in millicores, where they differ from `asked`."""
     members = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
     return {rank: pod.request.cpu_m for rank, pod in members if pod.node and pod.request.cpu_m != asked.cpu_m}
 
 
 def ranks_of(pods: Mapping[str, Pod], attempt: int) -> tuple[frozenset[int], dict[int, str]]:
-    """The ranks of an attempt whose pod has a node, and those whose live pod waits for the one it is pinned to."""
+    """The ranks of an attempt whose pod is bound, and the node of each rank whose live pod waits for it."""
     ranks = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
     unbound = {
         rank: pod.pinned_to

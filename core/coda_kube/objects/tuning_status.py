@@ -1,7 +1,7 @@
 """`status.tuning`, `status.placement.grant` and `status.resize` of a TrainingJob, to the core's values and back.
 
-A search is written whole, so that whoever measures may be restarted between any two windows. The curve stands once,
-as `steps`, where people read it. Reading is strict: what no search can be in raises InvalidInput with the place.
+A search is written whole, so that the agent may be restarted between any two windows. Its curve is written once, as
+`steps`, for people to read. Reading is strict: a state that no search can have raises InvalidInput with the place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GRANTED, _REFUSED = "Granted", "Refused"
 
 
 def tuning_json(tuning: Tuning) -> Json:
-    """`status.tuning`."""
+    """Return `status.tuning`."""
     status: Json = {"attempt": tuning.attempt, "phase": tuning.phase.value}
     status |= {name: text for name, text in (("reason", tuning.reason), ("message", tuning.message)) if text}
     if tuning.wish is not None:
@@ -42,7 +42,7 @@ def tuning_json(tuning: Tuning) -> Json:
 
 
 def tuning_from_json(status: Item) -> Tuning | None:
-    """What `status.tuning` of a whole status says; None where there is none. Raises InvalidInput."""
+    """Read `status.tuning` of a whole status; None if there is none. Raises InvalidInput."""
     tuning = status.get("tuning")
     if not tuning:
         return None
@@ -60,7 +60,7 @@ def tuning_from_json(status: Item) -> Tuning | None:
 
 
 def wish_from_json(status: Item, *, attempt: int) -> Wish | None:
-    """The last wish of that attempt alone: all that others than the tuning look at. Raises InvalidInput."""
+    """Read only the last wish of that attempt: only the tuning needs more. Raises InvalidInput."""
     tuning = status.get("tuning")
     if not tuning or tuning.get("attempt") != attempt:
         return None
@@ -68,7 +68,7 @@ def wish_from_json(status: Item, *, attempt: int) -> Wish | None:
 
 
 def answer_json(answer: WishAnswer) -> Json:
-    """`status.placement.grant`."""
+    """Return `status.placement.grant`."""
     cores = {"coresPerReplica" if answer.granted else "mostCores": answer.cores}
     words = {name: text for name, text in (("code", answer.code), ("message", answer.message)) if text}
     return {
@@ -82,7 +82,7 @@ def answer_json(answer: WishAnswer) -> Json:
 
 
 def answer_from_json(placement: Item) -> WishAnswer | None:
-    """What `grant` of a placement says; None where no wish was answered yet."""
+    """Read `grant` of a placement; None if no wish was answered yet."""
     grant = placement.get("grant")
     if not grant:
         return None
@@ -99,7 +99,7 @@ def answer_from_json(placement: Item) -> WishAnswer | None:
 
 
 def resize_json(resize: Resize) -> Json:
-    """`status.resize`."""
+    """Return `status.resize`."""
     words = {name: text for name, text in (("reason", resize.reason), ("message", resize.message)) if text}
     return {
         "attempt": resize.attempt,
@@ -113,7 +113,7 @@ def resize_json(resize: Resize) -> Json:
 
 
 def resize_from_json(status: Item) -> Resize | None:
-    """What `status.resize` of a whole status says; None where nothing was granted yet."""
+    """Read `status.resize` of a whole status; None if nothing was granted yet."""
     resize = status.get("resize")
     if not resize:
         return None

@@ -1,4 +1,4 @@
-"""Model -> patches of TrainingJob status: bodies for server-side apply, safe to send twice. Decides nothing."""
+"""Model -> patches of TrainingJob status: bodies for server-side apply, safe to send twice."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from coda_kube.objects.tuning_status import answer_json
 
 
 def job_path(job: JobId | str, *, status: bool = False) -> str:
-    """The API path of a TrainingJob, or of its status."""
+    """Return the API path of a TrainingJob, or of its status."""
     namespace, name = job.split("/", 1)
     return f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs/{name}" + ("/status" if status else "")
 
 
 def status_patch(job: JobId | str, status: Mapping[str, Any], *, uid: str, version: str | None = None) -> Json:
-    """An apply body that owns exactly the fields in `status`; never another object of that name (`uid`), and with
-    `version` only if nobody wrote since it was read."""
+    """Return an apply body that owns exactly the fields in `status`.
+
+    The API server refuses it for another object of that name (`uid`), and with `version` after any later write."""
     namespace, name = job.split("/", 1)
     metadata: Json = {"name": name, "namespace": namespace, "uid": uid}
     if version is not None:
@@ -30,7 +31,7 @@ def status_patch(job: JobId | str, status: Mapping[str, Any], *, uid: str, versi
 
 
 def placement_json(placement: Placement) -> Json:
-    """`status.placement`, as `reading.placement_from_json` reads it."""
+    """Return `status.placement`, as `read.placement_from_json` reads it."""
     more: Json = {} if placement.answer is None else {"grant": answer_json(placement.answer)}
     if placement.borrows:
         more["borrows"] = True
@@ -54,7 +55,7 @@ def _stop_json(stop: StopOrder) -> Json:
 
 
 def pending_json(refusal: Refusal, *, since_s: float) -> Json:
-    """`status.pending`."""
+    """Return `status.pending`."""
     reason = refusal.reason
     return {
         "code": reason.code.value,
