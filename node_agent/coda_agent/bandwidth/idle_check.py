@@ -50,8 +50,8 @@ def reason_not_idle(before: CpuTimes, after: CpuTimes, gpu_pods: Collection[str]
 def buffer_bytes_by_cpu(files: Files, usable: Collection[int]) -> Mapping[int, int]:
     """Return one CPU per core, with the bytes that its copies need: four times the cache, shared by the cache's cores.
 
-    Raises Outage if the caches cannot be read, a core may not be used, or memory is short, on the node or within this
-    process's own limit. Above its own limit the kernel would kill the agent with the load."""
+    Raises Outage if the caches cannot be read, a core may not be used, or memory is short. Memory counts on the node
+    and within this process's own limit, above which the kernel would kill the agent with the load."""
     try:
         cores = _first_siblings(files)
         caches = {cpu: _cache(files, cpu) for cpu in cores}

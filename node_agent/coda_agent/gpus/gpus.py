@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from coda_agent.gpus.devices import Gpu, GpuReading, Health, LibraryState, Snapshot
 from coda_agent.gpus.discovery import OpenDevice, find_devices
-from coda_agent.gpus.measure import Tracked, lost_reading, measure_device
+from coda_agent.gpus.measure import TrackedDevice, lost_reading, measure_device
 from coda_agent.gpus.nvml import NvmlFailure, Trouble
 from coda_agent.gpus.samples import Moment
 from coda_agent.gpus.session import NvmlSession
@@ -43,7 +43,7 @@ class Gpus:
         self._session = NvmlSession(
             first_pause_s=self._config.first_pause_s, longest_pause_s=self._config.longest_pause_s
         )
-        self._tracked: dict[str, Tracked] = {}  # by UUID; open in this session
+        self._tracked: dict[str, TrackedDevice] = {}  # by UUID; open in this session
         self._missing: dict[str, tuple[Gpu, str]] = {}  # by UUID: seen earlier, not open now, and why
         self._refused: tuple[str, ...] = ()
 
@@ -91,13 +91,13 @@ class Gpus:
             if uuid not in self._tracked
         }
 
-    def _track(self, device: OpenDevice, before: Mapping[str, Tracked], now: Moment) -> Tracked:
+    def _track(self, device: OpenDevice, before: Mapping[str, TrackedDevice], now: Moment) -> TrackedDevice:
         """A device that was never lost continues as it was; every other device settles first."""
         known = before.get(device.gpu.uuid)
         if known is None or known.is_lost:
             now_us = int(now.wall_s * 1e6)
             ready_from_s = now.monotonic_s + self._config.settle_s
-            return Tracked(device=device, ready_from_s=ready_from_s, sample_us=now_us, process_us=now_us)
+            return TrackedDevice(device=device, ready_from_s=ready_from_s, sample_us=now_us, process_us=now_us)
         known.device = device
         return known
 
@@ -109,7 +109,7 @@ class Gpus:
             tracked.is_lost = True
         return [lost_reading(tracked.device.gpu, why) for tracked in self._tracked.values()]
 
-    def _measure_one(self, tracked: Tracked, now: Moment) -> GpuReading:
+    def _measure_one(self, tracked: TrackedDevice, now: Moment) -> GpuReading:
         if tracked.is_lost:  # if it answers again, it settles first
             tracked.ready_from_s = now.monotonic_s + self._config.settle_s
         try:

@@ -21,7 +21,7 @@ _ENDS_ROUND = (Trouble.LOST, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED)
 
 
 @dataclass(slots=True, kw_only=True)
-class Tracked:
+class TrackedDevice:
     """What is remembered of an open device between rounds."""
 
     device: OpenDevice
@@ -34,7 +34,7 @@ class Tracked:
     failures: list[str] = field(default_factory=list)  # of this round
 
 
-def measure_device(tracked: Tracked, now: Moment) -> GpuReading:
+def measure_device(tracked: TrackedDevice, now: Moment) -> GpuReading:
     """Measure one round. Raises NvmlFailure (LOST, CLOSED, ABSENT or OUTDATED) if nothing more can be asked."""
     tracked.failures = []
     memory_by_instance = _refresh_slices(tracked)
@@ -62,7 +62,7 @@ def lost_reading(gpu: Gpu, why: str) -> GpuReading:
     return GpuReading(gpu=gpu, health=Health.LOST, why=why)
 
 
-def _ask_metric(tracked: Tracked, metric: Metric, question: Callable[[], _T]) -> _T | None:
+def _ask_metric(tracked: TrackedDevice, metric: Metric, question: Callable[[], _T]) -> _T | None:
     if metric in tracked.unmeasured:
         return None
     try:
@@ -77,7 +77,7 @@ def _ask_metric(tracked: Tracked, metric: Metric, question: Callable[[], _T]) ->
         return None
 
 
-def _samples(tracked: Tracked, now: Moment) -> tuple[GpuSample, ...]:
+def _samples(tracked: TrackedDevice, now: Moment) -> tuple[GpuSample, ...]:
     """From the driver's buffer, or polled if the device has none."""
     handle = tracked.device.handle
     if not tracked.polls:
@@ -93,7 +93,7 @@ def _samples(tracked: Tracked, now: Moment) -> tuple[GpuSample, ...]:
     return (GpuSample(at_s=now.monotonic_s, share=percent / 100),) if percent is not None and percent <= 100 else ()
 
 
-def _share_by_pid(tracked: Tracked, now: Moment) -> dict[int, float] | None:
+def _share_by_pid(tracked: TrackedDevice, now: Moment) -> dict[int, float] | None:
     tracked.process_us = seen_until(tracked.process_us, now)
     question = partial(nvml.process_samples, tracked.device.handle, tracked.process_us)
     entries = _ask_metric(tracked, Metric.PROCESS_UTILISATION, question)
@@ -103,7 +103,7 @@ def _share_by_pid(tracked: Tracked, now: Moment) -> dict[int, float] | None:
     return dict(shares)
 
 
-def _refresh_slices(tracked: Tracked) -> dict[str, Memory]:
+def _refresh_slices(tracked: TrackedDevice) -> dict[str, Memory]:
     """Update the device's MIG mode and slices; return the memory of each slice."""
     device = tracked.device
     if not device.can_mig:
@@ -118,7 +118,7 @@ def _refresh_slices(tracked: Tracked) -> dict[str, Memory]:
     return {instance.uuid: memory for instance, memory in pairs}
 
 
-def _is_mig(tracked: Tracked) -> bool:
+def _is_mig(tracked: TrackedDevice) -> bool:
     try:
         return nvml.is_mig(tracked.device.handle)
     except NvmlFailure as failure:

@@ -89,8 +89,8 @@ def find_owners(evidence: Evidence) -> tuple[Ownership, ...]:
 def holding_of(pod_uid: str, ownerships: Sequence[Ownership]) -> GpuHolding:
     """Return what a pod has, and whether its utilisation may decide anything.
 
-    It may not if a place of it is disputed, shared or a MIG slice, if it uses a place of others, or if none of its
-    places shows a process of it yet."""
+    It may not if a place of it is disputed, shared or a MIG slice, or if the pod uses a place of others. Nor if none of
+    its places shows a process of it yet."""
     own = [ownership for ownership in ownerships if pod_uid in {owner.pod_uid for owner in ownership.owners}]
     foreign = [
         ownership for ownership in ownerships if pod_uid in {stranger.pod_uid for stranger in ownership.strangers}

@@ -1,6 +1,6 @@
 """Whose the processes on the GPUs are: pid -> cgroup -> pod uid, remembered by process and not by pid.
 
-NVML gives host pids, so this needs the host's /proc. A pid may be another process a moment later, so results are kept
+NVML gives host pids, so this needs the host's /proc. A pid may be another process a moment later. So results are kept
 by pid and start time, and the start time is read again after the cgroup."""
 
 from __future__ import annotations

@@ -5,12 +5,13 @@ Read `files` (the only access to the kernel's trees), `state_dir` (files that su
 
 from coda_agent.host.files import Files, Tree
 from coda_agent.host.state_dir import StateDir
-from coda_agent.host.undo_journal import ChangeKind, JournalEntry, UndoJournal
+from coda_agent.host.undo_journal import ChangeKind, JournalEntry, Stamp, UndoJournal
 
 __all__ = [
     "ChangeKind",
     "Files",
     "JournalEntry",
+    "Stamp",
     "StateDir",
     "Tree",
     "UndoJournal",

@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -51,6 +51,10 @@ class JournalEntry:
     def key(self) -> tuple[ChangeKind, str]:
         """What the entry is about. At most one entry per key is open."""
         return self.kind, self.target
+
+
+Stamp = Callable[[JournalEntry], JournalEntry]
+"""Gives a new entry its time and boot: those who make a change leave both empty."""
 
 
 class UndoJournal:

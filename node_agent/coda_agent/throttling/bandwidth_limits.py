@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from coda.errors import Outage
-from coda_agent.host import ChangeKind, JournalEntry, UndoJournal
+from coda_agent.host import ChangeKind, JournalEntry, Stamp, UndoJournal
 from coda_agent.resctrl import GroupOutcome, Groups
 
 ROOT = "/"
@@ -38,7 +38,7 @@ class BandwidthLimits:
         self,
         groups: Groups,
         journal: UndoJournal,
-        stamp: Callable[[JournalEntry], JournalEntry],
+        stamp: Stamp,
         tids_of: Callable[[str], frozenset[int]],
     ) -> None:
         self._groups = groups

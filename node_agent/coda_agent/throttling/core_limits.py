@@ -5,17 +5,13 @@ program sets is left alone until a new decision lowers it again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from coda.errors import Outage
 from coda_agent.cgroups import ENDED, ContainerCgroup, Layout, find_pod, list_containers
 from coda_agent.cgroups.limits import LimitChange, in_kernel_order, read_limit, write_limit
 from coda_agent.cgroups.quota import CpuLimit
-from coda_agent.host import ChangeKind, Files, JournalEntry, UndoJournal
+from coda_agent.host import ChangeKind, Files, JournalEntry, Stamp, UndoJournal
 from coda_agent.throttling.core_split import limits_within
 from coda_agent.throttling.undo import UndoOutcome, is_another_start, is_own, journalled_limit, put_back, started_ticks
-
-Stamp = Callable[[JournalEntry], JournalEntry]  # gives an entry its time and boot
 
 
 class CoreLimits:
