@@ -1,4 +1,4 @@
-"""`python -m coda_operator`: wiring only. Watch pods and nodes always, jobs and reconcile while the Lease is ours."""
+"""`python -m coda_operator`: wiring. Every replica watches pods and nodes; the leader also watches jobs and works."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from coda_kube.api.client import Client, connect
 from coda_kube.api.lease import Elector, lead
 from coda_kube.api.probes import Probes
 from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
-from coda_operator.feed.runner import feed
+from coda_operator.feed import feed
 from coda_operator.memory_trim import trim_after_bursts
 from coda_operator.metrics import Metrics
-from coda_operator.reconcile.events import Recorder
-from coda_operator.reconcile.reconciler import Reconciler
-from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.reconcile import Reconciler, Recorder, RequestSlots
 from coda_operator.settings import Settings, read_settings
 from coda_operator.throttle_recovery import ThrottleRecovery
-from coda_operator.view.cluster import ClusterView
+from coda_operator.view import ClusterView
 from coda_operator.work_queue import WorkQueue
 
 log = logging.getLogger("coda_operator")
@@ -42,8 +40,8 @@ async def run(settings: Settings) -> None:
 async def _run(settings: Settings, client: Client) -> None:
     elector = Elector(client, SYSTEM_NAMESPACE, OPERATOR_LEASE, settings.identity, settings.lease_times())
     metrics = Metrics(REGISTRY)
-    workers = WorkQueue(lambda key: metrics.timed(reconciler.reconcile(key)))
-    cluster = ClusterView(client, workers.wake, workers.wake_soon)
+    queue = WorkQueue(lambda key: metrics.timed(reconciler.reconcile(key)))
+    cluster = ClusterView(client, queue.wake, queue.wake_soon)
     recorder = Recorder(client, settings.identity)
     requests = RequestSlots(elector.held, at_once=settings.writes_in_flight)
     reconciler = Reconciler(client, cluster, requests, recorder, metrics, settings.lifecycle())
@@ -53,19 +51,19 @@ async def _run(settings: Settings, client: Client) -> None:
     listen = _signals_to(stopping)
     listen()
 
-    async def hold_the_lease_whenever_possible() -> None:
+    async def lead_whenever_possible() -> None:
         while True:
-            await lead(elector, lambda: asyncio.create_task(_term(cluster, client, workers, listen)))
+            await lead(elector, lambda: asyncio.create_task(_term(cluster, client, queue, listen)))
 
     probes = Probes(ready=cluster.is_synced)
     await _serve(probes, settings)
-    leading = asyncio.create_task(hold_the_lease_whenever_possible())
+    leading = asyncio.create_task(lead_whenever_possible())
     background = [
         asyncio.create_task(work) for work in (cluster.run(), recorder.run(), trim_after_bursts(), stopping.wait())
     ]
     try:
         await asyncio.wait({leading, *background}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (leading, *background):  # but for the signal, none of them ends by itself
+        for task in (leading, *background):  # only the signal ends without an error
             if task.done():
                 task.result()
     finally:
@@ -75,22 +73,22 @@ async def _run(settings: Settings, client: Client) -> None:
         await probes.stop()
 
 
-async def _term(cluster: ClusterView, client: Client, workers: WorkQueue, listen: Callable[[], None]) -> None:
-    """What is done while the Lease is held, until cancelled. Afterwards no job is known: the next term begins anew."""
+async def _term(cluster: ClusterView, client: Client, queue: WorkQueue, listen: Callable[[], None]) -> None:
+    """Work while the Lease is held, until cancelled. Afterwards no job is known; the next term lists them again."""
     await cluster.synced()
     log.info("leading")
-    workers.start()
+    queue.start()
     feeding = asyncio.create_task(feed(cluster, client, listen))
-    undoing = asyncio.create_task(ThrottleRecovery(client).run())
+    recovering = asyncio.create_task(ThrottleRecovery(client).run())
     try:
-        ended, _ = await asyncio.wait({feeding, undoing}, return_when=asyncio.FIRST_COMPLETED)
-        for task in ended:  # our bug: none of them ends by itself
+        ended, _ = await asyncio.wait({feeding, recovering}, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:  # neither ends without an error of our own
             task.result()
     finally:
-        await workers.stop()  # first: nothing is begun any more, and nothing is under way when the Lease is given back
-        for task in (feeding, undoing):
+        await queue.stop()  # first: no write is under way when the Lease is given back
+        for task in (feeding, recovering):
             task.cancel()
-        await asyncio.gather(feeding, undoing, return_exceptions=True)
+        await asyncio.gather(feeding, recovering, return_exceptions=True)
         cluster.forget_jobs()
 
 
@@ -111,7 +109,7 @@ async def _serve(probes: Probes, settings: Settings) -> None:
 
 
 def main() -> None:
-    """Read the settings, run, and turn what goes wrong into one sentence and an exit code."""
+    """Read the settings and run. An error becomes one sentence and exit code 1."""
     try:
         settings = read_settings()
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")

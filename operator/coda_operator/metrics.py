@@ -48,15 +48,15 @@ class Metrics:
         self._is_leader = Gauge("coda_operator_is_leader", "1 while this replica holds the Lease", registry=registry)
 
     def show_leader(self, held: Callable[[], bool]) -> None:
-        """Report what `held` says whenever somebody looks."""
+        """Report what `held` returns at each scrape."""
         self._is_leader.set_function(lambda: float(held()))
 
     def show_jobs(self, jobs: Callable[[], Iterable[Json]]) -> None:
-        """Report the jobs by phase whenever somebody looks; another replica than the leader knows none."""
+        """Report the jobs by phase at each scrape; only the leader knows any."""
         self.registry.register(_JobsByPhase(jobs))
 
     async def timed(self, work: Awaitable[float | None]) -> float | None:
-        """Do `work`, and count how long it took and whether it failed."""
+        """Do `work`, and measure how long it takes and whether it fails."""
         started_s = time.perf_counter()
         try:
             return await work
@@ -66,8 +66,8 @@ class Metrics:
         finally:
             self._reconcile_s.observe(time.perf_counter() - started_s)
 
-    def note(self, before: Progress, after: Progress) -> None:
-        """Count the attempt, and the resize, if this change, now written, ended it."""
+    def count_ends(self, before: Progress, after: Progress) -> None:
+        """Count the attempt and the resize that this change of a job ended, now that it is written."""
         if after.resize is not None and after.resize.has_ended and after.resize != before.resize:
             self._resizes.labels(after.resize.reason or after.resize.state.value).inc()
         stopped = after.phase in FINISHED or after.phase is Phase.SUSPENDED

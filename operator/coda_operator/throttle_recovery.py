@@ -1,7 +1,8 @@
-"""Undoes what a dead agent left on its node: a pod there, made from the agent's own DaemonSet, that only restores.
+"""Undoes what a dead agent left on its node, by a pod there that only restores.
 
-A throttle is files of one node, so only a process on that node can undo it. The pod writes the NodeProfile as the agent
-would, so the node is tended again. What must not live here: which nodes (`coda.contention.untended`).
+A throttle is in files of one node, so only a process on that node can undo it. The pod is made from the agents'
+DaemonSet and writes the NodeProfile as the agent does, so the node's throttles are no longer stale. Which nodes have
+stale throttles is decided in `coda.contention.throttles`.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ AGENT: Final = "coda-agent"
 PROFILES_PATH: Final = f"/apis/{GROUP}/{VERSION}/nodeprofiles"
 AGENTS_PATH: Final = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/daemonsets/{AGENT}"
 PODS_PATH: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
-LOOK_EVERY_S: Final = 30.0
+CHECK_EVERY_S: Final = 30.0
 ENDED: Final = ("Succeeded", "Failed")
 
 
 class ThrottleRecovery:
-    """Looks at the NodeProfiles now and then, and sends a restoring pod to each node that nobody tends."""
+    """Checks the NodeProfiles every `CHECK_EVERY_S`, and sends a restoring pod to each node with stale throttles."""
 
     def __init__(self, client: Client, *, clock: Callable[[], float] = time.time) -> None:
         self._client = client
@@ -41,23 +42,23 @@ class ThrottleRecovery:
         self.profiles = WatchCache(client, PROFILES_PATH)
 
     async def run(self) -> None:
-        """Until cancelled. Costs no request while every node is tended."""
+        """Run until cancelled. Costs no request while no throttles are stale."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.profiles.run())
-            tasks.create_task(self._look_now_and_then())
+            tasks.create_task(self._recover_regularly())
 
-    async def _look_now_and_then(self) -> None:
-        """Not before the agents had time to speak: after an outage all of them have been silent."""
+    async def _recover_regularly(self) -> None:
+        """Wait first: after an outage all agents have been silent, and need time to report."""
         await self.profiles.synced.wait()
         while True:
             await self.profiles.in_touch.wait()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(CHECK_EVERY_S)
             if self.profiles.in_touch.is_set():
-                await self.look()
+                await self.recover()
 
-    async def look(self) -> None:
-        """Once. What fails is said, and tried again next time."""
-        nodes = [found for item in self.profiles.by_key.values() if (found := _tended(item)) is not None]
+    async def recover(self) -> None:
+        """Check once. A failure is logged and tried again next time."""
+        nodes = [found for item in self.profiles.by_key.values() if (found := _report_from_json(item)) is not None]
         for node in nodes_with_stale_throttles(nodes, self._clock()):
             try:
                 await self._undo(node)
@@ -65,7 +66,7 @@ class ThrottleRecovery:
                 log.warning("the throttles on node %s, whose agent is dead, are not undone yet: %s", node, error)
 
     async def _undo(self, node: str) -> None:
-        """Have one restoring pod on the node; one that has ended, with the profile as it was, did not help: again."""
+        """Have one restoring pod on the node; one that ended and did not help is replaced at the next check."""
         path = f"{PODS_PATH}/{_name(node)}"
         with suppress(NotFound):
             pod = await self._client.get(path)
@@ -79,7 +80,7 @@ class ThrottleRecovery:
 
 
 def restoring_pod(agents: Json, node: str) -> Json:
-    """The pod that undoes what the agent left on `node`, from the agents' DaemonSet, which owns it."""
+    """Return the pod that undoes what the agent left on `node`, made from the agents' DaemonSet, which owns it."""
     template = copy.deepcopy(agents["spec"]["template"])
     spec = template["spec"]
     container = spec["containers"][0]
@@ -105,8 +106,8 @@ def _name(node: str) -> str:
     return f"coda-restore-{node}"[:253]
 
 
-def _tended(item: Json) -> ThrottleReport | None:
-    """None for a profile that cannot be read: one of them must not stop the others."""
+def _report_from_json(item: Json) -> ThrottleReport | None:
+    """Return what a NodeProfile says of throttles; None if it cannot be read, so that one does not stop the others."""
     name, status = item["metadata"]["name"], item.get("status") or {}
     try:
         renewed_s = seconds_from_time(status["time"]) if status.get("time") else 0.0

@@ -1,6 +1,6 @@
-"""Runs one piece of work per key: never twice at once for a key, again when woken meanwhile, later when asked to.
+"""Runs the work of each key: never twice at once, again if it was woken meanwhile, later if the work asks for it.
 
-Knows nothing of what the work is. A key that is idle costs nothing: no task, at most one timer.
+An idle key has no task and at most one timer.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 1.0
 LAST_DELAY_S = 30.0
-GATHER_S = 0.05  # our choice: far below the 2 s in which a user is told, and most of a gang's pods change within it
-LAST_OUTAGE_DELAY_S = 4.0  # nothing tells when an outage is over; pods of a suspended job must not outlive it for long
+GATHER_S = 0.05  # our choice: most pods of a gang change within it, and a user is told within 2 s
+LAST_OUTAGE_DELAY_S = 4.0  # nothing says when an outage is over, and pods of a suspended job must end soon after
 
 Work = Callable[[str], Awaitable[float | None]]
-"""Does what `key` needs and returns when to look again (by the clock), or None."""
+"""Does what `key` needs; returns when to do it again (by the clock), or None."""
 
 
 class WorkQueue:
-    """Keyed workers on the running loop. `clock` counts in seconds; only its differences matter."""
+    """Work by key, on the running loop. `clock` counts in seconds; only its differences matter."""
 
     def __init__(self, work: Work, *, clock: Callable[[], float] = time.time) -> None:
         self._work = work
@@ -38,7 +38,7 @@ class WorkQueue:
         self._stopped = False
 
     def wake(self, key: str) -> None:
-        """Have the work for `key` done soon, once for any number of calls before it begins."""
+        """Do the work of `key` soon, once for any number of calls before it begins."""
         if self._stopped:
             return
         self._woken.add(key)
@@ -46,20 +46,21 @@ class WorkQueue:
             self._task_by_key[key] = asyncio.get_running_loop().create_task(self._run(key))
 
     def wake_soon(self, key: str) -> None:
-        """Have it done within GATHER_S, once for all that is told until then: the pods of a gang change together, and
-        each look at it costs as much as they are many."""
+        """Do it within `GATHER_S`, once for all calls until then.
+
+        The pods of a gang change together, and each step costs time in proportion to them."""
         if self._stopped or key in self._woken or key in self._gathers_until_s:
             return
         self._gathers_until_s[key] = self._clock() + GATHER_S
-        if key not in self._task_by_key and not self._looks_again_within(key, GATHER_S):
+        if key not in self._task_by_key and not self._is_due_within(key, GATHER_S):
             self._set_timer(key, self._gathers_until_s[key])
 
     def start(self) -> None:
-        """Work again after a stop, from nothing: what was to be done then is forgotten."""
+        """Work again after a stop. Work that was due before it is forgotten."""
         self._stopped = False
 
     async def stop(self) -> None:
-        """Cancel everything and wait until it has ended; nothing is begun until the next start."""
+        """Cancel all work and wait until it has ended. None begins until the next start."""
         self._stopped = True
         for timer in self._timer_by_key.values():
             timer.cancel()
@@ -72,7 +73,7 @@ class WorkQueue:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._task_by_key.clear()  # a task that was cancelled before it began has not taken itself out
+        self._task_by_key.clear()  # a task that was cancelled before it began has not removed itself
 
     async def _run(self, key: str) -> None:
         again_s: float | None = None
@@ -100,8 +101,9 @@ class WorkQueue:
         return again_s
 
     def _after_outage(self, key: str, sentence: str) -> float:
-        """When to try again. A try that an event caused before its time does not count: all pods of a gang may tell
-        something in a second without the Lease, and the job would wait for the longest delay though all is well."""
+        """Return when to try again. A try that an event caused before its time does not count.
+
+        Without the Lease for a second, events of all pods of a gang would otherwise drive up the delay of their job."""
         until_s = self._waits_until_s.get(key, 0.0)
         return until_s if self._clock() < until_s else self._after_failure(key, sentence, LAST_OUTAGE_DELAY_S)
 
@@ -113,7 +115,7 @@ class WorkQueue:
         self._waits_until_s[key] = self._clock() + delay_s
         return self._waits_until_s[key]
 
-    def _looks_again_within(self, key: str, delay_s: float) -> bool:
+    def _is_due_within(self, key: str, delay_s: float) -> bool:
         timer = self._timer_by_key.get(key)
         return timer is not None and timer.when() <= asyncio.get_running_loop().time() + delay_s
 

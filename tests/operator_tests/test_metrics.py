@@ -69,5 +69,5 @@ def test_the_leader_shows_itself() -> None:
 )
 def test_each_attempt_that_ends_is_counted_once(before: Phase | None, after: Phase, counted: bool) -> None:
     shown = metrics()
-    shown.note(Progress(phase=before), Progress(phase=after, reason="Why"))
+    shown.count_ends(Progress(phase=before), Progress(phase=after, reason="Why"))
     assert value(shown, "coda_operator_attempts_ended_total", reason="Why") == (1 if counted else None)

@@ -38,11 +38,11 @@ def profile(node: str, *, throttles: int, age_s: float) -> dict[str, Any]:
 
 
 async def looked(api: FakeApi, *profiles: dict[str, Any]) -> ThrottleRecovery:
-    undoing = ThrottleRecovery(api, clock=lambda: NOW_S)
+    recovery = ThrottleRecovery(api, clock=lambda: NOW_S)
     for item in profiles:
-        undoing.profiles.put(item)
-    await undoing.look()
-    return undoing
+        recovery.profiles.put(item)
+    await recovery.recover()
+    return recovery
 
 
 async def pods(api: FakeApi) -> list[dict[str, Any]]:
@@ -76,17 +76,17 @@ async def test_a_profile_that_cannot_be_read_stops_no_other(api: FakeApi, caplog
 
 
 async def test_a_second_look_makes_no_second_pod(api: FakeApi) -> None:
-    undoing = await looked(api, profile("n1", throttles=1, age_s=1000))
-    await undoing.look()
+    recovery = await looked(api, profile("n1", throttles=1, age_s=1000))
+    await recovery.recover()
     assert len(await pods(api)) == 1
 
 
 async def test_a_pod_that_ended_without_help_is_replaced(api: FakeApi) -> None:
-    undoing = await looked(api, profile("n1", throttles=1, age_s=1000))
+    recovery = await looked(api, profile("n1", throttles=1, age_s=1000))
     (first,) = await pods(api)
     api.set(PODS_PATH, {**first, "status": {"phase": "Failed"}})
-    await undoing.look()
-    await undoing.look()
+    await recovery.recover()
+    await recovery.recover()
     (second,) = await pods(api)
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
 
@@ -104,11 +104,11 @@ def test_nodes_are_named_in_order() -> None:
 async def test_after_an_outage_agents_have_time_to_speak_first(api: FakeApi) -> None:
     """Nobody could renew anything meanwhile, and the operator that leads anew looks at all of it."""
     api.set(PROFILES_PATH, profile("n1", throttles=1, age_s=LEASE_S + 20))
-    undoing = asyncio.create_task(ThrottleRecovery(api, clock=lambda: NOW_S).run())
+    recovery = asyncio.create_task(ThrottleRecovery(api, clock=lambda: NOW_S).run())
     for _ in range(100):
         await asyncio.sleep(0)
-    undoing.cancel()
-    await asyncio.gather(undoing, return_exceptions=True)
+    recovery.cancel()
+    await asyncio.gather(recovery, return_exceptions=True)
     assert await pods(api) == []
 
 

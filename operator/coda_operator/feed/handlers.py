@@ -1,7 +1,7 @@
-"""The kopf handlers: they take events over and wake the worker of the job concerned; nothing else.
+"""The kopf handlers: they put each event of a TrainingJob into the cluster view.
 
-kopf's own bookkeeping is not used: handlers return nothing and only `on.event` handlers exist, so kopf writes no
-annotations and no finalizers. The finalizer is ours, set and lifted by the reconciler with a resourceVersion.
+kopf's own bookkeeping is not used. Only `on.event` handlers exist and they return nothing, so kopf writes no annotation
+and no finalizer. The finalizer is ours: the reconciler adds and removes it with a resourceVersion.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 from coda_kube.objects.names import GROUP, VERSION
 from coda_operator.feed.lean_kopf import kopf
-from coda_operator.view.cluster import ClusterView
+from coda_operator.view import ClusterView
 
 ERROR_DELAYS_S = (1, 2, 4, 8, 16, 30)
 OUTAGE_DELAY_S = 1.0
-JOBS_AT_ONCE = 100  # 10 000 jobs in one answer would take longer than any request may; parsed, a job is 30 KiB
+JOBS_AT_ONCE = 100  # one answer with 10 000 jobs takes longer than a request may; parsed, a job is 30 KiB
 
 
-class _UntilItIsBack:
-    """Delays between kopf's tries while the API server is away: without end, or it would give up and start anew."""
+class _EndlessDelays:
+    """Delays between kopf's tries while the API server is away. With an end to them, kopf gives up and starts again."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.repeat(OUTAGE_DELAY_S)
 
 
 class _NoDiffs(kopf.DiffBaseStorage):
-    """Remembers nothing: no handler asks what changed, and copying every object to tell costs half of kopf's time."""
+    """Stores nothing: no handler asks what changed, and copying every object to find out costs half of kopf's time."""
 
     def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:
         return kopf.BodyEssence()
@@ -42,8 +42,8 @@ class _NoDiffs(kopf.DiffBaseStorage):
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """Set kopf up: its defaults wait for minutes, and list all jobs in one answer."""
-    # Not ours: kopf takes away the finalizer it believes its own when no handler of its kind needs one.
+    """Set kopf up: by default it waits for minutes, and lists all jobs in one answer."""
+    # Not our finalizer: kopf removes the one it believes to be its own when no handler needs one.
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = _NoDiffs()
@@ -51,16 +51,16 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.scanning.disabled = True
     settings.process.ultimate_exiting_timeout = None  # kopf would kill the process 10 min after we stopped using it
     settings.networking.request_timeout = 5
-    settings.networking.error_backoffs = _UntilItIsBack()
+    settings.networking.error_backoffs = _EndlessDelays()
     settings.queueing.error_delays = ERROR_DELAYS_S
-    settings.queueing.idle_timeout = 0.1  # a task per job lives on for so long after each event, and keeps that job
+    settings.queueing.idle_timeout = 0.1  # each event's task lives this long after it, and keeps its job in memory
     settings.watching.chunk_size = JOBS_AT_ONCE
     settings.watching.server_timeout = SERVER_TIMEOUT_S
     settings.watching.inactivity_timeout = IDLE_TIMEOUT_S
 
 
 def registry_for(cluster: ClusterView, client: Client) -> kopf.OperatorRegistry:
-    """kopf's registry with our handlers, bound to `cluster`; kopf is who `client` is, with tokens as fresh."""
+    """Return kopf's registry with our handlers, bound to `cluster`. kopf logs in as `client` does."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -72,7 +72,7 @@ def registry_for(cluster: ClusterView, client: Client) -> kopf.OperatorRegistry:
         configure(settings)
 
     @kopf.on.event(GROUP, VERSION, "trainingjobs", registry=registry)
-    async def take_job(event: kopf.RawEvent, **_: Any) -> None:
-        cluster.take_job(event["type"], dict(event["object"]))
+    async def put_job(event: kopf.RawEvent, **_: Any) -> None:
+        cluster.apply_job_event(event["type"], dict(event["object"]))
 
     return registry

@@ -1,8 +1,8 @@
-"""kopf without what nobody here asks of it, but that takes memory.
+"""kopf without two things that take memory and that nothing here uses.
 
-It imports all of the `kubernetes` package, 10 MiB, to recognise its model classes, which nobody here passes to kopf;
-where kopf does not find it, it goes on without. And it remembers 1 KiB of each object, in small pieces that keep a
-burst's memory from being given back: memos, indices, daemons and delays after errors, which `on.event` handlers lack.
+kopf imports the whole `kubernetes` package (10 MiB) to recognise its model classes, but works without it. kopf also
+remembers 1 KiB of each object: memos, indices, daemons, delays after errors. `on.event` handlers have none of these.
+The small pieces keep the memory of a burst from being given back.
 """
 
 import sys
@@ -16,14 +16,14 @@ try:
     from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 finally:
     if _ABSENT:
-        del sys.modules["kubernetes"]  # whoever needs it later finds it
+        del sys.modules["kubernetes"]  # a later import finds it
 
-__all__ = ["Forgetful", "kopf"]
+__all__ = ["EphemeralMemories", "kopf"]
 
 
-class Forgetful(ResourceMemories):
-    """Remembers no object for longer than one event; takes the place of kopf's memories."""
+class EphemeralMemories(ResourceMemories):
+    """kopf's memories, where no object is remembered for longer than one event."""
 
     async def recall(self, raw_body: kopf.RawBody, **options: Any) -> ResourceMemory:
-        """What is to be known of an object while one event of it is handled."""
+        """Return what is known of an object while one event of it is handled."""
         return await super().recall(raw_body, **(options | {"ephemeral": True}))

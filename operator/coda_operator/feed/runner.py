@@ -1,4 +1,4 @@
-"""Runs kopf as the feeder of jobs while the API server knows TrainingJobs, until cancelled. Handles no job."""
+"""Runs kopf, which feeds jobs, while the API server knows TrainingJobs."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from coda.errors import CodaError
 from coda_kube.api.client import Client
 from coda_kube.objects.names import API_VERSION, GROUP
 from coda_operator.feed.handlers import registry_for
-from coda_operator.feed.lean_kopf import Forgetful, kopf
-from coda_operator.view.cluster import ClusterView
+from coda_operator.feed.lean_kopf import EphemeralMemories, kopf
+from coda_operator.view import ClusterView
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 2.0
-AGAIN_S = 1.0  # after kopf gave up
+CHECK_EVERY_S = 2.0
+RESTART_DELAY_S = 1.0  # after kopf gave up
 
 
 async def feed(cluster: ClusterView, client: Client, listen_to_signals: Callable[[], None]) -> NoReturn:
-    """Feed `cluster` with jobs until cancelled. kopf dies of errors it does not know; then it is started anew.
+    """Feed `cluster` with jobs until cancelled. kopf ends on errors it does not know; then it is started again.
 
-    kopf takes the signals of the process for itself; `listen_to_signals` takes them back."""
+    kopf handles the signals of the process itself; `listen_to_signals` makes them ours again."""
     while True:
         await _served(client)
         try:
             await _run_kopf(cluster, client, listen_to_signals)
         except Exception as error:
             log.warning("kopf gave up: %s; starting it again", error or type(error).__name__)
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RESTART_DELAY_S)
 
 
 async def _run_kopf(cluster: ClusterView, client: Client, listen_to_signals: Callable[[], None]) -> None:
-    """Run kopf until it ends or is cancelled; then nothing of it is left.
+    """Run kopf until it ends or is cancelled, and wait for all of its tasks.
 
-    Its own way of running ends by cancelling every task that is younger than itself, ours too."""
+    `kopf.run` is not used: at its end it cancels every task that is younger than itself, ours too."""
     tasks = await kopf.spawn_tasks(
-        registry=registry_for(cluster, client), memories=Forgetful(), clusterwide=True, standalone=True
+        registry=registry_for(cluster, client), memories=EphemeralMemories(), clusterwide=True, standalone=True
     )
     listen_to_signals()
     try:
@@ -52,13 +52,13 @@ async def _run_kopf(cluster: ClusterView, client: Client, listen_to_signals: Cal
 
 
 async def _served(client: Client) -> None:
-    """Wait until TrainingJobs are served: kopf looks once, and without them it would idle for ever."""
-    said = ""
+    """Wait until TrainingJobs are served: kopf looks only once, and without them it does nothing."""
+    logged = ""
     while (why := await _why_not_served(client)) is not None:
-        if why != said:
+        if why != logged:
             log.warning("TrainingJobs are not served: %s; waiting", why)
-        said = why
-        await asyncio.sleep(LOOK_EVERY_S)
+        logged = why
+        await asyncio.sleep(CHECK_EVERY_S)
 
 
 async def _why_not_served(client: Client) -> str | None:

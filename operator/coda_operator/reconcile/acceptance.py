@@ -1,4 +1,4 @@
-"""Asks the API server, by a dry run, what one rank of a job is. Writes nothing, decides nothing."""
+"""Asks the API server by a dry run what one rank of a job requests."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts,
 from coda_operator.reconcile.api_refusals import Blame, blame_for
 from coda_operator.reconcile.pod_spec import probe_pod
 from coda_operator.reconcile.request_slots import RequestSlots
-from coda_operator.view.cluster import ClusterView
-from coda_operator.view.job_record import JobRecord
+from coda_operator.view import ClusterView, JobRecord
 
-MOST_CORES = 1024  # the CRD's limit, where no node says less
+MOST_CORES = 1024  # the CRD's limit; used while no node is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRefused:
-    """The API server will never have such a pod; `message` says why."""
+    """The API server never accepts such a pod; `message` says why."""
 
     message: str
 
 
 class Acceptor:
-    """Makes `status.request` of a job's template."""
+    """Makes `status.request` from a job's template."""
 
     def __init__(self, client: Client, cluster: ClusterView, requests: RequestSlots) -> None:
         self._client = client
@@ -33,10 +32,10 @@ class Acceptor:
         self._requests = requests
 
     async def request_of(self, job: JobRecord, attempt: int) -> Json | TemplateRefused:
-        """What one rank asks for, as it would be admitted. Raises Outage, or Rejected when nothing was judged.
+        """Return what one rank requests once admitted. Raises Outage, or Rejected if nothing was judged.
 
-        What only its surroundings refuse now (a quota, say) is taken as it is: the planner knows quotas, and for the
-        rest the create will tell."""
+        A refusal by the surroundings (a quota, say) is ignored here: the planner knows quotas, and the create shows the
+        rest."""
         cores = self._cores(job)
         probe = probe_pod(job.json, attempt=attempt, cores=cores)
         try:
@@ -54,7 +53,7 @@ class Acceptor:
         return request_from_pod(admitted, cores=cores)
 
     def _cores(self, job: JobRecord) -> int:
-        """As asked; else as tuned by the job or its owner's finished jobs; else by its category and hints."""
+        """Return the cores of the spec; else as tuned by the job or its owner's jobs; else by category and hints."""
         spec = job.json["spec"]
         wanted = spec["cpusPerReplica"]
         if isinstance(wanted, int):
@@ -66,7 +65,7 @@ class Acceptor:
 
 
 def request_from_pod(pod: Json, *, cores: int) -> Json:
-    """`status.request` from a pod as the API server admitted it."""
+    """Return `status.request` of a pod as the API server admitted it."""
     spec = pod["spec"]
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"

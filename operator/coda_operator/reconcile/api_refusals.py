@@ -1,6 +1,6 @@
-"""What a refusal of the API server means for a job: the template's fault, or the moment's. Reads messages only.
+"""What a refusal of the API server means for a job, read from its status and message.
 
-Kubernetes tells a policy, a quota and a server that is still starting apart by their sentences alone: all are 403.
+A policy, a quota and a server that is still starting all answer 403; only their messages differ.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from coda_kube.api.client import Rejected
 class Blame(Enum):
     """What to do about a refused pod."""
 
-    TEMPLATE = "template"  # no retry will mend it: the template must be edited
+    TEMPLATE = "template"  # no retry helps: the template must be edited
     SURROUNDINGS = "surroundings"  # a quota, a service account: something else in the namespace must change first
-    MOMENT = "moment"  # nothing was judged: ask again soon
+    MOMENT = "moment"  # nothing was judged: try again soon
 
 
 _BAD_REQUESTS = (400, 413, 422)
 _QUOTA = "exceeded quota"
 _SURROUNDINGS = (
     _QUOTA,
-    "status unknown for quota",  # a new ResourceQuota whose use nobody has counted yet
+    "status unknown for quota",  # a new ResourceQuota whose use is not counted yet
     "error looking up service account",  # in a new namespace it appears a moment later
 )
 _MOMENT = (
@@ -34,7 +34,7 @@ _MOMENT = (
 
 
 def blame_for(refusal: Rejected) -> Blame:
-    """Who has to change for the pod to be admitted. Source: messages of the admission plugins, Kubernetes 1.36."""
+    """Return what must change for the pod to be admitted. Source: messages of admission plugins, Kubernetes 1.36."""
     said = str(refusal)
     if refusal.status in _BAD_REQUESTS:
         return Blame.TEMPLATE
@@ -44,12 +44,12 @@ def blame_for(refusal: Rejected) -> Blame:
 
 
 def reason_for(refusal: Rejected) -> str:
-    """One word for an attempt that ended because a pod was refused."""
+    """Return one word for an attempt that ends because a pod was refused."""
     return "QuotaExceeded" if _QUOTA in str(refusal) else "PodRefused"
 
 
 def reason_for_resize(refusal: Rejected) -> str:
-    """One word for a change of cores that the API server refused.
+    """Return one word for a change of cores that the API server refused.
 
     Source: pod resize validation and the NodeDeclaredFeatures, LimitRanger and quota admission of Kubernetes 1.36."""
     said = str(refusal)

@@ -1,4 +1,4 @@
-"""Posts events on jobs in the background; never holds up a decision: when too many wait, new ones are lost."""
+"""Posts events on jobs in the background. No step waits for it: when too many events wait, new ones are lost."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _WARNINGS: Final = frozenset({Phase.RESTARTING, Phase.FAILED})
 class Recorder:
     """A queue of events and the task that posts them.
 
-    That a gang is launched, or starts, is said only of one that does not run soon after: that it runs says it too."""
+    "Launched" and "Starting" are posted only if the gang does not run within `EVENT_DELAY_S`: "Running" says it too."""
 
     def __init__(self, client: Client, identity: str) -> None:
         self._client = client
         self._identity = identity
         self._waiting: asyncio.Queue[Json] = asyncio.Queue(_WAITING_LIMIT)
-        self._held_back_by_uid: dict[str, tuple[Json, asyncio.TimerHandle]] = {}
+        self._delayed_by_uid: dict[str, tuple[Json, asyncio.TimerHandle]] = {}
 
     def record(self, job: Json, progress: Progress) -> None:
-        """Say what just happened to `job`."""
+        """Post what just happened to `job`."""
         uid = job["metadata"]["uid"]
-        if makes_waiting_old(progress) and uid in self._held_back_by_uid:
-            self._held_back_by_uid.pop(uid)[1].cancel()
-        self._say_now(uid)
+        if makes_waiting_old(progress) and uid in self._delayed_by_uid:
+            self._delayed_by_uid.pop(uid)[1].cancel()
+        self._post_now(uid)
         event = event_json(job, progress, identity=self._identity, now_s=time.time())
         if may_wait(progress):
-            timer = asyncio.get_running_loop().call_later(EVENT_DELAY_S, self._say_now, uid)
-            self._held_back_by_uid[uid] = event, timer
+            timer = asyncio.get_running_loop().call_later(EVENT_DELAY_S, self._post_now, uid)
+            self._delayed_by_uid[uid] = event, timer
         else:
-            self._put(event)
+            self._enqueue(event)
 
     async def run(self) -> None:
         """Post until cancelled."""
@@ -55,19 +55,19 @@ class Recorder:
             except CodaError as error:
                 log.debug("event lost: %s", error)
 
-    def _say_now(self, uid: str) -> None:
-        if uid in self._held_back_by_uid:
-            event, timer = self._held_back_by_uid.pop(uid)
+    def _post_now(self, uid: str) -> None:
+        if uid in self._delayed_by_uid:
+            event, timer = self._delayed_by_uid.pop(uid)
             timer.cancel()
-            self._put(event)
+            self._enqueue(event)
 
-    def _put(self, event: Json) -> None:
+    def _enqueue(self, event: Json) -> None:
         if not self._waiting.full():
             self._waiting.put_nowait(event)
 
 
 def event_json(job: Json, progress: Progress, *, identity: str, now_s: float) -> Json:
-    """A core/v1 Event on the job for what just happened."""
+    """Return a core/v1 Event on the job for what just happened."""
     metadata = job["metadata"]
     name, stamp = metadata["name"], micro_time_from_seconds(now_s)
     return {

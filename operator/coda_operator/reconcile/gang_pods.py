@@ -22,8 +22,7 @@ from coda_kube.objects.quantities import quantity_from_milli
 from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for, reason_for_resize
 from coda_operator.reconcile.pod_spec import headless_service, rank_pod
 from coda_operator.reconcile.request_slots import RequestSlots
-from coda_operator.view.cluster import ClusterView
-from coda_operator.view.job_record import JobRecord
+from coda_operator.view import ClusterView, JobRecord
 
 _ANOTHER: Final = "metadata.uid"  # another pod has the name now: the API server takes that for a change of the field
 _NOT_SERVED: Final = "the server could not find the requested resource"
@@ -38,7 +37,7 @@ class NameTaken(Rejected):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRefused:
-    """A pod, or its new cores, that no retry will bring about as things are; `reason` is one word."""
+    """The API server refuses a pod, or its new cores, and no retry helps now; `reason` is one word."""
 
     reason: str
     error: Rejected
@@ -53,10 +52,10 @@ class GangPods:
         self._requests = requests
 
     async def create_or_resize(self, job: JobRecord, now: Situation, step: Step) -> PodRefused | None:
-        """Create the missing pods, or change the cores of the ranks; None, or what cannot be as things are.
+        """Create the missing pods, or change the cores of the ranks. Returns the first refusal that no retry helps.
 
-        The cluster's cache has every pod that was written. Raises Conflict once the job or a pod changed, NotFound when
-        a pod goes while it is looked at, and Outage."""
+        Every pod written is in the cluster view. Raises Conflict once the job or a pod changed, NotFound if a pod goes
+        while it is read, and Outage."""
         if step.create:
             refusal = await self._create(job, now, step.create)
             return None if refusal is None else PodRefused(reason=reason_for(refusal), error=refusal)
@@ -149,7 +148,7 @@ class GangPods:
 
 
 def resize_patch(size: RankSize, cores_m: int) -> Json:
-    """Request and limit together, so that the pod keeps its QoS class; of that very pod, as it was seen."""
+    """Return a patch of request and limit together, which keeps the QoS class; it fails on any other pod or version."""
     cpu = {"cpu": quantity_from_milli(cores_m)}
     container = {"name": size.container, "resources": {"requests": cpu, "limits": cpu}}
     return {"metadata": {"uid": size.uid, "resourceVersion": size.version}, "spec": {"containers": [container]}}

@@ -18,8 +18,7 @@ from coda_operator.metrics import Metrics
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.reconcile.status import status_json
-from coda_operator.view.cluster import ClusterView
-from coda_operator.view.job_record import JobRecord
+from coda_operator.view import ClusterView, JobRecord
 
 
 class JobWriter:
@@ -61,7 +60,7 @@ class JobWriter:
         patch = status_patch(job.key, status, uid=job.uid, version=job.version)
         async with self._requests.writing():
             written = await self._client.apply(f"{job.path}/status", patch, manager=OPERATOR)
-        self._metrics.note(before, after)
+        self._metrics.count_ends(before, after)
         if is_news(before, after):
             self._recorder.record(job.json, after)
         self._cluster.jobs.put(written)

@@ -1,7 +1,7 @@
-"""What a job's pods and its Service look like. Pure: TrainingJob JSON in, object JSON out.
+"""What a job's pods and its Service look like: TrainingJob JSON in, object JSON out.
 
-Every rank gets what `torchrun` and plain DDP scripts read from the environment; what the user set stays as it is. What
-is the same in all pods is shared with the job's template: they are made to be sent, not to be changed.
+Every rank gets the environment that `torchrun` and plain DDP scripts read; what the user set stays. The pods share
+parts of the job's template, so they may be sent but not changed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def probe_pod(job: Job, *, attempt: int, cores: int) -> Json:
-    """One pod of the gang for the dry run: as it will be created, but not pinned and without a name of its own."""
+    """Return one pod of the gang for the dry run: as it is created later, but not pinned and without a fixed name."""
     pod = _pod(job, attempt=attempt, rank=0, cores=cores)
     pod["metadata"]["generateName"] = f"{job['metadata']['name']}-"
     return pod
 
 
 def rank_pod(job: Job, placement: Placement, rank: int) -> Json:
-    """The pod of `rank`, pinned to its planned node."""
+    """Return the pod of `rank`, pinned to the node of its placement."""
     pod = _pod(job, attempt=placement.attempt, rank=rank, cores=placement.cpus_per_replica)
     pod["metadata"]["name"] = pod_name(job["metadata"]["name"], placement.attempt, rank)
     pod["metadata"]["annotations"][ANNOTATION_PLAN] = placement.plan_id
@@ -50,9 +50,9 @@ def rank_pod(job: Job, placement: Placement, rank: int) -> Json:
 
 
 def headless_service(job: Job) -> Json:
-    """The Service under which all ranks find rank 0, also before it is ready.
+    """Return the Service under which all ranks find rank 0, also before it is ready.
 
-    Of rank 0 only: with all ranks, each pod's start is a write of the whole gang's addresses by Kubernetes."""
+    It selects rank 0 only: with all ranks, Kubernetes writes the addresses of the whole gang at each pod's start."""
     metadata = job["metadata"]
     return {
         "apiVersion": "v1",
@@ -113,7 +113,7 @@ def _owner(metadata: Mapping[str, Any]) -> Json:
 
 
 def _equipped(container: Job, job: Job, *, attempt: int, rank: int, cores: int) -> Json:
-    """The main container with its GPUs, cores and rendezvous."""
+    """Return the main container with its GPUs, cores and rendezvous."""
     resources = container.get("resources") or {}
     own = {"cpu": str(cores), GPU: str(job["spec"]["gpusPerReplica"])}
     amounts = {kind: (resources.get(kind) or {}) | own for kind in ("requests", "limits")}
@@ -145,7 +145,7 @@ def _rendezvous(job: Job, *, attempt: int, rank: int) -> dict[str, str]:
 
 
 def _pinned(affinity: Job, node: str) -> Json:
-    """Require `node` beside whatever the user's affinity requires: terms are alternatives, so each one gets the pin."""
+    """Require `node` in addition to the user's affinity: terms are alternatives, so each one gets the pin."""
     node_affinity = affinity.get("nodeAffinity") or {}
     required = node_affinity.get(_REQUIRED) or {}
     terms = required.get("nodeSelectorTerms") or [{}]

@@ -25,8 +25,7 @@ from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.gang_pods import GangPods, PodRefused
 from coda_operator.reconcile.job_writer import JobWriter
 from coda_operator.reconcile.request_slots import RequestSlots
-from coda_operator.view.cluster import ClusterView
-from coda_operator.view.job_record import JobRecord
+from coda_operator.view import ClusterView, JobRecord
 
 TRIES_AT_ONCE: Final = 3  # after this many conflicts in a row another writer fights us: back off as after an outage
 ACCEPTED_AT_ONCE: Final = 8
@@ -36,7 +35,7 @@ Our choice: half the slots of `RequestSlots`, so that no slow webhook holds up t
 
 
 class Reconciler:
-    """Does what one job needs."""
+    """Takes the steps of jobs."""
 
     def __init__(
         self,
@@ -54,13 +53,15 @@ class Reconciler:
         self._config = config
         self._clock = clock
         self._accepting = asyncio.Semaphore(ACCEPTED_AT_ONCE)
-        self._kept_back_until_s: dict[str, float] = {}  # by uid of a job whose news may soon be old
+        self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
         self._acceptor = Acceptor(client, cluster, requests)
         self._gang = GangPods(client, cluster, requests)
         self._writer = JobWriter(client, cluster, requests, recorder, metrics, clock)
 
     async def reconcile(self, key: str) -> float | None:
-        """Take the job one step on; when to look again. Raises a CodaError when the API server fails or refuses."""
+        """Take one step of the job; return when to look again.
+
+        Raises a CodaError if the API server fails or refuses."""
         if not self._cluster.is_new(key):
             return await self._reconcile(key)
         async with self._accepting:
@@ -72,7 +73,7 @@ class Reconciler:
             job = self._cluster.job(key)
             if job is None:
                 return None
-            self._requests.check()
+            self._requests.require_lease()
             try:
                 return await self._take_step(job)
             except (Conflict, NotFound) as error:
@@ -83,9 +84,9 @@ class Reconciler:
         raise met
 
     async def _take_step(self, job: JobRecord) -> float | None:
-        """Read, decide, write; when to look again."""
+        """Read, decide, write; return when to look again."""
         if job.is_deleted and not job.is_held:
-            return None  # our finalizer was taken away: what is left is the garbage collector's
+            return None  # another removed our finalizer: the garbage collector does what is left
         now = await self._read(job)
         step = furthest_step(now, self._clock(), self._config)
         request = job.request
@@ -151,7 +152,7 @@ class Reconciler:
         return after
 
     def _kept_back_s(self, job: JobRecord, step: Step) -> float | None:
-        """Until when news is kept back because other news may soon take its place; None: write now."""
+        """Return until when a change stays unwritten because the next one may soon follow; None: write now."""
         if not is_passing(job.progress, step.progress):
             self._kept_back_until_s.pop(job.uid, None)
             return None

@@ -1,6 +1,6 @@
-"""How the operator may talk to the API server: so many requests at once, and writes only while the Lease is ours.
+"""Limits on requests to the API server: how many at once, and writes only while the Lease is ours.
 
-The many pods of a gang have slots of their own: a status is never held up by 4096 creates of another job.
+Pods of gangs have slots of their own, so that no status waits for the 4096 creates of another job.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from coda.errors import Outage
 
 
 class NotLeaderError(Outage):
-    """The Lease is not ours (any more): nothing may be written."""
+    """The Lease is not ours, or no longer ours: nothing may be written."""
 
 
 class RequestSlots:
-    """Slots: `at_once` for the pods of gangs, half as many for all else (an idle TLS connection costs 130 KiB).
+    """Slots: `at_once` for the pods of gangs, half of that for all else (an idle TLS connection costs 130 KiB).
 
-    `may_write` is asked when a write's turn has come, not when it was decided."""
+    `may_write` is asked when a write gets its slot, not when it was decided."""
 
     def __init__(self, may_write: Callable[[], bool], *, at_once: int) -> None:
         self._may_write = may_write
         self._slots = asyncio.Semaphore(max(1, at_once // 2))
         self._bulk_slots = asyncio.Semaphore(at_once)
 
-    def check(self) -> None:
-        """Raise NotLeaderError unless we may write now."""
+    def require_lease(self) -> None:
+        """Raise NotLeaderError unless writes are allowed now."""
         if not self._may_write():
             raise NotLeaderError("the Lease is not ours")
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """A slot for a request that changes nothing."""
+        """Wait for a slot for a request that changes nothing."""
         async with self._slots:
             yield
 
     @asynccontextmanager
     async def writing(self, *, bulk: bool = False) -> AsyncIterator[None]:
-        """A slot for a write; `bulk` for one of a gang's pods. Raises NotLeaderError."""
+        """Wait for a slot for a write; `bulk`: of a gang's pod. Raises NotLeaderError."""
         async with self._bulk_slots if bulk else self._slots:
-            self.check()
+            self.require_lease()
             yield

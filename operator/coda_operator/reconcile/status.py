@@ -1,4 +1,4 @@
-"""What the operator tells: its part of the status, the request per rank, and events. Pure JSON, decides nothing."""
+"""The operator's part of a TrainingJob's status, as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BOUND = _LAUNCHED - {Phase.LAUNCHED}
 
 
 def status_json(progress: Progress, old: Item, request: Item | None, spec: Item, now_s: float) -> Json:
-    """The whole of the operator's status fields; a field left out is removed by the apply."""
+    """Return all status fields of the operator; the apply removes those left out."""
     times = {
         "queuedTime": progress.queued_s,
         "notBefore": progress.not_before_s,

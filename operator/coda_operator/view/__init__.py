@@ -1,1 +1,10 @@
-"""What the operator knows: jobs, pods and nodes, read from caches. Nothing is decided or written here."""
+"""What the operator knows: jobs, pods and nodes, read from caches.
+
+Nothing is decided or written to the API server here. Read `cluster` (all that is known), then `job_record` (a job, read
+once per step), `rank_pods` and `rank_sizes` (a pod as the life cycle sees it), `nodes` and `experience`.
+"""
+
+from coda_operator.view.cluster import ClusterView
+from coda_operator.view.job_record import JobRecord
+
+__all__ = ["ClusterView", "JobRecord"]

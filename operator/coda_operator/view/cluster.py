@@ -1,7 +1,7 @@
-"""What the operator knows of the cluster: jobs from kopf, gang pods and nodes from watches. Keeps, never decides.
+"""What the operator knows of the cluster: jobs from kopf, gang pods and nodes from watches.
 
-Everything the operator writes itself is put here at once, so no decision is made on a state older than its own write.
-Pods are read once, when they change, and then kept as `RankPod`s: a gang of 4096 is looked at thousands of times.
+Each write of the operator is put here at once, so no decision rests on a state older than its own write. A pod's
+JSON is read once, when the pod changes, and kept as a `RankPod`: a gang of 4096 is looked at thousands of times.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ log = logging.getLogger(__name__)
 
 JOBS_PATH = f"/apis/{API_VERSION}/trainingjobs"
 PLANNER_LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{PLANNER_LEASE}"
-LISTING_S = 2.0  # a listing of kopf's comes object by object; after this it is through
+LISTING_S = 2.0  # kopf passes a list on object by object; after this it is done
 
 _FINISHED = frozenset(phase.value for phase in FINISHED)
 
 
 class ClusterView:
-    """Caches of jobs, gang pods and nodes. `wake` is called with the key of each job that changed, `wake_soon` with the
-    key of each known job whose pods or nodes did."""
+    """Caches of jobs, gang pods and nodes.
+
+    `wake` is called with the key of each job that changed, `wake_soon` with the key of each known job whose pods or
+    nodes changed."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class ClusterView:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
-        self._packed_by_key: dict[str, bytes] = {}  # jobs: as bytes, a tenth of what they are parsed, and in one piece
+        self._packed_by_key: dict[str, bytes] = {}  # jobs as bytes: a tenth of the parsed size, in one piece
         self._wake = wake
         self._wake_soon = wake_soon
         self._clock = clock
@@ -64,8 +66,8 @@ class ClusterView:
         self.nodes = Nodes(client, self._on_node, clock)
 
     async def run(self) -> None:
-        """Keep the watches until cancelled. Jobs are not watched here: kopf feeds them."""
-        await asyncio.gather(self.pods.run(), self.nodes.cache.run(), self._drop_jobs_unheard_of())
+        """Watch pods and nodes until cancelled. Jobs come from kopf."""
+        await asyncio.gather(self.pods.run(), self.nodes.cache.run(), self._drop_unlisted_jobs_after_outages())
 
     async def synced(self) -> None:
         """Wait until pods and nodes are known."""
@@ -75,10 +77,10 @@ class ClusterView:
         """True once pods and nodes are known."""
         return self.pods.synced.is_set() and self.nodes.cache.synced.is_set()
 
-    def take_job(self, event: str | None, job: Json) -> None:
-        """Take over a job that kopf saw; `event` is a watch's, None in a listing.
+    def apply_job_event(self, event: str | None, job: Json) -> None:
+        """Apply what kopf saw; `event` is a watch's, None in a list.
 
-        kopf keeps the order of events per uid only: the end of a job may be told after the start of its namesake."""
+        kopf keeps events in order per uid only: a job's end may come after the start of the next job of its name."""
         known = self.jobs.by_key.get(key_of(job))
         if event == "DELETED":
             if known is None or _uid(known) == _uid(job):
@@ -99,24 +101,24 @@ class ClusterView:
         return job is not None and job["status"]["phase"] is None
 
     def forget_jobs(self) -> None:
-        """Know no job until it is told again: somebody else may be about to change them.
+        """Forget all jobs until kopf tells of them again: another replica may change them meanwhile.
 
-        What is remembered of their pods stays, until a list tells which jobs are gone."""
+        What is known of their pods stays until a list shows which jobs are gone."""
         self.jobs.by_key.clear()
         self._packed_by_key.clear()
         self._listed_again.set()
 
     def pods_of(self, job: Json) -> Collection[RankPod]:
-        """The gang pods of a job, any attempt."""
+        """Return the gang pods of a job, of every attempt."""
         return tuple(self._pods_by_job_uid.get(_uid(job), {}).values())
 
     def vanished(self, job: Json, attempt: int) -> frozenset[int]:
-        """The ranks of that attempt whose pod was seen and is gone."""
+        """Return the ranks of that attempt whose pod was seen and is gone."""
         newest, ranks = self._vanished_by_job_uid.get(_uid(job), (0, set()))
         return frozenset(ranks) if newest == attempt else frozenset()
 
     def unready_nodes(self, pods: Collection[RankPod]) -> Mapping[str, float]:
-        """Of the nodes these pods are on, those not Ready or gone: since when."""
+        """Return the nodes of these pods that are not Ready or gone, with since when (seconds since 1970)."""
         return self.nodes.unready_since_s({pod.node for pod in pods if pod.node})
 
     def situation(self, job: JobRecord, *, epoch: int | None = None) -> Situation:
@@ -135,7 +137,7 @@ class ClusterView:
         )
 
     async def read_pods_again(self, job: JobRecord) -> None:
-        """A consistent list of the job's pods: what the watch has not told yet is taken over, also what is gone."""
+        """Bring the job's pods up to date from a consistent list, also those that are gone. Raises Outage."""
         listing = await self._client.list_pages(job.pods_path, {"labelSelector": f"{LABEL_JOB_UID}={job.uid}"})
         present = {key_of(pod) for pod in listing["items"]}
         for pod in listing["items"]:
@@ -144,7 +146,7 @@ class ClusterView:
             self._drop_older(self.pods, self.pods.by_key[key], int(listing["metadata"]["resourceVersion"]))
 
     async def read_job_again(self, key: str) -> None:
-        """The job as it is now; dropped when it is gone."""
+        """Bring the job up to date; drop it if it is gone. Raises Outage."""
         try:
             self.jobs.put(await self._client.get(job_path(key)))
         except NotFound:
@@ -152,27 +154,27 @@ class ClusterView:
                 self.jobs.drop(self.jobs.by_key[key])
 
     async def planner_epoch(self) -> int:
-        """The transitions of the planner's Lease now; -1 when there has never been a planner."""
+        """Read the transitions of the planner's Lease; -1 if there has never been a planner. Raises Outage."""
         try:
             lease = await self._client.get(PLANNER_LEASE_PATH)
         except NotFound:
             return -1
         return int((lease.get("spec") or {}).get("leaseTransitions") or 0)
 
-    async def _drop_jobs_unheard_of(self) -> None:
-        """After an outage kopf lists again, and never tells which jobs are gone since."""
+    async def _drop_unlisted_jobs_after_outages(self) -> None:
+        """After an outage kopf lists again, but never says which jobs are gone."""
         while True:
             await self._listed_again.wait()
             await asyncio.sleep(LISTING_S)
             self._listed_again.clear()
             try:
-                await self._drop_what_a_list_lacks()
+                await self._drop_unlisted_jobs()
             except CodaError as error:
                 log.info("%s: %s", JOBS_PATH, error)
                 self._listed_again.set()
 
-    async def _drop_what_a_list_lacks(self) -> None:
-        """A function of its own: a loop would keep a page of the list in memory until the next one."""
+    async def _drop_unlisted_jobs(self) -> None:
+        """A function of its own: inside the loop above a page of the list would stay in memory until the next list."""
         present: set[str] = set()
         version = 0
         async for page in self._client.pages(JOBS_PATH):
@@ -189,7 +191,7 @@ class ClusterView:
         self._vanished_by_job_uid.pop(uid, None)
 
     def _drop_older(self, cache: WatchCache, item: Json, version: int) -> None:
-        """Drop what a list of that version lacks; what is newer than the list was not in it yet."""
+        """Drop an item that a list of that version lacks, unless the item is newer than the list."""
         if version_of(item) <= version:
             cache.drop(item)
 
@@ -200,7 +202,7 @@ class ClusterView:
         if new is None:
             self._packed_by_key.pop(key, None)
         else:
-            self._packed_by_key[key] = orjson.dumps(_without_what_is_over(new))
+            self._packed_by_key[key] = orjson.dumps(_without_finished_parts(new))
             self.jobs.by_key[key] = _phase_only(new)
             self._key_by_uid[_uid(new)] = key
             self.learned_cores.learn_from(new)
@@ -214,7 +216,7 @@ class ClusterView:
             pod_now = rank_pod_from_json(new, now_s=self._clock(), before=known)
         if old is not None:
             stays = new is not None and _job_uid(new) == _job_uid(old)
-            self._take_out(key, _job_uid(old), pod_now if stays else None)
+            self._remove_pod(key, _job_uid(old), pod_now if stays else None)
         if new is not None and pod_now is not None:
             self._pods_by_job_uid.setdefault(_job_uid(new), {})[key] = pod_now
             if pod_now.node:
@@ -223,8 +225,8 @@ class ClusterView:
         for uid in {_job_uid(item) for item in (old, new) if item is not None}:
             self._wake_job(uid)
 
-    def _take_out(self, key: str, job_uid: str, pod_now: RankPod | None) -> None:
-        """Forget what a pod was; if it is not this rank's any more, remember that the rank had one."""
+    def _remove_pod(self, key: str, job_uid: str, pod_now: RankPod | None) -> None:
+        """Forget a pod as it was. If the rank has lost it, remember that the rank had one."""
         pods = self._pods_by_job_uid.get(job_uid, {})
         pod = pods.pop(key, None)
         if pod is None:
@@ -232,7 +234,7 @@ class ClusterView:
         if not pods:
             del self._pods_by_job_uid[job_uid]
         if pod.node:
-            self._take_off(pod.node, key)
+            self._remove_from_node(pod.node, key)
         is_same = pod_now is not None and (pod_now.uid, pod_now.attempt, pod_now.rank) == (
             pod.uid,
             pod.attempt,
@@ -249,17 +251,17 @@ class ClusterView:
             ranks.add(pod.rank)
             self._vanished_by_job_uid[job_uid] = attempt, ranks
 
-    def _take_off(self, node: str, key: str) -> None:
+    def _remove_from_node(self, node: str, key: str) -> None:
         pods = self._job_uid_by_pod_by_node[node]
         del pods[key]
         if not pods:
             del self._job_uid_by_pod_by_node[node]
-            self.nodes.forget(node)
+            self.nodes.forget_if_gone(node)
 
     def _on_node(self, name: str) -> None:
         uids = set(self._job_uid_by_pod_by_node.get(name, {}).values())
         if not uids:
-            self.nodes.forget(name)
+            self.nodes.forget_if_gone(name)
         for uid in uids:
             self._wake_job(uid)
 
@@ -269,7 +271,7 @@ class ClusterView:
 
 
 def _uid(job: Json) -> str:
-    """A job's uid in its namespace: labels may claim any uid, but nobody writes into another's namespace."""
+    """Return a job's uid within its namespace: a pod's labels may claim any uid, but only in their own namespace."""
     return f"{job['metadata']['namespace']}/{job['metadata']['uid']}"
 
 
@@ -278,7 +280,7 @@ def _job_uid(pod: Json) -> str:
 
 
 def _without_content(item: Json) -> Json:
-    """What a cache itself needs of an object."""
+    """Return only what a cache itself needs of an object."""
     return {"metadata": {name: item["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}}
 
 
@@ -292,8 +294,8 @@ def _phase_only(job: Json) -> Json:
     return _without_content(job) | {"status": {"phase": (job.get("status") or {}).get("phase")}}
 
 
-def _without_what_is_over(job: Json) -> Json:
-    """A finished job without its template and plan, which nobody looks at again; jobs are kept for weeks.
+def _without_finished_parts(job: Json) -> Json:
+    """Return a finished job without its template and placement, which nothing reads again; jobs stay for weeks.
 
     A refused template stays: it may be edited."""
     status = job.get("status") or {}

@@ -1,7 +1,7 @@
-"""What the tuning of jobs taught: of one job for its own next attempt, of finished ones for their owner's next job.
+"""What tuning found: a job's own result for its next attempt, those of finished jobs for their owner's next job.
 
-Read from the TrainingJobs that the API server still has; what is deleted before a restart is forgotten. The owner of a
-job is its namespace: a TrainingJob does not say who submitted it. Decides nothing (`coda.allocator.start_point` does).
+It comes from the TrainingJobs that the API server still has; jobs deleted before a restart are forgotten. A job's owner
+is its namespace, because a TrainingJob does not say who submitted it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _TAUGHT: Final = frozenset({SearchOutcome.FOUND, SearchOutcome.LIMITED})
 
 
 class LearnedCores:
-    """What finished jobs taught so far. Taking a job twice changes nothing."""
+    """The cores that finished jobs were tuned to. Learning from a job twice changes nothing."""
 
     def __init__(self) -> None:
         self._experience: Experience = NO_EXPERIENCE
 
     def learn_from(self, job: Item) -> None:
-        """Learn from a job, if it has finished and was tuned to an answer."""
+        """Learn from a job if it has finished and its tuning ended with an answer."""
         status = job.get("status") or {}
         if status.get("phase") not in _FINISHED or not status.get("tuning"):
             return
@@ -50,7 +50,7 @@ class LearnedCores:
         self._experience = experience_with(self._experience, tuned)
 
     def cores_for(self, job: Item, ceiling_cores: int) -> int | None:
-        """Where the next attempt of this job starts: from its own tuning, else from its owner's; None without both."""
+        """Return the cores that the job's own tuning found, else those of its owner's jobs; None without both."""
         gpus = job["spec"]["gpusPerReplica"]
         own = own_cores(job)
         if own is not None:
@@ -61,7 +61,7 @@ class LearnedCores:
 
 
 def own_cores(job: Item) -> int | None:
-    """The best cores per rank that earlier attempts of the job found; None where it has none, or another shape now."""
+    """Return the best cores per rank that earlier attempts found; None if there are none, or the job's size changed."""
     spec, status = job["spec"], job.get("status") or {}
     if spec["cpusPerReplica"] != AUTO or not status.get("tuning"):
         return None

@@ -71,7 +71,7 @@ def record_from_json(key: str, job: Json) -> JobRecord:
 
 
 def terms_from_json(spec: Item) -> Terms:
-    """`spec` of a TrainingJob; the CRD's defaults are in it."""
+    """Return what a TrainingJob's `spec`, with the CRD's defaults filled in, says of its life."""
     return Terms(
         replicas=spec["replicas"],
         retries=spec["retries"],
@@ -100,7 +100,7 @@ def hints_from_json(spec: Item) -> Hints:
 
 
 def progress_from_json(status: Item) -> Progress:
-    """The operator's part of the status, as `status.status_json` wrote it."""
+    """Return the operator's part of the status, as `reconcile.status.status_json` wrote it."""
     phase = status.get("phase")
     return Progress(
         phase=Phase(phase) if phase else None,

@@ -1,6 +1,6 @@
 """What the operator knows of nodes: since when each is not Ready, and how many cores the largest has.
 
-Of a Node object only that is kept: with its images and labels it would be a hundred times as large.
+Nothing else of a Node object is kept: with its images and labels it is a hundred times as large.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NodeSeen:
 
 
 class Nodes:
-    """A watch on nodes; `changed` is called with the name of a node that became Ready, or stopped being so."""
+    """A watch on nodes; `changed` is called with the name of each node that becomes Ready or stops being Ready."""
 
     def __init__(self, client: Client, changed: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._changed = changed
@@ -37,19 +37,19 @@ class Nodes:
         self.cache = WatchCache(client, "/api/v1/nodes", listener=self._on_node)
 
     def unready_since_s(self, names: Iterable[str]) -> Mapping[str, float]:
-        """Of these nodes, those not Ready or gone: since when."""
+        """Return the nodes among `names` that are not Ready or gone, with since when (seconds since 1970)."""
         for name in names:
             if name not in self._seen:
                 self._unready_since_s.setdefault(name, self._clock())
         return {name: self._unready_since_s[name] for name in names if name in self._unready_since_s}
 
-    def forget(self, name: str) -> None:
-        """No pod of a gang is on that node any more: of one that is gone nothing need be remembered."""
+    def forget_if_gone(self, name: str) -> None:
+        """Forget a node that is gone, once no pod of a gang is on it."""
         if name not in self._seen:
             self._unready_since_s.pop(name, None)
 
     def most_cores(self, gpus: int) -> int:
-        """Cores of the largest node that has `gpus` GPUs; 0 when there is none."""
+        """Return the cores of the largest node with at least `gpus` GPUs; 0 if there is none."""
         cores = self._most_cores_by_gpus.get(gpus)
         if cores is None:
             cores = max((node.cores for node in self._seen.values() if node.gpus >= gpus), default=0)
@@ -83,7 +83,7 @@ class Nodes:
 
 
 def _came_back_unseen(before: NodeSeen | None, after: NodeSeen) -> bool:
-    """The same status since another moment: it was Ready in between, while the watch was away."""
+    """True if the node was Ready in between, while the watch was away: same status, another time of change."""
     return before is not None and before.ready == after.ready and before.since_s != after.since_s
 
 

@@ -1,7 +1,8 @@
-"""Pod JSON -> `RankPod`: how far a rank came, and whether what ended it came from outside. Reads only, decides nothing.
+"""Pod JSON -> `RankPod`: how far a rank came, and whether it was ended from outside.
 
-The first container is the main one: the rank starts and ends with it. What kubelets write is in Kubernetes'
-`pkg/kubelet/kubelet_pods.go`; each case met is a row of a table in `tests/operator_tests/view/test_rank_pods.py`.
+The first container is the main one: the rank starts and ends with it. Source: Kubernetes'
+`pkg/kubelet/kubelet_pods.go`. Each case that was seen is a row of a table in
+`tests/operator_tests/view/test_rank_pods.py`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from coda_operator.view.rank_sizes import rank_size_from_json
 Item = Mapping[str, Any]
 
 _ORDINARY_WAITS = frozenset({"", "ContainerCreating", "PodInitializing"})
-_OWN_ENDS = frozenset({"DeadlineExceeded"})  # a reason on the pod that is the template's doing
-_LOST = "ContainerStatusUnknown"  # the kubelet found no container any more: its node was restarted
+_OWN_ENDS = frozenset({"DeadlineExceeded"})  # reasons on the pod that the template causes
+_LOST = "ContainerStatusUnknown"  # the kubelet no longer found the container: its node was restarted
 
 
 def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None) -> RankPod:
-    """A pod of a gang. `before` is what was known of it: since when it is unschedulable goes by our own clock."""
+    """Return a pod of a gang. `before`: as it was known; since when it is unschedulable is by our own clock."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     main = _main_container(spec, status)
     state, disrupted = _outcome(metadata, status, main)
@@ -63,12 +64,12 @@ def _terminated(container: Item) -> Item:
 
 
 def _outcome(metadata: Item, status: Item, main: Item) -> tuple[PodState, bool]:
-    """How far the rank came, and whether it was ended from outside."""
+    """Return how far the rank came, and whether it was ended from outside."""
     phase, ended = status.get("phase"), _terminated(main)
     stopped = _is_marked(status, ended) or _ended_by_deletion(metadata, ended)
     done = ended.get("exitCode") == 0 or phase == "Succeeded"
     if done and not stopped and not (phase == "Failed" and status.get("reason")):
-        return PodState.SUCCEEDED, False  # whatever became of its sidecars
+        return PodState.SUCCEEDED, False  # its sidecars do not matter
     if not ended and phase not in ("Failed", "Succeeded"):
         return PodState.STARTED if "running" in (main.get("state") or {}) else PodState.WAITING, False
     if status.get("reason") in _OWN_ENDS:
@@ -78,7 +79,7 @@ def _outcome(metadata: Item, status: Item, main: Item) -> tuple[PodState, bool]:
 
 
 def _is_marked(status: Item, ended: Item) -> bool:
-    """Evicted, preempted or shut down with its node before it had ended: Kubernetes says so itself."""
+    """True if Kubernetes says that it was evicted, preempted or shut down with its node before it had ended."""
     ended_s = seconds_from_time(ended.get("finishedAt"))
     return any(
         not ended_s or ended_s >= seconds_from_time(condition.get("lastTransitionTime"))
@@ -88,8 +89,9 @@ def _is_marked(status: Item, ended: Item) -> bool:
 
 
 def _ended_by_deletion(metadata: Item, ended: Item) -> bool:
-    """True when the main container ended after somebody asked for the pod's deletion: an exit code of 0 is then only
-    a polite answer to SIGTERM."""
+    """True if the main container ended after the pod's deletion was requested.
+
+    An exit code of 0 is then only its answer to SIGTERM."""
     deletion_s = seconds_from_time(metadata.get("deletionTimestamp"))
     if not deletion_s or not ended:
         return False
@@ -98,7 +100,7 @@ def _ended_by_deletion(metadata: Item, ended: Item) -> bool:
 
 
 def _failed_container(status: Item) -> Item | None:
-    """Another container than the main one that failed: with an init container the main one never starts."""
+    """Return a failed container other than the main one, which never starts after a failed init container."""
     return next((entry for entry in _others(status) if _terminated(entry).get("exitCode", 0) != 0), None)
 
 
@@ -116,7 +118,7 @@ def _unschedulable_since(status: Item, uid: str, now_s: float, before: RankPod |
 
 
 def _trouble(main: Item, status: Item) -> tuple[str, str]:
-    """Why the pod failed, cannot start or is not scheduled: reason and message; empty when nothing is wrong."""
+    """Return why the pod failed, cannot start or is not scheduled: reason and message; empty if nothing is wrong."""
     if ended := _terminated(main):
         return ended.get("reason") or "", ended.get("message") or ""
     if status.get("phase") == "Failed":
@@ -132,7 +134,7 @@ def _trouble(main: Item, status: Item) -> tuple[str, str]:
 
 
 def _failure(status: Item) -> tuple[str, str]:
-    """Of a pod that failed before its main container started."""
+    """Return reason and message of a pod that failed before its main container started."""
     failed = _failed_container(status)
     if failed is None or status.get("reason"):
         return status.get("reason") or "", status.get("message") or ""

@@ -1,6 +1,6 @@
-"""Pod JSON -> `RankSize`: the cores its main container wants, was promised and has. Reads only, decides nothing.
+"""Pod JSON -> `RankSize`: the cores that its main container wants, was promised and has.
 
-Source: KEP-1287 and what a kubelet 1.36 writes; `generation` tells news of the last change from news of the one before.
+Source: KEP-1287 and a kubelet 1.36. `generation` tells news of the last change from news of the one before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STATIC_POLICY = 'CPU Manager policy "static"'
 
 
 def rank_size_from_json(pod: Item, main: Item) -> RankSize:
-    """Of a pod whose main container runs; `main` is that container's status."""
+    """Return the cores of a pod whose main container runs; `main` is that container's status."""
     container, status = pod["spec"]["containers"][0], pod.get("status") or {}
     requests = (container.get("resources") or {}).get("requests") or {}
     wanted_m = _milli(requests.get("cpu"))
@@ -56,7 +56,7 @@ def _obstacle(container: Item, status: Item, main: Item) -> Obstacle | None:
 
 
 def _news(metadata: Item, status: Item) -> tuple[Progressing, str, str]:
-    """What the kubelet says about the last change, with a word and a sentence where something is in the way."""
+    """Return what the kubelet says of the last change; a reason and a message if something prevents it."""
     generation = metadata.get("generation") or 0
     if 0 < (status.get("observedGeneration") or 0) < generation:
         return Progressing.UNSEEN, "", ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import kopf
 
 from coda_operator.feed.handlers import configure
-from coda_operator.feed.lean_kopf import Forgetful
+from coda_operator.feed.lean_kopf import EphemeralMemories
 
 
 def test_kopf_is_quick_and_leaves_nothing_on_objects() -> None:
@@ -31,7 +31,7 @@ def test_a_list_of_very_many_jobs_comes_in_parts() -> None:
 
 
 async def test_kopf_remembers_nothing_of_a_job_between_two_events() -> None:
-    memories = Forgetful()
+    memories = EphemeralMemories()
     body = kopf.RawBody(metadata={"uid": "one"})
     assert await memories.recall(body) is not await memories.recall(body)
     assert list(memories.iter_all_memories()) == []

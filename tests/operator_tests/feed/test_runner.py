@@ -11,7 +11,7 @@ import pytest
 from coda.errors import Outage
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
-from coda_operator.feed.runner import LOOK_EVERY_S, _served
+from coda_operator.feed.runner import CHECK_EVERY_S, _served
 
 NO_GROUP: Json = {"groups": [{"name": "apps"}]}
 GROUP: Json = {"groups": [{"name": "apps"}, {"name": "coda.scheduler"}]}
@@ -44,7 +44,7 @@ class Discovery(Client):
 )
 async def test_it_waits_until_trainingjobs_are_served(groups: list[Any], kinds: list[Any], looks: int) -> None:
     await _served(Discovery(groups=list(groups), kinds=list(kinds)))
-    assert asyncio.get_running_loop().time() == looks * LOOK_EVERY_S
+    assert asyncio.get_running_loop().time() == looks * CHECK_EVERY_S
 
 
 async def test_it_says_once_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -33,7 +33,7 @@ async def watched(api: FakeCluster) -> AsyncIterator[tuple[ClusterView, list[str
 
 def feed(cluster: ClusterView, api: FakeCluster, path: str) -> Json:
     """Tell the cluster of a job, as kopf would."""
-    cluster.take_job("ADDED", api.item(path))
+    cluster.apply_job_event("ADDED", api.item(path))
     return api.item(path)
 
 
@@ -75,9 +75,11 @@ async def test_the_end_of_a_job_told_after_the_start_of_its_namesake_ends_only_i
         old = feed(cluster, api, api.submit("twin"))
         api.remove(f"{JOBS}/twin")
         new = feed(cluster, api, api.submit("twin"))
-        cluster.take_job("DELETED", old | {"metadata": old["metadata"] | {"resourceVersion": str(api.version - 1)}})
+        cluster.apply_job_event(
+            "DELETED", old | {"metadata": old["metadata"] | {"resourceVersion": str(api.version - 1)}}
+        )
         assert cluster.jobs.by_key["default/twin"]["metadata"]["uid"] == new["metadata"]["uid"]
-        cluster.take_job("DELETED", new)
+        cluster.apply_job_event("DELETED", new)
         assert cluster.jobs.by_key == {}
 
 
@@ -88,7 +90,7 @@ async def test_jobs_that_went_while_kopf_could_not_watch_are_dropped_after_its_n
             feed(cluster, api, api.submit(name))
         api.remove(f"{JOBS}/went")
         woken.clear()
-        cluster.take_job(None, api.item(f"{JOBS}/stays"))
+        cluster.apply_job_event(None, api.item(f"{JOBS}/stays"))
         feed(cluster, api, api.submit("came"))
         await asyncio.sleep(LISTING_S + 1)
         assert sorted(cluster.jobs.by_key) == ["default/came", "default/stays"]
@@ -100,7 +102,7 @@ async def test_a_first_listing_costs_no_second_one() -> None:
     async with watched(api) as (cluster, _):
         api.submit("one")
         asked = len(api.calls)
-        cluster.take_job(None, api.item(f"{JOBS}/one"))
+        cluster.apply_job_event(None, api.item(f"{JOBS}/one"))
         await asyncio.sleep(60)
         assert len(api.calls) == asked
 
@@ -120,7 +122,7 @@ async def test_between_two_terms_no_job_is_known_but_its_lost_pods_are_remembere
         api.remove(f"{JOBS}/went")
         await asyncio.sleep(2 * LISTING_S)
         assert (cluster.vanished(stays, 1), cluster.vanished(went, 1)) == (frozenset({0}), frozenset())
-        cluster.take_job(None, api.item(f"{JOBS}/stays"))
+        cluster.apply_job_event(None, api.item(f"{JOBS}/stays"))
         assert set(cluster.jobs.by_key) == {"default/stays"}
 
 
@@ -174,7 +176,7 @@ async def test_ranks_whose_pod_is_gone_are_remembered_for_the_newest_attempt() -
         assert cluster.vanished(job, 2) == {0}
         api.remove(f"{JOBS}/mine")
         api.set(PODS, rank_json(job, 7, attempt=2))
-        cluster.take_job("DELETED", job)
+        cluster.apply_job_event("DELETED", job)
         api.remove(f"{PODS}/mine-2-7")
         await settle()
         assert cluster._vanished_by_job_uid == {}
@@ -273,11 +275,11 @@ async def test_a_job_is_known_as_it_was_told_whatever_becomes_of_what_told_it() 
         known(cluster, "default/mine")["spec"]["replicas"] = -1
         assert known(cluster, "default/mine") == told
         api.remove(path)
-        cluster.take_job("DELETED", told)
+        cluster.apply_job_event("DELETED", told)
         assert cluster.job("default/mine") is None
-        cluster.take_job("MODIFIED", told)
+        cluster.apply_job_event("MODIFIED", told)
         assert cluster.job("default/mine") is None
-        cluster.take_job("ADDED", api.item(api.submit("mine")))
+        cluster.apply_job_event("ADDED", api.item(api.submit("mine")))
         cluster.forget_jobs()
         assert cluster.job("default/mine") is None
 
