@@ -14,7 +14,7 @@ podMaxBackoffSeconds: 2  # with 10, a fail-over of the extender would cost 10 s 
 profiles:
   - schedulerName: coda
     plugins:
-      # No rank of a gang is ever preempted singly, and none preempts: Coda decides about whole gangs.
+      # No single rank of a gang preempts or is preempted: Coda decides about whole gangs.
       postFilter: {disabled: [{name: DefaultPreemption}]}
 extenders:
   - urlPrefix: http://coda-extender.{{ include "coda.namespace" . }}.svc:{{ .Values.extender.port }}
@@ -23,6 +23,6 @@ extenders:
     weight: 13  # with less, the in-tree scores (about 1200) would outvote it
     httpTimeout: {{ .Values.scheduler.extenderTimeout }}
     nodeCacheCapable: true
-    # Shared: foreign pods must not slip past. Tainted: there are none, and Coda's are pinned.
+    # Shared: foreign pods must not pass unseen. Tainted: there are none, and Coda's are pinned.
     ignorable: {{ eq .Values.pool.mode "tainted" }}
 {{- end }}
