@@ -16,6 +16,7 @@ from rich.console import Console
 
 from coda.errors import InvalidInput
 from coda.model.job import Phase
+from coda.wording import counted
 from coda_cli.demo.examples import Example, examples_folder, examples_in
 from coda_cli.demo.job_table import DemoDisplay, reasons_of, summary_table
 from coda_cli.exit_codes import one_sentence, result_console
@@ -56,7 +57,9 @@ def demo_command(
 async def _demo(
     examples: Sequence[Example], nodes: str, racks: int, *, keep: bool, console: Console
 ) -> tuple[str, ...]:
-    console.print(f"Starting a local cluster of {nodes} (nodes x GPUs x cores) in {racks} racks.", highlight=False)
+    console.print(
+        f"Starting a local cluster of {nodes} (nodes x GPUs x cores) in {counted(racks, 'rack')}.", highlight=False
+    )
     async with local_target(nodes, racks, console) as (target, admin):
         _say_how_to_look(target, console)
         async with refereed(admin) as watched, following(target.client, NAMESPACE, selector="") as follower:
@@ -80,7 +83,7 @@ async def _demo(
 
 
 async def _submit(client: Client, examples: Sequence[Example]) -> list[str]:
-    """Create every example, in order; a sentence for each one the API server does not take."""
+    """Create every example, in order. Return a sentence for each one that the API server refuses."""
     rejected = []
     for example in examples:
         try:
@@ -102,7 +105,7 @@ async def _until_settled(follower: Follower, display: DemoDisplay, *, expected: 
 
 
 def problems_of(examples: Sequence[Example], histories: dict[str, History], shape: ClusterShape) -> list[str]:
-    """A sentence for each job that ended otherwise than its file and the cluster's size let expect."""
+    """Return a sentence for each job that did not end as its file and the cluster's size let expect."""
     found = []
     for example in examples:
         history = histories.get(example.name)
@@ -126,7 +129,7 @@ def _breaches(check: Check | None) -> list[str]:
 
 
 def _say_how_to_look(target: TargetCluster, console: Console) -> None:
-    console.print("Look around from another terminal while it runs:")
+    console.print("Watch it from another terminal while it runs:")
     for command in ("get tj -o wide", "get pods -o wide", "describe tj gpt-64", "get events --sort-by=.lastTimestamp"):
         console.print(f"  {target.kubectl} {command}", highlight=False, markup=False, soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""The example jobs: where they are, and what is in them."""
+"""The example jobs, read from their files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Example:
     manifest: Json
 
     def fits(self, shape: ClusterShape) -> bool:
-        """True when the empty cluster has the GPUs and cores for all ranks; racks and memory are not looked at."""
+        """True if the empty cluster has the GPUs and cores for all ranks; racks and memory are not considered."""
         spec = self.manifest["spec"]
         cores = spec.get("cpusPerReplica", "auto")
         ranks = shape.holds(spec["gpusPerReplica"], cores if isinstance(cores, int) else 1)
@@ -33,13 +33,13 @@ class Example:
 
 
 def examples_folder() -> Path:
-    """The examples shipped with the package, or those of the checkout."""
+    """Return the folder of the examples: those shipped with the package, or else those of the checkout."""
     packaged = _HERE.parent / "assets" / "examples"
     return packaged if packaged.is_dir() else _HERE.parents[2] / "examples"
 
 
 def examples_in(folder: Path, *, namespace: str, speed: float) -> tuple[Example, ...]:
-    """Every TrainingJob of `folder`, files by name, simulated run times divided by `speed`. Raises InvalidInput."""
+    """Return every TrainingJob of `folder`, files by name, run times divided by `speed`. Raises InvalidInput."""
     found: list[Example] = []
     for file in sorted(folder.glob("*.yaml")):
         try:

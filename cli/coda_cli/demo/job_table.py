@@ -1,4 +1,4 @@
-"""The demo's table while jobs come and go, and the one at its end: draws histories, wherever they are from."""
+"""The demo's tables: where every job is while the demo runs, and what became of the jobs at its end."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coda.model.job import Phase
+from coda.wording import counted
 from coda_cli.job_history import History
 from coda_sim.durations import duration_from_seconds
 
@@ -48,7 +49,7 @@ class DemoDisplay:
             self._live.stop()
 
     def show(self, histories: Mapping[str, History]) -> None:
-        """Draw what holds now."""
+        """Draw the present state."""
         known = [histories[name] for name in self._names if name in histories]
         if self._live is not None:
             self._live.update(live_table(known))
@@ -62,39 +63,42 @@ class DemoDisplay:
 
 
 def live_table(histories: Sequence[History]) -> Table:
-    """Where every job is now."""
+    """Return a table of where every job is now."""
     table = Table(title="TrainingJobs", expand=True)
-    for column in ("job", "phase", "GPUs", "cores", "nodes"):
+    for column in ("job", "phase", "GPUs", "cores"):
         justify: Literal["right", "left"] = "right" if column in ("GPUs", "cores") else "left"
         table.add_column(column, justify=justify, no_wrap=True)
-    table.add_column("why it waits", ratio=1, no_wrap=True, overflow="ellipsis")  # takes what the others leave
+    # One line per job, in what the others leave: the reasons are printed whole at the end.
+    table.add_column("where, or why it waits", ratio=1, no_wrap=True, overflow="ellipsis")
     for history in histories:
         phase = _phase(history)
         style = _STYLE_BY_PHASE.get(history.phase, "") if history.phase else ""
         nodes = "" if history.is_waiting else compressed(history.nodes)
+        where = ": ".join(part for part in (nodes, _why(history)) if part)
         table.add_row(
             history.name,
             Text(phase, style=style),
             str(history.gpus),
             str(history.cores),
-            Text(nodes),
-            Text(_why(history)),
+            Text(where),
         )
     return table
 
 
 def sentence_of(history: History) -> str:
-    """The same as one line."""
+    """Return the same of one job as a line."""
     where = f" on {compressed(history.nodes)}" if history.nodes and not history.is_waiting else ""
     why = f": {_why(history)}" if _why(history) else ""
-    return f"{history.name} ({history.gpus} GPUs, {history.cores} cores) {_phase(history)}{where}{why}"
+    size = f"{counted(history.gpus, 'GPU')}, {counted(history.cores, 'core')}"
+    return f"{history.name} ({size}) {_phase(history)}{where}{why}"
 
 
 def summary_table(histories: Sequence[History]) -> Table:
-    """What ran where, and how long each waited for its first placement."""
+    """Return a table of what ran where, and how long each job waited for its first placement."""
     table = Table(title="What became of the jobs")
     for column in ("job", "result", "GPUs", "ran on", "waited"):
-        table.add_column(column, justify="right" if column in ("GPUs", "waited") else "left", no_wrap=True)
+        numbers = column in ("GPUs", "waited")
+        table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
     for history in histories:
         result = "can never fit" if history.is_hopeless else _phase(history)
         table.add_row(history.name, result, str(history.gpus), Text(compressed(history.nodes)), _waited(history))
@@ -102,7 +106,7 @@ def summary_table(histories: Sequence[History]) -> Table:
 
 
 def reasons_of(histories: Sequence[History]) -> list[str]:
-    """A line for each job that waited: every code it had, with its last sentence."""
+    """Return a line for each code of each job that waited, with the last sentence of that code."""
     return [
         f"{history.name} {'can never fit' if history.is_hopeless else 'waited'}: {reason.code}: {reason.message}"
         for history in histories
@@ -111,7 +115,7 @@ def reasons_of(histories: Sequence[History]) -> list[str]:
 
 
 def compressed(names: Sequence[str]) -> str:
-    """Names with runs of numbers drawn together: node-0000, node-0001, node-0003 -> `node-[0000-0001,0003]`."""
+    """Join names that are numbered one after the other: node-0000, node-0001, node-0003 -> `node-[0000-0001,0003]`."""
     numbers_by_prefix: dict[str, list[str]] = {}
     plain: list[str] = []
     for name in sorted(set(names)):
@@ -120,10 +124,10 @@ def compressed(names: Sequence[str]) -> str:
             plain.append(name)
         else:
             numbers_by_prefix.setdefault(match[1], []).append(match[2])
-    return ", ".join([*plain, *(_drawn_together(prefix, numbers) for prefix, numbers in numbers_by_prefix.items())])
+    return ", ".join([*plain, *(_joined(prefix, numbers) for prefix, numbers in numbers_by_prefix.items())])
 
 
-def _drawn_together(prefix: str, numbers: Sequence[str]) -> str:
+def _joined(prefix: str, numbers: Sequence[str]) -> str:
     if len(numbers) == 1:
         return prefix + numbers[0]
     runs: list[list[str]] = []

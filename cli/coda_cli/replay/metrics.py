@@ -1,7 +1,7 @@
-"""What a replay showed: per job what became of it, and the measures of the whole run. Pure: histories in, summary out.
+"""What became of each job of a replay, and the measures of the whole run. Pure: histories in, summary out.
 
-Waits are taken from this machine's clock, from the moment a create was sent to the moment the change was seen, so they
-include what the control plane needs; in trace time they are that times the speed.
+A wait is measured by this machine's clock: from sending the create until the change was seen. So it includes the time
+that the control plane needs. In trace time it is that, times the speed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from coda.model.job import Phase
+from coda.wording import counted
 from coda_cli.job_history import History, WaitRecord
 from coda_cli.replay.submissions import Sent, Submission
 from coda_lab.checker import Report as Check
@@ -20,7 +21,10 @@ from coda_sim.traces.trace import BadRow
 from coda_sim.workload.gangs import Change, RefusedRow
 
 WAITED_AFTER_S = 5.0
-"""A job placed later than this after it was queued waited, and must have said why (real time, not trace time)."""
+"""A job that is placed later than this after it was queued has waited, and must say why (real seconds)."""
+
+
+AT_ALL = "at all"
 
 
 class JobOutcome(Enum):
@@ -35,7 +39,7 @@ class JobOutcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Where the jobs came from, and everything that was done to the rows."""
+    """Where the jobs came from, and what was done to the rows."""
 
     trace: str
     rule: str
@@ -53,7 +57,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedJob:
-    """One submitted job: what was asked, what was sent, what was seen."""
+    """One submitted job: its submission, how it was sent, and what was seen of it."""
 
     submission: Submission
     sent: Sent
@@ -61,7 +65,7 @@ class FollowedJob:
 
     @property
     def outcome(self) -> JobOutcome:
-        """What became of it so far."""
+        """Return what became of it so far."""
         history = self.history
         if self.sent.refusal is not None:
             return JobOutcome.REJECTED
@@ -76,26 +80,26 @@ class FollowedJob:
 
     @property
     def start_wait_s(self) -> float | None:
-        """Real seconds from sending to the first start; None: it never started."""
+        """Return the real seconds from sending to the first start; None: it never started."""
         return self._since_sent(self.history.seen.started_s if self.history else None)
 
     @property
     def placement_wait_s(self) -> float | None:
-        """Real seconds from sending to the first placement; None: it never had one."""
+        """Return the real seconds from sending to the first placement; None: it never had one."""
         return self._since_sent(self.history.seen.placed_s if self.history else None)
 
     @property
     def completion_s(self) -> float | None:
-        """Real seconds from sending to the end."""
+        """Return the real seconds from sending to the end; None: it has not ended."""
         return self._since_sent(self.history.seen.finished_s if self.history else None)
 
     @property
     def reasons(self) -> tuple[WaitRecord, ...]:
-        """Why it waited."""
+        """Return why it waited."""
         return self.history.reasons if self.history else ()
 
     def waited(self, ended_s: float) -> bool:
-        """A reason was seen, or it was queued for more than a second before its placement (or the end of the run)."""
+        """True if a reason was seen, or its placement (or the run's end) came `WAITED_AFTER_S` after it was queued."""
         if self.reasons:
             return True
         seen = self.history.seen if self.history else None
@@ -109,7 +113,7 @@ class FollowedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRun:
-    """Everything a summary is made of."""
+    """Everything that a summary is made from."""
 
     workload: Workload
     cluster: str
@@ -119,14 +123,14 @@ class ReplayRun:
     ended_s: float
     policy: str = "as installed"
     racks: int | None = None  # of a local cluster
-    check: Check | None = None  # None: nobody checked
+    check: Check | None = None  # None: not checked
     ended_parts: tuple[str, ...] = ()  # processes of the local cluster that died meanwhile
-    stopped: str | None = None  # why the run ended before its jobs did
+    stopped: str | None = None  # why the run ended before its jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waited:
-    """Jobs that waited longer than `longer_than`, and how many of these said why."""
+    """How many jobs waited longer than `longer_than`, and how many of these said why."""
 
     longer_than: str
     jobs: int
@@ -135,7 +139,7 @@ class Waited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySummary:
-    """The result of a run. `metrics` are in trace time, `real` in real time; without `problems` it went well."""
+    """The result of a run. `metrics` are in trace time, `real` in real time; it went well if `problems` is empty."""
 
     run: ReplayRun
     counts: Mapping[JobOutcome, int]
@@ -147,7 +151,7 @@ class ReplaySummary:
 
 
 def summary_from_run(run: ReplayRun) -> ReplaySummary:
-    """The measures of the run, and a sentence for everything that should not have happened."""
+    """Return the measures of the run, and a sentence for everything that should not have happened."""
     counts = Counter(job.outcome for job in run.jobs)
     return ReplaySummary(
         run=run,
@@ -183,7 +187,7 @@ def _metrics(run: ReplayRun, counts: Mapping[JobOutcome, int]) -> dict[str, floa
 
 
 def _user_metrics(run: ReplayRun) -> dict[str, float | None]:
-    """Over users the trace names: the unluckiest one's p99 wait, and Jain's index of (mean wait + run) / run."""
+    """Return the unluckiest user's p99 wait, and Jain's index of (mean wait + run) / run; only over named users."""
     waits_by_user: dict[str, list[float]] = {}
     runs_by_user: dict[str, list[float]] = {}
     for job in run.jobs:
@@ -212,9 +216,9 @@ def _real(run: ReplayRun) -> dict[str, float | None]:
 
 
 def _waited(run: ReplayRun) -> tuple[Waited, ...]:
-    """At all; then by the wait for the placement, in trace time (those never placed waited until the end)."""
+    """Count who waited at all, then by the wait for the placement in trace time; without one it lasts until the end."""
     waiting = [job for job in run.jobs if job.waited(run.ended_s)]
-    rows = [Waited(longer_than="at all", jobs=len(waiting), said_why=sum(bool(job.reasons) for job in waiting))]
+    rows = [Waited(longer_than=AT_ALL, jobs=len(waiting), said_why=sum(bool(job.reasons) for job in waiting))]
     for name, limit_s in STARTED_WITHIN_S.items():
         longer = [job for job in waiting if _placement_wait_s(job, run) * run.speed > limit_s]
         rows.append(Waited(longer_than=name, jobs=len(longer), said_why=sum(bool(job.reasons) for job in longer)))
@@ -255,7 +259,8 @@ def _problem_of(job: FollowedJob) -> list[str]:
         return [f"{name} was not taken by the API server: {job.sent.refusal}"]
     if job.outcome is JobOutcome.FAILED and history is not None:
         how = "was deleted by somebody" if history.deleted else f"ended {history.phase.value if history.phase else ''}"
-        return [f"{name} {how} after {history.attempt} attempts: {history.reason}: {history.message}"]
+        ended = f"{name} {how} after {counted(history.attempt, 'attempt')}"
+        return [": ".join(part for part in (ended, history.reason, history.message) if part)]
     if job.outcome is JobOutcome.UNFINISHED:
         if history is None:
             return [f"{name} was created and never seen again"]

@@ -1,4 +1,4 @@
-"""One replay against a cluster that is there: submit, follow, stop when every job is over. No options, no tables."""
+"""One replay on a running cluster: submit the jobs, follow them, stop when every job is over."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from coda.wording import counted
 from coda_cli.job_history import Follower, following
 from coda_cli.progress import Progressed, ReplayDisplay, counts_of
 from coda_cli.replay.metrics import FollowedJob
 from coda_cli.replay.submissions import LABEL_RUN, Manner, Sent, Submission, check_ready, submit_all
 from coda_kube.api.client import Client
 
-LOOK_AFTER_S = 0.25  # counting the histories more often would only take time from the cluster under test
+LOOK_AFTER_S = 0.25  # more often would take time from the cluster under test
 IN_TURN_S = 0.05
-"""So long a job is waited for to be in the queue before the next one is sent: they shall queue in the trace's order,
-which a few milliseconds of real time can turn round."""
+"""How long the next job waits until this one is in the queue. Jobs must queue in the order of the trace, and a few
+milliseconds of real time can change it."""
 
 PATIENCE_S = 300.0
-"""With nothing due, nothing changed and every run time over for so long, the rest will not move: the replay ends."""
+"""The replay ends if this long nothing was due, nothing changed and no run time remained: the rest will not move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayLimits:
-    """When to stop though jobs are open. `ended_parts` names processes of the cluster that should run and do not."""
+    """When to stop while jobs are open. `ended_parts` names processes of the cluster that should run and do not."""
 
     timeout_s: float | None = None
     patience_s: float = PATIENCE_S
@@ -35,7 +36,7 @@ class ReplayLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What was seen of all submissions that were sent; `stopped` says why it ended early."""
+    """What was seen of all submissions that were sent. `stopped`: why it ended early, if it did."""
 
     jobs: tuple[FollowedJob, ...]
     began_s: float
@@ -50,9 +51,9 @@ async def replay(
     display: ReplayDisplay,
     limits: ReplayLimits,
 ) -> Replayed:
-    """Submit each job at its moment and follow them until all are over, or can never start, or time is up.
+    """Submit each job at its time, and follow all until each is over or can never start, or until the time is up.
 
-    Raises InvalidInput before anything was created when the names are taken or the cluster has no TrainingJobs."""
+    Raises InvalidInput before it creates anything, if names are taken or the cluster has no TrainingJobs."""
     await check_ready(client, manner.namespace, submissions)
     sent_by_name: dict[str, Sent] = {}
 
@@ -91,7 +92,7 @@ async def replay(
 async def _until_over(
     watch: _Watch, submitting: asyncio.Task[None], display: ReplayDisplay, limits: ReplayLimits
 ) -> str | None:
-    """None once all jobs are over; else why it stopped before."""
+    """Return None once all jobs are over, or why it stopped before."""
     whole_s = watch.began_s  # when every part was last seen running
     while True:
         now_s = time.time()
@@ -106,7 +107,7 @@ async def _until_over(
         if now_s - whole_s > limits.restart_s:
             why = f"{', '.join(ended)} of the local control plane ended"
         if why is not None:
-            return f"{why}, with {watch.open_jobs()} jobs unfinished"
+            return f"{why}, with {counted(watch.open_jobs(), 'job')} unfinished"
         await watch.follower.change(1.0)
         await asyncio.sleep(LOOK_AFTER_S)
 
@@ -121,7 +122,7 @@ def _why_stop(watch: _Watch, limits: ReplayLimits, now_s: float) -> str | None:
 
 @dataclass(slots=True)
 class _Watch:
-    """What the loop looks at: the plan, what was sent and what was seen so far."""
+    """What the loop watches: the submissions, what was sent and what was seen so far."""
 
     submissions: Sequence[Submission]
     speed: float
@@ -133,11 +134,11 @@ class _Watch:
         return self.open_jobs() == 0
 
     def open_jobs(self) -> int:
-        """Jobs that are not over and not known to be impossible."""
+        """Return how many jobs are neither over nor known to be impossible."""
         return sum(not self._is_settled(one) for one in self.submissions)
 
     def quiet_until_s(self) -> float:
-        """Until when silence means nothing: the last change or submission plus the longest run time."""
+        """Return when silence begins to mean something: the last change or submission, plus the longest run time."""
         last_s = max([self.follower.changed_s, *(self.began_s + one.at_s for one in self.submissions[-1:])])
         return last_s + max((self._run_s(one) for one in self.submissions), default=0.0)
 
@@ -154,7 +155,7 @@ class _Watch:
         )
 
     def _end_s(self, submission: Submission, now_s: float) -> float:
-        """When the job ends; one that has not started is taken to start now, or when it is due."""
+        """Return when the job ends; one that has not started is assumed to start now, or when it is due."""
         history = self.follower.by_name.get(submission.name)
         started_s = history.seen.started_s if history else None
         if started_s is None:

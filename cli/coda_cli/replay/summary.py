@@ -1,4 +1,4 @@
-"""A replay's summary as a table for people and as JSON for programs. Nothing is computed here."""
+"""A replay's summary as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from coda.wording import counted
 from coda_cli.job_history import Moments
-from coda_cli.replay.metrics import FollowedJob, JobOutcome, ReplayRun, ReplaySummary, Workload
+from coda_cli.replay.metrics import AT_ALL, FollowedJob, JobOutcome, ReplayRun, ReplaySummary, Workload
 from coda_sim.durations import duration_from_seconds
 
-SHOWN = 20  # of each kind of thing that is listed; the JSON has them all
+SHOWN = 20  # lines of each list; the JSON has them all
 
 
 def show(summary: ReplaySummary, console: Console) -> None:
@@ -23,7 +24,9 @@ def show(summary: ReplaySummary, console: Console) -> None:
     _show_lines(console, "Rows refused", _refused(summary))
     console.print(_jobs_table(summary))
     console.print(_waits_table(summary))
-    console.print(_reasons_table(summary))
+    console.print(_waited_table(summary))
+    if summary.pending:
+        console.print(_reasons_table(summary))
     lag_s = summary.real["submit_lag_max_s"]
     if lag_s is not None:
         console.print(f"Largest lag of a submission: {lag_s:.3f} s.", highlight=False)
@@ -34,7 +37,7 @@ def show(summary: ReplaySummary, console: Console) -> None:
 
 
 def json_from_summary(summary: ReplaySummary, *, version: str) -> dict[str, Any]:
-    """The summary under the names of every summary of the project; times in `metrics` are trace seconds."""
+    """Return the summary as JSON, with the keys of every summary of the project; `metrics` are in trace seconds."""
     run, workload = summary.run, summary.run.workload
     return {
         "schema": 1,
@@ -101,7 +104,7 @@ def _json_from_job(job: FollowedJob, run: ReplayRun) -> dict[str, Any]:
 
 
 def _trace_time(job: FollowedJob, run: ReplayRun) -> dict[str, Any]:
-    """In trace seconds, as the simulator's `jobs.csv.gz` has them: it starts when it is placed."""
+    """Return the job in trace seconds, as in the simulator's `jobs.csv.gz`: it starts when it is placed."""
     row, wait_s = job.submission.gang.row, job.placement_wait_s
     first_s = row.submit_s - job.submission.at_s * run.speed
     placed_s = None if wait_s is None else job.sent.sent_s + wait_s - run.began_s
@@ -114,8 +117,9 @@ def _trace_time(job: FollowedJob, run: ReplayRun) -> dict[str, Any]:
 
 
 def _reported(job: FollowedJob, run: ReplayRun) -> dict[str, float | None]:
-    """The moments that Coda itself wrote, by its own clocks, and when the pods were seen ended: real seconds since the
-    replay began."""
+    """Return the moments that Coda wrote, by its own clocks, and when the pods were seen ended.
+
+    All in real seconds since the replay began."""
     moments = job.history.reported if job.history else Moments()
     return {
         name: None if moment_s is None else moment_s - run.began_s
@@ -161,12 +165,14 @@ def _jobs_table(summary: ReplaySummary) -> Table:
     table.add_row("cores of rows without any", Text(workload.cores))
     order = "" if workload.was_sorted else ", sorted by us"
     table.add_row("rows", f"{workload.rows} read{order}, {workload.left_out} left out, {len(workload.skipped)} skipped")
-    changes = ", ".join(f"{change.value} {count}" for change, count in workload.changes.items())
+    changes = ", ".join(f"{change.value}: {count}" for change, count in workload.changes.items())
     table.add_row("rows changed", f"{workload.rows_changed}{f' ({changes})' if changes else ''}")
     table.add_row("run times cut", str(workload.durations_cut))
     table.add_row("jobs submitted", str(len(run.jobs)))
     for outcome, count in summary.counts.items():
-        extra = f" and {len(workload.refused)} rows before submitting" if outcome is JobOutcome.REFUSED else ""
+        extra = (
+            f", and {counted(len(workload.refused), 'row')} before submitting" if outcome is JobOutcome.REFUSED else ""
+        )
         table.add_row(f"jobs {outcome.value}", f"{count}{extra}")
     table.add_row("wall time", duration_from_seconds(run.ended_s - run.began_s))
     return table
@@ -186,14 +192,22 @@ def _waits_table(summary: ReplaySummary) -> Table:
     return table
 
 
-def _reasons_table(summary: ReplaySummary) -> Table:
-    table = Table(title="Who waited, and why")
-    table.add_column("waited longer than (trace time), or reason")
+def _waited_table(summary: ReplaySummary) -> Table:
+    table = Table(title="Jobs that waited (trace time)")
+    table.add_column("waited")
     table.add_column("jobs", justify="right")
-    table.add_column("said why, or an example")
+    table.add_column("said why", justify="right")
     for one in summary.waited:
-        table.add_row(one.longer_than, str(one.jobs), f"{one.said_why} of {one.jobs}")
-    table.add_section()
+        waited = one.longer_than if one.longer_than == AT_ALL else f"longer than {one.longer_than}"
+        table.add_row(waited, str(one.jobs), str(one.said_why))
+    return table
+
+
+def _reasons_table(summary: ReplaySummary) -> Table:
+    table = Table(title="Why they waited")
+    table.add_column("reason", no_wrap=True)
+    table.add_column("jobs", justify="right")
+    table.add_column("for example", overflow="fold")
     for code, jobs, example in summary.pending:
         table.add_row(code, str(jobs), Text(example))
     return table

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from coda.wording import counted
 from coda_kube.objects.quantities import time_from_seconds
 
 
@@ -78,7 +79,8 @@ class Report:
         """One line: `no breach: 12 nodes, 340 pods, 25 jobs looked at`."""
         counts = self.counts
         found = {0: "no breach", 1: "1 breach"}.get(len(self.breaches), f"{len(self.breaches)} breaches")
-        return f"{found}: {counts.nodes} nodes, {counts.pods} pods, {counts.jobs} jobs looked at"
+        seen = ", ".join((counted(counts.nodes, "node"), counted(counts.pods, "pod"), counted(counts.jobs, "job")))
+        return f"{found}: {seen} looked at"
 
     def as_json(self) -> dict[str, Any]:
         """For `--out`."""

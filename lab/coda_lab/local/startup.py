@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from coda.errors import CodaError
+from coda.wording import counted
 from coda_lab import install
 from coda_lab.emulators.nvml.library import build
 from coda_lab.host.errors import failure_from_os_error
@@ -139,7 +140,7 @@ class _Steps:
         await self.start(MACHINES)
         await together(*(self.start(name) for name in agents))
         if any(self._cluster.is_running(name) for name in agents):
-            self._say(f"{len(agents)} agents run, on emulated machines")
+            self._say(f"{counted(len(agents), 'agent')} started, each on an emulated machine")
 
     def _say(self, what: str) -> None:
         self._tell(f"{time.monotonic() - self._began_s:5.1f} s  {what}")

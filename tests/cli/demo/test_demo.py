@@ -1,6 +1,8 @@
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from coda.errors import InvalidInput
 from coda.model.job import Phase
@@ -91,12 +93,23 @@ def test_a_line_says_who_where_and_why() -> None:
     waiting = history("gpt", Phase.QUEUED, pending=NEVER)
     assert sentence_of(waiting) == "gpt (16 GPUs, 32 cores) Queued: NeverFits: no node has 16 GPUs"
     running = History(name="gpt", gpus=1, cores=2, phase=Phase.RUNNING, attempt=2, nodes=("node-0001",))
-    assert sentence_of(running) == "gpt (1 GPUs, 2 cores) Running, attempt 2 on node-0001"
+    assert sentence_of(running) == "gpt (1 GPU, 2 cores) Running, attempt 2 on node-0001"
 
 
 def test_the_tables_have_a_row_per_job() -> None:
     histories = [history("a", Phase.SUCCEEDED), history("b", Phase.QUEUED, pending=NEVER)]
     assert live_table(histories).row_count == summary_table(histories).row_count == 2
+
+
+def test_the_tables_have_whole_titles_in_80_columns() -> None:
+    nodes = tuple(f"node-{number:04}" for number in (0, 1, 2, 5, 7))
+    short = WaitRecord(code="NeverFits", message="too large", seen_s=1.0)
+    running = History(name="resnet-16", gpus=16, cores=128, phase=Phase.RUNNING, attempt=2, nodes=nodes)
+    for table in (live_table, summary_table):
+        file = StringIO()
+        Console(file=file, width=80).print(table([running, history("gpt-64", Phase.QUEUED, pending=short)]))
+        assert "…" not in file.getvalue()
+        assert "node-[0000-0002,0005,0007]" in file.getvalue()
 
 
 def test_a_waiting_job_s_reasons_are_told_once_per_code() -> None:

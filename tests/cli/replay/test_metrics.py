@@ -121,7 +121,7 @@ def test_pending_codes_count_jobs_and_not_changes() -> None:
 @pytest.mark.parametrize(
     ("job", "problem"),
     [
-        pytest.param(followed("a", phase=Phase.FAILED), "a ended Failed after 1 attempts: : ", id="failed"),
+        pytest.param(followed("a", phase=Phase.FAILED), "a ended Failed after 1 attempt", id="failed"),
         pytest.param(
             followed("a", phase=Phase.RUNNING, finished_s=None), "a had not finished: Running", id="unfinished"
         ),

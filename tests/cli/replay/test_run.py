@@ -66,7 +66,7 @@ async def test_a_replay_ends_when_every_job_is_over_or_can_never_start() -> None
 
 async def test_a_replay_out_of_time_says_so_and_keeps_what_it_saw() -> None:
     replayed, _ = await replayed_with(submissions(gang("stuck")), {"stuck": [QUEUED]}, ReplayLimits(timeout_s=0.5))
-    assert replayed.stopped == "the time given (--timeout) was over, with 1 jobs unfinished"
+    assert replayed.stopped == "the time given (--timeout) was over, with 1 job unfinished"
     (job,) = replayed.jobs
     assert job.history is not None
     assert job.history.phase is Phase.QUEUED
@@ -76,13 +76,13 @@ async def test_a_replay_in_which_nothing_moves_any_more_ends_by_itself() -> None
     replayed, _ = await replayed_with(
         submissions(gang("stuck", duration_s=1)), {"stuck": [QUEUED]}, ReplayLimits(patience_s=0.3)
     )
-    assert replayed.stopped == "nothing changed for 0.3 s, with 1 jobs unfinished"
+    assert replayed.stopped == "nothing changed for 0.3 s, with 1 job unfinished"
 
 
 async def test_a_replay_ends_soon_after_a_part_of_its_cluster_died_for_good() -> None:
     limits = ReplayLimits(restart_s=0.1, ended_parts=lambda: ("operator-0",))
     replayed, _ = await replayed_with(submissions(gang("stuck")), {"stuck": [QUEUED]}, limits)
-    assert replayed.stopped == "operator-0 of the local control plane ended, with 1 jobs unfinished"
+    assert replayed.stopped == "operator-0 of the local control plane ended, with 1 job unfinished"
 
 
 async def test_a_cluster_without_training_jobs_is_one_clear_sentence() -> None:

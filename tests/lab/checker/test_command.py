@@ -82,7 +82,7 @@ def test_says_in_one_line_that_nothing_is_broken(fake: FakeServer, server: HttpS
     fake.put(Kind.POD, pod())
     fake.put(Kind.JOB, job(pending=pending()))
     result = CliRunner().invoke(app, ["--kubeconfig", kubeconfig(tmp_path, server.port)])
-    assert (result.exit_code, result.stdout) == (0, "no breach: 1 nodes, 1 pods, 1 jobs looked at\n")
+    assert (result.exit_code, result.stdout) == (0, "no breach: 1 node, 1 pod, 1 job looked at\n")
 
 
 def test_shows_breaches_and_exits_with_1(fake: FakeServer, server: HttpServer, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_shows_breaches_and_exits_with_1(fake: FakeServer, server: HttpServer, t
     )
     assert result.exit_code == 1
     assert "node n1: bound pods ask for 9 nvidia.com/gpu, allocatable is 8" in result.stdout
-    assert result.stdout.endswith("1 breach: 1 nodes, 1 pods, 0 jobs looked at\n")
+    assert result.stdout.endswith("1 breach: 1 node, 1 pod, 0 jobs looked at\n")
     report = orjson.loads(out.read_bytes())
     assert [breach["objects"] for breach in report["breaches"]] == [["Node/n1", "Pod/ns/a"]]
     assert report["counts"]["confirmations"] == 1

@@ -127,7 +127,7 @@ async def test_counts_what_it_looked_at() -> None:
     assert counts == Counts(
         nodes=1, pods=2, jobs=2, attempts=1, plans=1, most_waiting=1, evaluations=counts.evaluations
     )
-    assert checker.report().summary() == "no breach: 1 nodes, 2 pods, 2 jobs looked at"
+    assert checker.report().summary() == "no breach: 1 node, 2 pods, 2 jobs looked at"
 
 
 async def test_an_object_that_can_not_be_read_is_named() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from coda.errors import InvalidInput
+from coda.wording import counted
 from coda_lab.experiments.chaos.report import Outcome, schedule_json
 from coda_lab.experiments.chaos.run import Audience, Options, run
 from coda_lab.experiments.chaos.schedule import Fault
@@ -103,7 +104,7 @@ def _summarise(outcome: Outcome, console: Console) -> None:
         markup=False,
         highlight=False,
     )
-    verdict = "passed" if report["passed"] else f"{len(report['problems'])} problems"
+    verdict = "passed" if report["passed"] else counted(len(report["problems"]), "problem")
     console.print(f"Seed {outcome.seed}: {verdict}. {outcome.check.summary()}.", markup=False, highlight=False)
 
 

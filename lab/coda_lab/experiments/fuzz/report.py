@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from coda.wording import counted
 from coda_lab.experiments.fuzz.sender import Sender
 
 GROWTH_LIMIT_BYTES = 16 * 1024 * 1024
@@ -46,7 +47,7 @@ class Outcome:
         if self.restarted:
             found.append("the extender's process ended")
         if self.tracebacks:
-            found.append(f"{self.tracebacks} tracebacks in the extender's log")
+            found.append(f"{counted(self.tracebacks, 'traceback')} in the extender's log")
         for part, seen in self.honest_by_part.items():
             if seen["wrong"]:
                 found.append(f"{part}: {seen['wrong']} real requests not answered rightly: {seen['wrong_first'][0]}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from coda.errors import InvalidInput
+from coda.wording import counted
 from coda_lab.experiments.load.command_line import Parser, check_writable, equal_nodes, exit_code_of, shown
 from coda_lab.experiments.load.display import Display
 from coda_lab.experiments.race.report import Outcome, Schedulers
@@ -104,7 +105,7 @@ def _summarise(outcome: Outcome, console: Console) -> None:
     )
     for line in lines:
         console.print(line, markup=False, highlight=False)
-    verdict = "passed" if report["passed"] else f"{len(report['problems'])} problems"
+    verdict = "passed" if report["passed"] else counted(len(report["problems"]), "problem")
     check = f"{len(report['breaches'])} breaches, {report['double_bookings_seen']} double bookings seen"
     console.print(
         f"Seed {outcome.seed}, {outcome.schedulers.value} schedulers: {verdict} in {report['duration_s']} s. {check}.",
