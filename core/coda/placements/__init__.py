@@ -1,4 +1,30 @@
-"""Placements that are written to jobs: reviewed by the planner, guarded by the filter. Nothing new is placed here.
+"""Placements that are written to jobs: the planner reviews them, the filter guards them. No job is placed here.
 
-Read `review`, then `guard` and `wait_limits`.
+Read `review` (what becomes of a placement that is not in force), then `guard` (what the filter lets pass) and
+`wait_limits`.
 """
+
+from coda.placements.guard import InFlight, Rank, kept_for_gangs, planned_node
+from coda.placements.review import (
+    PlacementAction,
+    PlacementDefect,
+    PlacementReview,
+    awaits_decision,
+    placement_defects,
+    placement_from_start,
+    review_placements,
+)
+
+__all__ = [
+    "InFlight",
+    "PlacementAction",
+    "PlacementDefect",
+    "PlacementReview",
+    "Rank",
+    "awaits_decision",
+    "kept_for_gangs",
+    "placement_defects",
+    "placement_from_start",
+    "planned_node",
+    "review_placements",
+]

@@ -1,8 +1,8 @@
-"""What the guard lets pass: pure verdicts on one pod and the nodes offered to it. Remembers nothing.
+"""What the filter lets pass: answers about one pod and the nodes offered to it.
 
-Two kinds of pods ask. A rank of a gang may go only where its released plan says. A foreign pod may go anywhere but into
-room that plans withhold, and into room that a bound pod took without kube-scheduler knowing; elsewhere its own
-arithmetic is enough.
+Two kinds of pods ask. A rank of a gang may go only where its released placement says. A foreign pod may not take
+capacity that placements withhold, nor capacity that a bound pod took without kube-scheduler knowing. For the rest
+kube-scheduler's own arithmetic is enough.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from coda.model.live_placement import live_placement
 from coda.model.resources import NOTHING, Resources
 
 MAX_SCORE = 10
-"""The top of the extender protocol's range of scores."""
+"""The highest score of the extender protocol."""
 
 ENOUGH_NODES = 100
-"""Nodes from which a pod without wishes of its own may choose. kube-scheduler's own least: `minFeasibleNodesToFind`
-in pkg/scheduler/schedule_one.go (1.36)."""
+"""How many nodes a pod without preferences may choose from. kube-scheduler's own minimum: `minFeasibleNodesToFind` in
+pkg/scheduler/schedule_one.go (1.36)."""
 
 TooSmall = Callable[[Resources], set[str]]
-"""Which nodes have no room for so much."""
+"""Returns the nodes that have too little for a request."""
 
 _MAY_BIND = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """What a gang's pod says of itself: the job's uid, its attempt, rank and plan."""
+    """What a gang's pod says about itself: the job's uid, its attempt, rank and placement."""
 
     job_uid: str
     attempt: int
@@ -49,7 +49,7 @@ class InFlight:
 
 
 def planned_node(job: Job | None, rank: Rank) -> str | None:
-    """Where this rank may go: its node in the job's live released plan; None when no such plan names it."""
+    """Return the node where this rank may go, by the job's live released placement; None if none names it."""
     if job is None or job.uid != rank.job_uid or job.phase not in _MAY_BIND:
         return None
     plan = live_placement(job)
@@ -68,12 +68,12 @@ def kept_for_gangs(
     *,
     too_small_for: TooSmall | None = None,
 ) -> set[str]:
-    """The nodes of `room_by_node` that a foreign pod asking for `request` may not take.
+    """Return the nodes of `room_by_node` that a foreign pod with this request may not take.
 
-    `room_by_node`: nodes with withheld room only; allocatable - used - withheld. `others`: the other foreign pods in
-    flight, each counted on every node it may land on; `total` is the sum of their requests. `too_small_for`: what
-    `full_for` would say of all of these nodes, where that is known sooner. Cost: O(nodes), and the nodes offered to the
-    others only if one of these nodes would be full should all of them land on it."""
+    `room_by_node`: allocatable - used - withheld, only of nodes where something is withheld. `others`: the other
+    foreign pods in flight, each counted on every node it may land on; `total`: the sum of their requests.
+    `too_small_for`: a faster replacement for `full_for`. Cost: O(nodes); in-flight pods are counted per node only if
+    all of them together could fill a node."""
     too_small_for = too_small_for or partial(full_for, names=room_by_node, room_by_node=room_by_node)
     refused = too_small_for(request)
     doubtful = too_small_for(request + total) - refused if others else set()
@@ -83,14 +83,14 @@ def kept_for_gangs(
 
 
 def full_for(request: Resources, names: Iterable[str], room_by_node: Mapping[str, Resources]) -> set[str]:
-    """Those of `names` whose room is known and too small for `request` alone. O(names)."""
+    """Return those of `names` whose free capacity is known and too small for `request` alone. O(names)."""
     return {name for name in names if (room := room_by_node.get(name)) is not None and not request.fits_in(room)}
 
 
 def in_flight_by_node(pods: Sequence[InFlight], names: Iterable[str]) -> dict[str, Resources]:
-    """Per node of `names`, what pods in flight may take there; nodes without any are absent.
+    """Return, for each node of `names`, what pods in flight may take there; nodes without any are absent.
 
-    Cost: O(nodes offered), one addition for each distinct set of pods that may land on a node."""
+    Cost: O(nodes offered), and one addition for each distinct set of pods that may land on a node."""
     if not pods:
         return {}
     mask_by_node = dict.fromkeys(names, sum(1 << bit for bit, pod in enumerate(pods) if pod.nodes is None))
@@ -109,11 +109,11 @@ def in_flight_by_node(pods: Sequence[InFlight], names: Iterable[str]) -> dict[st
 
 
 def _sum_up(sum_by_mask: dict[int, Resources], mask: int, pods: Sequence[InFlight]) -> None:
-    """Add the sum of one set of pods, and those of the smaller sets it is made from: most sets are much alike."""
+    """Add the sum of one set of pods, and of the smaller sets it is made from: most sets differ little."""
     missing: list[int] = []
     while mask not in sum_by_mask:
         missing.append(mask)
-        mask &= mask - 1  # without the lowest bit: names are offered in turns, so the later pods are shared
+        mask &= mask - 1  # without the lowest bit: nodes are offered in turns, so sets share the later pods
     for larger in reversed(missing):
         lowest = (larger & -larger).bit_length() - 1
         sum_by_mask[larger] = sum_by_mask[larger & (larger - 1)] + pods[lowest].request
@@ -122,19 +122,20 @@ def _sum_up(sum_by_mask: dict[int, Resources], mask: int, pods: Sequence[InFligh
 def best_candidates(
     names: Sequence[str], score_by_node: Mapping[str, int], best_nodes: Collection[str] = frozenset()
 ) -> Sequence[str]:
-    """At most ENOUGH_NODES of `names`, those with the highest scores (unknown: 0), in the order of `names`.
+    """Return at most ENOUGH_NODES of `names` with the highest scores (unknown: 0), in the order of `names`.
 
-    `best_nodes`: a set of all nodes that score MAX_SCORE, or nothing; where enough of them are among the first of
-    `names`, the others are not looked at. Ties: the first. kube-scheduler offers nodes in turns, so over many pods
-    every node has its turn. Scoring the rest would cost it more than everything Coda does for such a pod
-    (docs/decisions/0014). Cost: O(names)."""
+    `best_nodes`: all nodes that score MAX_SCORE, or nothing. If there are enough of them, the others are not scored.
+    Ties: the first. kube-scheduler offers nodes in turns, so over many pods every node is offered. To score more nodes
+    would cost it more than all that Coda does for such a pod (docs/decisions/0014). Cost: O(names)."""
     if len(names) <= ENOUGH_NODES:
         return names
     if len(best_nodes) >= ENOUGH_NODES:
         found = list(islice(filter(best_nodes.__contains__, names), ENOUGH_NODES))
         if len(found) == ENOUGH_NODES:
             return found
-    scores = bytes(map(score_by_node.get, names, repeat(0)))  # no bytecode per name: planning cannot come in between
+    scores = bytes(
+        map(score_by_node.get, names, repeat(0))
+    )  # no bytecode for each name, so the planner's thread cannot interrupt
     best: list[int] = []
     for score in range(MAX_SCORE, -1, -1):
         at = scores.find(score)
@@ -145,7 +146,7 @@ def best_candidates(
 
 
 def foreign_score(free_gpus: int) -> int:
-    """How well a node with so many free GPUs suits a foreign pod, 0..10: the fewer it would spoil, the better.
+    """Return how well a node with this many free GPUs suits a foreign pod, 0..10: fewer is better.
 
-    Our choice: one point per free GPU, so that a full node (or one without GPUs) beats any with room for a gang."""
+    Our choice: a node loses one point for each free GPU, so a full node, or one without GPUs, comes first."""
     return MAX_SCORE - max(0, min(MAX_SCORE, free_gpus))

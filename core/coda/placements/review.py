@@ -1,7 +1,4 @@
-"""What becomes of plans that were written but are not fully in force: released, adopted, left to settle, or dropped.
-
-Asked after every commit and by every new leader. What must not live here: choices of nodes, and writes.
-"""
+"""What becomes of written placements that are not fully in force: they are released, adopted, dropped, or they wait."""
 
 from __future__ import annotations
 
@@ -21,101 +18,100 @@ from coda.policy.config import PolicyConfig
 
 
 class PlacementAction(Enum):
-    """What a plan gets next."""
+    """What is done next about a placement."""
 
     RELEASE = "release"  # it fits beside everything in flight: pods may be created
-    ADOPT = "adopt"  # another leader's, it still fits: it becomes this epoch's
-    SETTLE = "settle"  # it fits unless foreign pods in flight land on its nodes, or once stopped jobs are gone: wait
-    DROP = "drop"  # it no longer stands
+    ADOPT = "adopt"  # it is another leader's and still fits: it becomes this epoch's
+    WAIT = "settle"  # it fits unless foreign pods in flight land on its nodes, or once stopped jobs are gone
+    DROP = "drop"  # it no longer fits, or is too late
 
 
 class DropCause(Enum):
-    """Why a plan is dropped, apart from a `DefectKind` of its nodes."""
+    """Why a placement is dropped, besides a `DefectKind` of its nodes."""
 
     LATE = "its bind deadline passed before it was released"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementReview:
-    """The fate of one job's plan; `why` only for a dropped one. `awaits_stops`: stopped jobs still have its room."""
+    """The action for one job's placement."""
 
     job: Job
-    fate: PlacementAction
-    why: PlacementDefect | DropCause | None = None
-    awaits_stops: bool = False
+    action: PlacementAction
+    defect: PlacementDefect | DropCause | None = None  # of a dropped one
+    awaits_stops: bool = False  # stopped jobs still have its capacity
 
     @property
     def awaits_in_flight(self) -> bool:
         """True if only foreign pods in flight are in the way. This wait has a limit: see `is_given_up`."""
-        return self.fate is PlacementAction.SETTLE and not self.awaits_stops
+        return self.action is PlacementAction.WAIT and not self.awaits_stops
 
 
 def awaits_decision(job: Job, *, epoch: int) -> bool:
-    """True for a job that a round of decisions says anything about: it waits, its plan is not settled yet, or it runs
-    and wants other cores.
+    """True if a cycle can decide something about the job: it waits, its placement is to be reviewed, or it wants other
+    cores.
 
-    Where it is true of no job, `decide` answers nothing and `rule_on_plans` rules on nothing, whatever the rest of the
-    world is like."""
-    return is_waiting(job) or _open_plan(job, epoch) is not None or open_wish(job) is not None
+    If it is true for no job, `decide` and `review_placements` return nothing, in any world."""
+    return is_waiting(job) or _open_placement(job, epoch) is not None or open_wish(job) is not None
 
 
 def review_placements(world: World, *, epoch: int, now_s: float) -> tuple[PlacementReview, ...]:
-    """The fate of each live, not fully bound plan that is not released yet or is another leader's, oldest first.
+    """Review each live placement that is not fully bound and is not released yet or is another leader's, oldest first.
 
-    Plans that are over-committed together do not all die: per node only the last one is dropped (committed before
-    released ones, then the younger), the others get no ruling until that is done. Released plans of this epoch are the
-    operator's. Cost: O(nodes + jobs) when there is any such plan, else O(jobs)."""
+    If placements together need more than a node has, only the last one is dropped on each node: committed before
+    released, then the younger. The others get no review until that is done. Released placements of this epoch are the
+    operator's. Cost: O(nodes + jobs) if there is such a placement, else O(jobs)."""
     queued, launched = Phase.QUEUED, Phase.LAUNCHED
-    planned = [job for job in world.jobs if job.placement and ((phase := job.phase) is queued or phase is launched)]
-    open_plans = [(job, plan) for job in planned if (plan := _open_plan(job, epoch)) is not None]
-    if not open_plans:
+    placed = [job for job in world.jobs if job.placement and ((phase := job.phase) is queued or phase is launched)]
+    found = [(job, placement) for job in placed if (placement := _open_placement(job, epoch)) is not None]
+    if not found:
         return ()
-    open_plans.sort(key=lambda entry: (entry[1].committed_s, entry[0].id))
-    job_ids = [job.id for job, _ in open_plans]
+    found.sort(key=lambda entry: (entry[1].committed_s, entry[0].id))
+    job_ids = [job.id for job, _ in found]
     calm = placement_defects(replace(after_stops(world), in_flight={}), job_ids)
     still = placement_defects(replace(world, in_flight={}), job_ids) if world.leaving else calm
     busy = placement_defects(world, job_ids) if world.in_flight else still
-    last_by_node = _last_by_node([(job, plan, calm[job.id]) for job, plan in open_plans])
-    rulings: list[PlacementReview] = []
-    for job, plan in open_plans:
-        flaw = calm[job.id]
-        if flaw is not None:
-            if flaw.flaw is not DefectKind.NO_CAPACITY or last_by_node[flaw.name] == job.id:
-                rulings.append(PlacementReview(job=job, fate=PlacementAction.DROP, why=flaw))
-        elif plan.state is PlacementState.COMMITTED and plan.bind_deadline_s <= now_s:
-            rulings.append(PlacementReview(job=job, fate=PlacementAction.DROP, why=DropCause.LATE))
+    last_by_node = _last_by_node([(job, placement, calm[job.id]) for job, placement in found])
+    reviews: list[PlacementReview] = []
+    for job, placement in found:
+        defect = calm[job.id]
+        if defect is not None:
+            if defect.kind is not DefectKind.NO_CAPACITY or last_by_node[defect.name] == job.id:
+                reviews.append(PlacementReview(job=job, action=PlacementAction.DROP, defect=defect))
+        elif placement.state is PlacementState.COMMITTED and placement.bind_deadline_s <= now_s:
+            reviews.append(PlacementReview(job=job, action=PlacementAction.DROP, defect=DropCause.LATE))
         else:
-            fate = _fate(plan, epoch, fits_beside_all=busy[job.id] is None)
-            rulings.append(PlacementReview(job=job, fate=fate, awaits_stops=still[job.id] is not None))
-    return tuple(rulings)
+            action = _action(placement, epoch, fits_beside_all=busy[job.id] is None)
+            reviews.append(PlacementReview(job=job, action=action, awaits_stops=still[job.id] is not None))
+    return tuple(reviews)
 
 
-def _open_plan(job: Job, epoch: int) -> Placement | None:
+def _open_placement(job: Job, epoch: int) -> Placement | None:
     if job.placement is None or (job.phase is not Phase.QUEUED and job.phase is not Phase.LAUNCHED):
         return None
-    plan = live_placement(job)
-    if plan is None or len(job.bound) >= job.replicas:
+    placement = live_placement(job)
+    if placement is None or len(job.bound) >= job.replicas:
         return None
-    return plan if plan.state is PlacementState.COMMITTED or plan.epoch != epoch else None
+    return placement if placement.state is PlacementState.COMMITTED or placement.epoch != epoch else None
 
 
-def _fate(plan: Placement, epoch: int, *, fits_beside_all: bool) -> PlacementAction:
-    if plan.state is PlacementState.COMMITTED and fits_beside_all:
+def _action(placement: Placement, epoch: int, *, fits_beside_all: bool) -> PlacementAction:
+    if placement.state is PlacementState.COMMITTED and fits_beside_all:
         return PlacementAction.RELEASE
-    return PlacementAction.ADOPT if plan.epoch != epoch else PlacementAction.SETTLE
+    return PlacementAction.ADOPT if placement.epoch != epoch else PlacementAction.WAIT
 
 
 def _last_by_node(judged: list[tuple[Job, Placement, PlacementDefect | None]]) -> dict[str, str]:
     last_by_node: dict[str, tuple[tuple[bool, float, str], str]] = {}
-    for job, plan, flaw in judged:
-        if flaw is not None and flaw.flaw is DefectKind.NO_CAPACITY:
-            rank = (plan.state is PlacementState.COMMITTED, plan.committed_s, job.id)
-            last_by_node[flaw.name] = max(last_by_node.get(flaw.name, (rank, job.id)), (rank, job.id))
+    for job, placement, defect in judged:
+        if defect is not None and defect.kind is DefectKind.NO_CAPACITY:
+            rank = (placement.state is PlacementState.COMMITTED, placement.committed_s, job.id)
+            last_by_node[defect.name] = max(last_by_node.get(defect.name, (rank, job.id)), (rank, job.id))
     return {name: job_id for name, (_, job_id) in last_by_node.items()}
 
 
 def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float, config: PolicyConfig) -> Placement:
-    """The durable plan that commits `start` at `now_s`."""
+    """Return the placement that commits `start` at `now_s`."""
     return Placement(
         attempt=start.attempt,
         plan_id=plan_id,
@@ -131,14 +127,16 @@ def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float
 
 
 def released_placement(placement: Placement, *, epoch: int, now_s: float, config: PolicyConfig) -> Placement:
-    """The placement as it is released at `now_s`. At least half of the bind deadline is left for its pods to bind:
-    stopped jobs may have had its capacity until long after the commit."""
+    """Return the placement as it is released at `now_s`.
+
+    At least half of the bind deadline is left for its pods: stopped jobs may have had its capacity until long after the
+    commit."""
     deadline_s = max(placement.bind_deadline_s, now_s + config.bind_deadline_s / 2)
     return replace(placement, epoch=epoch, state=PlacementState.RELEASED, bind_deadline_s=deadline_s)
 
 
 def adopted_placement(placement: Placement, *, epoch: int) -> Placement:
-    """The placement of an earlier leader as this epoch's, unchanged otherwise."""
+    """Return the placement of an earlier leader as this epoch's, unchanged otherwise."""
     return replace(placement, epoch=epoch)
 
 
@@ -150,7 +148,7 @@ def is_given_up(review: PlacementReview, *, waited_s: float, limit_s: float) -> 
 
 
 class DefectKind(Enum):
-    """Why a plan no longer stands; the value ends the sentence "plan dropped: <node> ..."."""
+    """Why a placement no longer fits. The value ends the sentence "plan dropped: <node> ..."."""
 
     NO_LIVE_PLAN = "has no live plan"
     NODE_GONE = "is gone"
@@ -161,21 +159,21 @@ class DefectKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementDefect:
-    """The first thing wrong with a plan: the flaw, and the node (or, without a live plan, the job) that has it."""
+    """The first thing wrong with a placement."""
 
-    flaw: DefectKind
-    name: str
+    kind: DefectKind
+    name: str  # of the node; without a live placement, of the job
 
     def __str__(self) -> str:
-        return f"{self.name} {self.flaw.value}"
+        return f"{self.name} {self.kind.value}"
 
 
 def placement_defects(world: World, job_ids: Iterable[JobId]) -> dict[JobId, PlacementDefect | None]:
-    """Whether each of these jobs' plans still stands: None, or what is wrong. Raises InvalidInput for an unknown job.
+    """Return what is wrong with each of these jobs' placements, or None. Raises InvalidInput for an unknown job.
 
-    Judged are the nodes of ranks without a bound pod: there, still willing, and the room that all plans together
-    withhold really left. Amounts the job does not ask for may be over-committed. `world.in_flight` counts in full: to
-    judge by foreign pods admitted before the commit only, pass a world with just those. O(nodes + jobs) for all."""
+    For each rank without a bound pod, checks that its node exists, still accepts the pod, and has the capacity that all
+    placements withhold there. Amounts that the job does not ask for do not count. `world.in_flight` counts in full.
+    O(nodes + jobs) for all."""
     job_by_id = {job.id: job for job in world.jobs}
     node_by_name = {node.name: node for node in world.nodes}
     free = free_by_node(world)
@@ -183,26 +181,21 @@ def placement_defects(world: World, job_ids: Iterable[JobId]) -> dict[JobId, Pla
     for job_id in job_ids:
         if job_id not in job_by_id:
             raise InvalidInput(f"job {job_id} is not in this world")
-        answers[job_id] = _misfit(job_by_id[job_id], node_by_name, free)
+        answers[job_id] = _defect(job_by_id[job_id], node_by_name, free)
     return answers
 
 
-def still_fits(world: World, job_id: JobId) -> bool:
-    """True when the job has a live plan and every rank of it that is not bound can still go where it says."""
-    return placement_defects(world, [job_id])[job_id] is None
-
-
-def _misfit(job: Job, node_by_name: Mapping[str, Node], free: Mapping[str, Resources]) -> PlacementDefect | None:
+def _defect(job: Job, node_by_name: Mapping[str, Node], free: Mapping[str, Resources]) -> PlacementDefect | None:
     if live_placement(job) is None:
-        return PlacementDefect(flaw=DefectKind.NO_LIVE_PLAN, name=job.id)
+        return PlacementDefect(kind=DefectKind.NO_LIVE_PLAN, name=job.id)
     for name in sorted({node for _, node in withheld_ranks(job)}):
-        flaw = _flaw(job, node_by_name.get(name), free)
-        if flaw is not None:
-            return PlacementDefect(flaw=flaw, name=name)
+        kind = _defect_on(node_by_name.get(name), job, free)
+        if kind is not None:
+            return PlacementDefect(kind=kind, name=name)
     return None
 
 
-def _flaw(job: Job, node: Node | None, free: Mapping[str, Resources]) -> DefectKind | None:
+def _defect_on(node: Node | None, job: Job, free: Mapping[str, Resources]) -> DefectKind | None:
     if node is None:
         return DefectKind.NODE_GONE
     if is_blocked(job.constraints, node):
@@ -213,5 +206,5 @@ def _flaw(job: Job, node: Node | None, free: Mapping[str, Resources]) -> DefectK
 
 
 def _is_covered(request: Resources, rest: Resources) -> bool:
-    """True when nothing that the request asks for is over-committed: `rest` already has the request taken off."""
+    """True if `rest`, which is less the request already, is short of nothing that the request asks for."""
     return request.fits_in(rest + request)

@@ -80,11 +80,11 @@ class PlacementWriter:
             review, waited_s=self._waited_s(placement), limit_s=self._settle_limit_s
         ):
             return await self._drop(job, *_IN_FLIGHT)
-        if review.fate is PlacementAction.SETTLE:
+        if review.action is PlacementAction.WAIT:
             return Written.NEEDLESS
-        if review.fate is PlacementAction.DROP:
+        if review.action is PlacementAction.DROP:
             return await self._drop(job, *_cause_of(review))
-        if review.fate is PlacementAction.ADOPT:
+        if review.action is PlacementAction.ADOPT:
             return await self._adopt(job, placement)
         return await self._release(job, placement)
 
@@ -122,7 +122,7 @@ class PlacementWriter:
 
 def _cause_of(review: PlacementReview) -> tuple[str, str]:
     """Why a placement is dropped, as a sentence and as a metric's label."""
-    why = review.why
+    why = review.defect
     if isinstance(why, PlacementDefect):
-        return str(why), why.flaw.name
+        return str(why), why.kind.name
     return (why.value, why.name) if why is not None else ("", "")

@@ -156,7 +156,7 @@ class Planner:
     async def _take_over_placements(self) -> None:
         """Before the first cycle: adopt the placements of earlier leaders, or drop them."""
         actions = (PlacementAction.ADOPT, PlacementAction.DROP)
-        while reviews := [review for review in await self._review() if review.fate in actions]:
+        while reviews := [review for review in await self._review() if review.action in actions]:
             self._cluster.changed.clear()
             results = await asyncio.gather(*self._placements.follow_ups(reviews))
             self._set_retry(results)

@@ -30,7 +30,7 @@ def cycle(of: World, *pods: InFlight, config: PolicyConfig | None = None, now_s:
 
 
 def actions(result: CycleResult) -> dict[str, PlacementAction]:
-    return {review.job.id: review.fate for review in result.reviews}
+    return {review.job.id: review.action for review in result.reviews}
 
 
 def test_one_cycle_starts_a_job_reviews_a_placement_and_says_who_waits() -> None:
@@ -61,7 +61,7 @@ def test_foreign_pods_in_flight_keep_a_placement_from_release_and_a_job_from_its
     committed, waiting = planned(job("committed", gpus=8), "n1"), job("waiting", gpus=8)
     there = world([node("n1"), node("n2")], [committed, waiting])
     result = cycle(there, foreign("n1", "n2", gpus=1))
-    assert actions(result) == {committed.id: PlacementAction.SETTLE}
+    assert actions(result) == {committed.id: PlacementAction.WAIT}
     assert result.decision.starts == ()
     assert result.leaves_jobs_waiting
 
@@ -70,9 +70,9 @@ def test_what_is_held_back_counts_beside_foreign_pods() -> None:
     held_back = {"n1": resources(gpus=4, pods=1)}
     there = world([node("n1")], [planned(job("committed", gpus=2), "n1")], in_flight=held_back)
     alone = CycleSnapshot(world=there, epoch=1, now_s=NOW_S)
-    assert [review.fate for review in review_snapshot(alone)] == [PlacementAction.RELEASE]
+    assert [review.action for review in review_snapshot(alone)] == [PlacementAction.RELEASE]
     both = replace(alone, foreign=(foreign("n1", gpus=3),))
-    assert [review.fate for review in review_snapshot(both)] == [PlacementAction.SETTLE]
+    assert [review.action for review in review_snapshot(both)] == [PlacementAction.WAIT]
     assert cycle(there, foreign("n1", gpus=3)).reviews == review_snapshot(both)
 
 

@@ -53,7 +53,7 @@ def test_an_adopted_placement_changes_its_epoch_alone() -> None:
     ],
 )
 def test_a_placement_waits_for_pods_in_flight_up_to_a_limit(waited_s: float, limit_s: float, drops: bool) -> None:
-    review = PlacementReview(job=COMMITTED, fate=PlacementAction.SETTLE)
+    review = PlacementReview(job=COMMITTED, action=PlacementAction.WAIT)
     assert is_given_up(review, waited_s=waited_s, limit_s=limit_s) is drops
 
 
@@ -61,12 +61,12 @@ def test_a_placement_waits_for_pods_in_flight_up_to_a_limit(waited_s: float, lim
     "review",
     [
         pytest.param(
-            PlacementReview(job=COMMITTED, fate=PlacementAction.SETTLE, awaits_stops=True), id="stopped jobs must go"
+            PlacementReview(job=COMMITTED, action=PlacementAction.WAIT, awaits_stops=True), id="stopped jobs must go"
         ),
-        pytest.param(PlacementReview(job=COMMITTED, fate=PlacementAction.RELEASE), id="it fits"),
-        pytest.param(PlacementReview(job=COMMITTED, fate=PlacementAction.ADOPT), id="another leader's"),
+        pytest.param(PlacementReview(job=COMMITTED, action=PlacementAction.RELEASE), id="it fits"),
+        pytest.param(PlacementReview(job=COMMITTED, action=PlacementAction.ADOPT), id="another leader's"),
         pytest.param(
-            PlacementReview(job=COMMITTED, fate=PlacementAction.DROP, why=DropCause.LATE),
+            PlacementReview(job=COMMITTED, action=PlacementAction.DROP, defect=DropCause.LATE),
             id="dropped for another reason",
         ),
     ],

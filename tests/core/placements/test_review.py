@@ -22,7 +22,7 @@ def of_epoch(gang: Job, epoch: int, *, committed_s: float = 0.0) -> Job:
 
 
 def fates(of: World, *, epoch: int = 1, now_s: float = 1.0) -> dict[str, PlacementAction]:
-    return {ruling.job.id.split("/")[1]: ruling.fate for ruling in review_placements(of, epoch=epoch, now_s=now_s)}
+    return {ruling.job.id.split("/")[1]: ruling.action for ruling in review_placements(of, epoch=epoch, now_s=now_s)}
 
 
 GANG = job("gang", gpus=8)
@@ -60,7 +60,7 @@ def test_the_fate_of_one_plan(gang: Job, epoch: int, expected: dict[str, Placeme
 
 def test_waits_for_foreign_pods_in_flight_that_would_take_the_room() -> None:
     taken = {"n1": resources(gpus=1, pods=1)}
-    assert fates(world([node("n1")], [COMMITTED], in_flight=taken)) == {"gang": PlacementAction.SETTLE}
+    assert fates(world([node("n1")], [COMMITTED], in_flight=taken)) == {"gang": PlacementAction.WAIT}
 
 
 def test_does_not_wait_for_foreign_pods_in_flight_that_leave_enough() -> None:
@@ -75,14 +75,14 @@ def test_another_leaders_plan_is_adopted_while_it_settles() -> None:
 
 def test_drops_a_committed_plan_whose_room_was_taken() -> None:
     rulings = review_placements(world([node("n1")], [COMMITTED], foreign={"n1": resources(gpus=1)}), epoch=1, now_s=1.0)
-    assert [(ruling.fate, str(ruling.why)) for ruling in rulings] == [
+    assert [(ruling.action, str(ruling.defect)) for ruling in rulings] == [
         (PlacementAction.DROP, f"n1 {DefectKind.NO_CAPACITY.value}")
     ]
 
 
 def test_drops_a_committed_plan_after_its_deadline() -> None:
     (ruling,) = review_placements(world([node("n1")], [COMMITTED]), epoch=1, now_s=60.0)
-    assert (ruling.fate, ruling.why) == (PlacementAction.DROP, DropCause.LATE)
+    assert (ruling.action, ruling.defect) == (PlacementAction.DROP, DropCause.LATE)
 
 
 def test_of_plans_for_the_same_room_only_the_last_is_dropped() -> None:
@@ -126,9 +126,9 @@ def test_a_plan_on_room_that_is_being_left_waits_until_it_is_and_is_then_release
     leaver = stopping(running(job("leaver", gpus=4), "n1"))
     there = world([node("n1")], [COMMITTED, leaver], leaving={"n1": leaver.request})
     (ruling,) = review_placements(there, epoch=1, now_s=1.0)
-    assert (ruling.job.id, ruling.fate, ruling.awaits_stops) == (GANG.id, PlacementAction.SETTLE, True)
+    assert (ruling.job.id, ruling.action, ruling.awaits_stops) == (GANG.id, PlacementAction.WAIT, True)
     (ruling,) = review_placements(world([node("n1")], [COMMITTED]), epoch=1, now_s=1.0)
-    assert (ruling.fate, ruling.awaits_stops) == (PlacementAction.RELEASE, False)
+    assert (ruling.action, ruling.awaits_stops) == (PlacementAction.RELEASE, False)
 
 
 def test_a_plan_that_does_not_fit_even_then_is_dropped() -> None:
