@@ -97,7 +97,7 @@ def measured(point: Point) -> Measured:
         jobs=len(gangs),
         nodes=point.nodes,
         days=point.days,
-        rounds=log.rounds,
+        rounds=log.cycles,
         waiting_share=sum(map(bool, waiting)) / len(waiting),
         cpu_s=cpu_s,
         peak_rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

@@ -1,4 +1,5 @@
-"""Workloads and what is measured of them: trace files, the rules from row to job, the measures.
+"""The simulator: workloads, the planner's own decisions in virtual time, and the metrics of a run.
 
-Shared by the simulator and by `coda replay`, so that a row becomes the same job in both. Standard library only.
+Standard library only; nothing here knows Kubernetes. `coda replay` uses the workloads and the statistics too, so that
+a row becomes the same job in both. Read `traces`, `workload`, `engine` and `results`, then `runs`: the way in.
 """

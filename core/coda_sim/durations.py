@@ -11,11 +11,11 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+", re.ASCII)
 
 MAX_S = 3.2e9
-"""About a hundred years: a longer time is a mistake in its unit."""
+"""About a hundred years: a longer time is a mistake in the unit."""
 
 
 def seconds_from_duration(text: str) -> float:
-    """`1h30m` -> 5400.0. Raises InvalidInput for anything else, for zero and for more than a hundred years."""
+    """Return `1h30m` as 5400.0. Raises InvalidInput for other texts, for zero and for more than a hundred years."""
     if _WHOLE.fullmatch(text.strip()) is None:
         raise InvalidInput(f"{text!r} is not a duration: write 30s, 90m, 6h, 2d or 1h30m")
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
@@ -25,7 +25,7 @@ def seconds_from_duration(text: str) -> float:
 
 
 def duration_from_seconds(seconds: float) -> str:
-    """Two units at most: 5400.0 -> `1h 30m`, 0.25 -> `0.25s`, 93784.0 -> `1d 2h`."""
+    """Write a time in at most two units: 5400.0 as `1h 30m`, 0.25 as `0.25s`, 93784.0 as `1d 2h`."""
     if seconds < 59.995:
         return f"{round(seconds, 2):g}s"
     whole = round(seconds)

@@ -1,6 +1,6 @@
-"""One run from its order to its result: load, simulate, measure, write. The clock here is only for `timing`.
+"""One run, from its order to its result: load, simulate, measure, write.
 
-An order is made of names and numbers alone, so that it can be handed to another process.
+An order has only names and numbers, so it can be sent to another process. The real clock is read only for `timing`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from coda_sim.workload.model_profiles import ProfileSet, profile_set
 from coda_sim.workload.workload import Load, WorkloadSource, default_warmup_s, load
 
 PARTS: Final = tuple(part.value for part in Component)
-"""What `--without` can leave out of a policy that has it."""
+"""The components that `--without` can leave out of a policy that has them."""
 
 
 def _parts(policy: Policy) -> tuple[Component, ...]:
@@ -45,15 +45,15 @@ def _parts(policy: Policy) -> tuple[Component, ...]:
 PARTS_BY_POLICY: Final[Mapping[str, tuple[Component, ...]]] = {
     name: _parts(policy) for name, policy in POLICIES.items()
 }
-"""The parts each policy has."""
+"""The components of each policy."""
 
-Tell = Callable[[int, int], None]
-"""How many jobs ended, and of how many."""
+OnProgress = Callable[[int, int], None]
+"""Called with the number of jobs that ended, and the number of all jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOrder:
-    """One run. `records`: where its `jobs.csv.gz` goes; None: nowhere. `warmup_s` None: by the workload's length."""
+    """The order for one run. `records`: the path of its `jobs.csv.gz`; None: not written. `warmup_s` None: default."""
 
     source: WorkloadSource
     cluster: str
@@ -70,14 +70,14 @@ class RunOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What a run gives, without its log."""
+    """The outcome of a run, without its log."""
 
     result: RunResult
     series: Series
 
 
 def check(order: RunOrder) -> None:
-    """Return for an order that can be run, without reading its workload. Raises InvalidInput."""
+    """Return if the order can be run, without reading its workload; else raise InvalidInput."""
     if order.policy not in POLICIES:
         raise InvalidInput(f"there is no policy {order.policy!r}: choose of {', '.join(POLICIES)}, or all")
     for part in order.without:
@@ -90,7 +90,7 @@ def check(order: RunOrder) -> None:
 
 
 def shape_of(order: RunOrder) -> ClusterShape:
-    """The cluster of an order. Raises InvalidInput."""
+    """Return the cluster of an order. Raises InvalidInput."""
     shape = shape_from_argument(order.cluster)
     nodes = sum(group.nodes for group in shape.groups)
     if not 1 <= order.racks <= nodes:
@@ -99,7 +99,7 @@ def shape_of(order: RunOrder) -> ClusterShape:
 
 
 def config_of(policy: str, without: Iterable[str] = (), *, racks: int = 1) -> PolicyConfig:
-    """The planner's configuration for a policy, less the parts named; without levels where there is one rack."""
+    """Return the planner's configuration for a policy without the components named; no levels if there is one rack."""
     levels = PolicyConfig().levels if racks > 1 else ()
     return PolicyConfig(policy=policy, without=frozenset(map(Component, without)), levels=levels)
 
@@ -107,29 +107,32 @@ def config_of(policy: str, without: Iterable[str] = (), *, racks: int = 1) -> Po
 def simulation_config_of(
     config: PolicyConfig, shape: ClusterShape, profiles: ProfileSet, costs: Costs
 ) -> SimulationConfig:
-    """The setting in which a policy has all its parts but those that its configuration leaves out."""
+    """Return the configuration in which a policy has all its components but those that `config` leaves out."""
     parts = set(PARTS_BY_POLICY[config.policy]) - config.without
     return SimulationConfig(
         shape=shape,
         profiles=profiles,
-        config=config,
+        planner=config,
         costs=costs,
         allocator=Component.ALLOCATOR in parts,
         contention=ContentionConfig() if Component.ELIMINATOR in parts else None,
     )
 
 
-def run_order(order: RunOrder, tell: Tell | None = None) -> RunOutcome:
-    """Run it. The same order gives the same result but for its timing. Raises InvalidInput for a bad order."""
+def run_order(order: RunOrder, on_progress: OnProgress | None = None) -> RunOutcome:
+    """Run the order. The same order gives the same result, except for the timing. Raises InvalidInput."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     shape = shape_of(order)
     found = load(order.source, shape, seed=order.seed)
     profiles = profile_set(order.profiles)
     config = config_of(order.policy, order.without, racks=order.racks)
-    setting = simulation_config_of(config, shape, profiles, order.costs)
+    simulation_config = simulation_config_of(config, shape, profiles, order.costs)
     with without_collecting():
-        simulation = Simulation(setting, found.gangs, JobModelDraws(profiles, JobModelConfig(), seed=order.seed))
-        log = simulation.run(None if tell is None else lambda _now_s, ended: tell(ended, len(found.gangs)))
+        models = JobModelDraws(profiles, JobModelConfig(), seed=order.seed)
+        jobs = len(found.gangs)
+        log = Simulation(simulation_config, found.gangs, models).run(
+            None if on_progress is None else lambda _now_s, ended: on_progress(ended, jobs)
+        )
     warmup_s = default_warmup_s(found) if order.warmup_s is None else order.warmup_s
     window = window_of([g.row.submit_s for g in found.gangs], warmup_s=warmup_s, drain_s=order.drain_s)
     metrics = _with_workload(metrics_of(log, window), found)
@@ -159,7 +162,7 @@ def _with_workload(metrics: RunMetrics, found: Load) -> RunMetrics:
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
-    """No search for reference cycles: a run makes none worth finding, and looks at its whole log each time."""
+    """Stop Python's search for reference cycles: a run makes almost none, and each search reads the whole log."""
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -40,16 +40,16 @@ def simulated(
     shape, profiles = shape_from_text(cluster), profile_set("paper")
     gangs, refused = gangs_from_rows(tuple(rows), shape, Cores())
     assert not refused
-    setting = SimulationConfig(
+    simulation_config = SimulationConfig(
         shape=shape,
         profiles=profiles,
-        config=config or PolicyConfig(),
+        planner=config or PolicyConfig(),
         costs=costs or Costs(),
         allocator=allocator,
         contention=contention,
     )
     return Simulation(
-        setting, gangs, JobModelDraws(profiles, traits or JobModelConfig(), seed=seed), decide=decide
+        simulation_config, gangs, JobModelDraws(profiles, traits or JobModelConfig(), seed=seed), decide=decide
     ).run(tell)
 
 
@@ -67,8 +67,10 @@ def simulated_under(
     shape, profiles = shape_from_text(cluster), profile_set("paper")
     gangs, refused = gangs_from_rows(tuple(rows), shape, Cores())
     assert not refused
-    setting = simulation_config_of(config_of(policy, without), shape, profiles, costs or Costs())
-    return Simulation(setting, gangs, JobModelDraws(profiles, traits or JobModelConfig(), seed=0), decide=decide).run()
+    simulation_config = simulation_config_of(config_of(policy, without), shape, profiles, costs or Costs())
+    return Simulation(
+        simulation_config, gangs, JobModelDraws(profiles, traits or JobModelConfig(), seed=0), decide=decide
+    ).run()
 
 
 def spans(log: RunLog) -> dict[str, list[tuple[float, float]]]:

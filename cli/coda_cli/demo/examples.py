@@ -28,7 +28,7 @@ class Example:
         """True if the empty cluster has the GPUs and cores for all ranks; racks and memory are not considered."""
         spec = self.manifest["spec"]
         cores = spec.get("cpusPerReplica", "auto")
-        ranks = shape.holds(spec["gpusPerReplica"], cores if isinstance(cores, int) else 1)
+        ranks = shape.ranks(spec["gpusPerReplica"], cores if isinstance(cores, int) else 1)
         return ranks >= int(spec.get("replicas", 1))
 
 

@@ -1,8 +1,7 @@
-"""The adaptive CPU allocator inside a simulation: what is measured, and what a search wants next.
+"""The adaptive CPU allocator inside a simulation: what is measured, and which cores a search wants next.
 
-The start points and the search are the core's; here they meet jobs. What is wanted becomes a wish that the planner
-answers. What must not live here: granting cores, and time.
-A window's reading is the utilisation at its end, exact: nothing in a simulation is noise.
+Start points and search are the core's. A wanted count becomes a wish, which the planner answers. The reading of a
+window is the exact utilisation at its end: a simulation has no noise.
 """
 
 from __future__ import annotations
@@ -27,13 +26,11 @@ from coda_sim.workload.cluster_shape import ClusterShape
 from coda_sim.workload.gangs import Gang
 from coda_sim.workload.model_profiles import ModelProfile
 
-_TAUGHT: Final = frozenset(
-    {SearchOutcome.FOUND, SearchOutcome.LIMITED}
-)  # as in the operator: only a finished search teaches
+_ADDS_EXPERIENCE: Final = frozenset({SearchOutcome.FOUND, SearchOutcome.LIMITED})  # finished searches, as the operator
 
 
 class AllocatorModel:
-    """All searches of one simulation, and what finished jobs taught."""
+    """All searches of one simulation, and the experience from finished jobs."""
 
     def __init__(self, config: CoreSearchConfig, shape: ClusterShape) -> None:
         self._config = config
@@ -44,7 +41,7 @@ class AllocatorModel:
         self._answered: dict[int, SearchResult] = {}
 
     def proposed_cores(self, gang: Gang, profile: ModelProfile) -> int:
-        """Cores per rank to begin with: from the owner's finished jobs, else from category and hints."""
+        """Return the cores per rank to start with: from the owner's finished jobs, else from category and hints."""
         gpus, ceiling_cores = gang.gpus_per_replica, self._ceiling_cores(gang)
         known = experienced_cores(self._experience, gang.row.user, profile.category, gpus, ceiling_cores)
         if known is not None:
@@ -52,7 +49,8 @@ class AllocatorModel:
         return start_cores(profile.category, profile.hints, gpus, ceiling_cores)
 
     def begin(self, run: JobRun, most_cores: int) -> bool:
-        """The job runs: the cores it has are measured first; False where a search of it came to its end before.
+        """Begin the search of a running job at the cores it has; False if an earlier search of it has ended.
+
         `most_cores`: per rank, what its nodes have."""
         answer = self._answered.get(id(run))
         if answer is not None and answer.outcome is not SearchOutcome.ABANDONED:
@@ -61,17 +59,17 @@ class AllocatorModel:
         return True
 
     def is_searching(self, run: JobRun) -> bool:
-        """Whether another window is to be measured."""
+        """True if another window must be measured."""
         return id(run) in self._search_by_run
 
-    def measured(self, run: JobRun, most_cores: int) -> int:
-        """One window is over: the cores per rank that are wanted now. `most_cores` as for `begin`."""
+    def after_window(self, run: JobRun, most_cores: int) -> int:
+        """Return the cores per rank that are wanted after a window. `most_cores` as for `begin`."""
         reading = WindowReading(share=min(1.0, run.busy_gpus / run.gpus))
         step = next_search(self._search_by_run[id(run)], reading, CoreLimits(most=most_cores), self._config)
         return self._go_on(run, step)
 
-    def refused(self, run: JobRun, most_cores: int) -> int:
-        """What was wanted cannot be had, but so much: the cores per rank that are wanted instead."""
+    def after_denial(self, run: JobRun, most_cores: int) -> int:
+        """Return the cores per rank that are wanted instead, if no more than `most_cores` are available."""
         search = self._search_by_run.get(id(run))
         if search is None:
             return most_cores
@@ -87,18 +85,18 @@ class AllocatorModel:
         self._search_by_run[id(run)] = step
         return step.trying
 
-    def stopped(self, run: JobRun) -> int:
-        """The job's nodes were taken away: what it found so far is what it begins with again, cores per rank."""
+    def end_attempt(self, run: JobRun) -> int:
+        """End the search of a job that was stopped; return the cores per rank with which its next attempt starts."""
         search = self._search_by_run.get(id(run))
         return run.cores if search is None else self._answer(run, abandon(search))
 
-    def ended(self, run: JobRun, profile: ModelProfile) -> int:
-        """The job is over: later ones learn what its search found. Returns the windows that were measured."""
-        self.stopped(run)
+    def end_job(self, run: JobRun, profile: ModelProfile) -> int:
+        """Add what the search of a finished job found to the experience; return the number of measured windows."""
+        self.end_attempt(run)
         answer = self._answered.pop(id(run), None)
         if answer is None:
             return 0
-        if answer.outcome in _TAUGHT:
+        if answer.outcome in _ADDS_EXPERIENCE:
             tuned = Tuned(
                 owner=run.gang.row.user,
                 category=profile.category,
@@ -109,11 +107,11 @@ class AllocatorModel:
         return answer.windows
 
     def _ceiling_cores(self, gang: Gang) -> int:
-        """The most cores per rank with which the empty cluster holds the gang; asked cores always are."""
+        """The most cores per rank with which the empty cluster holds the gang, at least 1."""
         key = (gang.gpus_per_replica, gang.replicas)
         if key not in self._ceiling_by_ranks:
             most = max(group.cores for group in self._shape.groups)
-            fits = (cores for cores in range(most, 0, -1) if self._shape.holds(key[0], cores) >= gang.replicas)
+            fits = (cores for cores in range(most, 0, -1) if self._shape.ranks(key[0], cores) >= gang.replicas)
             self._ceiling_by_ranks[key] = next(fits, 1)
         return self._ceiling_by_ranks[key]
 

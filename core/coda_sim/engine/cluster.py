@@ -1,7 +1,7 @@
-"""The simulated cluster: who holds what on which node, and the same as the world that decisions are made about.
+"""The simulated cluster: who holds what on which node, and the same as a `World` for the planner.
 
-The world is kept, not built: jobs and nodes that did not change stay the same objects in the same blocks, so that a
-decision with a memory looks at what changed alone. What must not live here: time, speeds, and choices.
+The world is updated, not built: jobs and nodes that did not change stay the same objects in the same blocks. So a
+cycle with a cache reads only what changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RACK_LABEL, _HOST_LABEL = (level.label for level in PolicyConfig().levels)
 
 
 def nodes_of_shape(shape: ClusterShape) -> tuple[Node, ...]:
-    """`node-0001` and on, group after group, as large as the shape says and without limit in all else."""
+    """Return the nodes `node-0001` and so on, group by group; other resources than those of the shape are unlimited."""
     sizes = [group for group in shape.groups for _ in range(group.nodes)]
     return tuple(
         Node(
@@ -37,7 +37,7 @@ def nodes_of_shape(shape: ClusterShape) -> tuple[Node, ...]:
 
 
 class Cluster:
-    """The nodes and the live jobs: those that wait and those that run."""
+    """The nodes, and the jobs that wait or run."""
 
     def __init__(self, shape: ClusterShape, virtual_clusters: tuple[VirtualCluster, ...] = ()) -> None:
         self._virtual_clusters = virtual_clusters
@@ -59,7 +59,7 @@ class Cluster:
         self._number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
 
     def world(self) -> World:
-        """A snapshot of now, which shares with the one before all that did not change."""
+        """Return a snapshot; it shares everything that did not change with the one before."""
         return World(
             nodes=self.nodes,
             used=self._used.table(),
@@ -67,18 +67,18 @@ class Cluster:
             virtual_clusters=self._virtual_clusters,
         )
 
-    def take_touched(self) -> set[int]:
-        """The nodes on which anything changed since the last call."""
+    def pop_touched(self) -> set[int]:
+        """Return the numbers of the nodes that changed since the last call."""
         touched, self._touched = self._touched, set()
         return touched
 
     def enqueue(self, run: JobRun) -> None:
-        """The job waits from now on."""
+        """Add a job that waits."""
         self.waiting[run.job.id] = run
-        self._show(run)
+        self._update_job(run)
 
     def start(self, run: JobRun, start: Start, now_s: float, cost_s: float = 0.0) -> None:
-        """The job runs where the plan says, after the time that a restart costs."""
+        """Start the job where the decision says. `cost_s`: seconds that a restart costs."""
         run.attempt += 1
         run.cores = start.cpus_per_replica
         run.nodes = _ranks_by_node(start, self._number_by_name)
@@ -93,75 +93,82 @@ class Cluster:
         )
         del self.waiting[run.job.id]
         self.running[run.job.id] = run
-        self._hold(run, 1)
-        self._show(run)
+        self._add_holding(run)
+        self._update_job(run)
 
     def most_cores(self, run: JobRun) -> int:
-        """Cores that each rank of a running job could have if its nodes had nothing else, all ranks alike."""
+        """Return the cores that each rank of a running job could have if it were alone on its nodes."""
         return min(self.nodes[number].allocatable.cpu_m // 1000 // ranks for number, ranks in run.nodes)
 
-    def wish(self, run: JobRun, cores: int, now_s: float) -> None:
-        """A running job wants so many cores per rank: the planner has to answer, at once."""
+    def add_wish(self, run: JobRun, cores: int, now_s: float) -> None:
+        """Add the wish of a running job for `cores` per rank; the planner must answer it at once."""
         run.wishes += 1
         wish = Wish(sequence=run.wishes, cores=cores, since_s=now_s, deadline_s=now_s)
         run.job = replace(run.job, wish=wish)
         self.wishing[run.job.id] = run
-        self._show(run)
+        self._update_job(run)
 
-    def deny(self, run: JobRun) -> None:
-        """The job has no wish any more."""
+    def remove_wish(self, run: JobRun) -> None:
+        """Remove the wish of a job, which was denied."""
         run.job = replace(run.job, wish=None)
         del self.wishing[run.job.id]
-        self._show(run)
+        self._update_job(run)
 
     def resize(self, run: JobRun, cores: int, *, own: bool = True) -> None:
-        """A running job has so many cores per rank from now on; of those that are not its own, the planner knows
-        nothing. Its own are what it wished for: a grant is carried out at once, so no answer needs to be remembered."""
-        self._hold(run, -1)
+        """Give a running job `cores` per rank. `own`: granted for its wish; else lent, and the planner does not know.
+
+        Own cores change at once when granted, so no answer is stored."""
+        self._remove_holding(run)
         run.cores = cores
         if own:
-            run.ask(cores)
+            run.set_request(cores)
             self.wishing.pop(run.job.id, None)
-        self._hold(run, 1)
+        self._add_holding(run)
         if own:
-            self._show(run)
+            self._update_job(run)
 
     def spare_cores(self, number: int) -> int:
-        """Whole cores of a node that are no running job's own."""
+        """Return the whole cores of a node that no running job owns."""
         node = self.nodes[number]
         return (node.allocatable.cpu_m - (self._used.get(node.name) or NOTHING).cpu_m) // 1000
 
     def stop(self, run: JobRun) -> None:
-        """The job runs no more, and is no part of the world."""
-        self._hold(run, -1)
+        """Remove a running job from its nodes and from the world."""
+        self._remove_holding(run)
         self.wishing.pop(run.job.id, None)
         del self.running[run.job.id]
         self._jobs.drop(run.job.id)
         run.nodes = ()
 
-    def forget(self, run: JobRun) -> None:
-        """The job never runs."""
+    def remove_waiting(self, run: JobRun) -> None:
+        """Remove a waiting job that never runs."""
         del self.waiting[run.job.id]
         self._jobs.drop(run.job.id)
 
-    def _show(self, run: JobRun) -> None:
-        """The job as it is now."""
+    def _update_job(self, run: JobRun) -> None:
         self._jobs.put(run.job.id, run.job)
 
-    def _hold(self, run: JobRun, sign: int) -> None:
+    def _add_holding(self, run: JobRun) -> None:
         request = run.job.request
         for number, ranks in run.nodes:
             share, name = request if ranks == 1 else request * ranks, self.nodes[number].name
-            used = self._used.get(name) or NOTHING
-            self._used.put(name, used + share if sign > 0 else used - share)
-            self.free_gpus[number] -= sign * share.gpus
-            self.free_cores[number] -= sign * ranks * run.cores
-            self.free_memory_bytes[number] -= sign * share.memory_bytes
+            self._used.put(name, (self._used.get(name) or NOTHING) + share)
+            self.free_gpus[number] -= share.gpus
+            self.free_cores[number] -= ranks * run.cores
+            self.free_memory_bytes[number] -= share.memory_bytes
             self._touched.add(number)
-            if sign > 0:
-                self.on_node[number][run.job.id] = run
-            else:
-                del self.on_node[number][run.job.id]
+            self.on_node[number][run.job.id] = run
+
+    def _remove_holding(self, run: JobRun) -> None:
+        request = run.job.request
+        for number, ranks in run.nodes:
+            share, name = request if ranks == 1 else request * ranks, self.nodes[number].name
+            self._used.put(name, (self._used.get(name) or NOTHING) - share)
+            self.free_gpus[number] += share.gpus
+            self.free_cores[number] += ranks * run.cores
+            self.free_memory_bytes[number] += share.memory_bytes
+            self._touched.add(number)
+            del self.on_node[number][run.job.id]
 
 
 def _ranks_by_node(start: Start, number_by_name: dict[str, int]) -> tuple[tuple[int, int], ...]:

@@ -1,8 +1,8 @@
-"""The contention eliminator inside a simulation: one per node, fed with windows while bandwidth could hurt anybody.
+"""The contention eliminator inside a simulation: one per node, called while bandwidth could hurt a job.
 
-What to do is the core's (`coda.contention.eliminator`); here nodes meet it. Bandwidth is limited as hardware does it
-(MBA), in steps of a tenth; a job so limited wants that part of its bandwidth and goes at that part of its pace (our
-assumption: it is bound by its memory). A node is one socket. What must not live here: time, and the pace of jobs.
+The decisions are the core's (`coda.contention.eliminator`). Bandwidth is limited as hardware does it (MBA), in steps of
+a tenth. A limited job wants that share of its bandwidth and runs at that share of its pace (our assumption: memory
+bandwidth is its bottleneck). A node is one socket.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIMITS: Final = percent_limits(10, 10)
 
 
 class ContentionModel:
-    """What is remembered of every node, and which limit stands where."""
+    """The eliminator's state of every node, and the limits in force."""
 
     def __init__(self, config: ContentionConfig, peak_bytes_per_s: float) -> None:
         self.config = config
@@ -35,15 +35,15 @@ class ContentionModel:
         self._watched: dict[int, float] = {}  # node -> since when
 
     def is_watched(self, number: int) -> bool:
-        """Whether windows of this node are being observed."""
+        """True if the windows of this node are observed."""
         return number in self._watched
 
     def watch(self, number: int, now_s: float) -> None:
         """Observe its windows from now on."""
         self._watched[number] = now_s
 
-    def is_over(self, number: int, share: float) -> bool:
-        """True, and the node is watched no more, when nothing is throttled there and nothing would be."""
+    def unwatch_if_calm(self, number: int, share: float) -> bool:
+        """Stop observing the node and return True, if nothing is throttled there and nothing would be."""
         if share >= self.config.trigger_share or self._state_by_node[number].throttles:
             return False
         del self._watched[number]
@@ -52,7 +52,7 @@ class ContentionModel:
     def limits(
         self, number: int, now_s: float, share: float, runs: Iterable[JobRun], undisturbed: Mapping[JobId, float]
     ) -> dict[JobId, float]:
-        """One window: the share of its bandwidth that each CPU job of the node may have from now on, by job id.
+        """Observe one window; return the share of its bandwidth that each CPU job of the node may have, by job id.
 
         `undisturbed`: the utilisation of each GPU job of the node without contention, by job id."""
         runs = list(runs)
@@ -92,8 +92,9 @@ class ContentionModel:
     def _references(
         self, number: int, state: EliminatorState, jobs: list[JobRun], undisturbed: Mapping[JobId, float]
     ) -> tuple[Reference, ...]:
-        """With the references of jobs that ran long enough before the node was watched: that utilisation was constant,
-        so windows then would have taught exactly it."""
+        """Add the references of jobs that ran long enough before the node was watched.
+
+        Their utilisation was constant, so windows at that time would have given exactly this reference."""
         calm_s = self.config.learn_windows * self.config.window_s
         known = {reference.job: reference for reference in state.references}
         for run in jobs:
@@ -110,47 +111,44 @@ class ContentionModel:
 
 
 class NodeContention:
-    """The eliminator at work on a cluster; without a configuration it does nothing."""
+    """The eliminator on a whole cluster; without a configuration it does nothing."""
 
-    def __init__(
-        self, config: ContentionConfig | None, cluster: Cluster, pacing: PaceModel, agenda: EventQueue
-    ) -> None:
-        self._eliminator = ContentionModel(config, pacing.peak_bytes_per_s) if config else None
+    def __init__(self, config: ContentionConfig | None, cluster: Cluster, paces: PaceModel, events: EventQueue) -> None:
+        self._eliminator = ContentionModel(config, paces.peak_bytes_per_s) if config else None
         self._cluster = cluster
-        self._pacing = pacing
-        self._agenda = agenda
+        self._paces = paces
+        self._events = events
 
     @property
     def throttles(self) -> int:
-        """Actions so far that took bandwidth away."""
+        """The number of actions so far that took bandwidth away."""
         return self._eliminator.throttles if self._eliminator else 0
 
     def watch(self, numbers: Iterable[int], now_s: float) -> None:
-        """Look at the windows of these nodes while what is wanted of their bandwidth reaches the trigger."""
+        """Observe the windows of these nodes while the wanted share of their bandwidth reaches the trigger."""
         eliminator = self._eliminator
         if eliminator is None:
             return
         for number in sorted(numbers):
-            is_contended = self._pacing.share(number) >= eliminator.config.trigger_share
+            is_contended = self._paces.share(number) >= eliminator.config.trigger_share
             if is_contended and not eliminator.is_watched(number):
                 eliminator.watch(number, now_s)
-                self._agenda.plan_look(now_s + eliminator.config.window_s, number)
+                self._events.add_node_window(now_s + eliminator.config.window_s, number)
 
-    def look(self, number: int, now_s: float) -> list[JobRun]:
-        """A window is over: the CPU jobs of the node get the bandwidth that the eliminator leaves them. Returns the
-        jobs whose pace may be another now."""
+    def observe_window(self, number: int, now_s: float) -> list[JobRun]:
+        """Apply the eliminator's limits after a window of the node. Returns the jobs whose pace may have changed."""
         eliminator = self._eliminator
         assert eliminator is not None
         runs = list(self._cluster.on_node[number].values())
-        undisturbed = {run.job.id: self._pacing.undisturbed_utilisation(run) for run in runs if run.gpus}
-        limits = eliminator.limits(number, now_s, self._pacing.share(number), runs, undisturbed)
+        undisturbed = {run.job.id: self._paces.undisturbed_utilisation(run) for run in runs if run.gpus}
+        limits = eliminator.limits(number, now_s, self._paces.share(number), runs, undisturbed)
         found: dict[int, JobRun] = {}
         for run in runs:
             if not run.gpus and limits[run.job.id] != run.limit:
-                touched = self._pacing.left(run)
+                touched = self._paces.remove_bandwidth(run)
                 run.limit = limits[run.job.id]
-                touched |= self._pacing.joined(run)
-                found.update((id(one), one) for one in (run, *self._pacing.neighbours(touched)))
-        if not eliminator.is_over(number, self._pacing.share(number)):
-            self._agenda.plan_look(now_s + eliminator.config.window_s, number)
+                touched |= self._paces.add_bandwidth(run)
+                found.update((id(one), one) for one in (run, *self._paces.neighbours(touched)))
+        if not eliminator.unwatch_if_calm(number, self._paces.share(number)):
+            self._events.add_node_window(now_s + eliminator.config.window_s, number)
         return list(found.values())

@@ -1,4 +1,4 @@
-"""What is to happen and when: a heap of (time, sequence, event). What must not live here: what an event does."""
+"""The queue of future events: a heap of (time, sequence, event)."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from coda_sim.engine.job_run import JobRun
 
 
 class Event(Enum):
-    """What can happen."""
+    """The kinds of events."""
 
     SUBMIT = "submit"
-    RESTARTED = "restarted"  # a restart is paid for: work goes on
-    WINDOW = "window"  # a profiling step of the allocator is over
-    LOOK = "look"  # a window of the eliminator is over, on one node
-    WAKE = "wake"  # the planner wanted to be asked again
+    RESTARTED = "restarted"  # the time that a restart costs is over: work goes on
+    TUNING_WINDOW = "tuning window"  # a profiling step of the allocator is over
+    NODE_WINDOW = "node window"  # a window of the eliminator is over, on one node
+    WAKE = "wake"  # the planner asked for a cycle at this time
     END = "end"
 
 
 class EventQueue:
-    """The future. What happens at the same moment comes in the order in which it was planned."""
+    """The future events. Events at the same time come in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Event, JobRun | None, int]] = []  # version, or the node to look at
+        self._heap: list[tuple[float, int, Event, JobRun | None, int]] = []  # the int: version of the job, or node
         self._sequence = 0
 
     @property
     def next_s(self) -> float | None:
-        """When something happens next; None: never."""
+        """The time of the next event; None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     def pop(self) -> tuple[Event, JobRun | None, int]:
-        """What happens next, with the version of the job it was planned for, or the node to look at."""
+        """Remove and return the next event, with the version of the job that it was added for, or the node."""
         return heappop(self._heap)[2:]
 
-    def plan(self, at_s: float, event: Event, run: JobRun) -> None:
-        """This happens to the job then, unless it is of another version (a window: of another attempt) by that time."""
+    def add(self, at_s: float, event: Event, run: JobRun) -> None:
+        """Add an event of a job. It is void if the job has another version (for a window: another attempt) by then."""
         self._sequence += 1
-        version = run.attempt if event is Event.WINDOW else run.version
+        version = run.attempt if event is Event.TUNING_WINDOW else run.version
         heappush(self._heap, (at_s, self._sequence, event, run, version))
 
-    def plan_look(self, at_s: float, node: int) -> None:
-        """A window of the eliminator is over then on that node."""
+    def add_node_window(self, at_s: float, node: int) -> None:
+        """Add the end of a window of the eliminator on a node."""
         self._sequence += 1
-        heappush(self._heap, (at_s, self._sequence, Event.LOOK, None, node))
+        heappush(self._heap, (at_s, self._sequence, Event.NODE_WINDOW, None, node))
 
-    def plan_wake(self, at_s: float) -> None:
-        """The planner is asked then, whatever happens."""
+    def add_wake(self, at_s: float) -> None:
+        """Add a time for a cycle of the planner, even if nothing else happens then."""
         self._sequence += 1
         heappush(self._heap, (at_s, self._sequence, Event.WAKE, None, 0))

@@ -1,8 +1,8 @@
-"""Why GPUs are idle while a GPU job waits. A measure, not a decision: nothing here has an effect on any job.
+"""Why GPUs are idle while a GPU job waits. It is only measured: nothing here affects a job.
 
-A node's idle GPUs go to one cause: the first that keeps every waiting job from them, in the order GPUs (too few for a
-rank, or the gang finds too few in all: scattered), cores, memory; where there is room, it is the policy that keeps
-them, by a quota, a queue that blocks, or a reserve.
+The idle GPUs of a node get one cause: the first that keeps every waiting job from them. The order is GPUs (too few for
+a rank, or too few in all for the gang: scattered), cores, memory. If a job fits, the policy is the cause: a quota, a
+blocking queue, or a reserve.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coda_sim.engine.job_run import JobRun
 _NEVER: Final = 1 << 62  # more than any node has
 
 
-class Demand(NamedTuple):
+class RankRequest(NamedTuple):
     """What one rank of a waiting job asks for."""
 
     gpus: int
@@ -26,7 +26,7 @@ class Demand(NamedTuple):
 
 
 class IdleGpus(NamedTuple):
-    """Idle GPUs by cause; those that are in none are scattered."""
+    """Idle GPUs by cause; the rest are scattered."""
 
     cores: int = 0
     memory: int = 0
@@ -39,46 +39,46 @@ Counted = TypeVar("Counted")
 
 
 class IdleCauses:
-    """The waiting GPU jobs by what they ask for, and the cause of every node's idle GPUs."""
+    """The waiting GPU jobs by request, and the cause of every node's idle GPUs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._waiting: Counter[Demand] = Counter()  # jobs of one rank
-        self._gangs: Counter[tuple[Demand, int]] = Counter()  # of several: what each rank asks for, and how many
-        self._single: list[Demand] = []  # of jobs of one rank, less those that ask for all that another does
-        self._stirred: set[Demand] = set()  # of jobs of one rank that came or left since these were found
-        self._judged: list[Demand] = []  # what the nodes were judged by
+        self._waiting: Counter[RankRequest] = Counter()  # jobs of one rank
+        self._gangs: Counter[tuple[RankRequest, int]] = Counter()  # of several: what each rank asks for, and how many
+        self._single: list[RankRequest] = []  # requests of one-rank jobs, without those that cover another one
+        self._stirred: set[RankRequest] = set()  # of one-rank jobs that came or left since `_single` was computed
+        self._judged: list[RankRequest] = []  # the requests that `_idle_by_node` is for
         self._idle_by_node = [_NONE] * len(cluster.nodes)
         self._idle = IdleGpus()
         self.jobs = 0
 
-    def wait(self, run: JobRun) -> None:
-        """A GPU job waits from now on."""
-        demand, ranks = _key(run)
+    def add_waiting(self, run: JobRun) -> None:
+        """Add a GPU job that waits."""
+        request, ranks = _key(run)
         self.jobs += 1
         if ranks > 1:
-            self._gangs[demand, ranks] += 1
+            self._gangs[request, ranks] += 1
             return
-        self._waiting[demand] += 1
-        self._stirred.add(demand)
+        self._waiting[request] += 1
+        self._stirred.add(request)
 
-    def leave(self, run: JobRun) -> None:
-        """It waits no more; it must ask for what it asked for when it came."""
-        demand, ranks = _key(run)
+    def remove_waiting(self, run: JobRun) -> None:
+        """Remove a GPU job that does not wait any more; its request must be the same as when it was added."""
+        request, ranks = _key(run)
         self.jobs -= 1
         if ranks > 1:
-            _take_one(self._gangs, (demand, ranks))
+            _take_one(self._gangs, (request, ranks))
             return
-        _take_one(self._waiting, demand)
-        self._stirred.add(demand)
+        _take_one(self._waiting, request)
+        self._stirred.add(request)
 
     def idle(self) -> IdleGpus:
-        """The idle GPUs now. O(nodes that changed), O(nodes) where the demands did, and for gangs of several ranks."""
-        touched: Iterable[int] = self._cluster.take_touched()
-        self._look_again()
-        demands = [*self._single, *self._of_gangs()] if self._gangs else self._single
-        if demands != self._judged:
-            self._judged, touched = demands, range(len(self._idle_by_node))
+        """Return the idle GPUs now. O(changed nodes); O(nodes) if requests changed or gangs of several ranks wait."""
+        touched: Iterable[int] = self._cluster.pop_touched()
+        self._update_single()
+        requests = [*self._single, *self._of_gangs()] if self._gangs else self._single
+        if requests != self._judged:
+            self._judged, touched = requests, range(len(self._idle_by_node))
         cores, memory, policy = self._idle
         for number in touched:
             before = self._idle_by_node[number]
@@ -90,37 +90,37 @@ class IdleCauses:
         self._idle = IdleGpus(cores, memory, policy)
         return self._idle
 
-    def _look_again(self) -> None:
-        """Most who come start at the same moment: then nothing is another than before."""
-        for demand in self._stirred:
-            if demand not in self._waiting:
-                if demand in self._single:
+    def _update_single(self) -> None:
+        """Most new jobs start at the same time: then nothing has changed."""
+        for request in self._stirred:
+            if request not in self._waiting:
+                if request in self._single:
                     self._single = _least(self._waiting)
                     break
-            elif not _is_covered(demand, self._single):
-                self._single = sorted([*(one for one in self._single if not _is_covered(one, (demand,))), demand])
+            elif not _is_covered(request, self._single):
+                self._single = sorted([*(one for one in self._single if not _is_covered(one, (request,))), request])
         self._stirred.clear()
 
-    def _of_gangs(self) -> list[Demand]:
-        """Gangs that would find GPUs for all their ranks; what they lack elsewhere, no node has for them."""
-        found: list[Demand] = []
-        for demand, replicas in sorted(self._gangs):
-            if _is_covered(demand, self._single):
+    def _of_gangs(self) -> list[RankRequest]:
+        """The gangs with enough GPUs for all ranks; what else they lack is set to more than any node has."""
+        found: list[RankRequest] = []
+        for request, replicas in sorted(self._gangs):
+            if _is_covered(request, self._single):
                 continue
-            gpus, cores, memory_bytes = demand
-            if self._ranks(Demand(gpus, 0, 0)) < replicas:
+            gpus, cores, memory_bytes = request
+            if self._ranks(RankRequest(gpus, 0, 0)) < replicas:
                 continue
-            if self._ranks(Demand(gpus, cores, 0)) < replicas:
-                found.append(Demand(gpus, _NEVER, memory_bytes))
+            if self._ranks(RankRequest(gpus, cores, 0)) < replicas:
+                found.append(RankRequest(gpus, _NEVER, memory_bytes))
             else:
-                lacks_memory = self._ranks(demand) < replicas
-                found.append(Demand(gpus, cores, _NEVER) if lacks_memory else demand)
+                lacks_memory = self._ranks(request) < replicas
+                found.append(RankRequest(gpus, cores, _NEVER) if lacks_memory else request)
         return found
 
-    def _ranks(self, demand: Demand) -> int:
-        """How many ranks would find room."""
+    def _ranks(self, request: RankRequest) -> int:
+        """How many ranks fit."""
         cluster = self._cluster
-        gpus, cores, memory_bytes = demand
+        gpus, cores, memory_bytes = request
         total = 0
         for number, free in enumerate(cluster.free_gpus):
             ranks = free // gpus
@@ -136,19 +136,19 @@ class IdleCauses:
         if not free:
             return _NONE
         free_cores, free_memory_bytes = self._cluster.free_cores[number], self._cluster.free_memory_bytes[number]
-        could = [demand for demand in self._judged if demand.gpus <= free]
+        could = [request for request in self._judged if request.gpus <= free]
         if not could:
             return _NONE
-        with_cores = [demand for demand in could if demand.cores <= free_cores]
+        with_cores = [request for request in could if request.cores <= free_cores]
         if not with_cores:
             return IdleGpus(cores=free)
-        fits = any(demand.memory_bytes <= free_memory_bytes for demand in with_cores)
+        fits = any(request.memory_bytes <= free_memory_bytes for request in with_cores)
         return IdleGpus(policy=free) if fits else IdleGpus(memory=free)
 
 
-def _key(run: JobRun) -> tuple[Demand, int]:
-    request = run.job.request
-    return Demand(request.gpus, request.cpu_m // 1000, request.memory_bytes), run.gang.replicas
+def _key(run: JobRun) -> tuple[RankRequest, int]:
+    asked = run.job.request
+    return RankRequest(asked.gpus, asked.cpu_m // 1000, asked.memory_bytes), run.gang.replicas
 
 
 def _take_one(counts: Counter[Counted], key: Counted) -> None:
@@ -157,16 +157,16 @@ def _take_one(counts: Counter[Counted], key: Counted) -> None:
         del counts[key]
 
 
-def _least(demands: Iterable[Demand]) -> list[Demand]:
-    """Those that do not ask for all that another does, in order."""
-    kept: list[Demand] = []
-    for demand in sorted(demands):
-        if not _is_covered(demand, kept):
-            kept.append(demand)
+def _least(requests: Iterable[RankRequest]) -> list[RankRequest]:
+    """The requests that do not cover another one, in order."""
+    kept: list[RankRequest] = []
+    for request in sorted(requests):
+        if not _is_covered(request, kept):
+            kept.append(request)
     return kept
 
 
-def _is_covered(demand: Demand, others: Iterable[Demand]) -> bool:
-    """True where another asks for no more of anything: what fits this one fits that."""
-    gpus, cores, memory_bytes = demand
+def _is_covered(request: RankRequest, others: Iterable[RankRequest]) -> bool:
+    """True if one of `others` asks for no more of anything: if this one fits, that one fits too."""
+    gpus, cores, memory_bytes = request
     return any(one.gpus <= gpus and one.cores <= cores and one.memory_bytes <= memory_bytes for one in others)

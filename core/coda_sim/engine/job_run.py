@@ -1,5 +1,4 @@
-"""One job inside a simulation: what it is, how far its work is, and where it runs. What must not live here: when
-anything happens (`engine`), and how fast a job is on its nodes (`pace`).
+"""One job inside a simulation: what it is, how much of its work is done, and where it runs.
 
 Work is counted in seconds of the recorded run time: a job is done when `done_s` reaches `work_s`.
 """
@@ -17,11 +16,11 @@ from coda_sim.engine.log import Piece
 from coda_sim.workload.gangs import Gang
 from coda_sim.workload.job_models import JobModel
 
-_NO_DEMAND: Final = NodeConstraints()  # of any node: the same for all jobs
+_NO_CONSTRAINTS: Final = NodeConstraints()  # one object for all jobs
 
 
 class JobRun:
-    """A job from its submission to its end. Mutable; owned by one engine."""
+    """A job from its submission to its end. Mutable; owned by one simulation."""
 
     __slots__ = (
         "attempt",
@@ -36,12 +35,12 @@ class JobRun:
         "is_victim",
         "job",
         "limit",
+        "model",
         "nodes",
         "pace",
         "piece_done_s",
         "piece_from_s",
         "since_s",
-        "traits",
         "version",
         "victim_s",
         "wishes",
@@ -50,50 +49,50 @@ class JobRun:
 
     job: Job  # as the planner sees it, from its submission on
 
-    def __init__(self, gang: Gang, traits: JobModel) -> None:
+    def __init__(self, gang: Gang, model: JobModel) -> None:
         self.gang = gang
-        self.traits = traits
+        self.model = model
         self.gpus = gang.gpus
         self.work_s = gang.row.duration_s
-        self.done_s = 0.0  # of the work, that counts
+        self.done_s = 0.0  # work that counts
         self.attempt = 0  # starts so far
         self.is_restarting = False  # it has its nodes, and does nothing yet
         self.nodes: tuple[tuple[int, int], ...] = ()  # node number and ranks there; empty: not running
         self.cores = gang.cpus_per_replica  # per rank, held while it runs
         self.pace = 0.0  # work per second, now
         self.busy_gpus = 0.0  # now
-        self.bandwidth_bytes_per_s = 0  # wanted now on all its nodes, of a CPU job
+        self.bandwidth_bytes_per_s = 0  # of a CPU job: wanted now on all its nodes
         self.limit = 1.0  # share of its bandwidth that a throttle leaves it
         self.is_victim = False  # below 95 % of its undisturbed utilisation, now
-        self.victim_s = 0.0  # for how long it was
+        self.victim_s = 0.0  # total time as a victim
         self.since_s = 0.0  # up to when the work is counted
         self.piece_from_s = 0.0  # since when it has these nodes and cores
         self.piece_done_s = 0.0  # work done since then
         self.busy_gpu_s = 0.0  # busy GPU-seconds since then
         self.wishes = 0  # made so far
-        self.version = 0  # what was foretold for an older one does not come true
+        self.version = 0  # events added for an older version are void
 
     def submit(self, cores: int) -> None:
-        """It is submitted, and its ranks ask for so many cores each."""
+        """Submit the job; each of its ranks asks for `cores`."""
         self.job = job_from_gang(self.gang, cores)
 
-    def ask(self, cores: int) -> None:
-        """Its ranks ask for so many cores each from now on, as the planner sees it; it wishes for no others."""
+    def set_request(self, cores: int) -> None:
+        """Set the cores that each rank asks for, as the planner sees it, and remove its wish."""
         request = with_cores(self.job.request, cores)
         self.job = replace(self.job, request=request, cpus_per_replica=cores, wish=None)
 
     @property
     def held_cores(self) -> int:
-        """On all its nodes."""
+        """The cores on all its nodes."""
         return self.cores * self.gang.replicas
 
     def begin_piece(self, now_s: float) -> None:
-        """It has these nodes and cores from now on."""
+        """Begin a stretch of time with the present nodes and cores."""
         self.piece_from_s = now_s
         self.piece_done_s = self.busy_gpu_s = 0.0
 
     def piece(self, now_s: float) -> Piece:
-        """What it did with these nodes and cores, which end now."""
+        """Return what the job did since `begin_piece`."""
         return Piece(
             start_s=self.piece_from_s,
             end_s=now_s,
@@ -105,8 +104,8 @@ class JobRun:
             kept=True,
         )
 
-    def wait_again(self, cause: StopCause, cores: int, now_s: float) -> None:
-        """It was stopped: as the planner sees it from now on. `cores`: what its ranks ask for next time."""
+    def requeue(self, cause: StopCause, cores: int, now_s: float) -> None:
+        """Make the stopped job wait again, as the planner sees it. `cores`: what each rank asks for next time."""
         job, began = self.job, self.job.placement
         own = job.cpus_per_replica if cores == self.cores else cores
         self.is_restarting = False
@@ -138,12 +137,12 @@ class JobRun:
             self.since_s = now_s
 
     def end_s(self, now_s: float) -> float:
-        """When it is done if nothing changes; its pace must not be 0."""
+        """Return when the job is done if nothing changes; its pace must not be 0."""
         return now_s + (self.work_s - self.done_s) / self.pace
 
 
 def with_cores(request: Resources, cores: int) -> Resources:
-    """What a rank asks for with so many cores; the same object where it has them."""
+    """Return the request of a rank with `cores`; the same object if it has them already."""
     cpu_m = cores * 1000
     if request.cpu_m == cpu_m:
         return request
@@ -151,10 +150,10 @@ def with_cores(request: Resources, cores: int) -> Resources:
 
 
 def job_from_gang(gang: Gang, cores: int) -> Job:
-    """The job as the planner sees it when it is submitted; each rank asks for so many cores.
+    """Return the job as the planner sees it at submission; each rank asks for `cores`.
 
-    How long it will run is known: seconds of the recorded run time, which pass as seconds do where a job has what it
-    asked for."""
+    Its remaining time is known: the recorded run time. It passes as real time does if the job has what it asked for.
+    """
     row = gang.row
     return Job(
         id=JobId(f"{row.virtual_cluster or 'jobs'}/{row.job_id}"),
@@ -169,7 +168,7 @@ def job_from_gang(gang: Gang, cores: int) -> Job:
             memory_bytes=gang.memory_bytes_per_replica,
         ),
         cpus_per_replica=cores,
-        constraints=_NO_DEMAND,
+        constraints=_NO_CONSTRAINTS,
         queued_s=row.submit_s,
         user=row.user,
         virtual_cluster=row.virtual_cluster,

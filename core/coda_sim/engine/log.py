@@ -1,6 +1,6 @@
-"""What happened in a run, as values: one entry per job, one piece per stretch of time with the same nodes and cores.
+"""The log of a run: one entry per job, one piece per stretch of time with the same holdings, and the usage trail.
 
-What must not live here: measures. Everything a run is measured by can be found from this and the trail.
+All metrics of a run are computed from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class JobEntry:
-    """What became of one job. `end_s` None: it was refused, and `refusal` says why."""
+    """The history of one job. `end_s` None: it was refused, and `refusal` says why."""
 
     gang: Gang
     pieces: list[Piece] = field(default_factory=list)
@@ -38,26 +38,26 @@ class JobEntry:
     migrations: int = 0
     preemptions: int = 0
     tuning_steps: int = 0
-    victim_s: float = 0.0  # below 95 % of its undisturbed utilisation
+    victim_s: float = 0.0  # time below 95 % of its undisturbed utilisation
 
     @property
     def start_s(self) -> float | None:
-        """The first start."""
+        """The time of the first start."""
         return self.pieces[0].start_s if self.pieces else None
 
-    def count(self, cause: StopCause) -> None:
-        """It was stopped."""
+    def count_stop(self, cause: StopCause) -> None:
+        """Count a stop of the job."""
         self.aborts += cause is StopCause.RECLAIM
         self.migrations += cause is StopCause.MIGRATE
         self.preemptions += cause is StopCause.PREEMPT
 
-    def throw_away(self) -> None:
-        """What was done so far does not count."""
+    def discard_work(self) -> None:
+        """Mark the work done so far as lost."""
         self.pieces = [piece._replace(kept=False) for piece in self.pieces]
 
 
-class Trail:
-    """The state of the whole cluster from each moment to the next, in columns."""
+class UsageTrail:
+    """The usage of the whole cluster from each time to the next, in columns."""
 
     def __init__(self) -> None:
         self.at_s = array("d")
@@ -66,12 +66,12 @@ class Trail:
         self.busy_gpus = array("d")
         self.useful_gpus = array("d")  # GPU-seconds of recorded work done per second
         self.waiting_gpu_jobs = array("l")
-        self.idle_by_cause = (array("l"), array("l"), array("l"))  # GPUs idle for want of cores, of memory, by policy
+        self.idle_by_cause = (array("l"), array("l"), array("l"))  # idle GPUs by cause: cores, memory, policy
 
     def __len__(self) -> int:
         return len(self.at_s)
 
-    def note(
+    def append(
         self,
         now_s: float,
         held: tuple[int, int],
@@ -80,7 +80,7 @@ class Trail:
         waiting: int,
         idle: tuple[int, int, int],
     ) -> None:
-        """From now on it is so. `held`: GPUs and cores. `idle`: GPUs, in the order of `idle_by_cause`."""
+        """Add the usage from `now_s` on. `held`: GPUs and cores. `idle`: GPUs, in the order of `idle_by_cause`."""
         self.at_s.append(now_s)
         self.held_gpus.append(held[0])
         self.held_cores.append(held[1])
@@ -102,10 +102,10 @@ class RunLog:
     """One run. `entries` in order of submission."""
 
     entries: tuple[JobEntry, ...]
-    trail: Trail
+    trail: UsageTrail
     end_s: float
     gpus: int
     cores: int
     node_names: tuple[str, ...]
-    rounds: int
+    cycles: int  # of the planner
     throttles: int = 0

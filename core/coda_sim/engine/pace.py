@@ -1,7 +1,7 @@
 """How fast each running job goes, from its cores, its neighbours and the distance between its ranks.
 
-Memory bandwidth is counted per node in whole bytes/s, so that no error adds up over a month. What must not live here:
-time. Source of the curves: `curves`.
+Memory bandwidth is counted per node in whole bytes/s, so that no error adds up over a month. The curves are those of
+`coda_sim.workload.speed`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VICTIM_LOSS = 0.05
 
 
 class PaceModel:
-    """The bandwidth wanted on every node, and the pace of jobs there."""
+    """The wanted bandwidth of every node, and the pace of the jobs there."""
 
     def __init__(self, cluster: Cluster, profiles: ProfileSet) -> None:
         shared = next(iter(profiles.profile_by_model.values())).shared
@@ -30,33 +30,33 @@ class PaceModel:
         self._quiet: dict[tuple[ModelProfile, int, int], float] = {}
 
     def share(self, number: int) -> float:
-        """What the node's jobs want of its memory bandwidth; above 1 where they want more than there is."""
+        """Return the share of a node's memory bandwidth that its jobs want; above 1 if they want more than it has."""
         return self._wanted_bytes_per_s[number] / self.peak_bytes_per_s
 
     def undisturbed_utilisation(self, run: JobRun) -> float:
-        """Of a GPU job's GPUs, where it runs now but without contention."""
-        assert run.traits.profile is not None
-        loss = self._worst_loss(run, run.traits.profile)
+        """Return the GPU utilisation that a job would have on its present nodes without contention."""
+        assert run.model.profile is not None
+        loss = self._worst_loss(run, run.model.profile)
         return min(1.0, run.busy_gpus / run.gpus / (1 - loss)) if loss < 1 else 0.0
 
-    def joined(self, run: JobRun) -> set[int]:
-        """The job's bandwidth counts from now on. Returns the nodes where the pace of others may be another now."""
-        return self._moved(run, 1)
+    def add_bandwidth(self, run: JobRun) -> set[int]:
+        """Add the job's bandwidth to its nodes. Returns the nodes where the pace of other jobs may change."""
+        return self._change_bandwidth(run, 1)
 
-    def left(self, run: JobRun) -> set[int]:
-        """The job's bandwidth counts no more; it must still have its nodes. Returns as `joined`."""
-        return self._moved(run, -1)
+    def remove_bandwidth(self, run: JobRun) -> set[int]:
+        """Remove the job's bandwidth from its nodes, which it must still have. Returns as `add_bandwidth`."""
+        return self._change_bandwidth(run, -1)
 
     def neighbours(self, numbers: Iterable[int]) -> list[JobRun]:
-        """The GPU jobs on these nodes, each once, in order of nodes and of arrival there."""
+        """Return the GPU jobs on these nodes, each once, in order of nodes and of arrival there."""
         found: dict[int, JobRun] = {}
         for number in sorted(numbers):
             found.update((id(run), run) for run in self._cluster.on_node[number].values() if run.gpus)
         return list(found.values())
 
     def set_pace(self, run: JobRun) -> None:
-        """Write the job's pace and busy GPUs as they are now."""
-        profile = run.traits.profile
+        """Set the job's pace and busy GPUs to their present values."""
+        profile = run.model.profile
         if profile is None:
             run.pace = run.limit * run.cores / run.gang.cpus_per_replica
             return
@@ -65,8 +65,8 @@ class PaceModel:
         run.pace = at_speed / self._asked_speed(run, profile)
         run.busy_gpus = utilisation(profile, at_speed) * run.gpus
 
-    def _moved(self, run: JobRun, sign: int) -> set[int]:
-        """Only where the bandwidth is above calm, before or after, or where ranks of a spread gang have neighbours."""
+    def _change_bandwidth(self, run: JobRun, sign: int) -> set[int]:
+        """Return the nodes that are contended before or after, or where a spread gang gets or loses neighbours."""
         touched: set[int] = set()
         if not run.gpus:
             run.bandwidth_bytes_per_s = sum(self._bandwidth(run, ranks) for _, ranks in run.nodes)
@@ -83,16 +83,16 @@ class PaceModel:
         return any(len(run.nodes) > 1 for run in self._cluster.on_node[number].values())
 
     def _bandwidth(self, run: JobRun, ranks: int) -> int:
-        profile, gang = run.traits.profile, run.gang
+        profile, gang = run.model.profile, run.gang
         if profile is not None:
             return round(bandwidth_bytes_per_s(profile, gang.gpus_per_replica * ranks))
-        wanted = run.traits.bandwidth_bytes_per_s
+        wanted = run.model.bandwidth_bytes_per_s
         if not wanted:
             return 0
         return round(wanted * run.limit * run.cores * ranks / (gang.cpus_per_replica * gang.replicas))
 
     def _worst_loss(self, run: JobRun, profile: ModelProfile) -> float:
-        """The share of its speed that it loses to contention, on the worst of its nodes."""
+        """The share of its speed that the job loses to contention, on the worst of its nodes."""
         if all(self._wanted_bytes_per_s[number] <= self._calm_bytes_per_s for number, _ in run.nodes):
             return 0.0
         return max(contention_loss(profile, self.share(number)) for number, _ in run.nodes)

@@ -1,8 +1,7 @@
-"""The event loop: a heap of (time, sequence, event), and nothing about scheduling.
+"""The event loop of a simulation. It decides nothing about scheduling.
 
-At each moment all that happens then is applied first; then, if a job waits and anything changed that could let it
-start, `decide` is asked, the planner's own, and what it says is done: who must stop for another stops, and `decide` is
-asked again at the same moment. Equal jobs in any order give the same run.
+For each time: apply all events. If a waiting job might start now, call the planner's `decide` and carry out the result.
+If it stopped jobs, call it again at the same time. The order of equal jobs in the input does not matter.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from coda_sim.engine.log import JobEntry, RunLog
 from coda_sim.engine.pace import PaceModel
 from coda_sim.engine.simulation_config import SimulationConfig
 from coda_sim.engine.spare_cores import SpareCores, best_of
-from coda_sim.engine.usage_trail import UsageTrail
+from coda_sim.engine.usage_recorder import UsageRecorder
 from coda_sim.workload.gangs import Gang
 from coda_sim.workload.job_models import JobModelDraws
 from coda_sim.workload.virtual_clusters import virtual_clusters
 
-TELL_EVERY = 500  # moments between two reports of progress
+PROGRESS_EVERY = 500  # simulated times between two reports of progress
 
 
 class Decide(Protocol):
-    """The planner's `decide`, or one that watches it."""
+    """The planner's `decide`, or a wrapper around it."""
 
     def __call__(
         self, world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
@@ -47,66 +46,67 @@ class Simulation:
     """One workload under one policy. Use once."""
 
     def __init__(
-        self, setting: SimulationConfig, gangs: Sequence[Gang], traits: JobModelDraws, *, decide: Decide = decide
+        self, config: SimulationConfig, gangs: Sequence[Gang], models: JobModelDraws, *, decide: Decide = decide
     ) -> None:
-        self._setting = setting
+        self._config = config
         self._decide = decide
-        self._cluster = Cluster(setting.shape, virtual_clusters(gangs, setting.shape.gpus))
-        self._pacing = PaceModel(self._cluster, setting.profiles)
-        self._tally = UsageTrail(self._cluster)
-        self._allocator = AllocatorModel(setting.tuning, setting.shape) if setting.allocator else None
-        self._memory = PlannerCache()
-        self._agenda = EventQueue()
-        self._watching = NodeContention(setting.contention, self._cluster, self._pacing, self._agenda)
-        self._loans = SpareCores(self._cluster) if setting.lends_spare_cores else None
+        self._cluster = Cluster(config.shape, virtual_clusters(gangs, config.shape.gpus))
+        self._paces = PaceModel(self._cluster, config.profiles)
+        self._usage = UsageRecorder(self._cluster)
+        self._allocator = AllocatorModel(config.tuning, config.shape) if config.allocator else None
+        self._cache = PlannerCache()
+        self._events = EventQueue()
+        self._contention = NodeContention(config.contention, self._cluster, self._paces, self._events)
+        self._spare_cores = SpareCores(self._cluster) if config.lends_spare_cores else None
         self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
-        self._traits = traits
+        self._models = models
         self._entries: dict[JobId, JobEntry] = {}
         self._now_s = 0.0
-        self._may_start = False  # something changed since the last round that could let a job start, or grow
-        self._rounds = 0
-        self._wake_s = 0.0  # when the planner is asked again, whatever happens
+        self._may_start = False  # since the last cycle, something changed that could let a job start or grow
+        self._cycles = 0
+        self._wake_s = 0.0  # the time of the next cycle that the planner asked for
 
-    def run(self, tell: Callable[[float, int], None] | None = None) -> RunLog:
-        """Everything from the first submission to the last end. `tell`: virtual time and jobs that ended, now and then.
+    def run(self, on_progress: Callable[[float, int], None] | None = None) -> RunLog:
+        """Simulate from the first submission to the last end.
 
-        Jobs that still wait when nothing runs any more never start: they are refused, with the planner's reason."""
+        `on_progress` is sometimes called with the virtual time and the number of jobs that ended. Jobs that still wait
+        when nothing runs any more never start: they are refused, with the planner's reason."""
         self._next_submission()
-        moments = ended = 0
-        while (now_s := self._agenda.next_s) is not None:
+        times = ended = 0
+        while (now_s := self._events.next_s) is not None:
             self._now_s = now_s
-            while self._agenda.next_s == now_s:
-                ended += self._apply(*self._agenda.pop())
+            while self._events.next_s == now_s:
+                ended += self._apply(*self._events.pop())
             while self._may_start and (self._cluster.waiting or self._cluster.wishing):
-                self._round()
+                self._run_cycle()
             self._may_start = False
             self._lend()
-            self._tally.note(now_s)
-            moments += 1
-            if tell is not None and moments % TELL_EVERY == 0:
-                tell(now_s, ended)
-        self._refuse_the_rest()
+            self._usage.record(now_s)
+            times += 1
+            if on_progress is not None and times % PROGRESS_EVERY == 0:
+                on_progress(now_s, ended)
+        self._refuse_waiting()
         return RunLog(
             entries=tuple(self._entries.values()),
-            trail=self._tally.trail,
+            trail=self._usage.trail,
             end_s=self._now_s,
             gpus=self._cluster.gpus,
             cores=self._cluster.cores,
             node_names=tuple(node.name for node in self._cluster.nodes),
-            rounds=self._rounds,
-            throttles=self._watching.throttles,
+            cycles=self._cycles,
+            throttles=self._contention.throttles,
         )
 
     def _apply(self, event: Event, run: JobRun | None, version: int) -> bool:
-        """True when a job ended."""
+        """Apply an event; True if a job ended."""
         if run is None:
-            if event is Event.LOOK:
-                self._repace(self._watching.look(version, self._now_s))
+            if event is Event.NODE_WINDOW:
+                self._repace(self._contention.observe_window(version, self._now_s))
             else:
                 self._may_start = True
         elif event is Event.SUBMIT:
             self._submit(run)
-        elif event is Event.WINDOW:
+        elif event is Event.TUNING_WINDOW:
             if version == run.attempt and run.nodes:
                 self._tune(run)
         elif version == run.version:
@@ -120,8 +120,8 @@ class Simulation:
     def _next_submission(self) -> None:
         gang = next(self._gangs, None)
         if gang is not None:
-            traits = self._traits.of(gang.row)
-            self._agenda.plan(gang.row.submit_s, Event.SUBMIT, JobRun(gang, traits))
+            model = self._models.of(gang.row)
+            self._events.add(gang.row.submit_s, Event.SUBMIT, JobRun(gang, model))
 
     def _submit(self, run: JobRun) -> None:
         self._next_submission()
@@ -131,87 +131,87 @@ class Simulation:
 
     def _starting_cores(self, run: JobRun) -> int:
         gang, tuned = run.gang, 0
-        if self._allocator and run.traits.profile:
-            tuned = self._allocator.proposed_cores(gang, run.traits.profile)
+        if self._allocator and run.model.profile:
+            tuned = self._allocator.proposed_cores(gang, run.model.profile)
         return starting_cores(
-            self._setting.cores_rule,
+            self._config.cores_rule,
             asked=gang.cpus_per_replica,
             gpus=gang.gpus_per_replica,
             tuned=tuned,
             best=best_of(run),
             nodes=self._cluster.nodes,
-            reserved_per_gpu=self._setting.reserved_per_gpu,
+            reserved_per_gpu=self._config.reserved_per_gpu,
         )
 
     def _wait(self, run: JobRun) -> None:
         self._cluster.enqueue(run)
-        self._tally.waits(run)
+        self._usage.add_waiting(run)
         self._may_start = True
 
-    def _round(self) -> None:
-        self._rounds += 1
+    def _run_cycle(self) -> None:
+        self._cycles += 1
         self._may_start = False
         world = self._cluster.world()
-        plan = self._decide(world, self._setting.config, self._now_s, self._memory, explain=0)
-        for grant in plan.grants:
+        decision = self._decide(world, self._config.planner, self._now_s, self._cache, explain=0)
+        for grant in decision.grants:
             self._grant(self._cluster.running[grant.job], grant.cores)
-        for denial in plan.denials:
+        for denial in decision.denials:
             self._deny(self._cluster.running[denial.job], denial.most_cores)
-        for start in plan.starts:
+        for start in decision.starts:
             run = self._cluster.waiting[start.job]
-            self._tally.waits_no_more(run)
-            cost_s = self._setting.costs.of(run.gpus) if run.attempt else 0.0
+            self._usage.remove_waiting(run)
+            cost_s = self._config.costs.of(run.gpus) if run.attempt else 0.0
             self._cluster.start(run, start, self._now_s, cost_s)
             self._begin(run, cost_s)
-        for stop in plan.stops:
+        for stop in decision.stops:
             self._stop(stop)
-        if plan.wake_s is not None and not self._now_s < self._wake_s <= plan.wake_s:
-            self._wake_s = plan.wake_s
-            self._agenda.plan_wake(plan.wake_s)
+        if decision.wake_s is not None and not self._now_s < self._wake_s <= decision.wake_s:
+            self._wake_s = decision.wake_s
+            self._events.add_wake(decision.wake_s)
 
     def _stop(self, stop: Stop) -> None:
-        """The job gives up its nodes and waits again, as `Stop` says."""
+        """Stop a job and requeue it, as `Stop` says."""
         run, entry = self._cluster.running[stop.job], self._entries[stop.job]
         run.advance(self._now_s)
-        cores = self._allocator.stopped(run) if self._allocator else run.cores
+        cores = self._allocator.end_attempt(run) if self._allocator else run.cores
         self._leave(run, entry)
-        entry.count(stop.cause)
-        if stop.cause is StopCause.RECLAIM and not self._setting.costs.cpu_jobs_resume:
-            entry.throw_away()
+        entry.count_stop(stop.cause)
+        if stop.cause is StopCause.RECLAIM and not self._config.costs.cpu_jobs_resume:
+            entry.discard_work()
             run.done_s = 0.0
-        run.wait_again(stop.cause, cores, self._now_s)
+        run.requeue(stop.cause, cores, self._now_s)
         self._wait(run)
 
     def _begin(self, run: JobRun, cost_s: float) -> None:
-        """It has its nodes: a piece begins. `cost_s`: until it does anything."""
+        """Begin the work of a job that has its nodes. `cost_s`: seconds before it does anything."""
         now_s = self._now_s
         run.since_s, run.limit, run.is_restarting = now_s, 1.0, cost_s > 0
         run.begin_piece(now_s)
-        self._tally.holds(run, +1)
-        if self._loans:
-            self._loans.changed(run)
-        touched = self._pacing.joined(run)
+        self._usage.add_holding(run)
+        if self._spare_cores:
+            self._spare_cores.mark_nodes(run)
+        touched = self._paces.add_bandwidth(run)
         if run.is_restarting:
-            self._agenda.plan(now_s + cost_s, Event.RESTARTED, run)
+            self._events.add(now_s + cost_s, Event.RESTARTED, run)
         self._repace((run,))
         if touched:
-            self._repace(other for other in self._pacing.neighbours(touched) if other is not run)
-            self._watching.watch(touched, self._now_s)
+            self._repace(other for other in self._paces.neighbours(touched) if other is not run)
+            self._contention.watch(touched, self._now_s)
         if self._allocator and run.gpus and self._allocator.begin(run, self._cluster.most_cores(run)):
-            self._agenda.plan(now_s + cost_s + self._setting.tuning.window_s, Event.WINDOW, run)
+            self._events.add(now_s + cost_s + self._config.tuning.window_s, Event.TUNING_WINDOW, run)
 
     def _tune(self, run: JobRun) -> None:
-        """A window is over: the job wishes for the cores that its search wants next."""
+        """After a window: wish for the cores that the job's search wants next."""
         assert self._allocator is not None
-        self._want(run, self._allocator.measured(run, self._cluster.most_cores(run)))
+        self._want(run, self._allocator.after_window(run, self._cluster.most_cores(run)))
 
     def _want(self, run: JobRun, cores: int) -> None:
-        """Ask the planner for other cores than the job has; with those it has, the next window begins."""
+        """Wish for other cores than the job has; if it has them, begin the next window."""
         if cores != run.cores:
-            self._cluster.wish(run, cores, self._now_s)
+            self._cluster.add_wish(run, cores, self._now_s)
             self._may_start = True
         elif self._allocator and self._allocator.is_searching(run):
-            self._agenda.plan(self._now_s + self._setting.tuning.window_s, Event.WINDOW, run)
+            self._events.add(self._now_s + self._config.tuning.window_s, Event.TUNING_WINDOW, run)
 
     def _grant(self, run: JobRun, cores: int) -> None:
         self._resize(run, cores)
@@ -219,67 +219,67 @@ class Simulation:
 
     def _deny(self, run: JobRun, most_cores: int) -> None:
         assert self._allocator is not None
-        self._cluster.deny(run)
-        self._want(run, self._allocator.refused(run, most_cores))
+        self._cluster.remove_wish(run)
+        self._want(run, self._allocator.after_denial(run, most_cores))
 
     def _lend(self) -> None:
-        """Spare cores go to the jobs that gain by them, and are taken back, after whatever happened in this moment."""
-        for run, cores in self._loans.changes() if self._loans else ():
+        """Lend spare cores to the jobs that gain from them, and take them back, after all events of this time."""
+        for run, cores in self._spare_cores.changes() if self._spare_cores else ():
             self._resize(run, cores, own=False)
 
     def _resize(self, run: JobRun, cores: int, *, own: bool = True) -> None:
-        """Other cores from now on: its own, which the planner counts with, or lent ones."""
+        """Give a job other cores: its own, which the planner knows, or lent ones."""
         run.advance(self._now_s)
         self._entries[run.job.id].pieces.append(run.piece(self._now_s))
         self._may_start |= own and cores < run.cores
-        self._tally.holds(run, -1)
+        self._usage.remove_holding(run)
         self._cluster.resize(run, cores, own=own)
-        self._tally.holds(run, +1)
+        self._usage.add_holding(run)
         run.begin_piece(self._now_s)
         self._repace((run,))
 
     def _repace(self, runs: Iterable[JobRun]) -> None:
-        """Count what was done at the old pace, take the new one, and foretell the end again where it changed."""
+        """Count the work done at the old pace, set the new one, and add a new end event if the pace changed."""
         for run in runs:
             if run.is_restarting:
                 continue
             pace, busy_gpus = run.pace, run.busy_gpus
             run.advance(self._now_s)
-            self._pacing.set_pace(run)
+            self._paces.set_pace(run)
             if run.pace != pace:
                 run.version += 1
-                self._agenda.plan(run.end_s(self._now_s), Event.END, run)
-            self._tally.goes(run, run.busy_gpus - busy_gpus, run.pace - pace)
+                self._events.add(run.end_s(self._now_s), Event.END, run)
+            self._usage.change_pace(run, run.busy_gpus - busy_gpus, run.pace - pace)
 
     def _end(self, run: JobRun) -> None:
         entry = self._entries[run.job.id]
         run.advance(self._now_s)
-        if self._allocator and run.traits.profile:
-            entry.tuning_steps = self._allocator.ended(run, run.traits.profile)
+        if self._allocator and run.model.profile:
+            entry.tuning_steps = self._allocator.end_job(run, run.model.profile)
         self._leave(run, entry)
         entry.end_s = self._now_s
 
     def _leave(self, run: JobRun, entry: JobEntry) -> None:
-        """It has its nodes no more."""
+        """Take a job off its nodes."""
         entry.pieces.append(run.piece(self._now_s))
         entry.victim_s = run.victim_s
-        self._tally.holds(run, -1)
-        self._tally.goes(run, -run.busy_gpus, -run.pace)
+        self._usage.remove_holding(run)
+        self._usage.change_pace(run, -run.busy_gpus, -run.pace)
         run.pace = run.busy_gpus = 0.0
         run.version += 1
-        touched = self._pacing.left(run)
-        if self._loans:
-            self._loans.changed(run)
+        touched = self._paces.remove_bandwidth(run)
+        if self._spare_cores:
+            self._spare_cores.mark_nodes(run)
         self._cluster.stop(run)
         if touched:
-            self._repace(self._pacing.neighbours(touched))
+            self._repace(self._paces.neighbours(touched))
         self._may_start = True
 
-    def _refuse_the_rest(self) -> None:
+    def _refuse_waiting(self) -> None:
         if not self._cluster.waiting:
             return
         world = self._cluster.world()
-        plan = self._decide(world, self._setting.config, self._now_s, self._memory, explain=None)
-        for refusal in plan.refusals:
+        decision = self._decide(world, self._config.planner, self._now_s, self._cache, explain=None)
+        for refusal in decision.refusals:
             self._entries[refusal.job].refusal = f"{refusal.code.value}: {refusal.message}"
-            self._cluster.forget(self._cluster.waiting[refusal.job])
+            self._cluster.remove_waiting(self._cluster.waiting[refusal.job])

@@ -1,4 +1,4 @@
-"""What one simulation runs under, besides its workload and its policy. Nothing here decides anything."""
+"""The configuration of one simulation, besides its workload."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A, M = Provenance.ASSUMED, Provenance.MEASURED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a restart costs and loses. Raises InvalidInput for a negative time."""
+    """The costs and losses of a restart. Raises InvalidInput for a negative time."""
 
     restart_s: Annotated[float, Origin(M, "of a GPU job with up to `many_gpus`; Lucid, Tiresias")] = 40.0
     restart_many_s: Annotated[float, Origin(M, "of a larger one; Lucid, Tiresias")] = 60.0
@@ -33,7 +33,7 @@ class Costs:
             raise InvalidInput("costs of a restart must not be negative")
 
     def of(self, gpus: int) -> float:
-        """Seconds for which a restarted job with so many GPUs holds them and does nothing."""
+        """Return the seconds for which a restarted job with `gpus` GPUs holds them and does nothing."""
         if not gpus:
             return self.cpu_restart_s
         return self.restart_s if gpus <= self.many_gpus else self.restart_many_s
@@ -41,13 +41,14 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationConfig:
-    """`config` is the planner's own. `allocator`: GPU jobs get the cores it finds instead of those asked for.
-    `tuning`: the allocator's search.
-    `contention`: of the eliminator, with windows as coarse as the simulation may be; None: nobody is throttled."""
+    """The configuration of one simulation.
+
+    `planner`: the planner's. `allocator`: GPU jobs get the cores that it finds instead of those they ask for.
+    `tuning`: the allocator's search. `contention`: the eliminator's; None: no job is throttled."""
 
     shape: ClusterShape
     profiles: ProfileSet
-    config: PolicyConfig
+    planner: PolicyConfig
     costs: Costs = Costs()
     allocator: bool = False
     tuning: CoreSearchConfig = field(default_factory=CoreSearchConfig)
@@ -55,19 +56,19 @@ class SimulationConfig:
 
     @property
     def cores_rule(self) -> CoresRule:
-        """What GPU jobs start with: the policy's rule; where that is the allocator and it is off, what they ask for."""
-        rule = policy_of(self.config.policy).cores
+        """The rule for the cores that GPU jobs start with: the policy's; as asked if that is the allocator and off."""
+        rule = policy_of(self.planner.policy).cores
         if self.allocator:
             return CoresRule.TUNED
         return CoresRule.ASKED if rule is CoresRule.TUNED else rule
 
     @property
     def lends_spare_cores(self) -> bool:
-        """Whether cores that are nobody's own are lent to jobs that gain by them."""
-        return policy_of(self.config.policy).lends_spare_cores
+        """True if cores that no job owns are lent to jobs that gain from them."""
+        return policy_of(self.planner.policy).lends_spare_cores
 
     @property
     def reserved_per_gpu(self) -> float | None:
-        """Cores per GPU that belong to the GPU array; None where there are no arrays."""
-        has_arrays = policy_of(self.config.policy).has_arrays and Component.ARRAYS not in self.config.without
-        return self.config.arrays.reserve_cores_per_gpu if has_arrays else None
+        """Cores per GPU that belong to the GPU array; None without arrays."""
+        has_arrays = policy_of(self.planner.policy).has_arrays and Component.ARRAYS not in self.planner.without
+        return self.planner.arrays.reserve_cores_per_gpu if has_arrays else None

@@ -1,6 +1,6 @@
-"""Spare cores of a simulated cluster, lent as the core says (`spare_cores`). What must not live here: who gets them.
+"""The spare cores of a simulated cluster, lent by the core's rule (`policy.cores`).
 
-What a job is fastest with is known from its profile, as Synergy's own profiling would tell.
+The count at which a job is fastest comes from its profile, as Synergy's own profiling would say.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from coda_sim.workload.speed import Distance, best_cores
 
 
 def best_of(run: JobRun) -> int:
-    """Cores per rank with which a GPU job is fastest, undisturbed: where it runs, or with each rank on its own node."""
-    profile, gang = run.traits.profile, run.gang
+    """Return the cores per rank at which a GPU job is fastest without contention: where it is, or one node a rank."""
+    profile, gang = run.model.profile, run.gang
     if profile is None:
         return 0
     if len(run.nodes) == 1:
@@ -23,20 +23,20 @@ def best_of(run: JobRun) -> int:
 
 
 class SpareCores:
-    """Which nodes have to be looked at again."""
+    """The loans of a cluster, and the nodes on which they must be computed again."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._changed: set[int] = set()
 
-    def changed(self, run: JobRun) -> None:
-        """The job came, or goes; it must have its nodes."""
+    def mark_nodes(self, run: JobRun) -> None:
+        """Mark the nodes of a job that has just started or is about to leave."""
         self._changed.update(number for number, _ in run.nodes)
 
     def changes(self) -> list[tuple[JobRun, int]]:
-        """The jobs that have other cores per rank from now on, with these: who has fewer first, then by id.
+        """Return the jobs whose cores per rank change, with the new counts: jobs that lose cores first, then by id.
 
-        O(jobs on the nodes that changed, and on those that these jobs share with others)."""
+        O(jobs on the marked nodes, and on the nodes that these jobs share with others)."""
         numbers, runs = self._connected()
         self._changed.clear()
         names = {number: self._cluster.nodes[number].name for number in numbers}
@@ -55,7 +55,7 @@ class SpareCores:
         return sorted(other, key=lambda pair: (pair[1] - pair[0].cores, pair[0].job.id))
 
     def _connected(self) -> tuple[set[int], list[JobRun]]:
-        """The nodes that changed and all that jobs connect with them, and the GPU jobs there, each once."""
+        """The marked nodes, all nodes connected to them by jobs, and the GPU jobs there, each once."""
         numbers, left = set(self._changed), sorted(self._changed)
         runs: dict[int, JobRun] = {}
         while left:

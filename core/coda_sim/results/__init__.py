@@ -1,1 +1,5 @@
-"""What a run is measured by, and the files that say so. Nothing here runs anything."""
+"""The metrics of a run, and the files that hold them: `summary.json`, `timing.json` and `jobs.csv.gz`.
+
+Nothing here runs a simulation. Read `statistics` and `metrics`, then `series` (what plots show), `summary` and
+`job_records`. `audit` checks a run from its files alone and imports nothing of the simulator.
+"""

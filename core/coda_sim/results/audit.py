@@ -1,7 +1,7 @@
-"""An independent check of a simulated run from its `jobs.csv.gz` alone: it shares no code with what made the file.
+"""An independent check of a simulated run from its `jobs.csv.gz` alone, without code of the simulator.
 
-Proves that no node ever held more than it has, that every job held what it asked for and did all of its work, and
-computes some measures anew. What must not live here: an import of the simulator.
+It proves that no node ever held more than it has, and that every job held what it asked for and did all of its work.
+It also computes some metrics again, in other ways.
 """
 
 from __future__ import annotations
@@ -84,12 +84,14 @@ def _piece(line: Mapping[str, str]) -> AuditedPiece:
 
 
 def breaches(jobs: Sequence[AuditedJob], size_by_node: Mapping[str, Amounts]) -> list[str]:
-    """Everything that cannot be, one sentence each. A node's memory of 0 is without limit. O(pieces log pieces)."""
+    """Return everything that is impossible, one sentence each. A node memory of 0 means no limit.
+
+    O(pieces log pieces)."""
     return [*_of_nodes(jobs, size_by_node), *(breach for job in jobs for breach in _of_job(job))]
 
 
 def _of_nodes(jobs: Sequence[AuditedJob], size_by_node: Mapping[str, Amounts]) -> Iterator[str]:
-    """Sweep each node through time; what ends at a moment goes before what starts then."""
+    """Sweep each node through time; of the same time, ends go before starts."""
     changes: dict[str, list[tuple[float, int, Amounts, str]]] = {}
     for job in jobs:
         for piece in job.spans:
@@ -126,7 +128,7 @@ def _of_job(job: AuditedJob) -> Iterator[str]:
 
 
 def measures(jobs: Sequence[AuditedJob], gpus: int, cores: int, from_s: float, to_s: float) -> dict[str, float | None]:
-    """Some measures of the run anew, under the names of `summary.json`, by other ways than the simulator's."""
+    """Return some metrics under their names in `summary.json`, computed in other ways than the simulator's."""
     counted = [job for job in jobs if job.kind == "gpu" and from_s <= job.submit_s <= to_s]
     waits = sorted(job.spans[0].start_s - job.submit_s for job in counted if job.pieces)
     spent = [job.spans[-1].end_s - job.submit_s for job in counted if job.finished]
@@ -149,7 +151,7 @@ def measures(jobs: Sequence[AuditedJob], gpus: int, cores: int, from_s: float, t
 
 
 def _waits_of(jobs: Sequence[AuditedJob], to_s: float) -> Iterator[tuple[float, float]]:
-    """From submission to the first start, and between pieces; to the end of the window for who never ran."""
+    """From submission to the first start, and between pieces; to the end of the window for a job that never ran."""
     for job in jobs:
         before_s = job.submit_s
         for piece in job.spans:
@@ -160,7 +162,7 @@ def _waits_of(jobs: Sequence[AuditedJob], to_s: float) -> Iterator[tuple[float, 
 
 
 def _united(spans: Iterator[tuple[float, float]], from_s: float, to_s: float) -> list[tuple[float, float]]:
-    """The times within the window that lie in any of the spans, as spans that do not touch."""
+    """The times of the window that are in any of the spans, as spans that do not touch."""
     united: list[tuple[float, float]] = []
     for start_s, end_s in sorted((max(start_s, from_s), min(end_s, to_s)) for start_s, end_s in spans):
         if end_s <= start_s:
@@ -173,7 +175,7 @@ def _united(spans: Iterator[tuple[float, float]], from_s: float, to_s: float) ->
 
 
 def _within(held: Sequence[tuple[float, float, int]], windows: Sequence[tuple[float, float]]) -> float:
-    """Unit-seconds held within the windows, which are in order and apart: by one sweep over all ends."""
+    """Unit-seconds held within the windows (in order, not overlapping), by one sweep over all ends."""
     steps = [(start_s, amount, 0) for start_s, _, amount in held] + [(end_s, -amount, 0) for _, end_s, amount in held]
     steps += [(start_s, 0, 1) for start_s, _ in windows] + [(end_s, 0, -1) for _, end_s in windows]
     parts: list[float] = []

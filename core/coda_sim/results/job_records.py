@@ -1,7 +1,7 @@
-"""`jobs.csv.gz`: every piece of every job, written so that the whole run can be checked from it alone.
+"""`jobs.csv.gz`: every piece of every job, so that the whole run can be checked from this file alone.
 
-One line per piece and node; what belongs to the piece or the job stands on each of its lines. A job that never ran has
-one line without a piece. Numbers are written so that they read back exactly, and the same log gives the same bytes.
+One line per piece and node; the values of the piece and of the job are on each of its lines. A job that never ran has
+one line without a piece. Numbers read back exactly, and the same log gives the same bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLUMNS = (
 
 
 def write_records(log: RunLog, path: Path) -> None:
-    """Write them. O(pieces)."""
+    """Write the records of a run. O(pieces)."""
     with (
         path.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,

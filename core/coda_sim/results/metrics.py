@@ -1,7 +1,7 @@
-"""The measures of one run from its log, by the names every summary uses. Shares are 0..1, times seconds, None: empty.
+"""The metrics of one run, from its log, by the names that every summary uses.
 
-Amounts over time count within the window, jobs count when they were submitted within it; only `makespan_s` and the
-counts are of the whole run. What must not live here: what a single measure is (`measures`).
+Shares are 0..1, times are seconds; None: nothing was measured. Amounts over time count within the window; jobs count
+if they were submitted within it. Only `makespan_s` and the counts are for the whole run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coda_sim.engine.log import JobEntry, RunLog, Trail
+from coda_sim.engine.log import JobEntry, RunLog, UsageTrail
 from coda_sim.results.statistics import jain_index, mean, percentile, started_measures, wait_measures
 
 HOUR_S = 3600.0
@@ -20,28 +20,30 @@ RunMetrics = dict[str, float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSpan:
-    """What counts: from the end of the warm-up to the beginning of the drain."""
+    """The time that counts: from the end of the warm-up to the beginning of the drain."""
 
     from_s: float
     to_s: float
 
-    def holds(self, moment_s: float) -> bool:
-        """True from the first to the last moment, both included."""
+    def includes(self, moment_s: float) -> bool:
+        """True from `from_s` to `to_s`, both included."""
         return self.from_s <= moment_s <= self.to_s
 
     def overlap_s(self, start_s: float, end_s: float) -> float:
-        """Seconds of a span that lie within it."""
+        """Return the seconds of a span that are within it."""
         return max(0.0, min(end_s, self.to_s) - max(start_s, self.from_s))
 
 
 def window_of(submits_s: Sequence[float], *, warmup_s: float, drain_s: float) -> MeasuredSpan:
-    """From `warmup_s` after the first submission to `drain_s` before the last: afterwards the cluster runs empty."""
+    """Return the span from `warmup_s` after the first submission to `drain_s` before the last one."""
     return MeasuredSpan(from_s=min(submits_s) + warmup_s, to_s=max(submits_s) - drain_s)
 
 
 def metrics_of(log: RunLog, window: MeasuredSpan) -> RunMetrics:
-    """All measures of a run but those of its workload (`rows_skipped`, `rows_changed`). O(jobs log jobs + moments)."""
-    counted = [entry for entry in log.entries if window.holds(entry.gang.row.submit_s)]
+    """Return all metrics of a run but those of its workload (`rows_skipped`, `rows_changed`).
+
+    O(jobs log jobs + length of the trail)."""
+    counted = [entry for entry in log.entries if window.includes(entry.gang.row.submit_s)]
     gpu_jobs = [entry for entry in counted if entry.gang.gpus]
     cpu_jobs = [entry for entry in counted if not entry.gang.gpus]
     return {
@@ -76,7 +78,7 @@ class _Sums:
     kept_by_policy: float = 0.0
     scattered: float = 0.0
 
-    def add(self, trail: Trail, index: int, passed_s: float, gpus: int) -> None:
+    def add(self, trail: UsageTrail, index: int, passed_s: float, gpus: int) -> None:
         held, busy = passed_s * trail.held_gpus[index], passed_s * trail.busy_gpus[index]
         self.all_s += passed_s
         self.held += held
@@ -95,8 +97,8 @@ class _Sums:
             self.scattered += passed_s * (gpus - trail.held_gpus[index] - causes)
 
 
-def spans(trail: Trail, window: MeasuredSpan) -> Iterator[tuple[int, float]]:
-    """Index and seconds of each stretch of the trail within the window; the last state lasts no time."""
+def spans(trail: UsageTrail, window: MeasuredSpan) -> Iterator[tuple[int, float]]:
+    """Yield index and seconds of each stretch of the trail within the window; the last state lasts no time."""
     at_s = trail.at_s
     for index in range(len(at_s) - 1):
         passed_s = window.overlap_s(at_s[index], at_s[index + 1])
@@ -123,7 +125,7 @@ def _over_time(log: RunLog, window: MeasuredSpan) -> RunMetrics:
 
 
 def _fragmentation(sums: _Sums, queueing_gpus: float) -> RunMetrics:
-    """By the causes of `idling`; what is in none of them is scattered. What the policy keeps counts as quota."""
+    """By the causes of `idle_causes`; the rest is scattered. What the policy keeps counts as quota."""
     idle = queueing_gpus - sums.held_queueing
     idle_by_cause = {
         "cores": sums.lacking_cores,
@@ -138,7 +140,7 @@ def _fragmentation(sums: _Sums, queueing_gpus: float) -> RunMetrics:
 
 
 def _lost(entry: JobEntry, window: MeasuredSpan) -> float:
-    """Work done within the window and thrown away later, seconds of the recorded run time."""
+    """Work done within the window and lost later, seconds of the recorded run time."""
     return math.fsum(
         piece.work_s * window.overlap_s(piece.start_s, piece.end_s) / (piece.end_s - piece.start_s)
         for piece in entry.pieces
@@ -158,7 +160,7 @@ def _of_jobs(kind: str, entries: Sequence[JobEntry]) -> RunMetrics:
 
 
 def wait_s(entry: JobEntry) -> float | None:
-    """Submission to first start; None: it never started."""
+    """Return the time from submission to the first start; None if the job never started."""
     return None if entry.start_s is None else entry.start_s - entry.gang.row.submit_s
 
 
@@ -168,7 +170,7 @@ def _makespan_s(log: RunLog) -> float | None:
 
 
 def waits_by_user(entries: Sequence[JobEntry]) -> dict[str, list[float]]:
-    """The waits of each user's jobs that started, by name of the user."""
+    """Return the waits of the jobs that started, by user, in order of names."""
     waits: dict[str, list[float]] = {}
     for entry in entries:
         wait = wait_s(entry)
@@ -209,7 +211,7 @@ def _of_losses(log: RunLog, window: MeasuredSpan) -> RunMetrics:
 
 
 def _of_cores(gpu_jobs: Sequence[JobEntry]) -> RunMetrics:
-    """By the cores a job ended with against those it asked for, all its ranks together."""
+    """From the cores that a job ended with and those it asked for, all its ranks together."""
     steps = [float(entry.tuning_steps) for entry in gpu_jobs if entry.tuning_steps]
     gains = [cores_gained(entry) for entry in gpu_jobs if entry.end_s is not None]
     return {
@@ -222,7 +224,7 @@ def _of_cores(gpu_jobs: Sequence[JobEntry]) -> RunMetrics:
 
 
 def cores_gained(entry: JobEntry) -> int:
-    """Cores at the end of a job that ran, less cores asked for; below 0: fewer."""
+    """Return the cores at the end of a job that ran, less those it asked for; below 0: fewer."""
     return (entry.pieces[-1].cores - entry.gang.cpus_per_replica) * entry.gang.replicas
 
 

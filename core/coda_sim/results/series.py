@@ -1,4 +1,4 @@
-"""What the plots show of a run, small enough to be handed from one process to another. Shares are 0..1."""
+"""The curves of a run for plots, small enough to send from one process to another. Shares are 0..1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUANTILES = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points of curves. The times are the middles of equal buckets over the window; None: nothing measured."""
+    """Points of curves. The times are the middles of equal buckets over the window."""
 
     bucket_s: float
     at_s: tuple[float, ...]
@@ -30,10 +30,10 @@ class Series:
 
 
 def series_of(log: RunLog, window: MeasuredSpan) -> Series:
-    """The series of a run. O(jobs log jobs + moments)."""
+    """Return the series of a run. O(jobs log jobs + length of the trail)."""
     bucket_s = _bucket_s(window)
     held, busy, cores = _buckets(log, window, bucket_s)
-    counted = [entry for entry in log.entries if window.holds(entry.gang.row.submit_s)]
+    counted = [entry for entry in log.entries if window.includes(entry.gang.row.submit_s)]
     waits = [(bool(entry.gang.gpus), wait) for entry in counted if (wait := wait_s(entry)) is not None]
     gains = Counter(cores_gained(entry) for entry in counted if entry.gang.gpus and entry.pieces)
     return Series(
@@ -50,13 +50,13 @@ def series_of(log: RunLog, window: MeasuredSpan) -> Series:
 
 
 def _bucket_s(window: MeasuredSpan) -> float:
-    """An hour, or as much more as keeps the number of buckets small; less for short windows."""
+    """An hour; more if the number of buckets would be too large; less for short windows."""
     length_s = max(1.0, window.to_s - window.from_s)
     return max(min(3600.0, length_s / 50), length_s / MOST_BUCKETS)
 
 
 def _buckets(log: RunLog, window: MeasuredSpan, bucket_s: float) -> tuple[list[float], list[float], list[float]]:
-    """Unit-seconds held, busy, and of cores held, in each bucket."""
+    """Unit-seconds of held GPUs, busy GPUs and held cores, by bucket."""
     count = max(1, round((window.to_s - window.from_s) / bucket_s))
     held, busy, cores = [0.0] * count, [0.0] * count, [0.0] * count
     trail = log.trail

@@ -1,4 +1,4 @@
-"""The measures of a run, by the names every summary uses. Shares are 0..1, times seconds; None: not measured."""
+"""Percentile, mean, Jain's index, and the metrics of waits. Shares are 0..1, times are seconds; None: no values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ STARTED_WITHIN_S: Mapping[str, float] = {"10s": 10.0, "3min": 180.0, "10min": 60
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """The value below which `share` (0..1) of `values` lie, between neighbours linearly; None of nothing."""
+    """Return the value below which `share` (0..1) of `values` are, linear between neighbours; None without values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -20,12 +20,12 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The arithmetic mean; None of nothing."""
+    """Return the arithmetic mean; None without values."""
     return math.fsum(values) / len(values) if values else None
 
 
 def wait_measures(kind: str, waits_s: Sequence[float]) -> dict[str, float | None]:
-    """`<kind>_wait_{mean,p50,p90,p99}_s` of the jobs that started."""
+    """Return `<kind>_wait_{mean,p50,p90,p99}_s` of the jobs that started."""
     return {
         f"{kind}_wait_mean_s": mean(waits_s),
         f"{kind}_wait_p50_s": percentile(waits_s, 0.5),
@@ -35,7 +35,7 @@ def wait_measures(kind: str, waits_s: Sequence[float]) -> dict[str, float | None
 
 
 def started_measures(kind: str, waits_s: Sequence[float], jobs: int) -> dict[str, float | None]:
-    """`<kind>_started_{10s,3min,10min,1h}`: the share of all `jobs` that started in time."""
+    """Return `<kind>_started_{10s,3min,10min,1h}`: the share of all `jobs` that started in time."""
     return {
         f"{kind}_started_{name}": sum(wait <= limit for wait in waits_s) / jobs if jobs else None
         for name, limit in STARTED_WITHIN_S.items()
@@ -43,7 +43,7 @@ def started_measures(kind: str, waits_s: Sequence[float], jobs: int) -> dict[str
 
 
 def jain_index(values: Sequence[float]) -> float | None:
-    """Jain's fairness index: 1 when all are equal, 1/n when one has everything; None of nothing or of zeros."""
+    """Return Jain's fairness index: 1 if all are equal, 1/n if one has everything; None without values above 0."""
     squares = math.fsum(value * value for value in values)
     if not squares:
         return None

@@ -1,4 +1,4 @@
-"""`summary.json` and `timing.json`: runs, and their means with the 95 % interval over seeds. Nothing is run here."""
+"""`summary.json` and `timing.json`: the runs, and their means with the 95 % interval over seeds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _STUDENT_975 = (
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
     2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
-"""Student's t for a two-sided 95 % interval, by degrees of freedom from 1; above 30 the normal law's."""
+"""Student's t for a two-sided 95 % interval, by degrees of freedom from 1; above 30 the normal distribution's."""
 _NORMAL_975 = 1.960
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What a run cost. It differs from run to run, so it never stands beside what must not."""
+    """What a run cost. It differs from run to run, so it is never in the same file as results."""
 
     wall_s: float
     cpu_s: float
@@ -33,7 +33,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """One run's outcome."""
+    """The result of one run."""
 
     policy: str
     without: tuple[str, ...]
@@ -44,7 +44,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Mean of a metric over seeds, and where the true mean lies with 95 %; one seed says nothing of that: None."""
+    """Mean of a metric over seeds, and the 95 % interval of the true mean; None with one seed."""
 
     mean: float
     low: float | None
@@ -52,7 +52,7 @@ class Interval:
 
 
 def interval_of(values: Sequence[float | None]) -> Interval | None:
-    """By Student's law; None where any seed measured nothing."""
+    """Return the interval by Student's t; None if any seed measured nothing."""
     known = [value for value in values if value is not None]
     middle = mean(known)
     if middle is None or len(known) < len(values):
@@ -67,7 +67,7 @@ def interval_of(values: Sequence[float | None]) -> Interval | None:
 
 
 def grouped(results: Sequence[RunResult]) -> dict[tuple[str, tuple[str, ...]], list[RunResult]]:
-    """The runs of each policy with the same parts left out, in the order given."""
+    """Return the runs by policy and components left out, in the order given."""
     groups: dict[tuple[str, tuple[str, ...]], list[RunResult]] = {}
     for result in results:
         groups.setdefault((result.policy, result.without), []).append(result)
@@ -75,12 +75,12 @@ def grouped(results: Sequence[RunResult]) -> dict[tuple[str, tuple[str, ...]], l
 
 
 def intervals_of(results: Sequence[RunResult]) -> dict[str, Interval | None]:
-    """Every metric of one group."""
+    """Return the interval of every metric of one group."""
     return {name: interval_of([result.metrics[name] for result in results]) for name in results[0].metrics}
 
 
 def json_from_results(results: Sequence[RunResult], head: dict[str, Any]) -> dict[str, Any]:
-    """The summary. `head`: version, command, workload, cluster, warmup_s, drain_s; a metric without values is null."""
+    """Return the summary. `head`: version, command, workload, cluster, ...; a metric without values is null."""
     return {
         "schema": SCHEMA,
         **head,
@@ -93,7 +93,7 @@ def json_from_results(results: Sequence[RunResult], head: dict[str, Any]) -> dic
 
 
 def json_from_timings(results: Sequence[RunResult]) -> dict[str, Any]:
-    """What each run cost."""
+    """Return the costs of each run."""
     return {
         "runs": [
             {

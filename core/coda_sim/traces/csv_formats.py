@@ -1,4 +1,4 @@
-"""The three CSV formats of traces: which columns each needs, and what they say about a job.
+"""The three CSV formats of traces: the columns of each, and their meaning for a job.
 
 Sources: `trace.COLUMNS` is ours; README of S-Lab-System-Group/HeliosData for Helios;
 README of cluster-trace-gpu-v2023 in alibaba/clusterdata for openb.
@@ -33,7 +33,7 @@ MILLI = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowReading:
-    """A row, and what had to be changed to make it one (empty: nothing)."""
+    """A row, and what the reader had to change (empty: nothing)."""
 
     row: Row
     amendment: str = ""
@@ -41,7 +41,7 @@ class RowReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvFormat:
-    """`reading_from_fields` raises Bad; `has_dates`: its `submit_s` count from 1970, to be moved to the first day."""
+    """A CSV format. `reading_from_fields` raises Bad; `has_dates`: its `submit_s` count from 1970."""
 
     format: Format
     columns: tuple[str, ...]
@@ -148,7 +148,7 @@ def _share_of_a_gpu(fields: Fields, gpus: int) -> str:
 
 
 def at_least_a_second(duration_s: float) -> tuple[float, str]:
-    """A run time of at least 1 s, and what was changed: sources round down to whole seconds."""
+    """Return a run time of at least 1 s, and what was changed: sources round down to whole seconds."""
     return (duration_s, "") if duration_s >= 1 else (1.0, f"a run time of {duration_s:g} s is counted as 1 s")
 
 
@@ -177,4 +177,4 @@ CSV_FORMATS: Final = (
         reading_from_fields=_openb,
     ),
 )
-"""In the order in which a header that fits two equally well is taken."""
+"""If a header fits two formats equally well, the first one counts."""

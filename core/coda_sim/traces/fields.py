@@ -1,4 +1,4 @@
-"""One field of a trace row: text -> value, or one sentence that names the column, its content and what it may hold."""
+"""The fields of a trace row: from text to value, or to a sentence with the column, its content and what is allowed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 class Bad(Exception):
-    """What is wrong with the row at hand: the sentence after FILE:LINE. `is_benign` as in `BadRow`."""
+    """What is wrong with a row: the sentence after FILE:LINE. `is_benign` as in `BadRow`."""
 
     def __init__(self, sentence: str, *, is_benign: bool = False) -> None:
         super().__init__(sentence)
@@ -34,12 +34,12 @@ class Bad(Exception):
 
 
 def text(fields: Fields, column: str) -> str:
-    """The field without blanks around it."""
+    """Return the field without blanks around it."""
     return fields[column].strip()
 
 
 def name(fields: Fields, column: str = "job_id") -> str:
-    """A job's name: 1 to 253 printable characters."""
+    """Return the name of a job: 1 to 253 printable characters."""
     found = text(fields, column)
     if not found or len(found) > 253 or not found.isprintable():
         raise Bad(f"{column} {found[:40]!r} is not 1 to 253 printable characters")
@@ -47,7 +47,7 @@ def name(fields: Fields, column: str = "job_id") -> str:
 
 
 def amount(fields: Fields, column: str, low: float, high: float) -> float:
-    """A finite number from `low` to `high`, in ASCII digits."""
+    """Return a finite number from `low` to `high`, in ASCII digits."""
     found = text(fields, column)
     if not found:
         raise Bad(f"{column} is empty")
@@ -58,7 +58,7 @@ def amount(fields: Fields, column: str, low: float, high: float) -> float:
 
 
 def whole(fields: Fields, column: str, low: int, high: int) -> int:
-    """A whole number from `low` to `high`."""
+    """Return a whole number from `low` to `high`."""
     number = amount(fields, column, low, high)
     if number != int(number):
         raise Bad(f"{column} is {text(fields, column)!r}, must be a whole number")
@@ -66,7 +66,7 @@ def whole(fields: Fields, column: str, low: int, high: int) -> int:
 
 
 def one_of(fields: Fields, column: str, choices: type[_Choice]) -> _Choice:
-    """The member of `choices` whose value stands in the field."""
+    """Return the member of `choices` whose value is in the field."""
     found = text(fields, column)
     try:
         return choices(found)
@@ -76,7 +76,7 @@ def one_of(fields: Fields, column: str, choices: type[_Choice]) -> _Choice:
 
 
 def moment_s(found: str, column: str) -> float:
-    """`2020-06-09 18:41:01` -> seconds since 1970 by that same wall clock, its time zone left aside."""
+    """Return `2020-06-09 18:41:01` as seconds since 1970 on the same wall clock; the time zone does not count."""
     try:
         if _MOMENT.fullmatch(found):
             return _within_a_century((datetime.fromisoformat(f"{found}+00:00") - _EPOCH).total_seconds())

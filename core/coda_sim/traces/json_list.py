@@ -1,6 +1,6 @@
-"""A list of JSON values, one after the other, however the file breaks its lines: never more than one value in memory.
+"""Reads a list of JSON values one by one, with any line breaks, and never more than one value in memory.
 
-A list that breaks off or breaks the grammar cannot be read on, so it is refused by file, line and column.
+A list that is cut short or not valid JSON cannot be read on, so it is refused with file, line and column.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 def json_values(path: Path, text: TextIO, first: str, line: int = 1) -> Iterator[tuple[int, object]]:
-    """Line where it begins, and value, of each member of the list; the line `line`, `first`, was read of `text`."""
+    """Yield each member of the list, with the line where it begins; `first` is line `line`, read from `text` before."""
     source = _Source(path, text, first, line)
     if source.peek() != "[":
         raise source.problem("a list of jobs is expected, which starts with '['")
@@ -47,7 +47,7 @@ class _Source:
         self._column = 1
 
     def peek(self) -> str:
-        """The next character that is not blank; empty at the end."""
+        """Return the next character that is not blank; empty at the end."""
         while True:
             blanks = _BLANKS.match(self._window, self._at)
             assert blanks is not None  # it matches nothing at all, too
@@ -58,7 +58,7 @@ class _Source:
                 return ""
 
     def expect(self, allowed: str) -> str:
-        """Take the next character, which must be one of `allowed`."""
+        """Consume the next character, which must be one of `allowed`, and return it."""
         found = self.peek()
         if not found:
             raise self.problem("the file is cut short: the list is not closed")
@@ -68,7 +68,7 @@ class _Source:
         return found
 
     def value(self) -> tuple[int, object]:
-        """Take the next value."""
+        """Consume the next value; return it with its line."""
         if not self.peek():
             raise self.problem("the file is cut short: the list is not closed")
         while True:
@@ -87,7 +87,7 @@ class _Source:
             return line, value
 
     def problem(self, sentence: str) -> InvalidInput:
-        """The sentence with file, line and column of the next character."""
+        """Return the error with file, line and column of the next character."""
         return InvalidInput(f"{self._path}:{self._line}: column {self._column}: {sentence}")
 
     def _broken(self, error: json.JSONDecodeError) -> InvalidInput:
@@ -106,7 +106,7 @@ class _Source:
         self._at = end
 
     def _grow(self) -> bool:
-        """Read on, forgetting what was taken; twice as much each time, so that the work stays linear."""
+        """Read on and drop what was consumed; twice as much each time, so that the cost stays linear."""
         rest = self._window[self._at :]
         more = self._text.read(max(_CHUNK_CHARACTERS, len(rest)))
         if more:

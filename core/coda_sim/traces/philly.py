@@ -1,8 +1,8 @@
-"""Philly's `cluster_job_log`: a JSON list of jobs with their attempts -> rows.
+"""Philly's `cluster_job_log`, a JSON list of jobs with their attempts, as rows.
 
-A job asked for as many GPUs as its first attempt held, as the source's own notebook counts them. Its run time is the
-sum of its attempts' (what it held GPUs for, without the waits between). On how many servers an attempt lay is what
-Philly's scheduler did, not what the user asked for, so `nodes_requested` stays unknown.
+A job asked for as many GPUs as its first attempt held; the source's own notebook counts the same. Its run time is the
+sum over its attempts, without the waits between them. The number of servers is the choice of Philly's scheduler, not
+the user's request, so `nodes_requested` stays unknown.
 Source: README and notebook of msr-fiddle/philly-traces.
 """
 
@@ -23,11 +23,11 @@ _STATUS: Final[Mapping[str, RecordedStatus]] = {
     "Killed": RecordedStatus.KILLED,
     "Failed": RecordedStatus.FAILED,
 }
-_UNKNOWN = (None, "", "None")  # how the log writes a time that it does not know
+_UNKNOWN = (None, "", "None")  # how the log writes an unknown time
 
 
 def philly_readings(path: Path, text: TextIO, first: str, number: int) -> Iterator[tuple[int, RowReading | Bad]]:
-    """Line and reading of each job; `first`, line `number`, was read. Raises InvalidInput where the JSON is broken."""
+    """Yield line and reading of each job; `first` is line `number`, read before. Raises InvalidInput for bad JSON."""
     for line, value in json_values(path, text, first, number):
         try:
             yield line, reading_from_job(line, value)
@@ -36,7 +36,7 @@ def philly_readings(path: Path, text: TextIO, first: str, number: int) -> Iterat
 
 
 def reading_from_job(line: int, value: object) -> RowReading:
-    """One member of the list as a row, `submit_s` counted from 1970. Raises Bad."""
+    """Return one member of the list as a row, with `submit_s` since 1970. Raises Bad."""
     job = _mapping(value, "the job")
     fields = {key: _text(job, key) for key in ("jobid", "submitted_time", "status", "vc", "user")}
     if fields["status"] not in _STATUS:
@@ -76,7 +76,7 @@ def _gpus(attempt: Mapping[str, object]) -> int:
 
 
 def _run_time(attempts: list[Mapping[str, object]]) -> tuple[float, str]:
-    """Seconds over all attempts, and which were not counted because a time is missing."""
+    """The seconds over all attempts, and which ones do not count because a time is missing."""
     if attempts[-1].get("end_time") in _UNKNOWN:
         raise Bad(f"attempts[{len(attempts) - 1}].end_time is empty: the log ends before the job does", is_benign=True)
     total_s = 0.0

@@ -1,7 +1,7 @@
-"""Trace files -> traces: the format is told by the content, gzip or plain.
+"""Reads trace files, gzip or plain; the content decides the format.
 
-Each job stands alone: a bad one is named as FILE:LINE with one sentence and spoils no other. No row is left out or
-changed in silence.
+A bad job is named by FILE:LINE with one sentence and does not affect other jobs. No row is left out or changed
+silently.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _Readings = Iterator[tuple[int, RowReading | Bad]]
 
 
 def read_trace(path: Path, *, on_error: OnError) -> Trace:
-    """Every row of the file at `path`, in order of submission (ties: line).
+    """Return every row of the file at `path`, in order of submission (ties: line).
 
-    Second 0 is the source's own where it counts seconds, else midnight before the first submission.
-    Raises InvalidInput for a file that is no trace at all, BadRows when `on_error` refuses and a row is bad (a job
-    that never ran or had not ended is left out and counted, but no reason to refuse)."""
+    Second 0 is the source's own if it counts seconds, else midnight before the first submission. Raises InvalidInput
+    if the file is not a trace, BadRows if `on_error` refuses and a row is bad. A job that never ran or had not ended is
+    left out and counted; that is no reason to refuse."""
     with opened(path) as text:
         number, first = first_line(text)
         if first.lstrip()[:1] in ("[", "{"):
@@ -62,7 +62,7 @@ def read_trace(path: Path, *, on_error: OnError) -> Trace:
 
 
 def _recognised(header: str) -> CsvFormat:
-    """The CSV format that the largest share of its columns speaks for; the common schema when nothing does."""
+    """The CSV format with the largest share of its columns in the header; the common schema if there are none."""
     fields = split(header)
     columns = set() if isinstance(fields, Bad) else {column.strip() for column in fields}
     return max(CSV_FORMATS, key=lambda known: len(columns.intersection(known.columns)) / len(known.columns))
@@ -80,7 +80,7 @@ def _csv_readings(csv_format: CsvFormat, lines: Iterator[tuple[int, Fields | Bad
 
 
 def _sorted_out(path: Path, readings: _Readings) -> tuple[list[Row], tuple[BadRow, ...], tuple[Amendment, ...]]:
-    """Rows, lines left out, lines amended. The first use of a job id counts, later ones are bad."""
+    """Rows, lines left out, lines amended. The first use of a job id counts; later ones are bad."""
     rows: list[Row] = []
     bad: list[BadRow] = []
     amended: list[Amendment] = []

@@ -1,4 +1,4 @@
-"""Request tables: how many jobs of a cluster asked for how many cores, to give cores to traces that record none."""
+"""Request tables: how many jobs of a cluster asked for how many cores. They give cores to traces without any."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RequestTable:
 
 
 def read_request_table(path: Path) -> tuple[RequestTable, ...]:
-    """The GPU lines of a table gpus, cpus, nodes_requested, jobs. Any bad line refuses the file (InvalidInput)."""
+    """Return the lines with GPUs of a table gpus, cpus, nodes_requested, jobs. Raises InvalidInput for any bad line."""
     table: list[RequestTable] = []
     with opened(path) as text:
         lines = numbered_lines(path, text)

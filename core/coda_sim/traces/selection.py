@@ -1,4 +1,4 @@
-"""Which rows of a trace are used, and how their times are scaled. Every result names the selection it rests on."""
+"""Which rows of a trace are used, and how their times are scaled. Every result names its selection."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from coda_sim.traces.trace import JobKind, Row
 DAY_S = 86_400.0
 KEEP_OF = 1000
 _WINDOW = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)", re.ASCII)
-_KNUTH = 2_654_435_761  # the factor of the traces' own rule: spreads consecutive job numbers evenly
+_KNUTH = 2_654_435_761  # from the traces' own rule: it spreads consecutive job numbers evenly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Applied in the order of the fields; `None` leaves that step out.
+    """The steps of a selection, applied in the order of the fields; `None` leaves a step out.
 
     window_days: submitted from the first to before the second, in days from the start of the trace
     gpu_jobs_only: leave CPU-only jobs out
     max_gpus_per_job: leave larger jobs out
     keep: of 1000, by the hash rule `(n * 2654435761) % 1000 < keep`, n = the digits of job_id; CPU-only jobs stay
-    limit: the first so many jobs
+    limit: the first `limit` jobs
     compress: submit times are divided by it, run times are not
     max_duration_s: longer run times are cut to it
     """
@@ -38,7 +38,7 @@ class Selection:
     max_duration_s: float | None = None
 
     def rule(self) -> str:
-        """The selection in words, to stand beside every result."""
+        """Return the selection in words, for every result."""
         parts = [
             f"days {self.window_days[0]:g} to {self.window_days[1]:g}" if self.window_days else "",
             "GPU jobs only" if self.gpu_jobs_only else "",
@@ -55,7 +55,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """The rows in use, scaled; `left_out` counts the others, `durations_cut` those whose run time was cut."""
+    """The selected rows, scaled. `left_out`: the number of others. `durations_cut`: rows with a shortened run time."""
 
     rows: tuple[Row, ...]
     left_out: int
@@ -63,7 +63,7 @@ class Selected:
 
 
 def select(rows: Sequence[Row], selection: Selection) -> Selected:
-    """The rows the selection wants, times scaled, order kept. Raises InvalidInput when an id has no digits to hash."""
+    """Return the selected rows in order, with scaled times. Raises InvalidInput if an id has no digits to hash."""
     chosen = [row for row in rows if _is_wanted(row, selection)][: selection.limit]
     scaled = tuple(_scaled(row, selection) for row in chosen)
     cut = sum(after.duration_s < before.duration_s for after, before in zip(scaled, chosen, strict=True))
@@ -71,7 +71,7 @@ def select(rows: Sequence[Row], selection: Selection) -> Selected:
 
 
 def days_from_window(text: str) -> tuple[float, float]:
-    """`A:B` in days -> (A, B). Raises InvalidInput."""
+    """Return `A:B`, in days, as (A, B). Raises InvalidInput."""
     match = _WINDOW.fullmatch(text.strip())
     first, last = (float(day) for day in match.groups()) if match else (0.0, 0.0)
     if first >= last:

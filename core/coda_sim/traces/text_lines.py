@@ -1,6 +1,6 @@
-"""A trace file as text: decompressed when its content is gzip, and never more than a line or a limit in memory.
+"""A trace file as lines of text, decompressed if its content is gzip; never more than one limited line in memory.
 
-Whatever keeps the file from being read is one `InvalidInput` with the path; a traceback never comes out of here.
+Every failure to read the file is one `InvalidInput` with the path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def opened(path: Path) -> Iterator[TextIO]:
-    """The text of the file, decompressed when its content is gzip. Every failure to read it becomes InvalidInput."""
+    """Open the text of the file, decompressed if its content is gzip. Every failure to read it becomes InvalidInput."""
     try:
         with path.open("rb") as raw:
             magic = raw.read(2)
@@ -42,7 +42,7 @@ def opened(path: Path) -> Iterator[TextIO]:
 
 
 def numbered_lines(path: Path, text: TextIO, *, first: int = 1) -> Iterator[tuple[int, str]]:
-    """Line number, from `first`, and line. Raises InvalidInput at a line that is too long, without reading it whole."""
+    """Yield line number, from `first`, and line. Raises InvalidInput at a line that is too long."""
     number = first
     while line := text.readline(MAX_LINE_CHARACTERS):
         check_length(path, number, line)
@@ -51,7 +51,7 @@ def numbered_lines(path: Path, text: TextIO, *, first: int = 1) -> Iterator[tupl
 
 
 def first_line(text: TextIO) -> tuple[int, str]:
-    """Number and text of the first line that is not blank, cut at the limit; empty when there is none."""
+    """Return number and text of the first line that is not blank, cut at the limit; empty if there is none."""
     number = 1
     while (line := text.readline(MAX_LINE_CHARACTERS)) and not line.strip():
         number += line.endswith("\n")
@@ -59,13 +59,13 @@ def first_line(text: TextIO) -> tuple[int, str]:
 
 
 def check_length(path: Path, number: int, line: str) -> None:
-    """Raises InvalidInput when the line was cut at the limit."""
+    """Raise InvalidInput if the line was cut at the limit."""
     if len(line) == MAX_LINE_CHARACTERS and not line.endswith("\n"):
         raise InvalidInput(f"{path}:{number}: longer than {MAX_LINE_CHARACTERS} characters: this is no trace")
 
 
 def csv_columns(path: Path, line: str, wanted: tuple[str, ...], *, number: int = 1) -> list[str]:
-    """The columns of a header line, which must have all that are `wanted`, each once. Raises InvalidInput."""
+    """Return the columns of a header line. Raises InvalidInput unless it has every `wanted` column once."""
     header = split(line)
     if not header:
         raise InvalidInput(f"{path}: the file is empty: a trace starts with the header {','.join(wanted)}")
@@ -82,7 +82,7 @@ def csv_columns(path: Path, line: str, wanted: tuple[str, ...], *, number: int =
 
 
 def csv_records(columns: list[str], lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, Fields | Bad]]:
-    """Line number and fields by column of each line that is not blank; else why it could not be split."""
+    """Yield line number and fields by column of each line that is not blank, or why it could not be split."""
     for number, line in lines:
         if not line.strip():
             continue
@@ -98,7 +98,7 @@ def csv_records(columns: list[str], lines: Iterator[tuple[int, str]]) -> Iterato
 
 
 def split(line: str) -> list[str] | Bad:
-    """The fields of one line of CSV."""
+    """Return the fields of one line of CSV."""
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error as error:

@@ -1,8 +1,4 @@
-"""The vocabulary of traces: one row per job, whatever file it came from.
-
-What must not live here: reading files (`reading`), what a row means for a cluster (`rows`), which rows are wanted
-(`selection`).
-"""
+"""The values of traces: one row per job, the same for every file format."""
 
 from __future__ import annotations
 
@@ -38,7 +34,7 @@ class OnError(Enum):
 
 
 class RecordedStatus(Enum):
-    """How the job ended in the source; OTHER is not recorded."""
+    """How the job ended in the source; OTHER: not recorded."""
 
     PASSED = "passed"
     KILLED = "killed"
@@ -55,7 +51,7 @@ class JobKind(Enum):
 
 
 class Format(Enum):
-    """What a file was recognised as; the value is how people are told."""
+    """The recognised format of a file; the value is for people."""
 
     COMMON = "the common schema"
     PHILLY = "Philly's cluster_job_log (JSON)"
@@ -83,7 +79,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A line that gave no row, and why. `is_benign`: nothing is wrong with it, but the job has no run time to use."""
+    """A line without a row, and why. `is_benign`: nothing is wrong with it, but the job has no usable run time."""
 
     line: int
     sentence: str
@@ -105,7 +101,7 @@ class Trace:
     bad: every line left out
     amended: every line that became a row only with a change
     was_sorted: the file had the rows in this order
-    began: the date that second 0 stands for, `2017-10-01`; empty when the source says no date
+    began: the date of second 0, as `2017-10-01`; empty if the source has no dates
     """
 
     path: str
@@ -117,7 +113,7 @@ class Trace:
     began: str = ""
 
     def account(self) -> str:
-        """What was read as what, and how many lines were left out or changed, with the first of each."""
+        """Say which format was read, and how many lines were left out or changed, with the first of each."""
         since = f" from {self.began} on" if self.began else ""
         out: tuple[tuple[str, Sequence[BadRow | Amendment]], ...] = (("left out", self.bad), ("changed", self.amended))
         counts = [f"{len(lines)} {what}, as line {lines[0].line}: {lines[0].sentence}" for what, lines in out if lines]
@@ -125,7 +121,7 @@ class Trace:
 
 
 class BadRows(InvalidInput):
-    """A trace was refused because of its bad rows; all are in `bad`, the first 20 in the sentence."""
+    """A trace that was refused because of its bad rows; all are in `bad`, the first 20 in the sentence."""
 
     def __init__(self, path: str, bad: tuple[BadRow, ...]) -> None:
         named = [f"{path}:{row.line}: {row.sentence}" for row in bad[:NAMED]]

@@ -31,15 +31,15 @@ _MAX_MEMORY_GIB = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """`nodes` equal nodes."""
+    """A group of `nodes` equal nodes."""
 
     nodes: int
     gpus: int  # per node
     cores: int  # per node
-    memory_gib: int = 0  # per node; 0: without limit
+    memory_gib: int = 0  # per node; 0: no limit
 
     def ranks(self, gpus: int, cores: int, memory_bytes: int) -> int:
-        """How many ranks of this size one empty node holds; one without GPUs still needs a core."""
+        """Return how many ranks of this size one empty node holds; a rank without GPUs still needs a core."""
         counts = [self.cores // cores]
         if gpus:
             counts.append(self.gpus // gpus)
@@ -50,8 +50,9 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterShape:
-    """A cluster as far as the rules must know it: its groups of equal nodes, and the racks they are spread over, as
-    equal as can be in the order of the nodes."""
+    """The shape of a cluster: its groups of equal nodes, and the number of racks.
+
+    The nodes are spread over the racks in order, as equally as possible."""
 
     groups: tuple[NodeGroup, ...]
     racks: int = 1
@@ -64,16 +65,16 @@ class ClusterShape:
 
     @property
     def gpus(self) -> int:
-        """Of the whole cluster."""
+        """The GPUs of the whole cluster."""
         return sum(group.nodes * group.gpus for group in self.groups)
 
     @property
     def limits_memory(self) -> bool:
-        """Whether its nodes have a memory that jobs may run out of."""
+        """True if the memory of its nodes is limited."""
         return any(group.memory_gib for group in self.groups)
 
-    def holds(self, gpus: int, cores: int, memory_bytes: int = 0) -> int:
-        """How many ranks of this size the empty cluster holds together."""
+    def ranks(self, gpus: int, cores: int, memory_bytes: int = 0) -> int:
+        """Return how many ranks of this size the empty cluster holds together."""
         return sum(group.nodes * group.ranks(gpus, cores, memory_bytes) for group in self.groups)
 
     @property
@@ -83,9 +84,7 @@ class ClusterShape:
 
 
 def shape_from_text(text: str) -> ClusterShape:
-    """`20x8x28,60x4x28` (nodes x GPUs x cores, and x GiB of memory where that is limited) -> Shape.
-
-    Raises InvalidInput."""
+    """Return the shape `20x8x28,60x4x28` (nodes x GPUs x cores, x GiB if memory is limited). Raises InvalidInput."""
     groups = []
     for part in text.split(","):
         match = _GROUP.fullmatch(part.strip())
@@ -97,7 +96,7 @@ def shape_from_text(text: str) -> ClusterShape:
 
 
 def shape_from_groups(groups: Sequence[NodeGroup]) -> ClusterShape:
-    """The shape of these groups. Raises InvalidInput where some have a memory and others none."""
+    """Return the shape of these groups. Raises InvalidInput if only some of them have a limited memory."""
     shape = ClusterShape(groups=tuple(groups))
     if shape.limits_memory and not all(group.memory_gib for group in groups):
         raise InvalidInput(f"{shape}: either all groups of nodes have a memory (NODESxGPUSxCORESxGIB), or none has")
@@ -105,10 +104,10 @@ def shape_from_groups(groups: Sequence[NodeGroup]) -> ClusterShape:
 
 
 def shape_from_argument(text: str) -> ClusterShape:
-    """Groups as text, else `FILE` or `FILE:NAME`. Raises InvalidInput for what is neither.
+    """Return the shape from groups as text, or from `FILE` or `FILE:NAME`. Raises InvalidInput for other texts.
 
-    FILE is a CSV file with nodes, gpus_per_node, cores_per_node and, where memory is limited, memory_gib_per_node;
-    NAME chooses lines by their column `shape`."""
+    FILE is a CSV file with nodes, gpus_per_node, cores_per_node and, if memory is limited, memory_gib_per_node;
+    NAME selects lines by their column `shape`."""
     path, _, name = text.rpartition(":") if ":" in text else (text, "", "")
     if not Path(path).is_file():
         return shape_from_text(text)
@@ -116,7 +115,7 @@ def shape_from_argument(text: str) -> ClusterShape:
 
 
 def read_shape(path: Path, name: str = "") -> ClusterShape:
-    """The node groups of the file, of shape `name` where it holds several. A bad line of it refuses (InvalidInput)."""
+    """Return the shape in the file; `name`: which one, if it has several. Raises InvalidInput for any bad line."""
     groups: dict[str, list[NodeGroup]] = {}
     with opened(path) as text:
         lines = numbered_lines(path, text)

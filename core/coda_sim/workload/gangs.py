@@ -1,6 +1,7 @@
-"""From a trace row to a gang: how many replicas, what each asks for, and what no cluster of this shape can hold.
+"""From a trace row to a gang: how many replicas, what each asks for, and which rows never fit the cluster.
 
-The same rules in the simulator and in `coda replay`. A row that does not fit is a value with its reason, no exception.
+The simulator and `coda replay` use the same rules. A row that does not fit is a value with its reason, not an
+exception.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from coda_sim.traces.trace import Row
 from coda_sim.workload.cluster_shape import GIB, ClusterShape
 
 CORES_PER_GPU = 4
-"""Cores of a row that names none, where no request table is given. Our choice: within the 3.5 to 6 a GPU has on the
-clusters of the public traces, so that such a job neither starves nor strands GPUs by itself."""
+"""Cores per GPU of a row without cores, if no request table is given. Our choice: within the 3.5 to 6 cores per GPU of
+the clusters of the public traces, so that such a job is neither slow nor the cause of idle GPUs."""
 
 MAX_REPLICAS = 4096  # of a TrainingJob, by its schema
 
 
 class Change(Enum):
-    """What a rule changed of a row."""
+    """What a rule changed in a row."""
 
     REPLICAS = "replicas changed to fit the nodes"
     CORES_ROUNDED = "cores rounded up to whole ones per replica"
@@ -57,15 +58,15 @@ class RefusedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cores:
-    """Where the cores of rows without any come from: draws from `table`, each row by `seed` and its own id.
+    """The source of cores for rows without any: draws from `table`, each row by `seed` and its own id.
 
-    A GPU count the table lacks takes the ratio of the nearest count (ties: the smaller). No table: 4 per GPU."""
+    A GPU count that the table lacks uses the ratio of the nearest count (ties: the smaller). No table: 4 per GPU."""
 
     table: tuple[RequestTable, ...] = ()
     seed: int = 0
 
     def of(self, row: Row) -> float:
-        """Cores of the whole job. The same for a row whatever other rows are in use."""
+        """Return the cores of the whole job. They do not depend on other rows."""
         if row.cpus is not None:
             return row.cpus
         if not self.table or not row.gpus:
@@ -78,10 +79,10 @@ class Cores:
 
 
 def gang_from_row(row: Row, shape: ClusterShape, cores: Cores) -> Gang | RefusedRow:
-    """The row as a gang that the empty cluster holds, with the fewest replicas the rules allow; else why not.
+    """Return the row as a gang that the empty cluster holds, with the fewest replicas possible; else why it never fits.
 
-    Replicas start at `nodes_requested` (1 if unknown; at most one per GPU) and are raised to the next count that
-    divides the GPUs until each rank fits a node and all of them the empty cluster."""
+    Replicas start at `nodes_requested` (1 if unknown; at most one per GPU). They rise to the next count that divides
+    the GPUs, until each rank fits a node and all ranks fit the empty cluster."""
     asked = cores.of(row)
     memory_gib = row.memory_gib or 0.0 if shape.limits_memory else 0.0
     wanted = row.nodes_requested or 1
@@ -89,7 +90,7 @@ def gang_from_row(row: Row, shape: ClusterShape, cores: Cores) -> Gang | Refused
         gpus = row.gpus // replicas
         cpus = max(1, math.ceil(asked / replicas))
         memory_bytes = math.ceil(memory_gib * GIB / replicas)
-        if shape.holds(gpus, cpus, memory_bytes) >= replicas:
+        if shape.ranks(gpus, cpus, memory_bytes) >= replicas:
             return Gang(
                 row=row,
                 replicas=replicas,
@@ -104,14 +105,14 @@ def gang_from_row(row: Row, shape: ClusterShape, cores: Cores) -> Gang | Refused
 def gangs_from_rows(
     rows: Sequence[Row], shape: ClusterShape, cores: Cores
 ) -> tuple[tuple[Gang, ...], tuple[RefusedRow, ...]]:
-    """Every row as a gang or refused, in the order of `rows`."""
+    """Return every row as a gang or as refused, in the order of `rows`."""
     results = [gang_from_row(row, shape, cores) for row in rows]
     gangs = tuple(result for result in results if isinstance(result, Gang))
     return gangs, tuple(result for result in results if isinstance(result, RefusedRow))
 
 
 def _counts(gpus: int, wanted: int, cores: float) -> Iterator[int]:
-    """The replica counts to try, rising: divisors of the GPUs; any count up to one per core for a CPU-only job."""
+    """The replica counts to try, rising: divisors of the GPUs; for a CPU job any count up to one per core."""
     most = gpus or max(wanted, math.ceil(cores), 1)
     for replicas in range(min(wanted, most), min(most, MAX_REPLICAS) + 1):
         if gpus % replicas == 0:

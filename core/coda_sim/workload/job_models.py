@@ -1,6 +1,6 @@
-"""What a simulation must know of a job and no trace records: its model, and the memory bandwidth of a CPU job.
+"""What no trace records of a job: the model that it trains, and the memory bandwidth of a CPU job.
 
-Drawn from the seed and the job's own id, so a job keeps its traits whatever other jobs are in use.
+Both are drawn from the seed and the job's own id, so they do not depend on other jobs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ A, T = Provenance.ASSUMED, Provenance.TEXT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobModelConfig:
-    """Shares are 0..1. Raises InvalidInput when the models' do not sum to 1."""
+    """The shares of models and of heavy CPU jobs, 0..1. Raises InvalidInput if those of the models do not sum to 1."""
 
     models: Annotated[
         tuple[tuple[str, float], ...], Origin(A, "of GPU jobs; CODA: most train NLP and speech models (T)")
@@ -52,15 +52,17 @@ class JobModelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobModel:
-    """`profile`: the model of a GPU job; None: CPU-only. `bandwidth_bytes_per_s`: of a CPU-only job, at its requested
-    cores and linear in them; 0 for a GPU job, whose profile says it."""
+    """The model of a job. `profile`: of a GPU job; None: CPU job.
+
+    `bandwidth_bytes_per_s`: of a CPU job at its requested cores, linear in them; 0 for a GPU job: its profile has it.
+    """
 
     profile: ModelProfile | None
     bandwidth_bytes_per_s: float = 0.0
 
 
 class JobModelDraws:
-    """The traits of every job under one seed. Raises InvalidInput for a model that the profile set lacks."""
+    """Draws the model of every job under one seed. Raises InvalidInput for a model that the profile set lacks."""
 
     def __init__(self, profiles: ProfileSet, config: JobModelConfig, *, seed: int) -> None:
         unknown = sorted({model for model, _ in config.models} - profiles.profile_by_model.keys())
@@ -73,7 +75,7 @@ class JobModelDraws:
         self._light = JobModel(profile=None, bandwidth_bytes_per_s=config.light_gb_per_s * GB)
 
     def of(self, row: Row) -> JobModel:
-        """The same for a row every time; values are shared between rows."""
+        """Return the model of a row, always the same; rows may share one object."""
         uniform = self._uniform(row)
         if row.kind is JobKind.GPU:
             return self._by_model[min(bisect(self._sums, uniform * self._sums[-1]), len(self._sums) - 1)]

@@ -1,7 +1,7 @@
-"""Profile sets: what the models of a workload need from a node's cores and memory, each number with its origin.
+"""Profile sets: what the models of a workload need from a node's cores and memory; each number has its origin.
 
-A set is a data file beside this module; it may extend another and then holds only what differs. What the numbers mean
-stands in `curves`.
+A set is a data file in `coda_sim/profile_sets`. It may extend another set; then it has only the differences. `speed`
+uses the numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coda_sim.workload.provenance import Origin, Provenance
 
 PROFILE_SETS: Final = ("paper", "steep", "synergy")
 RECORDED: Final = "recorded"
-"""The set under which every job runs for its recorded time, as in `coda replay`: it says nothing of any model."""
+"""The set with which every job runs for its recorded time, as in `coda replay`: all models are alike."""
 GB: Final = 1e9
 
 _HINTS: Final = ("pipelined", "many_weights", "complex_processing")
@@ -30,26 +30,26 @@ _HINTS: Final = ("pipelined", "many_weights", "complex_processing")
 class Shared:
     """What all models of a set have in common. Shares are 0..1."""
 
-    base_share: float  # of the best speed that is left without any core (extrapolated)
+    base_share: float  # of the best speed, left without any core (extrapolated)
     drop_per_core: float  # share of the best speed lost per core above the best count
     drop_at_most_cores: int  # cores above the best count after which nothing more is lost
     multi_node_cores: int  # best count per node over several nodes
-    multi_node_speed: float  # over several quiet nodes of a rack, against one node
-    busy_nodes_speed: float  # further, when neighbours load those nodes
-    racks_speed: float  # further, over racks
+    multi_node_speed: float  # on several quiet nodes of a rack, relative to one node
+    busy_nodes_speed: float  # further factor if neighbours load those nodes
+    racks_speed: float  # further factor over several racks
     contention_from: float  # share of a node's bandwidth from which sensitive models lose speed
     node_bandwidth_bytes_per_s: float  # of the whole node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelProfile:
-    """One model. Compared by identity: one per set and name."""
+    """The profile of one model. Compared by identity: there is one per set and name."""
 
     name: str
     category: Category
     hints: Hints  # as its user gives them
     one_gpu_cores: float  # best count with one GPU
-    more_gpu_cores: float  # more cores per further GPU of the node
+    more_gpu_cores: float  # cores to add per further GPU of the node
     peak_utilisation: float  # of its GPUs, 0..1, at the best count and undisturbed
     bandwidth_bytes_per_s: float  # per GPU
     contention_loss: float  # share of the speed lost when the node's bandwidth is used up
@@ -59,7 +59,7 @@ class ModelProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSet:
-    """All models of a set, and where each column of numbers comes from."""
+    """All models of a set, and the origin of each column of numbers."""
 
     name: str
     summary: str
@@ -69,14 +69,14 @@ class ProfileSet:
 
 @cache
 def profile_set(name: str) -> ProfileSet:
-    """One of `PROFILE_SETS`, or `RECORDED`, read once. Raises InvalidInput for another name."""
+    """Return one of `PROFILE_SETS`, or `RECORDED`; each is read once. Raises InvalidInput for another name."""
     if name not in (*PROFILE_SETS, RECORDED):
         raise InvalidInput(f"{name!r} is no profile set: choose one of {', '.join(PROFILE_SETS)}, {RECORDED}")
     return profile_set_from_tables(name, _tables(name))
 
 
 def profile_set_from_tables(name: str, tables: Mapping[str, Any]) -> ProfileSet:
-    """A set from the tables of its file, nothing left to extend. Raises InvalidInput for a number without an origin."""
+    """Return a set from the extended tables of its file. Raises InvalidInput for a number without an origin."""
     shared, models, origins = tables["shared"], tables["models"], tables["origins"]
     used = {column for table in (shared, *models.values()) for column in table}
     unexplained = sorted(used - origins.keys())
@@ -100,7 +100,7 @@ def _tables(name: str) -> dict[str, Any]:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`below` with what `above` says otherwise, table by table."""
+    """`below` with the differences in `above`, table by table."""
     return {
         key: _merged(below[key], above[key])
         if key in above and key in below and isinstance(above[key], dict)

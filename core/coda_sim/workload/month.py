@@ -1,8 +1,8 @@
 """`coda-month`: a generated month with the figures of CODA's trace, as rows like those of a trace file.
 
-Every draw comes from one seed by Python's own generator, times are rounded to milliseconds and run times to seconds,
-so the same seed gives the same jobs on every machine. GPU and CPU jobs have a stream each: a change of one kind's
-numbers leaves the other kind's jobs as they are.
+All draws come from one seed with Python's own generator; times are rounded to milliseconds and run times to seconds. So
+the same seed gives the same jobs on every machine. GPU and CPU jobs have a generator each: a change of one kind's
+numbers does not change the jobs of the other kind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from coda_sim.traces.request_table import RequestTable
 from coda_sim.traces.trace import JobKind, RecordedStatus, Row
 from coda_sim.workload.month_config import DAY_S, HOUR_S, Arrivals, CoresReading, Mix, MonthConfig
 
@@ -22,7 +21,7 @@ _SATURDAY = 5
 
 
 class _Draft(NamedTuple):
-    """A job before it has its number."""
+    """A job that has no number yet."""
 
     submit_s: float
     user: int  # from 1
@@ -33,7 +32,7 @@ class _Draft(NamedTuple):
 
 
 class _Draws:
-    """Gives one of the values of a mix, as often as its share says; one random number each."""
+    """Draws one of the values of a mix by its share, from one uniform number."""
 
     def __init__(self, mix: Iterable[tuple[int, float]]) -> None:
         self._values, shares = zip(*mix, strict=True)
@@ -44,9 +43,9 @@ class _Draws:
 
 
 def coda_month(config: MonthConfig | None = None, *, seed: int) -> tuple[Row, ...]:
-    """Exactly `gpu_jobs` + `cpu_jobs` rows by (submit_s, kind), ids `cm-1` on; `line` is the number of the row.
+    """Return exactly `gpu_jobs` + `cpu_jobs` rows by (submit_s, kind), ids from `cm-1`; `line` is the row's number.
 
-    Run times are those at the requested cores. Models are no part of a row: see `traits`. Cost: 10 us per job."""
+    Run times are those at the requested cores. `job_models` draws the models. 10 us per job."""
     config = config or MonthConfig()
     gpu = _gpu_jobs(config, random.Random(f"coda-month {seed} gpu"))
     cpu = _cpu_jobs(config, random.Random(f"coda-month {seed} cpu"))
@@ -55,20 +54,10 @@ def coda_month(config: MonthConfig | None = None, *, seed: int) -> tuple[Row, ..
     return tuple(_row(number, draft, tenants[draft.user]) for number, draft in enumerate(drafts, 1))
 
 
-def month_requests(config: MonthConfig | None = None) -> tuple[RequestTable, ...]:
-    """What the month's GPU jobs ask for, as a request table: a fitted one for traces that record no cores."""
-    config = config or MonthConfig()
-    return tuple(
-        RequestTable(gpus=gpus, cpus=cpus, jobs=gpus_share * share)
-        for gpus, gpus_share in config.gpus
-        for cpus, share in sorted(_cores_shares(config, gpus).items())
-    )
-
-
 def _gpu_jobs(config: MonthConfig, draw: random.Random) -> Iterator[_Draft]:
     user_of = _Draws(_mixed_users(config))
     gpus_of = _Draws(config.gpus)
-    cores_of = {gpus: _Draws(_cores_shares(config, gpus).items()) for gpus, _ in config.gpus}
+    cores_of = {gpus: _Draws(cores_shares(config, gpus).items()) for gpus, _ in config.gpus}
     several = sum(share for gpus, share in config.gpus if gpus > 1)
     two_nodes_share = config.two_nodes_share / several if several else 0.0
     for submit_s, uniform in _arrivals(config, config.gpu_arrivals, config.gpu_jobs, draw):
@@ -100,7 +89,7 @@ def _cpu_jobs(config: MonthConfig, draw: random.Random) -> Iterator[_Draft]:
 
 
 def _arrivals(config: MonthConfig, arrivals: Arrivals, jobs: int, draw: random.Random) -> Iterator[tuple[float, float]]:
-    """Moment and user (as one uniform number) of exactly `jobs` jobs, unsorted; the last batch may be cut."""
+    """Time and user (as a uniform number) of exactly `jobs` jobs, unsorted; the last batch may be cut."""
     day_of = _Draws((day, arrivals.weekend_weight if _is_weekend(config, day) else 1.0) for day in range(config.days))
     left = jobs
     while left > 0:
@@ -117,7 +106,7 @@ def _is_weekend(config: MonthConfig, day: int) -> bool:
 
 
 def _second_of_day(arrivals: Arrivals, draw: random.Random) -> float:
-    """By rejection: draws until one falls under the day's curve."""
+    """By rejection: draw until a value is under the day's curve."""
     highest = 1 + arrivals.amplitude
     while True:
         second = draw.random() * DAY_S
@@ -138,13 +127,13 @@ def _gpu_run_time_s(config: MonthConfig, draw: random.Random) -> float:
 
 
 def _pareto(low: float, high: float, alpha: float, uniform: float) -> float:
-    """The value below which a share `uniform` of a Pareto law cut to [low, high] lies."""
+    """The value below which a share `uniform` of a Pareto distribution on [low, high] is."""
     left = 1 - uniform * (1 - math.pow(low / high, alpha))
     return low / math.pow(left, 1 / alpha)
 
 
-def _cores_shares(config: MonthConfig, gpus: int) -> dict[int, float]:
-    """Share by total cores of the jobs with so many GPUs."""
+def cores_shares(config: MonthConfig, gpus: int) -> dict[int, float]:
+    """Return the share, by total cores, of the jobs with `gpus` GPUs."""
     per = gpus if config.cores_reading is CoresReading.PER_GPU else 1
     low, high = config.some_cores
     rest = 1 - config.few_cores_share - config.many_cores_share
@@ -162,13 +151,13 @@ def _cores_shares(config: MonthConfig, gpus: int) -> dict[int, float]:
 
 
 def _mixed_users(config: MonthConfig) -> Mix:
-    """The users who submit both kinds, the first of them most."""
+    """The users who submit both kinds; the first ones submit most."""
     weights = [1 / rank**config.user_exponent for rank in range(1, config.mixed_users + 1)]
     return tuple((user, weight / sum(weights)) for user, weight in enumerate(weights, 1))
 
 
 def _cpu_users(config: MonthConfig) -> Mix:
-    """Users by their share of the CPU jobs; those who submit nothing else, all alike, come last."""
+    """The users by their share of the CPU jobs; users of CPU jobs only come last, with equal shares."""
     if not config.cpu_only_users:
         return _mixed_users(config)
     each = config.cpu_only_users_share / config.cpu_only_users
@@ -177,7 +166,7 @@ def _cpu_users(config: MonthConfig) -> Mix:
 
 
 def _tenants(config: MonthConfig) -> dict[int, str]:
-    """Virtual cluster by user: the lab's first users, then one company after the other."""
+    """The virtual cluster by user: the lab's users first, then the companies in turn."""
     users = range(1, config.mixed_users + config.cpu_only_users + 1)
     return {
         user: "lab" if user <= config.lab_users else f"company-{(user - config.lab_users - 1) % config.companies + 1}"

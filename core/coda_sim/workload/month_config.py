@@ -1,7 +1,7 @@
 """Every number of the generated month, with its origin: a workload with CODA's figures, which no public trace has.
 
-The text of CODA (ICDCS 2020, sections III and VI) gives shares and quantiles; what it leaves open was chosen, within
-them, so that arrival order with skipping reproduces its FIFO figures on its cluster.
+The text of CODA (ICDCS 2020, sections III and VI) gives shares and quantiles. The open numbers were chosen within them,
+so that arrival order with skipping gives CODA's FIFO figures on its cluster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Mix = tuple[tuple[int, float], ...]
 
 
 class CoresReading(Enum):
-    """How the text's "1 or 2 cores" is read: section VI says for each GPU, section III does not."""
+    """How to read the text's "1 or 2 cores": section VI says per GPU, section III does not say."""
 
     PER_GPU = "per GPU"
     PER_JOB = "per job"
@@ -33,7 +33,7 @@ class CoresReading(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """When jobs of one kind come: `1 + amplitude * cos` over the day, less at weekends, some in batches at once."""
+    """When jobs of one kind arrive: `1 + amplitude * cos` over the day, fewer at weekends, some in batches."""
 
     amplitude: Annotated[float, Origin(A, "of GPU jobs, which are less diurnal than CPU jobs (T)")] = 0.77
     peak_hour: Annotated[float, Origin(A, "hour of the day with most arrivals")] = 15.0
@@ -51,7 +51,7 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthConfig:
-    """All that `coda_month` draws from. Shares are 0..1. Raises InvalidInput for shares that do not sum to 1."""
+    """The numbers behind `coda_month`. Shares are 0..1. Raises InvalidInput for shares that do not sum to 1."""
 
     days: Annotated[int, Origin(T, "one month")] = 30
     first_weekday: Annotated[int, Origin(A, "weekday of the first day, 0 = Monday")] = 0
@@ -102,18 +102,18 @@ class MonthConfig:
 
     @property
     def shape(self) -> ClusterShape:
-        """The cluster the month is for."""
+        """The cluster of the month."""
         return shape_from_text(self.cluster)
 
 
 def widened(config: MonthConfig, factor: float) -> MonthConfig:
-    """The same load on a cluster `factor` times as large: so many times the jobs, in the same days."""
+    """Return the same load on a cluster `factor` times as large: `factor` times the jobs in the same days."""
     groups = (f"{max(1, round(one.nodes * factor))}x{one.gpus}x{one.cores}" for one in config.shape.groups)
     return replace(_more_jobs(config, factor), cluster=",".join(groups))
 
 
 def lengthened(config: MonthConfig, factor: float) -> MonthConfig:
-    """The same load on the same cluster for `factor` times as many days (rounded), and so many times the jobs."""
+    """Return the same load on the same cluster for `factor` times the days (rounded) and the jobs."""
     return replace(_more_jobs(config, factor), days=max(1, round(config.days * factor)))
 
 

@@ -1,9 +1,9 @@
-"""Where a number comes from: nothing that was assumed may look as if it had been read in a paper."""
+"""Where a number comes from: an assumed number must not look like one from a paper."""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, NamedTuple, get_type_hints
+from typing import NamedTuple
 
 
 class Provenance(Enum):
@@ -18,14 +18,7 @@ class Provenance(Enum):
 
 
 class Origin(NamedTuple):
-    """The tag and, in words, the source. Stands in the annotation of the field whose default it explains."""
+    """A tag and, in words, the source. It is in the annotation of the field whose default it explains."""
 
     tag: Provenance
     source: str
-
-
-def origins_of(config: type[Any]) -> dict[str, Origin]:
-    """Origin by field name of a class; a field annotated without one is not there."""
-    hints = get_type_hints(config, include_extras=True)
-    marks = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
-    return {name: mark for name, found in marks.items() for mark in found if isinstance(mark, Origin)}

@@ -1,8 +1,8 @@
-"""How fast a training job runs on the cores, the neighbours and the distance it has. Pure.
+"""How fast a training job runs, from its cores, its neighbours and the distance between its ranks.
 
-Speeds are shares of the model's best: 1.0 at its best core count on one undisturbed node. A trace's run time was
-recorded at the requested cores, so work goes on at `speed(now) / asked_speed(requested)` of the recorded pace.
-Source: CODA (ICDCS 2020), sections III and IV; the values are those of a profile set (`profiles`).
+Speeds are shares of the model's best: 1.0 at its best core count on one node without contention. The run time of a
+trace was recorded at the requested cores, so work proceeds at `speed(now) / asked_speed(requested)` of that pace.
+Source: CODA (ICDCS 2020), sections III and IV; the values are those of a profile set (`model_profiles`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coda_sim.workload.model_profiles import ModelProfile
 
 
 class Distance(Enum):
-    """How far apart the ranks of a gang lie."""
+    """How far apart the ranks of a gang are."""
 
     ONE_NODE = "one node"
     NODES = "nodes of one rack"
@@ -24,10 +24,10 @@ class Distance(Enum):
 
 
 def best_cores(profile: ModelProfile, gpus: int, distance: Distance = Distance.ONE_NODE) -> int:
-    """The cores on one node with which the model runs fastest on `gpus` (>= 1) of that node's GPUs, at least 1.
+    """Return the cores on one node with which the model runs fastest on `gpus` (>= 1) of its GPUs, at least 1.
 
-    On one node linear in the GPUs, rounded (ties: to the even count); for a measured model the fewest cores that reach
-    its best; over several nodes the same for every count of GPUs."""
+    On one node: linear in the GPUs, rounded (ties: to even); for a measured model the fewest cores that reach its best.
+    On several nodes: the same for every number of GPUs."""
     if distance is not Distance.ONE_NODE:
         return profile.shared.multi_node_cores
     if profile.measured:
@@ -42,32 +42,32 @@ def speed(
     distance: Distance = Distance.ONE_NODE,
     bandwidth_share: float = 0.0,
 ) -> float:
-    """Speed with `cores` (> 0) and `gpus` (>= 1) on each of its nodes, as a share (0..1) of the model's best.
+    """Return the speed with `cores` (> 0) and `gpus` (>= 1) on each of its nodes, as a share (0..1) of the best.
 
-    `bandwidth_share`: demand of everything on the node over the node's memory bandwidth; may exceed 1. A gang runs as
+    `bandwidth_share`: what everything on the node wants over the node's memory bandwidth; may exceed 1. A gang runs as
     fast as its slowest node. O(1)."""
     whole = _speed_by_cores(profile, cores, gpus, distance) * _speed_by_distance(profile, distance)
     return whole * (1 - contention_loss(profile, bandwidth_share))
 
 
 def asked_speed(profile: ModelProfile, cores_per_replica: float, gpus_per_replica: int, replicas: int) -> float:
-    """The speed at which the recorded run time was: undisturbed, each replica on a node of its own, in one rack."""
+    """Return the speed of the recorded run time: without contention, each replica on its own node, in one rack."""
     distance = Distance.ONE_NODE if replicas == 1 else Distance.NODES
     return speed(profile, cores_per_replica, gpus_per_replica, distance)
 
 
 def utilisation(profile: ModelProfile, job_speed: float) -> float:
-    """Busy share (0..1) of the job's GPUs at that speed: both peak at the same core count."""
+    """Return the busy share (0..1) of the job's GPUs at that speed: both peak at the same core count."""
     return profile.peak_utilisation * job_speed
 
 
 def bandwidth_bytes_per_s(profile: ModelProfile, gpus: int) -> float:
-    """Memory bandwidth the job wants on a node where it has `gpus` GPUs: linear in them."""
+    """Return the memory bandwidth that the job wants on a node where it has `gpus` GPUs: linear in them."""
     return profile.bandwidth_bytes_per_s * gpus
 
 
 def contention_loss(profile: ModelProfile, bandwidth_share: float) -> float:
-    """Share of the speed lost while `bandwidth_share` of the node's is wanted: linear from the threshold to 1."""
+    """Return the share of the speed lost at `bandwidth_share`: linear from the threshold to 1."""
     threshold = profile.shared.contention_from
     return profile.contention_loss * min(1.0, max(0.0, (bandwidth_share - threshold) / (1 - threshold)))
 
@@ -90,7 +90,7 @@ def _speed_by_distance(profile: ModelProfile, distance: Distance) -> float:
 
 
 def _interpolated(points: tuple[tuple[float, float], ...], cores: float) -> float:
-    """Linear between the points, from nothing at no core, flat above the last."""
+    """Linear between the points, from 0 at no core, flat above the last."""
     index = bisect_left(points, (cores, 0.0))
     if index == len(points):
         return points[-1][1]

@@ -1,4 +1,4 @@
-"""The virtual clusters of a workload and their quotas. What must not live here: what a policy does with them."""
+"""The virtual clusters of a workload and their quotas."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from coda_sim.workload.gangs import Gang
 
 
 def virtual_clusters(gangs: Iterable[Gang], gpus: int) -> tuple[VirtualCluster, ...]:
-    """Each virtual cluster that a GPU job names, by name, with its part of all `gpus`.
+    """Return the virtual clusters that GPU jobs name, by name, each with its part of all `gpus`.
 
-    No trace says which quotas were in force when its jobs ran, so each gets what its jobs would need on average: in
-    proportion to their GPU-seconds, in whole GPUs (largest remainders, ties by name). Our choice; O(jobs)."""
+    No trace records the quotas, so each gets what its jobs need on average: in proportion to their GPU-seconds, in
+    whole GPUs (largest remainders, ties by name). Our choice. O(jobs)."""
     work_by_name: dict[str, list[float]] = {}
     for gang in gangs:
         if gang.gpus and gang.row.virtual_cluster:

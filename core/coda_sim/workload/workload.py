@@ -1,4 +1,4 @@
-"""What is simulated: the generated month or a trace file, selected, scaled and made into gangs for one cluster."""
+"""The workload of a run: the generated month or a trace file, selected, scaled and made into gangs for one cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONG_S = 10 * DAY_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSource:
-    """Where the rows come from. `trace` None: the generated month, drawn from the run's seed."""
+    """The source of the rows. `trace` None: the generated month, drawn from the run's seed."""
 
     trace: Path | None = None
     on_error: OnError = OnError.SKIP
@@ -32,13 +32,13 @@ class WorkloadSource:
 
     @property
     def name(self) -> str:
-        """As people refer to it."""
+        """The name of the workload, for people."""
         return MONTH if self.trace is None else str(self.trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The jobs of one run, and the account of every row that became none or was changed."""
+    """The jobs of one run, and the rows that were refused, left out or changed."""
 
     gangs: tuple[Gang, ...]
     refused: tuple[RefusedRow, ...]
@@ -49,17 +49,17 @@ class Load:
 
     @property
     def rows_skipped(self) -> int:
-        """Lines of the file that were no usable row."""
+        """The number of lines without a usable row."""
         return len(self.trace.bad) if self.trace else 0
 
     @property
     def rows_changed(self) -> int:
-        """Rows that fit no node as they are, or name no cores."""
+        """The number of rows that were changed: they fit no node as they are, or name no cores."""
         return sum(bool(gang.changes) for gang in self.gangs)
 
 
 def load(source: WorkloadSource, shape: ClusterShape, *, seed: int) -> Load:
-    """The workload of one seed. Raises InvalidInput when nothing is left to run."""
+    """Return the workload of one seed. Raises InvalidInput if no job is left."""
     trace = None if source.trace is None else read_trace(source.trace, on_error=source.on_error)
     rows = coda_month(seed=seed) if trace is None else trace.rows
     table = read_request_table(source.request_table) if source.request_table else ()
@@ -79,18 +79,18 @@ def load(source: WorkloadSource, shape: ClusterShape, *, seed: int) -> Load:
 
 
 def default_shape(source: WorkloadSource) -> str | None:
-    """The cluster a workload is for; None: a trace must be told."""
+    """Return the cluster of a workload; None for a trace: the user must name one."""
     return MonthConfig().cluster if source.trace is None else None
 
 
 def default_warmup_s(found: Load) -> float:
-    """A day where jobs are submitted over ten days or more, else nothing: a short slice begins as empty as a replay."""
+    """Return a day if submissions span ten days or more, else 0: a short slice begins empty, as a replay does."""
     submits_s = [gang.row.submit_s for gang in found.gangs]
     return DAY_S if max(submits_s) - min(submits_s) >= _LONG_S else 0.0
 
 
 def json_from_source(source: WorkloadSource, found: Load) -> dict[str, Any]:
-    """How the rows were chosen and scaled, to stand in every result."""
+    """Return how the rows were selected and scaled, for every result."""
     table = source.request_table
     return {
         "name": source.name,

@@ -112,7 +112,7 @@ def test_the_order_of_the_rows_changes_nothing() -> None:
 
 def test_no_round_is_held_while_nobody_waits() -> None:
     rows = [row(f"a{number}", submit_s=100.0 * number, duration_s=10) for number in range(50)]
-    assert simulated(rows, "1x4x8").rounds == 50
+    assert simulated(rows, "1x4x8").cycles == 50
 
 
 def test_progress_is_told_in_order() -> None:

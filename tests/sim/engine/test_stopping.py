@@ -30,7 +30,7 @@ def stopped(cause: StopCause) -> Job:
     run = JobRun(gang, JobModel(profile=None))
     run.submit(gang.cpus_per_replica)
     run.done_s = 30.0
-    run.wait_again(cause, run.cores, 50.0)
+    run.requeue(cause, run.cores, 50.0)
     return run.job
 
 

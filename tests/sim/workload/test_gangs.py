@@ -130,7 +130,7 @@ def test_a_gang_keeps_its_gpus_gets_its_cores_and_fits(gpus: int, cpus: float, n
         return
     assert gang.gpus == gpus
     assert cpus <= gang.replicas * gang.cpus_per_replica
-    assert cluster.holds(gang.gpus_per_replica, gang.cpus_per_replica) >= gang.replicas
+    assert cluster.ranks(gang.gpus_per_replica, gang.cpus_per_replica) >= gang.replicas
     assert gang.replicas >= min(nodes or 1, gpus)
 
 

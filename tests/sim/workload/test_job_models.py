@@ -9,9 +9,8 @@ import pytest
 from coda.errors import InvalidInput
 from coda_sim.workload.job_models import JobModel, JobModelConfig, JobModelDraws
 from coda_sim.workload.model_profiles import profile_set
-from coda_sim.workload.month import month_requests
-from coda_sim.workload.provenance import origins_of
 from coda_sim.workload.speed import asked_speed, utilisation
+from tests.sim.workload.month_numbers import month_requests, origins_of
 from tests.sim.worlds import row
 
 PAPER = profile_set("paper")
@@ -27,15 +26,15 @@ def test_every_number_says_where_it_comes_from() -> None:
 
 
 def test_models_come_as_often_as_stated() -> None:
-    traits = draws()
-    drawn = Counter(profile.name for n in range(JOBS) if (profile := traits.of(row(f"cm-{n}")).profile))
+    models = draws()
+    drawn = Counter(profile.name for n in range(JOBS) if (profile := models.of(row(f"cm-{n}")).profile))
     for model, share in JobModelConfig().models:
         assert drawn[model] / JOBS == pytest.approx(share, abs=4.5 * math.sqrt(share * (1 - share) / JOBS))
 
 
 def test_one_cpu_job_in_two_hundred_is_heavy_on_bandwidth() -> None:
-    traits = draws()
-    wanted = [traits.of(row(f"cm-{n}", gpus=0)).bandwidth_bytes_per_s for n in range(JOBS)]
+    models = draws()
+    wanted = [models.of(row(f"cm-{n}", gpus=0)).bandwidth_bytes_per_s for n in range(JOBS)]
     heavy = [one for one in wanted if one]
     assert len(heavy) / JOBS == pytest.approx(0.005, abs=4.5 * math.sqrt(0.005 / JOBS))
     assert all(60e9 <= one <= 100e9 for one in heavy)

@@ -11,10 +11,10 @@ import pytest
 from coda.errors import InvalidInput
 from coda_sim.traces.trace import JobKind, Row
 from coda_sim.workload.gangs import Cores, RefusedRow, gang_from_row
-from coda_sim.workload.month import coda_month, month_requests
+from coda_sim.workload.month import coda_month
 from coda_sim.workload.month_config import Arrivals, CoresReading, MonthConfig, lengthened, widened
-from coda_sim.workload.provenance import Provenance, origins_of
-from tests.sim.worlds import row
+from coda_sim.workload.provenance import Provenance
+from tests.sim.workload.month_numbers import origins_of
 
 HOUR_S = 3600.0
 SEEDS = range(1, 6)
@@ -218,15 +218,6 @@ def test_other_cpu_jobs_leave_the_gpu_jobs_as_they_are() -> None:
         for config in (small, short)
     ]
     assert asked[0] == asked[1]
-
-
-def test_the_months_requests_serve_as_a_table_for_traces_without_cores() -> None:
-    table = month_requests()
-    assert sum(entry.jobs for entry in table) == pytest.approx(1.0)
-    assert {entry.gpus for entry in table} == {1, 2, 4, 8}
-    cores = Cores(table=table, seed=1)
-    drawn = [row(f"ph{number}", cpus=cores.of(row(f"ph{number}", gpus=1, cpus=None))) for number in range(5000)]
-    check_share(drawn, lambda one: (one.cpus or 0) <= 2, 0.761)
 
 
 @pytest.mark.parametrize(
