@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -191,7 +193,12 @@ def _order(template: RunOrder, policy: str, seed: int, out: Path | None, *, alon
 
 def _digest(template: RunOrder) -> str:
     """Of everything that has an effect on the results besides policy and seed."""
-    return hashlib.blake2b(repr(template).encode(), digest_size=8).hexdigest()
+    values = json.dumps(asdict(template), sort_keys=True, default=_plain)  # the same for other names of classes
+    return hashlib.blake2b(values.encode(), digest_size=8).hexdigest()
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, Enum) else str(value)
 
 
 def _make_folder(out: Path) -> None:
