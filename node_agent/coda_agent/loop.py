@@ -55,12 +55,14 @@ class Loop:
         self._metrics = metrics
         self._clock = clock or _now
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="node")
-        self._contention = EliminatorState()
         self._writes = BackgroundWrites(
             metrics.count_failed_write, lambda: self._clock().monotonic_s, muted=settings.dry_run
         )
         self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
         self._profile_writer = ProfileWriter(settings.node_name, node, cluster, self._writes)
+
+        # Kept between rounds.
+        self._contention = EliminatorState()
         self._links: tuple[Link, ...] = ()
         self._seen_devices: frozenset[str] = frozenset()
         self._logged: set[str] = set()  # problems of the last round; each is logged once

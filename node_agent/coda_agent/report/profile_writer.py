@@ -45,8 +45,9 @@ class ProfileWriter:
     def write_profile(self, senses: Senses, links: tuple[Link, ...]) -> None:
         """Start writing the profile if it changed or is an hour old, at most once a minute.
 
-        The first throttle is written at once: the operator needs it to undo a dead agent's throttles. Nothing is
-        written while GPUs settle, because that state would stay in the profile for long."""
+        With throttles it is written every minute: the operator takes a silent agent for dead. The first throttle is
+        written at once, because the operator learns from it what to undo. Otherwise nothing is written while GPUs
+        settle, because that state would stay in the profile for long."""
         now_s = senses.at.monotonic_s
         is_first = bool(self._node.throttles) and not (self._written_status or {}).get("throttles")
         settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
@@ -63,7 +64,7 @@ class ProfileWriter:
         self._writes.begin(
             "profile",
             lambda: self._cluster.write_profile(profile),
-            on_success=partial(self._written, status),
+            on_success=partial(self._on_written, status),
             on_failure=self._forget_written,
         )
 
@@ -78,7 +79,7 @@ class ProfileWriter:
         except (CodaError, TimeoutError) as error:
             log.warning("the NodeProfile still tells of throttles that are undone: %s", error)
 
-    def _written(self, status: Json) -> None:
+    def _on_written(self, status: Json) -> None:
         if not status["throttles"]:
             self._last_with_throttles = None
 

@@ -36,13 +36,18 @@ class Tuner:
 
     def step(self, senses: Senses, local: tuple[LocalPod, ...]) -> tuple[str, ...]:
         """Take one step for every job whose rank 0 runs here. Return a sentence for each job that cannot be read."""
-        firsts = {pod.member.job: pod for pod in local if pod.runs and pod.member is not None and pod.member.rank == 0}
-        self._cluster.watch_jobs(firsts)
+        # 1. Read the jobs whose rank 0 runs here, by name.
+        rank0 = {pod.member.job: pod for pod in local if pod.runs and pod.member is not None and pod.member.rank == 0}
+        self._cluster.watch_jobs(rank0)
         problems: list[str] = []
-        jobs = {job.uid: (job, pod) for name, pod in firsts.items() if (job := self._job(name, pod, problems))}
+        jobs = {job.uid: (job, pod) for name, pod in rank0.items() if (job := self._read_job(name, pod, problems))}
+
+        # 2. Forget all others.
         self._windows.forget_all_except(jobs)
-        self._last_steps = {uid: said for uid, said in self._last_steps.items() if uid in jobs}
+        self._last_steps = {uid: step for uid, step in self._last_steps.items() if uid in jobs}
         self._read = {uid: read for uid, read in self._read.items() if uid in jobs}
+
+        # 3. Decide and write, one job after the other.
         for job, pod in jobs.values():
             self._step(job, pod, senses)
         return tuple(problems)
@@ -72,12 +77,13 @@ class Tuner:
 
     def _log_step(self, job: TunedJob, tuning: Tuning) -> None:
         about = tuning.message or f"{job.tuning_input.cores if tuning.wish is None else tuning.wish.cores} cores"
-        said = f"{tuning.phase.value}, {about}"
-        if self._last_steps.get(job.uid) != said:
-            log.info("%s: %s", job.id, said)
-        self._last_steps[job.uid] = said
+        step = f"{tuning.phase.value}, {about}"
+        if self._last_steps.get(job.uid) != step:
+            log.info("%s: %s", job.id, step)
+        self._last_steps[job.uid] = step
 
-    def _job(self, name: str, pod: LocalPod, problems: list[str]) -> TunedJob | None:
+    def _read_job(self, name: str, pod: LocalPod, problems: list[str]) -> TunedJob | None:
+        """The job, if it can be read and its attempt is the pod's."""
         item = self._cluster.job(name)
         if item is None or pod.member is None or item["metadata"]["uid"] != pod.member.job_uid:
             return None
