@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from coda.errors import CodaError, Conflict, Outage
-from coda_kube.api.client import AlreadyExists
+from coda_kube.api.client import MERGE, AlreadyExists
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_PLAN, FINALIZER
 from tests.extender.fake_api import Call
@@ -254,3 +254,35 @@ async def test_a_create_that_arrives_after_its_time_never_becomes_part_of_anothe
     assert [pod["metadata"]["annotations"][ANNOTATION_PLAN] for pod in ended] == [plan, plan]
     assert {pod["spec"]["containers"][0]["image"] for pod in ended} == {"train:2"}
     assert [pod["metadata"]["name"] for event, pod in api.history("pods") if event == "DELETED"] == ["job-1-0"]
+
+
+async def test_a_job_whose_finalizer_was_taken_away_gets_it_back_before_its_pods() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=lambda attempt, rank: None) as rest, operator(api):
+        rest.plans = False
+        job = api.submit()
+        await api.until(lambda: api.status(job).get("phase") == "Queued")
+        api.change(job, lambda item: item["metadata"].update(finalizers=["example.com/other"]))
+        await api.until(lambda: FINALIZER in api.item(job)["metadata"]["finalizers"], timeout_s=1)
+        rest.plans = True
+        rest.act()
+        await api.until(lambda: api.status(job).get("phase") == "Running")
+        assert api.item(job)["metadata"]["finalizers"] == ["example.com/other", FINALIZER]
+
+
+async def test_a_webhook_that_strips_our_finalizer_is_no_hot_loop() -> None:
+    """The write succeeds and changes nothing: the job goes on without it."""
+    api = FakeCluster()
+    patch = api.patch
+
+    async def strip(path: str, body: Json, content_type: str = MERGE) -> Json:
+        if "finalizers" in (body.get("metadata") or {}):
+            body = {"metadata": body["metadata"] | {"finalizers": []}}
+        return await patch(path, body, content_type)
+
+    api.patch = strip  # type: ignore[method-assign]  # a webhook, not a method
+    async with rest_of_cluster(api, exit_code=lambda attempt, rank: None), operator(api):
+        job = api.submit()
+        await api.until(lambda: api.status(job).get("phase") == "Running")
+        await asyncio.sleep(60)
+        assert sum(call.verb == "patch" for call in api.calls) < 20

@@ -87,14 +87,15 @@ class Reconciler:
         """Read, decide, write; return when to look again."""
         if job.is_deleted and not job.is_held:
             return None  # another removed our finalizer: the garbage collector does what is left
+        if not job.is_held and job.progress.phase is not None:
+            job = await self._writer.add_finalizer(job)  # first: no pod is created on what was true before this write
         now = await self._read(job)
         step = furthest_step(now, self._clock(), self._config)
         request = job.request
         if step.accept:
             job, step, request = await self._admit(job, step)
         elif not job.is_held:
-            await self._writer.add_finalizer(job)
-            return self._clock()  # the next step, at once, decides on the job as it is then
+            job = await self._writer.add_finalizer(job)
         return await self._write(job, now, step, request)
 
     async def _read(self, job: JobRecord) -> Situation:

@@ -32,19 +32,19 @@ class JobRecord:
     is_deleted: bool
     generation: int
     terms: Terms
-    progress: Progress
-    placement: Placement | None
     category: Category | None
     hints: Hints
+    progress: Progress
+    placement: Placement | None
 
     @property
     def version(self) -> str:
-        """The resourceVersion: a write that carries it fails once somebody else wrote."""
+        """The resourceVersion: a write that carries it fails once another write came first."""
         return str(self.json["metadata"]["resourceVersion"])
 
     @property
     def request(self) -> Json | None:
-        """What one rank asks for, as accepted; None for a job that is not accepted yet."""
+        """The request of one rank, as accepted; None for a job that is not accepted yet."""
         return (self.json.get("status") or {}).get("request")
 
 
@@ -63,10 +63,10 @@ def record_from_json(key: str, job: Json) -> JobRecord:
         is_deleted="deletionTimestamp" in metadata,
         generation=metadata["generation"],
         terms=terms_from_json(spec),
-        progress=progress_from_json(status),
-        placement=placement_from_json(status),
         category=category_from_json(spec),
         hints=hints_from_json(spec),
+        progress=progress_from_json(status),
+        placement=placement_from_json(status),
     )
 
 
