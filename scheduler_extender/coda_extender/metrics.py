@@ -16,7 +16,14 @@ class Metrics:
     """All counts of one replica. Only the leader sets the gauges of the queue; other replicas show zeros."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
+        self._define_answers(self.registry)
+        self._define_planner(self.registry)
+        self._answers: dict[tuple[str, str], Counter] = {}
+        for code in WaitCode:
+            self.waiting_jobs.labels(code.value)
+
+    def _define_answers(self, registry: CollectorRegistry) -> None:
         self.filter_s = Histogram(
             "coda_extender_filter_duration_seconds", "Answering a filter call", buckets=_FAST_S, registry=registry
         )
@@ -39,6 +46,8 @@ class Metrics:
         self.in_flight_timeouts = Gauge(
             "coda_extender_in_flight_timeouts", "Foreign pods never heard of again, since start", registry=registry
         )
+
+    def _define_planner(self, registry: CollectorRegistry) -> None:
         self.is_leader = Gauge("coda_planner_is_leader", "1 while this replica plans", registry=registry)
         self.cycle_s = Histogram(
             "coda_planner_round_duration_seconds",
@@ -74,9 +83,6 @@ class Metrics:
         self.errors = Counter(
             "coda_planner_errors_total", "Unexpected errors, each with a traceback", registry=registry
         )
-        self._answers: dict[tuple[str, str], Counter] = {}
-        for code in WaitCode:
-            self.waiting_jobs.labels(code.value)
 
     def count_answer(self, verb: str, outcome: str) -> None:
         """Count one more answer."""

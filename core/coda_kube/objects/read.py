@@ -214,9 +214,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     request = status.get("request")
     if not request or not status.get("phase"):
         return None
-    phase = Phase(status["phase"])
-    if phase not in FINISHED and (spec.get("suspend") or metadata.get("deletionTimestamp")):
-        phase = Phase.SUSPENDED
+    phase = _phase(metadata, spec, status)
     accepted = int(status.get("observedGeneration") or 0)
     edited = phase is Phase.QUEUED and accepted != metadata["generation"]
     attempt = int(status.get("attempt") or 1)
@@ -249,6 +247,12 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         user=id_of(item).partition("/")[0],  # shares are fair between namespaces
         returned=bool(status.get("returned")),
     )
+
+
+def _phase(metadata: Item, spec: Item, status: Item) -> Phase:
+    phase = Phase(status["phase"])
+    is_over = spec.get("suspend") or metadata.get("deletionTimestamp")
+    return Phase.SUSPENDED if is_over and phase not in FINISHED else phase
 
 
 def _sizes(status: Item, request: Item, attempt: int) -> tuple[Resources, int, int]:
