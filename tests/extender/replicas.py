@@ -105,11 +105,11 @@ def status(api: FakeApi, job: str) -> Json:
     return found
 
 
-def plan_of(api: FakeApi, job: str) -> Json:
+def placement_of(api: FakeApi, job: str) -> Json:
     """A job's placement now; empty without one."""
     return status(api, job).get("placement") or {}
 
 
 def state_of(api: FakeApi, job: str) -> str | None:
     """Committed, Released or None."""
-    return plan_of(api, job).get("state")
+    return placement_of(api, job).get("state")

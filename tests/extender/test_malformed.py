@@ -1,4 +1,4 @@
-"""Whatever the bytes, an answer of the protocol: no 500, no traceback and no hang."""
+"""Any bytes get an answer of the protocol: no 500, no traceback and no hang."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_an_order_to_stop_is_forgotten_once_job_and_pods_are_gone(gone_first: st
 
 
 def test_a_pod_of_another_namespace_is_no_rank_whatever_its_labels_say() -> None:
-    """Else anybody who may create pods could make the planner believe that room is about to be left."""
+    """Otherwise anybody who may create pods could make the planner believe that capacity is about to be left."""
     state = ClusterState()
     for name in ("n1", "n2"):
         state.on_node(None, node_json(name))

@@ -207,16 +207,13 @@ def _requirement(expression: Item) -> Requirement:
 def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     """Read a TrainingJob as the planner sees it, with those of its `pods` that use capacity or wait for it.
 
-    None until the operator has accepted it. A job that is suspended or being deleted reads as SUSPENDED: it is not in
-    the queue, and only its live pods count. A job edited in the queue has its new generation, which voids its
-    placement."""
+    None until the operator has accepted it. A suspended or deleted job reads as SUSPENDED: only its live pods count. A
+    job edited in the queue has its new generation, which voids its placement."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
-    request = status.get("request")
-    if not request or not status.get("phase"):
+    if not (request := status.get("request")) or not status.get("phase"):
         return None
     phase = _phase(metadata, spec, status)
-    accepted = int(status.get("observedGeneration") or 0)
-    edited = phase is Phase.QUEUED and accepted != metadata["generation"]
+    generation, edited = _generation(metadata, status, phase)
     attempt = int(status.get("attempt") or 1)
     asked, cores, resized = _sizes(status, request, attempt)
     wish = wish_from_json(status, attempt=attempt) if spec.get("cpusPerReplica") == AUTO else None
@@ -226,7 +223,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         uid=metadata["uid"],
         phase=phase,
         attempt=attempt,
-        generation=metadata["generation"] if edited else accepted,
+        generation=generation,
         edited=edited,
         replicas=int(spec["replicas"]),
         request=asked,
@@ -253,6 +250,13 @@ def _phase(metadata: Item, spec: Item, status: Item) -> Phase:
     phase = Phase(status["phase"])
     is_over = spec.get("suspend") or metadata.get("deletionTimestamp")
     return Phase.SUSPENDED if is_over and phase not in FINISHED else phase
+
+
+def _generation(metadata: Item, status: Item, phase: Phase) -> tuple[int, bool]:
+    """The generation that counts, and whether it is an edit in the queue that is not accepted yet."""
+    accepted = int(status.get("observedGeneration") or 0)
+    edited = phase is Phase.QUEUED and accepted != metadata["generation"]
+    return metadata["generation"] if edited else accepted, edited
 
 
 def _sizes(status: Item, request: Item, attempt: int) -> tuple[Resources, int, int]:

@@ -1,4 +1,4 @@
-"""Room of a gang that ends is given away as a whole, and after a moment rank by rank."""
+"""Capacity of a gang that ends is given away as a whole, and after a moment rank by rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coda_extender.cluster.ending_gangs import EndingGangs
 from coda_kube.cluster_state import ClusterState
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
-from tests.extender.replicas import plan_of, replica, state_of, status
+from tests.extender.replicas import placement_of, replica, state_of, status
 
 OVERTAKING = PolicyConfig(overtaking_limit_s=None)
 STOP = {"cause": "Migrate", "by": "default/large", "time": "2026-01-01T00:00:00Z"}
@@ -61,7 +61,7 @@ def watched() -> Watched:
     return Watched()
 
 
-def test_room_is_held_until_the_last_rank_has_ended(watched: Watched) -> None:
+def test_capacity_is_held_until_the_last_rank_has_ended(watched: Watched) -> None:
     watched.run("gang", "n1", "n2", "n2")
     watched.end("gang-1-0")
     watched.end("gang-1-1")
@@ -71,7 +71,7 @@ def test_room_is_held_until_the_last_rank_has_ended(watched: Watched) -> None:
     assert watched.endings.next_expiry_in_s() is None
 
 
-def test_room_is_held_for_a_moment_only_where_a_rank_runs_on(watched: Watched) -> None:
+def test_capacity_is_held_for_a_moment_only_where_a_rank_runs_on(watched: Watched) -> None:
     watched.run("gang", "n1", "n2", "n3")
     watched.end("gang-1-0")
     watched.now_s += SETTLE_S / 2
@@ -196,11 +196,11 @@ async def test_a_gang_follows_a_gang_whose_ranks_end_one_by_one(api: FakeApi) ->
         await api.until(lambda: bool(status(api, "large").get("pending")))
         end(api, 0)
         api.set(JOBS, job_json("small", gpus=1))
-        await api.until(lambda: bool(status(api, "small").get("pending")))  # a round between the two ends
+        await api.until(lambda: bool(status(api, "small").get("pending")))  # a cycle between the two ends
         end(api, 1)
         await api.until(lambda: state_of(api, "large") == "Released")
-    assert sorted(plan_of(api, "large")["nodes"]) == ["n1", "n2"]
-    assert plan_of(api, "small") == {}
+    assert sorted(placement_of(api, "large")["nodes"]) == ["n1", "n2"]
+    assert placement_of(api, "small") == {}
 
 
 async def test_what_is_held_is_given_away_by_time_alone(api: FakeApi) -> None:
@@ -211,7 +211,7 @@ async def test_what_is_held_is_given_away_by_time_alone(api: FakeApi) -> None:
         assert state_of(api, "small") is None
         await api.until(lambda: state_of(api, "small") == "Released")
         assert one.cluster.next_expiry_in_s() is None
-    assert plan_of(api, "small")["nodes"] == ["n1"]
+    assert placement_of(api, "small")["nodes"] == ["n1"]
 
 
 async def test_foreign_pods_do_not_wait_for_what_is_held(api: FakeApi) -> None:
@@ -223,7 +223,7 @@ async def test_foreign_pods_do_not_wait_for_what_is_held(api: FakeApi) -> None:
 
 
 async def test_nobody_is_stopped_for_want_of_what_is_only_held(api: FakeApi) -> None:
-    """n1 is the large sub-array's; a guest on n3 could be stopped for a job that n1 has room for in a moment."""
+    """n1 is the large sub-array's; a guest on n3 could be stopped for a job that fits on n1 in a moment."""
     for name in ("n3", "n4"):
         api.set(NODES, node_json(name))
     api.remove(f"{JOBS}/large")
@@ -241,4 +241,4 @@ async def test_nobody_is_stopped_for_want_of_what_is_only_held(api: FakeApi) -> 
         end(api, 1)
         await api.until(lambda: state_of(api, "next") == "Released")
         assert one.count("coda_planner_stops_total", cause="Migrate") == 0
-    assert plan_of(api, "next")["nodes"][0] in ("n1", "n2")
+    assert placement_of(api, "next")["nodes"][0] in ("n1", "n2")

@@ -45,7 +45,7 @@ def test_too_small_is_what_a_walk_over_all_nodes_finds(
     amounts(0),
     st.lists(st.tuples(amounts(0), st.none() | st.lists(st.sampled_from(NAMES), unique=True).map(tuple)), max_size=4),
 )
-def test_the_nodes_refused_are_the_same_whoever_finds_the_small_ones(
+def test_the_nodes_refused_are_the_same_with_and_without_the_index(
     free_by_node: dict[str, Resources], request: Resources, drawn: list[tuple[Resources, tuple[str, ...] | None]]
 ) -> None:
     others = [InFlight(uid=str(at), request=more, nodes=nodes) for at, (more, nodes) in enumerate(drawn)]

@@ -24,7 +24,7 @@ def test_a_rank_whose_node_was_not_offered_goes_nowhere(known: Known) -> None:
     assert known.ask(rank_json("gang", 0, "n2"), "n1") == Answer(passed=[], refused={"n1": OTHER_NODE})
 
 
-def test_a_rank_without_a_released_plan_goes_nowhere(known: Known) -> None:
+def test_a_rank_without_a_released_placement_goes_nowhere(known: Known) -> None:
     known.job("gang", placement=placement("n1", state="Committed"))
     assert known.ask(rank_json("gang", 0, "n1"), "n1") == Answer(passed=[], refused={"n1": NO_PLAN})
 
@@ -46,7 +46,7 @@ def test_a_pod_recreated_under_its_old_name_is_not_taken_for_the_bound_one(known
 # --- foreign pods -----------------------------------------------------------------------------------------------------
 
 
-def test_nodes_without_plans_pass_untouched(known: Known) -> None:
+def test_nodes_without_placements_pass_untouched(known: Known) -> None:
     assert known.ask(pod_json("foreign", gpus=64), "n1", "n2", "unknown").passed == ["n1", "n2", "unknown"]
 
 
@@ -57,13 +57,13 @@ def test_planned_capacity_is_kept_from_the_commit_on(known: Known, state: str) -
     assert answer == Answer(passed=["n2"], refused={"n1": WITHHELD})
 
 
-def test_what_a_plan_leaves_may_be_taken(known: Known) -> None:
+def test_what_a_placement_leaves_may_be_taken(known: Known) -> None:
     known.job("gang", gpus=6, placement=placement("n1"))
     assert known.ask(pod_json("two", gpus=2), "n1").passed == ["n1"]
     assert known.ask(pod_json("three", gpus=3), "n1").passed == []
 
 
-def test_of_two_pods_for_the_last_place_beside_a_plan_only_one_passes(known: Known) -> None:
+def test_of_two_pods_for_the_last_place_beside_a_placement_only_one_passes(known: Known) -> None:
     known.job("gang", gpus=6, placement=placement("n1"))
     assert known.ask(pod_json("one", gpus=2), "n1").passed == ["n1"]
     assert known.ask(pod_json("two", gpus=2), "n1").passed == []
@@ -84,7 +84,7 @@ def test_a_bound_rank_is_counted_once(known: Known) -> None:
     assert known.ask(pod_json("other", gpus=4), "n1").passed == ["n1"]
 
 
-def test_the_room_follows_the_node(known: Known) -> None:
+def test_the_capacity_follows_the_node(known: Known) -> None:
     known.job("gang", placement=placement("n1"))
     known.node("n1", gpus=16)
     assert known.ask(pod_json("foreign", gpus=8), "n1").passed == ["n1"]

@@ -15,7 +15,7 @@ def bound_gang(known: Known) -> None:
     known.pod(rank, rank | {"spec": rank["spec"] | {"nodeName": "n1"}})
 
 
-def test_the_room_of_a_bound_rank_stays_closed_to_a_scheduler_that_forgot_it(known: Known) -> None:
+def test_the_capacity_of_a_bound_rank_stays_closed_to_a_scheduler_that_forgot_it(known: Known) -> None:
     """The API server stored the bind and died before it answered: kube-scheduler offers the node as if it were free."""
     known.pod(None, old := pod_json("old", gpus=1))
     bound_gang(known)
@@ -36,7 +36,7 @@ def test_a_scheduler_that_shows_a_later_pod_knows_the_bind_and_is_believed_again
     """It may have freed the node by now without the guard having heard of that."""
     bound_gang(known)
     known.pod(None, later := pod_json("later", gpus=1))
-    assert known.ask(later, "n1").passed == [], "a list anew reaches all of the scheduler in no order"
+    assert known.ask(later, "n1").passed == [], "after a new list, all of the scheduler hears in no order"
     known.now_s += 2.0
     assert known.ask(later, "n1").passed == ["n1"]
 
@@ -109,7 +109,7 @@ def test_a_standby_that_nobody_asks_forgets_nodes_all_the_same() -> None:
     assert len(binds.nodes) == LONGEST_S
 
 
-def test_a_pod_whose_status_changes_is_not_bound_anew(known: Known) -> None:
+def test_a_pod_whose_status_changes_is_not_bound_again(known: Known) -> None:
     known.pod(None, old := pod_json("first", gpus=8, node="n1"))
     known.now_s += 60.0
     known.pod(old, pod_json("first", gpus=8, node="n1", status={"phase": "Running"}))

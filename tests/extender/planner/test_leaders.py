@@ -8,7 +8,7 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
-from tests.extender.replicas import Wire, plan_of, replica, state_of, status
+from tests.extender.replicas import Wire, placement_of, replica, state_of, status
 
 
 @pytest.fixture
@@ -16,15 +16,15 @@ async def api() -> FakeApi:
     return FakeApi()
 
 
-async def test_adopts_a_plan_that_still_fits_and_changes_nothing_but_its_epoch(api: FakeApi) -> None:
+async def test_adopts_a_placement_that_still_fits_and_changes_nothing_but_its_epoch(api: FakeApi) -> None:
     api.set(NODES, node_json("n1"))
     api.set(NODES, node_json("n2"))
     before = placement("n2", "n1", epoch=0)
     api.set(JOBS, job_json("gang", replicas=2, placement=before))
     api.set(PODS, rank_json("gang", 0, "n2", node="n2"))
     async with replica(api):
-        await api.until(lambda: plan_of(api, "gang")["epoch"] == 1)
-    assert plan_of(api, "gang") == before | {"epoch": 1}
+        await api.until(lambda: placement_of(api, "gang")["epoch"] == 1)
+    assert placement_of(api, "gang") == before | {"epoch": 1}
 
 
 async def test_releases_what_an_earlier_leader_only_committed(api: FakeApi) -> None:
@@ -33,10 +33,10 @@ async def test_releases_what_an_earlier_leader_only_committed(api: FakeApi) -> N
     api.set(JOBS, job_json("gang", placement=before))
     async with replica(api):
         await api.until(lambda: state_of(api, "gang") == "Released")
-    assert plan_of(api, "gang") == before | {"epoch": 1, "state": "Released"}
+    assert placement_of(api, "gang") == before | {"epoch": 1, "state": "Released"}
 
 
-async def test_drops_an_earlier_leaders_plan_whose_node_is_gone(api: FakeApi) -> None:
+async def test_drops_an_earlier_leaders_placement_whose_node_is_gone(api: FakeApi) -> None:
     api.set(NODES, node_json("n1"))
     api.set(JOBS, job_json("gang", phase="Launched", placement=placement("gone", epoch=0)))
     async with replica(api) as one:
@@ -44,14 +44,14 @@ async def test_drops_an_earlier_leaders_plan_whose_node_is_gone(api: FakeApi) ->
         assert one.count("coda_planner_dropped_plans_total", reason="NODE_GONE") == 1
 
 
-async def test_of_two_plans_for_the_same_room_the_older_is_adopted(api: FakeApi) -> None:
+async def test_of_two_placements_for_the_same_capacity_the_older_is_adopted(api: FakeApi) -> None:
     api.set(NODES, node_json("n1"))
     older = placement("n1", epoch=0, plan="older")
     younger = placement("n1", epoch=0, plan="younger") | {"committedTime": time_from_seconds(1_700_000_001)}
     api.set(JOBS, job_json("a", phase="Launched", placement=younger))
     api.set(JOBS, job_json("b", phase="Launched", placement=older))
     async with replica(api):
-        await api.until(lambda: not plan_of(api, "a") and plan_of(api, "b").get("epoch") == 1)
+        await api.until(lambda: not placement_of(api, "a") and placement_of(api, "b").get("epoch") == 1)
 
 
 async def test_a_late_write_of_a_stale_leader_is_adopted_or_dropped_too(api: FakeApi) -> None:
@@ -61,17 +61,17 @@ async def test_a_late_write_of_a_stale_leader_is_adopted_or_dropped_too(api: Fak
         await api.until(lambda: state_of(api, "fits") == "Released")
         late = placement("n1", epoch=0, plan="late")
         api.set(JOBS, job_json("late", placement=late))
-        await api.until(lambda: not plan_of(api, "late"))
+        await api.until(lambda: not placement_of(api, "late"))
     assert state_of(api, "fits") == "Released"
 
 
-async def test_a_plan_committed_long_ago_is_dropped_and_made_anew(api: FakeApi) -> None:
+async def test_a_placement_committed_long_ago_is_dropped_and_decided_again(api: FakeApi) -> None:
     api.set(NODES, node_json("n1"))
     api.set(JOBS, job_json("gang", placement=placement("n1", epoch=0, state="Committed", plan="old", deadline_s=1.0)))
     async with replica(api) as one:
         await api.until(lambda: state_of(api, "gang") == "Released")
         assert one.count("coda_planner_dropped_plans_total", reason="LATE") == 1
-    assert plan_of(api, "gang")["planId"] != "old"
+    assert placement_of(api, "gang")["planId"] != "old"
 
 
 async def test_a_leader_that_cannot_renew_its_lease_writes_nothing_more_and_another_takes_over(api: FakeApi) -> None:
@@ -91,7 +91,7 @@ async def test_a_leader_that_cannot_renew_its_lease_writes_nothing_more_and_anot
             await api.until(lambda: state_of(api, "gang") == "Released")
             assert two.planner.leads()
             assert not one.planner.leads()
-    assert plan_of(api, "gang")["epoch"] == 2
+    assert placement_of(api, "gang")["epoch"] == 2
 
 
 async def test_a_leader_that_stops_gives_the_lease_up_at_once(api: FakeApi) -> None:
@@ -122,7 +122,7 @@ class Forgotten(FakeApi):
         raise NotFound(404, "NotFound", f"{path} not found")
 
 
-async def test_a_plan_of_a_job_that_is_gone_is_adopted_again_only_after_a_change() -> None:
+async def test_a_placement_of_a_job_that_is_gone_is_adopted_again_only_after_a_change() -> None:
     api = Forgotten()
     api.set(NODES, node_json("n1"))
     api.set(JOBS, job_json("gone", placement=placement("n1", epoch=0)))

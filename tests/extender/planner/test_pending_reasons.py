@@ -66,9 +66,9 @@ def test_a_job_that_is_gone_needs_no_reason() -> None:
 
 def test_since_changes_with_the_code_only() -> None:
     kept = pending_for(REFUSAL, {"pending": WRITTEN | {"numbers": {}}}, now_s=2e9)
-    anew = pending_for(REFUSAL, {"pending": WRITTEN | {"code": "BackingOff"}}, now_s=2e9)
+    changed = pending_for(REFUSAL, {"pending": WRITTEN | {"code": "BackingOff"}}, now_s=2e9)
     assert kept == WRITTEN
-    assert anew == WRITTEN | {"since": "2033-05-18T03:33:20.000Z"}
+    assert changed == WRITTEN | {"since": "2033-05-18T03:33:20.000Z"}
 
 
 def notice(number: int, *, urgent: bool, message: str = "") -> PendingNotice:

@@ -8,7 +8,7 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json
-from tests.extender.replicas import plan_of, replica, state_of, status
+from tests.extender.replicas import placement_of, replica, state_of, status
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ async def test_a_suspended_job_keeps_no_reason(api: FakeApi) -> None:
     api.set(JOBS, job_json("gang", phase="Suspended", attempt=2, placement=stale, pending=told))
     async with replica(api):
         await api.until(lambda: "pending" not in status(api, "gang"))
-    assert plan_of(api, "gang") == stale
+    assert placement_of(api, "gang") == stale
 
 
-async def test_somebody_who_writes_first_causes_another_round(api: FakeApi) -> None:
+async def test_somebody_who_writes_first_causes_another_cycle(api: FakeApi) -> None:
     api.set(NODES, node_json("n1"))
     api.set(JOBS, job_json("gang"))
 
@@ -108,8 +108,8 @@ async def test_a_gang_edited_while_it_is_decided_on_is_not_committed_as_it_was(a
     api.before = edit
     async with replica(api):
         await api.until(lambda: state_of(api, "gang") == "Released")
-    assert len(plan_of(api, "gang")["nodes"]) == 1
-    assert plan_of(api, "gang")["generation"] == 2
+    assert len(placement_of(api, "gang")["nodes"]) == 1
+    assert placement_of(api, "gang")["generation"] == 2
 
 
 async def test_an_outage_is_waited_out(api: FakeApi) -> None:
@@ -163,7 +163,7 @@ async def test_a_job_edited_while_the_operator_is_away_says_what_it_waits_for(ap
         await api.until(lambda: status(api, "gang")["pending"]["code"] != "Edited")
 
 
-async def test_pods_that_come_and_go_start_no_round_while_no_job_awaits_one(api: FakeApi) -> None:
+async def test_pods_that_come_and_go_start_no_cycle_while_no_job_awaits_one(api: FakeApi) -> None:
     api.set(NODES, node_json("n1"))
     api.set(JOBS, job_json("gang"))
     async with replica(api) as one:

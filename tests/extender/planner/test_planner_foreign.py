@@ -7,7 +7,7 @@ import pytest
 from coda.errors import Outage
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, given_up, job_json, node_json, pod_json
-from tests.extender.replicas import plan_of, replica, state_of, status
+from tests.extender.replicas import placement_of, replica, state_of, status
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def test_release_waits_for_a_foreign_pod_that_passed_the_filter_before_the
         await api.until(lambda: state_of(api, "gang") == "Released")
 
 
-async def test_a_plan_whose_place_a_foreign_pod_took_is_dropped_and_made_anew_elsewhere(api: FakeApi) -> None:
+async def test_a_placement_whose_place_a_foreign_pod_took_is_dropped_and_decided_again_elsewhere(api: FakeApi) -> None:
     pod = api.set(PODS, pod_json("foreign", gpus=1))
     async with replica(api, takeover_limit_s=0.0) as one:
         committed_under_a_pod_in_flight(api, lambda names: one.ask(pod, names))
@@ -55,10 +55,10 @@ async def test_a_plan_whose_place_a_foreign_pod_took_is_dropped_and_made_anew_el
         await api.until(lambda: "placement" not in status(api, "gang"))
         api.set(NODES, node_json("n2"))
         await api.until(lambda: state_of(api, "gang") == "Released")
-    assert plan_of(api, "gang")["nodes"] == ["n2"]
+    assert placement_of(api, "gang")["nodes"] == ["n2"]
 
 
-async def test_a_foreign_pod_that_never_settles_costs_the_plan_not_the_gang(api: FakeApi) -> None:
+async def test_a_foreign_pod_that_never_settles_costs_the_placement_not_the_gang(api: FakeApi) -> None:
     pod = api.set(PODS, pod_json("foreign", gpus=1))
     async with replica(api, takeover_limit_s=0.0, settle_limit_s=0.1) as one:
         committed_under_a_pod_in_flight(api, lambda names: one.ask(pod, names))
@@ -67,7 +67,7 @@ async def test_a_foreign_pod_that_never_settles_costs_the_plan_not_the_gang(api:
         api.set(JOBS, job_json("gang"))
         await api.until(lambda: state_of(api, "gang") == "Committed")
         api.set(NODES, node_json("n2"))
-        await api.until(lambda: plan_of(api, "gang").get("nodes") == ["n2"])
+        await api.until(lambda: placement_of(api, "gang").get("nodes") == ["n2"])
 
 
 async def test_nothing_is_planned_while_pods_are_not_watched(api: FakeApi) -> None:

@@ -1,4 +1,4 @@
-"""A running job that is stopped for another: the order, the room that is kept meanwhile, and the start."""
+"""A running job that is stopped for another: the order, the capacity that is withheld meanwhile, and the start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coda.policy.config import ArraysConfig, PolicyConfig
 from coda_kube.objects.json_types import Json
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
-from tests.extender.replicas import plan_of, replica, state_of
+from tests.extender.replicas import placement_of, replica, state_of
 
 IN_TIME, OVERDUE = "2100-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.5))
@@ -33,7 +33,7 @@ def run(api: FakeApi, name: str, node: str, *, gpus: int) -> None:
 
 
 def order_of(api: FakeApi, name: str) -> Json:
-    return plan_of(api, name).get("stop") or {}
+    return placement_of(api, name).get("stop") or {}
 
 
 def wait_again(api: FakeApi, name: str) -> None:
@@ -42,36 +42,36 @@ def wait_again(api: FakeApi, name: str) -> None:
     api.change(f"{JOBS}/{name}", lambda item: item["status"].update(phase="Queued", attempt=2, returned=True))
 
 
-async def test_a_guest_is_ordered_to_stop_and_its_room_is_committed_at_once(api: FakeApi) -> None:
+async def test_a_guest_is_ordered_to_stop_and_its_capacity_is_committed_at_once(api: FakeApi) -> None:
     async with replica(api, policy=CODA) as one:
         api.set(JOBS, job_json("large"))
         await api.until(lambda: bool(order_of(api, "guest")))
         assert (order_of(api, "guest")["cause"], order_of(api, "guest")["by"]) == ("Migrate", "default/large")
-        assert plan_of(api, "guest")["nodes"] == ["n1"]  # the order is all that changed
+        assert placement_of(api, "guest")["nodes"] == ["n1"]  # the order is all that changed
         await api.until(lambda: state_of(api, "large") == "Committed")
-        assert plan_of(api, "large")["nodes"] == ["n1"]
+        assert placement_of(api, "large")["nodes"] == ["n1"]
         assert order_of(api, "resident") == {}
         assert one.count("coda_planner_stops_total", cause="Migrate") == 1
 
 
-async def test_the_plan_is_released_once_the_pods_are_gone(api: FakeApi) -> None:
+async def test_the_placement_is_released_once_the_pods_are_gone(api: FakeApi) -> None:
     async with replica(api, policy=CODA, settle_limit_s=0.05) as one:
         api.set(JOBS, job_json("large"))
         await api.until(lambda: state_of(api, "large") == "Committed")
         api.change(f"{JOBS}/guest", lambda item: item["status"].update(phase="Restarting"))
         api.change(f"{PODS}/guest-1-0", lambda item: item["metadata"].update(deletionTimestamp=IN_TIME))
-        api.set(JOBS, job_json("later", gpus=1))  # another round; the limit for foreign pods is over
+        api.set(JOBS, job_json("later", gpus=1))  # another cycle; the limit for foreign pods is over
         await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))
         assert state_of(api, "large") == "Committed"
-        plan = plan_of(api, "large")["planId"]
+        plan = placement_of(api, "large")["planId"]
         wait_again(api, "guest")
         await api.until(lambda: state_of(api, "large") == "Released")
-        assert plan_of(api, "large")["planId"] == plan  # it was never dropped
+        assert placement_of(api, "large")["planId"] == plan  # it was never dropped
         await api.until(lambda: bool(api.item(f"{JOBS}/guest")["status"].get("pending")))
         assert one.count("coda_planner_stops_total", cause="Migrate") == 1
 
 
-async def test_foreign_pods_get_none_of_the_room_that_is_being_left(api: FakeApi) -> None:
+async def test_foreign_pods_get_none_of_the_capacity_that_is_being_left(api: FakeApi) -> None:
     async with replica(api, policy=CODA) as one:
         api.set(JOBS, job_json("large"))
         await api.until(lambda: state_of(api, "large") == "Committed")
@@ -107,19 +107,19 @@ async def test_nobody_else_is_stopped_while_the_pods_are_seen(api: FakeApi, phas
     async with replica(api, policy=CODA):
         api.set(JOBS, job_json("large"))
         await api.until(lambda: state_of(api, "large") == "Committed")
-        plan = plan_of(api, "large")
+        plan = placement_of(api, "large")
         assert (plan["nodes"], order_of(api, "other")) == (["n1"], {})
         api.change(f"{PODS}/guest-1-0", lambda item: item["metadata"].update(deletionTimestamp=IN_TIME))
         if phase is None:
             api.remove(f"{JOBS}/guest")
         else:
             api.change(f"{JOBS}/guest", lambda item: item["status"].update(phase=phase, attempt=attempt))
-        api.set(JOBS, job_json("later", gpus=9))  # another round
+        api.set(JOBS, job_json("later", gpus=9))  # another cycle
         await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))
-        assert plan_of(api, "large") == plan
+        assert placement_of(api, "large") == plan
         api.remove(f"{PODS}/guest-1-0")
         await api.until(lambda: state_of(api, "large") == "Released")
-        assert plan_of(api, "large")["planId"] == plan["planId"]
+        assert placement_of(api, "large")["planId"] == plan["planId"]
 
 
 async def test_a_pod_that_does_not_go_is_counted_on_no_more(api: FakeApi) -> None:
@@ -131,20 +131,24 @@ async def test_a_pod_that_does_not_go_is_counted_on_no_more(api: FakeApi) -> Non
         api.change(f"{JOBS}/resident", lambda item: item["status"].update(phase="Succeeded"))
         api.remove(f"{PODS}/resident-1-0")
         await api.until(lambda: state_of(api, "large") == "Released")
-        assert plan_of(api, "large")["nodes"] == ["n2"]
+        assert placement_of(api, "large")["nodes"] == ["n2"]
 
 
-async def test_a_plan_on_room_that_is_not_left_in_time_is_made_anew_though_nothing_happens(api: FakeApi) -> None:
+async def test_a_placement_on_capacity_that_is_not_left_in_time_is_decided_again_though_nothing_happens(
+    api: FakeApi,
+) -> None:
     async with replica(api, policy=replace(CODA, bind_deadline_s=0.2)) as one:
         api.set(JOBS, job_json("large"))
         await api.until(lambda: state_of(api, "large") == "Committed")
-        plan = plan_of(api, "large")
-        await api.until(lambda: plan_of(api, "large").get("planId") not in (None, plan["planId"]))
-        assert plan_of(api, "large")["nodes"] == plan["nodes"]
+        plan = placement_of(api, "large")
+        await api.until(lambda: placement_of(api, "large").get("planId") not in (None, plan["planId"]))
+        assert placement_of(api, "large")["nodes"] == plan["nodes"]
         assert one.count("coda_planner_stops_total", cause="Migrate") == 1
 
 
-async def test_a_plan_beside_room_that_is_left_has_no_limit_that_is_looked_at_again_and_again(api: FakeApi) -> None:
+async def test_a_placement_beside_capacity_that_is_left_has_no_limit_that_is_looked_at_again_and_again(
+    api: FakeApi,
+) -> None:
     """A gang waits for a foreign pod on one node, then also for a stopped job on the other."""
     api.change(f"{JOBS}/resident", lambda item: item["status"].update(phase="Succeeded"))
     api.remove(f"{PODS}/resident-1-0")
@@ -156,6 +160,6 @@ async def test_a_plan_beside_room_that_is_left_has_no_limit_that_is_looked_at_ag
         api.set(JOBS, job_json("gang", replicas=2, gpus=2, placement=mine))
         api.set(JOBS, job_json("large", gpus=6))
         await api.until(lambda: state_of(api, "large") == "Committed")
-        api.set(JOBS, job_json("later", gpus=9))  # another round
+        api.set(JOBS, job_json("later", gpus=9))  # another cycle
         await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))
         assert (state_of(api, "gang"), one.planner._placements.give_up_times_s()) == ("Committed", [])

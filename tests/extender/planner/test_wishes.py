@@ -15,7 +15,7 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.tuning_status import tuning_json
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, Item, job_json, node_json, placement, pod_json, rank_json
-from tests.extender.replicas import plan_of, replica, state_of, status
+from tests.extender.replicas import placement_of, replica, state_of, status
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def wish(api: FakeApi, name: str, cores: int, sequence: int = 1) -> None:
 
 
 def grant_of(api: FakeApi, name: str) -> Json:
-    return plan_of(api, name).get("grant") or {}
+    return placement_of(api, name).get("grant") or {}
 
 
 def placements_written(api: FakeApi, name: str) -> list[Json]:
     return [call.body["status"]["placement"] for call in api.writes() if f"/{name}/" in call.path]
 
 
-async def test_a_wish_is_granted_by_one_write_that_leaves_the_plan_as_it_was(api: FakeApi) -> None:
+async def test_a_wish_is_granted_by_one_write_that_leaves_the_placement_as_it_was(api: FakeApi) -> None:
     for name in ("n1", "n2"):
         api.set(NODES, node_json(name))
     set_running(api, "gang", "n1", "n2")
@@ -127,7 +127,7 @@ async def test_the_next_wish_waits_for_the_end_of_the_resize_and_counts_from_the
         await api.until(lambda: bool(grant_of(api, "gang")))
         wish(api, "gang", 6, sequence=2)
         api.set(JOBS, job_json("sign", replicas=9))
-        await api.until(lambda: "pending" in status(api, "sign"))  # a round has gone by
+        await api.until(lambda: "pending" in status(api, "sign"))  # a cycle has gone by
         assert grant_of(api, "gang")["sequence"] == 1
         since = grant_of(api, "gang")["time"]
         resize = {"attempt": 1, "sequence": 1, "state": "Refused", "wanted": 8, "coresPerReplica": 4, "since": since}

@@ -19,13 +19,13 @@ from coda_kube.objects.json_types import Json
 
 
 def added(escaped: int) -> bytes:
-    """An event of an object with so many characters that take six bytes each."""
+    """An event of an object with this many characters that take six bytes each."""
     item = {"metadata": {"name": "p", "resourceVersion": "2"}, "x": "<" * escaped}
     return json.dumps({"type": "ADDED", "object": item}).replace("<", "\\u003c").encode() + b"\n"
 
 
 async def test_the_largest_object_there_can_be_is_read_from_a_watch() -> None:
-    """Else whoever may create a pod could end every watch of pods, as often as he changes it."""
+    """Otherwise everybody who may create a pod could end every watch of pods, at each change of the pod."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if not request.query.get("watch"):
@@ -87,7 +87,7 @@ def event(kind: str, version: int) -> Json:
 
 
 class Breaking(Client):
-    """Tells of an object that was made anew, breaks off, and tells everything after the version asked for."""
+    """Sends an object that was created again, breaks off, and sends everything after the version asked for."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Which node a gang's pod is pinned to, whatever its user's own affinity says beside the pin."""
+"""Which node a gang's pod is pinned to, for any affinity of the user beside the pin."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.extender.objects import job_json, placement, rank_json
 
 
 def pod_of(cores: int, *, allocated: int | None = None, actual: int | None = None, reason: str = "") -> dict[str, Any]:
-    """A pod that wants so many cores, was promised `allocated` and has `actual`."""
+    """A pod that wants this many cores, was promised `allocated` and has `actual`."""
     pod = rank_json("gang", 0, "n1", node="n1", plan="of-gang")
     pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = str(cores)
     main: dict[str, Any] = {"name": "main"}

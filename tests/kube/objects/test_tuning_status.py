@@ -60,7 +60,7 @@ def through_the_api(status: dict[str, Any]) -> dict[str, Any]:
 def test_a_search_goes_on_from_its_status_as_if_nothing_had_happened(
     start: int, gpus: int, stop: int, seed: int
 ) -> None:
-    """Whatever was measured, and wherever it was interrupted."""
+    """For any measurements, interrupted at any point."""
     rng, config, limits = random.Random(seed), CoreSearchConfig(), CoreLimits(most=24)
     found: CoreSearch | SearchResult = begin_search(start, gpus, limits)
     for _ in range(stop):
