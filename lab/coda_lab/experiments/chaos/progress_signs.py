@@ -70,19 +70,19 @@ class Signs:
         return await self.next(lambda sign: sign.what is what and sign.is_after(moment_s))
 
     def on_pod(self, old: Json | None, new: Json | None) -> None:
-        """Listener for `watching.Cache`."""
+        """Listener for `WatchCache`."""
         if new is None or LABEL_JOB_UID not in new["metadata"].get("labels", {}):
             return
         if new["spec"].get("nodeName") and not (old and old["spec"].get("nodeName")):
             self._tell(What.BOUND, new["metadata"]["name"], _bound_s(new))
 
     def on_job(self, old: Json | None, new: Json | None) -> None:
-        """Listener for `watching.Cache`."""
+        """Listener for `WatchCache`."""
         if old is not None and new is not None and _operators(old) != _operators(new):
             self._tell(What.WROTE, new["metadata"]["name"])
 
     def on_lease(self, old: Json | None, new: Json | None) -> None:
-        """Listener for `watching.Cache`."""
+        """Listener for `WatchCache`."""
         if new is None:
             return
         name, holder = new["metadata"]["name"], new["spec"].get("holderIdentity") or ""

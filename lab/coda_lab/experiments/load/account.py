@@ -76,7 +76,7 @@ class Account:
         return ended
 
     def on_job(self, old: Json | None, new: Json | None) -> None:
-        """Listener for `watching.Cache`."""
+        """Listener for `WatchCache`."""
         entry = self.jobs.get((new or old or {})["metadata"]["name"])
         if entry is None:
             return
@@ -99,7 +99,7 @@ class Account:
             self._end_job(entry)
 
     def on_pod(self, old: Json | None, new: Json | None) -> None:
-        """Listener for `watching.Cache`."""
+        """Listener for `WatchCache`."""
         entry = self.pods.get((new or old or {})["metadata"]["name"])
         if entry is None:
             return

@@ -52,7 +52,7 @@ class Attempts:
         self._now = now
 
     def on_pod(self, old: Json | None, new: Json | None) -> None:
-        """Listener for `watching.Cache`."""
+        """Listener for `WatchCache`."""
         pod = new or old or {}
         labels = pod["metadata"].get("labels") or {}
         if LABEL_JOB not in labels:

@@ -20,7 +20,7 @@ class Refusals:
         self.of_foreign_pods: dict[str, str] = {}
 
     def on_pod(self, _old: Json | None, new: Json | None) -> None:
-        """Listener for `watching.Cache`."""
+        """Listener for `WatchCache`."""
         reason = None if new is None else refusal_of(new)
         if new is None or reason is None:
             return
