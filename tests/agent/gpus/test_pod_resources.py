@@ -123,7 +123,7 @@ def test_an_answer_larger_than_any_kubelets_is_refused(kubelet: PodResourcesServ
 
 def test_an_answer_of_many_pods_is_read(kubelet: PodResourcesServer) -> None:
     kubelet.give(ContainerDevices(namespace="a", pod=f"p{number}", devices=TRAIN.devices) for number in range(3000))
-    assert len(ask_kubelet(kubelet.socket, 10)) == 3000
+    assert len(ask_kubelet(kubelet.socket, 300)) == 3000  # how long it takes is not asked here
 
 
 @given(answer=st.binary(max_size=200))
