@@ -1,4 +1,4 @@
-"""The entry point: mounts the commands, and turns every expected failure into one sentence."""
+"""The entry point: the commands, and one sentence for every expected failure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _coda(
 
 
 def main() -> None:
-    """Run the command line: 0 done, 1 one sentence on stderr, 2 wrong usage, 130 interrupted."""
+    """Run the command line. Exit code 0: done; 1: failed, one sentence on stderr; 2: wrong usage; 130: interrupted."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app(prog_name="coda")
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Handle SIGTERM as Ctrl-C, by whoever handles that now."""
+    """Turn SIGTERM into Ctrl-C, which the running command handles."""
     signal.raise_signal(signal.SIGINT)
 
 

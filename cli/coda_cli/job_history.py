@@ -1,7 +1,7 @@
-"""What TrainingJobs went through, from one watch: a history per job, grown by each change of its object.
+"""What TrainingJobs went through, from one watch: a history per job that each change of its object extends.
 
-`history_after` is pure; `Follower` feeds it. Moments are kept twice: as Coda reported them, and by this machine's clock
-when the change was seen, because waits must be taken from one clock.
+`history_after` is pure; `Follower` feeds it. Every moment is kept twice: as Coda reported it, and by this machine's
+clock when the change was seen. Waits need one clock.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from coda_kube.objects.names import GROUP, LABEL_JOB, VERSION
 from coda_kube.objects.quantities import seconds_from_time
 
 HOPELESS = frozenset(code.value for code in (WaitCode.NEVER_FITS, WaitCode.NO_MATCHING_NODE, WaitCode.UNKNOWN_LEVEL))
-"""Pending codes that no waiting mends: only another cluster or another spec does."""
+"""Pending codes that waiting cannot mend: the job needs another cluster or another spec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitRecord:
-    """Why a job waited, once: as the planner wrote it."""
+    """One reason why a job waited, as the planner wrote it."""
 
     code: str
     message: str
@@ -36,7 +36,7 @@ class WaitRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """Seconds since 1970 by one kind of clock; None: not yet. The first time each, later attempts change nothing."""
+    """Seconds since 1970 by one clock; None: not yet. Each is the first time: later attempts change nothing."""
 
     queued_s: float | None = None
     placed_s: float | None = None
@@ -46,7 +46,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All that was seen of one TrainingJob."""
+    """Everything that was seen of one TrainingJob."""
 
     name: str
     gpus: int
@@ -58,31 +58,31 @@ class History:
     failures: int = 0
     disruptions: int = 0
     nodes: tuple[str, ...] = ()  # of the newest placement
-    pending: WaitRecord | None = None  # the one that holds now
-    reasons: tuple[WaitRecord, ...] = ()  # every one seen, each once, in order
+    pending: WaitRecord | None = None  # the present one
+    reasons: tuple[WaitRecord, ...] = ()  # each once, in the order seen
     reported: Moments = field(default_factory=Moments)
     seen: Moments = field(default_factory=Moments)
     deleted: bool = False
-    freed_s: float | None = None  # when its last pod so far was seen ended: since then others may have its room
+    freed_s: float | None = None  # when its last pod so far was seen ended: from then on others may use its capacity
 
     @property
     def is_over(self) -> bool:
-        """Finished, or deleted by somebody."""
+        """True if it finished or was deleted."""
         return self.phase in FINISHED or self.deleted
 
     @property
     def is_hopeless(self) -> bool:
-        """It waits for what this cluster will never have."""
+        """True if it waits for something that this cluster will never have."""
         return self.phase is Phase.QUEUED and self.pending is not None and self.pending.code in HOPELESS
 
     @property
     def is_waiting(self) -> bool:
-        """It is not over and has no placement of its current attempt."""
+        """True if it is not over and its current attempt has no placement."""
         return not self.is_over and self.phase in (None, Phase.QUEUED)
 
 
 def history_after(history: History | None, item: Mapping[str, Any], now_s: float) -> History:
-    """The history once `item`, the job's newest object, was seen at `now_s`."""
+    """Return the history after `item`, the newest object of the job, was seen at `now_s`."""
     spec, status = item["spec"], item.get("status") or {}
     replicas = int(spec.get("replicas", 1))
     cores = status.get("cores")
@@ -154,7 +154,7 @@ class Follower:
         self._waiters: set[asyncio.Future[None]] = set()
 
     def on_job(self, old: Json | None, new: Json | None) -> None:
-        """Listener for `watching.Cache`."""
+        """Listen to a `WatchCache` of jobs."""
         self.changed_s = self._now()
         if new is None:
             name = (old or {})["metadata"]["name"]
@@ -166,7 +166,7 @@ class Follower:
         self.wake()
 
     def on_pod(self, old: Json | None, new: Json | None) -> None:
-        """Listener for a cache of these jobs' pods."""
+        """Listen to a `WatchCache` of these jobs' pods."""
         if new is None or not _has_ended(new) or (old is not None and _has_ended(old)):
             return
         history = self.by_name.get(new["metadata"]["labels"][LABEL_JOB])
@@ -174,12 +174,12 @@ class Follower:
             self.by_name[history.name] = replace(history, freed_s=self._now())
 
     def is_queued(self, name: str) -> bool:
-        """True once the job of that name has entered the queue."""
+        """True if the job of that name has entered the queue."""
         history = self.by_name.get(name)
         return history is not None and history.reported.queued_s is not None
 
     def wake(self) -> None:
-        """Let everybody in `change` look again."""
+        """End every wait in `change`."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -201,7 +201,7 @@ def _has_ended(pod: Json) -> bool:
 
 
 def jobs_path(namespace: str) -> str:
-    """Where the API server keeps the TrainingJobs of a namespace."""
+    """Return the API path of a namespace's TrainingJobs."""
     return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/trainingjobs"
 
 
@@ -209,7 +209,7 @@ def jobs_path(namespace: str) -> str:
 async def following(
     client: Client, namespace: str, *, selector: str, with_pods: bool = False
 ) -> AsyncIterator[Follower]:
-    """A follower that is kept up to date while the context lasts; entered once the first lists are in."""
+    """Yield a follower that stays up to date inside the context. The context starts when the first lists are read."""
     follower = Follower()
     caches = [WatchCache(client, jobs_path(namespace), listener=follower.on_job, query={"labelSelector": selector})]
     if with_pods:

@@ -18,7 +18,7 @@ LINE_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed:
-    """How far it is; `left_s` is real time until the last job would end if none waited from now on."""
+    """How far a replay is. `left_s`: real time until the last job ends, if no job waits from now on."""
 
     jobs: int
     submitted: int
@@ -31,7 +31,7 @@ class Progressed:
     left_s: float
 
     def sentence(self) -> str:
-        """All of it in one line."""
+        """Return all of it in one line."""
         return (
             f"{self.submitted}/{self.jobs} submitted, {self.waiting} waiting, {self.running} running, "
             f"{self.finished} finished, {self.failed} failed; trace time {duration_from_seconds(round(self.trace_s))}, "
@@ -40,7 +40,7 @@ class Progressed:
 
 
 def counts_of(histories: Mapping[str, History]) -> dict[str, int]:
-    """How many jobs wait, are placed and not over (running), have succeeded (finished), and failed or were deleted."""
+    """Count the jobs that wait, run (placed and not over), finished (succeeded) and failed (or were deleted)."""
     found = dict.fromkeys(("waiting", "running", "finished", "failed"), 0)
     for history in histories.values():
         if history.phase is Phase.SUCCEEDED:
@@ -55,7 +55,7 @@ def counts_of(histories: Mapping[str, History]) -> dict[str, int]:
 
 
 class ReplayDisplay:
-    """Shows progress while it is entered."""
+    """Shows progress inside its context."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -80,7 +80,7 @@ class ReplayDisplay:
             self._bar.stop()
 
     def tell(self, progress: Progressed) -> None:
-        """Show `progress`, where no bar can be drawn only every ten seconds."""
+        """Show `progress`: at once as a bar, or a line at most every ten seconds where no bar can be drawn."""
         if self._bar is not None:
             over = progress.finished + progress.failed
             self._bar.update(self._task, total=progress.jobs, completed=over, description=progress.sentence())

@@ -1,4 +1,4 @@
-"""The cluster a command works on: one that is there, or a local one for as long as the command; and its referee."""
+"""The cluster that a command works on, existing or local for the time of the command, and its invariant checker."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from coda_sim.workload.cluster_shape import ClusterShape, NodeGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCluster:
-    """A cluster to submit to. `where` names it for people; `kubectl` starts a command line that reaches it."""
+    """A cluster to submit to. `where`: its name for people; `kubectl`: the start of a command line that reaches it."""
 
     client: Client
     shape: ClusterShape
     where: str
     kubectl: str
-    ended_parts: Callable[[], tuple[str, ...]]  # processes of a local cluster that should run and do not
+    ended_parts: Callable[[], tuple[str, ...]]  # processes of a local cluster that should run but do not
 
 
 class Watched:
-    """The referee's answer; `check` is None until the block that watched has ended, and for ever if nobody watched."""
+    """The checker's report. `check` is None until the watched block has ended, and stays None if nothing is watched."""
 
     def __init__(self) -> None:
         self.check: Check | None = None
@@ -45,7 +45,7 @@ class Watched:
 
 @asynccontextmanager
 async def refereed(client: Client | None) -> AsyncIterator[Watched]:
-    """Check the invariants of the client's cluster while the block lasts; with None nothing is checked."""
+    """Check the invariants of the client's cluster inside the block; with None nothing is checked."""
     watched = Watched()
     if client is None:
         yield watched
@@ -60,9 +60,9 @@ async def refereed(client: Client | None) -> AsyncIterator[Watched]:
 async def local_target(
     nodes: str, racks: int, notes: Console, *, planner: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[TargetCluster, Client]]:
-    """A fresh local cluster, seen as a plain user would, and an administrator's client for the referee.
+    """Yield a fresh local cluster as a plain user sees it, and an administrator's client for the checker.
 
-    `planner`: settings of its planner that differ from the defaults, as its environment."""
+    `planner`: environment of its planner, where it differs from the defaults."""
 
     def tell(sentence: str) -> None:
         notes.print(sentence, highlight=False, markup=False, soft_wrap=True)
@@ -93,8 +93,9 @@ async def local_target(
 
 
 def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
-    """The settings of a local cluster's planner during a replay: what it does after a time, it does as much earlier as
-    everything else happens. Raises InvalidInput for a policy that cannot be followed live."""
+    """Return the planner's environment in a local replay: its times are divided by `speed`, as all others are.
+
+    Raises InvalidInput for a policy that a live planner cannot follow."""
     why_not = why_not_live(policy_of(policy))
     if why_not is not None:
         raise InvalidInput(f"--policy {policy} {why_not}")
@@ -108,7 +109,7 @@ def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
 
 @asynccontextmanager
 async def cluster_target(kubeconfig: Path | None) -> AsyncIterator[tuple[TargetCluster, Client]]:
-    """The cluster of a kubeconfig; the referee uses the same identity."""
+    """Yield the cluster of a kubeconfig; the checker uses the same identity."""
     async with AsyncExitStack() as stack:
         client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
         stack.push_async_callback(client.close)
@@ -125,7 +126,7 @@ async def cluster_target(kubeconfig: Path | None) -> AsyncIterator[tuple[TargetC
 
 
 async def shape_from_cluster(client: Client) -> ClusterShape:
-    """The cluster's nodes by GPUs and whole cores, most GPUs first. Raises InvalidInput when none has a GPU."""
+    """Return the cluster's nodes by GPUs and whole cores, most GPUs first. Raises InvalidInput if none has a GPU."""
     try:
         listing = await client.list_pages("/api/v1/nodes")
     except Rejected as error:

@@ -1,7 +1,7 @@
-"""From gangs to TrainingJobs in the API server, each at its moment.
+"""From gangs to TrainingJobs in the API server, each at its time.
 
-A submission is never late in silence: the planned and the real moment of each are kept. An API server that is away
-for a while is waited for; a job it refuses is kept with its sentence.
+The planned and the real time of each submission are kept, so a late one is seen. If the API server does not answer,
+submissions are repeated for a while; a job that it refuses is kept with its sentence.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from coda.errors import InvalidInput, Outage
+from coda.wording import counted
 from coda_cli.job_history import jobs_path
 from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
@@ -22,7 +23,7 @@ from coda_lab.kubelets.behaviour import PREFIX as SIMULATION_PREFIX
 from coda_sim.traces.trace import RecordedStatus
 from coda_sim.workload.gangs import Gang
 
-CONCURRENT = 32  # creates on their way; at 20 ms each enough for far more than 50 per second
+CONCURRENT = 32  # creates at the same time; at 20 ms each that is far more than 50 per second
 RETRY_FOR_S = 60.0
 LABEL_BY = "app.kubernetes.io/managed-by"
 LABEL_RUN = "app.kubernetes.io/instance"
@@ -48,7 +49,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What became of a submission: when it was due and when its create was first sent, by this machine's clock."""
+    """When a submission was due and when its create was first sent, by this machine's clock; and a refusal."""
 
     planned_s: float
     sent_s: float
@@ -56,14 +57,14 @@ class Sent:
 
     @property
     def lag_s(self) -> float:
-        """How late it was sent."""
+        """Return how late it was sent."""
         return max(0.0, self.sent_s - self.planned_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How gangs become TrainingJobs. `speed` divides every time; `with_failures` lets recorded failures fail;
-    `with_pods`: their pods are followed too, which not every user may."""
+    """How gangs become TrainingJobs. `speed` divides every time. `with_failures`: recorded failures fail.
+    `with_pods`: their pods are followed too, which not every user is allowed to do."""
 
     namespace: str
     run: str
@@ -74,7 +75,7 @@ class Manner:
 
 
 def name_from_job_id(job_id: str) -> str:
-    """A job name of a-z, 0-9 and '-', starting with a letter, at most 63 long: `Job_7` -> `job-7`, `7` -> `j-7`."""
+    """Return a job name of a-z, 0-9 and '-', a letter first, at most 63 long: `Job_7` -> `job-7`, `7` -> `j-7`."""
     name = re.sub(r"[^a-z0-9]+", "-", job_id.lower()).strip("-")
     if not name or not name[0].isalpha():
         name = f"j-{name}".rstrip("-")
@@ -82,7 +83,7 @@ def name_from_job_id(job_id: str) -> str:
 
 
 def names_by_job_id(job_ids: Iterable[str]) -> dict[str, str]:
-    """A name for each id, no two alike: ids that would share one get a part of their hash at its end."""
+    """Return a different name for each id: ids that would share a name get part of their hash at its end."""
     wanted = {job_id: name_from_job_id(job_id) for job_id in job_ids}
     counts: dict[str, int] = {}
     for name in wanted.values():
@@ -97,7 +98,7 @@ def names_by_job_id(job_ids: Iterable[str]) -> dict[str, str]:
 
 
 def submissions_from_gangs(gangs: Sequence[Gang], manner: Manner, *, source: str) -> tuple[Submission, ...]:
-    """Each gang as a TrainingJob, due at its submit time since the first one's, divided by the speed."""
+    """Return each gang as a TrainingJob. It is due at its submit time after the first one, divided by the speed."""
     if not gangs:
         return ()
     names = names_by_job_id(gang.row.job_id for gang in gangs)
@@ -138,7 +139,7 @@ def _manifest(gang: Gang, manner: Manner, name: str, source: str) -> Json:
         },
     }
     if _fails(gang, manner):
-        spec["retries"] = 0  # the recorded run is the whole load: another attempt would add to it
+        spec["retries"] = 0  # the recorded run is the whole load; another attempt would add to it
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -153,7 +154,7 @@ def _manifest(gang: Gang, manner: Manner, name: str, source: str) -> Json:
 
 
 async def check_ready(client: Client, namespace: str, submissions: Sequence[Submission]) -> None:
-    """Raises InvalidInput when the cluster would take no TrainingJob here, or has some of these names already."""
+    """Raise InvalidInput if the cluster takes no TrainingJob here, or already has some of these names."""
     try:
         listing = await client.list_pages(jobs_path(namespace))
     except NotFound as error:
@@ -162,9 +163,9 @@ async def check_ready(client: Client, namespace: str, submissions: Sequence[Subm
         raise InvalidInput(f"TrainingJobs of namespace {namespace} cannot be listed: {error}") from error
     taken = {item["metadata"]["name"] for item in listing["items"]} & {one.name for one in submissions}
     if taken:
-        few = ", ".join(sorted(taken)[:3])
+        few = ", ".join(sorted(taken)[:3]) + (", ..." if len(taken) > 3 else "")
         raise InvalidInput(
-            f"namespace {namespace} already has {len(taken)} TrainingJobs with names of this trace ({few}, ...): "
+            f"namespace {namespace} already has {counted(len(taken), 'TrainingJob')} with names of this trace ({few}): "
             f"give another --namespace, or delete them: kubectl -n {namespace} delete tj -l {LABEL_BY}={REPLAY}"
         )
     try:
@@ -188,9 +189,9 @@ async def submit_all(
     record: Record,
     queued: Callable[[Submission], Awaitable[None]] | None = None,
 ) -> None:
-    """Create each job at `start_s` (seconds since 1970) plus its moment, 32 at a time; `record` hears of each.
+    """Create each job at `start_s` (seconds since 1970) plus its `at_s`, at most 32 at a time, and `record` each.
 
-    `queued` returns once a job is in the queue or need not be waited for: then the next one is sent."""
+    `queued` returns when a job is in the queue, or need not be waited for; then the next one is sent."""
     gate = asyncio.Semaphore(CONCURRENT)
 
     async def submit(submission: Submission) -> None:

@@ -1,1 +1,4 @@
-"""`coda simulate`: runs, comparison, plots and report."""
+"""`coda simulate`: policies on a generated month or a trace, in virtual time. The simulator itself is `coda_sim`.
+
+Read `runs`, then what shows their results: `comparison`, `plots` and `html_report`; `command` puts them together.
+"""

@@ -1,4 +1,4 @@
-"""The plots of a study as SVG files. The same outcomes give the same bytes."""
+"""The plots of a study as SVG files. Equal outcomes give equal bytes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _GRID: Final[dict[str, Any]] = {"alpha": 0.3, "linewidth": 0.5}
 
 
 def write_plots(outcomes: Sequence[RunOutcome], folder: Path) -> list[Path]:
-    """Write them and return their paths, in the order they are to be shown. Curves are of each policy's first seed."""
-    import matplotlib as mpl  # half a second that no other command should wait for
+    """Write the plots; return their paths in the order to show them. Curves show each policy's first seed."""
+    import matplotlib as mpl  # takes half a second, which no other command should wait for
 
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "coda", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
@@ -111,7 +111,7 @@ def _user_waits(outcomes: Sequence[RunOutcome]) -> Figure | None:
     panel.set(title="99th percentile of the waits of each user's jobs", ylabel="hours")
     panel.set_xlabel("" if few else f"{len(users)} users, by name")
     panel.grid(axis="y", **_GRID)
-    panel.margins(y=0.25)  # room for the legend
+    panel.margins(y=0.25)  # space for the legend
     panel.legend(frameon=False, ncols=4, loc="upper right")
     return figure
 
@@ -128,7 +128,7 @@ def _fragmentation(outcomes: Sequence[RunOutcome]) -> Figure:
     panel.set_xlim(-0.8, max(len(titles) - 0.2, 2.2))
     panel.tick_params(axis="x", rotation=30 if len(titles) > 5 else 0)
     panel.grid(axis="y", **_GRID)
-    panel.margins(y=0.25)  # room for the legend
+    panel.margins(y=0.25)  # space for the legend
     panel.legend(frameon=False, ncols=4, loc="upper right")
     return figure
 
@@ -139,7 +139,7 @@ def _mean_of(outcomes: Sequence[RunOutcome], title: str, name: str) -> float:
 
 
 def _core_changes(outcomes: Sequence[RunOutcome]) -> Figure | None:
-    """How many GPU jobs ended with how many cores more or less; None where no policy changes any."""
+    """Plot how many GPU jobs ended with how many cores more or less; None if no policy changes any."""
     if not any(gain for outcome in outcomes for gain, _ in outcome.series.jobs_by_cores_gained):
         return None
     figure, (panel,) = _figure(1, 1)
@@ -150,6 +150,6 @@ def _core_changes(outcomes: Sequence[RunOutcome]) -> Figure | None:
         panel.bar(places, [100 * count / jobs for _, count in gains], 0.8 / len(outcomes), label=_title(outcome))
     panel.set(title="Cores at the end against cores asked for", xlabel="cores of the job", ylabel="% of GPU jobs")
     panel.grid(axis="y", **_GRID)
-    panel.margins(y=0.25)  # room for the legend
+    panel.margins(y=0.25)  # space for the legend
     panel.legend(frameon=False, ncols=4, loc="upper right")
     return figure

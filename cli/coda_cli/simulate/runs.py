@@ -1,4 +1,4 @@
-"""Performing runs, one after the other or several at once in processes of their own, and how far they are."""
+"""Performs runs, one after the other or several at once in their own processes, and shows how far they are."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from coda_cli.progress import LINE_EVERY_S
 from coda_sim.runs import RunOrder, RunOutcome, run_order
 
 Told = SimpleQueue[tuple[int, int, int]]
-"""Run, jobs that ended, jobs in all: from the processes that perform runs."""
+"""Number of the run, its jobs that ended, all its jobs: sent by the processes that perform runs."""
 
 _LOOK_AFTER_S = 0.2
 
 
 class Display:
-    """Jobs simulated so far, of all runs: a bar with rate and time left on a terminal, else a line now and then."""
+    """Jobs simulated so far, of all runs: on a terminal a bar with rate and time left, else a line every ten s."""
 
     def __init__(self, console: Console, orders: Sequence[RunOrder]) -> None:
         self._console = console
@@ -49,7 +49,7 @@ class Display:
             self._bar.stop()
 
     def tell(self, index: int, ended: int, jobs: int) -> None:
-        """Run `index` has simulated so many of its jobs."""
+        """Show that run `index` has simulated `ended` of its `jobs`."""
         self._ended[index], self._jobs[index] = ended, jobs
         ended, known = sum(self._ended), [jobs for jobs in self._jobs if jobs]
         total = sum(known) + round(sum(known) / len(known)) * (len(self._jobs) - len(known)) if known else 0
@@ -66,7 +66,7 @@ class Display:
 
 
 def performed(orders: Sequence[RunOrder], at_once: int, console: Console) -> list[RunOutcome]:
-    """The outcomes in the order of `orders`, `at_once` runs at a time. Raises what a run raises."""
+    """Return the outcomes in the order of `orders`, with `at_once` runs at a time. Raises what a run raises."""
     for order in orders:
         if order.records is not None:
             order.records.parent.mkdir(parents=True, exist_ok=True)

@@ -146,7 +146,7 @@ async def test_names_of_an_earlier_replay_are_refused_before_anything_is_created
     await api.put(job_json("hv2"), "ADDED")
     async with serving(api) as client:
         await check_ready(client, "default", submissions(gang("hv1")))
-        with pytest.raises(InvalidInput, match="namespace default already has 1 TrainingJobs with names of this trace"):
+        with pytest.raises(InvalidInput, match="namespace default already has 1 TrainingJob with names of this trace"):
             await check_ready(client, "default", submissions(gang("hv1"), gang("hv2")))
     assert set(api.jobs) == {"hv2"}
 
