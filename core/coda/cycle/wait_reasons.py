@@ -32,15 +32,17 @@ _CODE_BY_RESOURCE: Final[Mapping[str, WaitCode]] = {
 }
 
 
-EDITED: Final = WaitReason(code=WaitCode.EDITED, message="its spec was edited; waits for the operator to accept that")
+EDITED: Final = WaitReason(
+    code=WaitCode.EDITED, message="its spec was edited, and the operator has not accepted it yet"
+)
 
 HELD_BY_POLICY: Final = WaitReason(
-    code=WaitCode.HELD_BY_POLICY, message="there is room now, and the policy keeps it for jobs that go first"
+    code=WaitCode.HELD_BY_POLICY, message="enough is free now, but the policy keeps it for jobs that go first"
 )
 
 
 def _reserved_for(job: JobId) -> WaitReason:
-    message = f"there is room now, and it is kept for jobs that go first: {job} has waited too long to be overtaken"
+    message = f"enough is free now, but nodes are reserved for {job}, which has waited too long to be overtaken"
     return WaitReason(code=WaitCode.HELD_BY_POLICY, message=message, holders=(job,))
 
 
@@ -127,17 +129,17 @@ class _ReasonFinder:
         ranks = self._search.ranks_when_empty(rank_class, rank_class.within)
         if ranks >= job.replicas:
             return None
-        nodes = counted(len(rank_class.eligible.matching), "matching node")
+        matching = len(rank_class.eligible.matching)
+        nodes = f"the {matching} matching nodes hold" if matching > 1 else "the only matching node holds"
         each = amounts_text(rank_class.request)
         if self._search.ranks_when_empty(rank_class, None) == 0:
             sizes = (self._search.capacity.nodes[number].allocatable for number in sorted(rank_class.eligible.matching))
             largest = max(sizes, key=lambda size: (size.gpus, size.cpu_m, size.memory_bytes))
             largest = _of_the_same_kinds(largest, rank_class.request)
-            message = (
-                f"a rank needs {each}; even empty, none of {nodes} holds it: the largest has {amounts_text(largest)}"
-            )
+            which = "the largest" if matching > 1 else "it"
+            message = f"a rank needs {each}; even empty, {nodes} none: {which} has {amounts_text(largest)}"
         elif rank_class.within is None:
-            message = f"needs {counted(job.replicas, 'rank')} of {each} each; even empty, {nodes} hold only {ranks}"
+            message = f"needs {counted(job.replicas, 'rank')} of {each} each; even empty, {nodes} only {ranks}"
         else:
             gang = f"needs all {counted(job.replicas, 'rank')} of {each} each within one {job.within}"
             message = f"{gang}; even empty, no {job.within} holds more than {ranks}"
@@ -184,10 +186,10 @@ class _ReasonFinder:
     def _backing_off(self, job: Job) -> WaitReason | None:
         if job.not_before_s <= self._now_s:
             return None
-        ended = f"attempt {job.attempt - 1} ended early" if job.attempt > 1 else "the last launch did not work"
+        ended = f"attempt {job.attempt - 1} ended early" if job.attempt > 1 else "the last launch failed"
         numbers = numbers_of(attempt=job.attempt, not_before_s=ceil(job.not_before_s))
         return WaitReason(
-            code=WaitCode.BACKING_OFF, message=f"{ended}; the next try waits out a pause", numbers=numbers
+            code=WaitCode.BACKING_OFF, message=f"{ended}; the next one starts after a pause", numbers=numbers
         )
 
     def _shortfall(self, job: Job, rank_class: RankClass, anywhere: RankClass) -> Shortfall:
@@ -225,7 +227,7 @@ def _fits(job: Job, rank_class: RankClass) -> bool:
 def _rolling_back(job: Job) -> WaitReason | None:
     if not job.bound and not job.unbound:
         return None
-    message = "pods of a plan that was dropped are still going away"
+    message = "pods of a dropped placement are still being deleted"
     return WaitReason(code=WaitCode.ROLLING_BACK, message=message)
 
 
@@ -238,7 +240,7 @@ def _no_domain_fits(job: Job, shortfall: Shortfall) -> WaitReason:
     gang = f"needs all {counted(job.replicas, 'rank')} of {amounts_text(job.request)} each within one {job.within}"
     return WaitReason(
         code=WaitCode.NO_DOMAIN_FITS,
-        message=f"{gang}; enough is free in all, but no {job.within} has room for more than {most} of them now",
+        message=f"{gang}; enough is free in all, but no {job.within} can hold more than {most} of them now",
         numbers=numbers_of(ranks=job.replicas, ranks_in_one_domain=most),
         holders=shortfall.holders,
     )
@@ -296,12 +298,13 @@ def _limit_text(limit: Limit) -> str:
 
 def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:
     each = amounts_text(job.request)
-    of_all = counted(matching, "matching node")
+    of_all = f"of {matching} matching nodes" if matching > 1 else "the only matching node"
     if job.replicas == 1:
-        return f"needs {each} free on one node; none of {of_all} has that now"
-    has = "have" if nodes > 1 else "has"
-    capacity = f"{nodes or 'none'} of {of_all} {has} room now" + (f", for {counted(ranks, 'rank')}" if nodes else "")
-    return f"needs {counted(job.replicas, 'rank')} of {each} each; {capacity}"
+        lack = f"none {of_all} has that now" if matching > 1 else f"{of_all} does not have that now"
+        return f"needs {each} free on one node; {lack}"
+    some = f"{nodes or 'none'} {of_all}" if matching > 1 else of_all
+    held = counted(ranks, "rank") if ranks else "any" if matching > 1 else "none"
+    return f"needs {counted(job.replicas, 'rank')} of {each} each; {some} can hold {held} now"
 
 
 def _of_the_same_kinds(size: Resources, asked: Resources) -> Resources:

@@ -69,7 +69,7 @@ LASTING = [
         world(NODES, [job(gpus=16, cores=1.5)]),
         refusal(
             WaitCode.NEVER_FITS,
-            "a rank needs 16 GPUs, 1.5 cores and 1 GiB of memory; even empty, none of 2 matching nodes holds it: "
+            "a rank needs 16 GPUs, 1.5 cores and 1 GiB of memory; even empty, the 2 matching nodes hold none: "
             "the largest has 8 GPUs, 48 cores and 384 GiB of memory",
             ranks=1,
             ranks_when_empty=0,
@@ -81,7 +81,7 @@ LASTING = [
         world(NODES, [job(replicas=3, gpus=8)]),
         refusal(
             WaitCode.NEVER_FITS,
-            "needs 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each; even empty, 2 matching nodes hold only 2",
+            "needs 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each; even empty, the 2 matching nodes hold only 2",
             ranks=3,
             ranks_when_empty=2,
             nodes_matching=2,
@@ -147,7 +147,7 @@ HELD_BACK = [
         world(NODES, [job(attempt=3, not_before_s=NOW_S + 0.5)]),
         refusal(
             WaitCode.BACKING_OFF,
-            "attempt 2 ended early; the next try waits out a pause",
+            "attempt 2 ended early; the next one starts after a pause",
             attempt=3,
             not_before_s=101,
         ),
@@ -172,8 +172,8 @@ SHORT = [
         world(NODES, [running(job("x", replicas=2, gpus=6), "n1", "n2"), job(replicas=3, gpus=2)]),
         refusal(
             WaitCode.INSUFFICIENT_GPUS,
-            "needs 3 ranks of 2 GPUs, 1 core and 1 GiB of memory each; 2 of 2 matching nodes have room now, "
-            "for 2 ranks; too few GPUs are free",
+            "needs 3 ranks of 2 GPUs, 1 core and 1 GiB of memory each; "
+            "2 of 2 matching nodes can hold 2 ranks now; too few GPUs are free",
             "x",
             **capacity(3, 2, 2, 2),
         ),
@@ -183,7 +183,8 @@ SHORT = [
         world([node("n1", cores=8)], [running(job("x", cores=6), "n1"), job(cores=3)]),
         refusal(
             WaitCode.INSUFFICIENT_CPU,
-            "needs 1 GPU, 3 cores and 1 GiB of memory free on one node; none of 1 matching node has that now; "
+            "needs 1 GPU, 3 cores and 1 GiB of memory free on one node; "
+            "the only matching node does not have that now; "
             "too few cores are free",
             "x",
             **capacity(1, 0, 0, 1),
@@ -194,7 +195,7 @@ SHORT = [
         world([node("n1", memory_gib=8)], [job(memory_gib=4)], foreign={"n1": resources(memory_gib=5)}),
         refusal(
             WaitCode.INSUFFICIENT_MEMORY,
-            "needs 1 GPU, 1 core and 4 GiB of memory free on one node; none of 1 matching node has that now; "
+            "needs 1 GPU, 1 core and 4 GiB of memory free on one node; the only matching node does not have that now; "
             "too little memory is free; pods outside Coda hold the rest",
             **capacity(1, 0, 0, 1),
         ),
@@ -204,7 +205,7 @@ SHORT = [
         world([node("n1", pods=1)], [running(job("x"), "n1"), job()]),
         refusal(
             WaitCode.INSUFFICIENT_PODS,
-            "needs 1 GPU, 1 core and 1 GiB of memory free on one node; none of 1 matching node has that now; "
+            "needs 1 GPU, 1 core and 1 GiB of memory free on one node; the only matching node does not have that now; "
             "too few pod slots are free",
             "x",
             **capacity(1, 0, 0, 1),
@@ -215,7 +216,8 @@ SHORT = [
         world([node("n1", other={"rdma": 1})], [running(job("x", other={"rdma": 1}), "n1"), job(other={"rdma": 1})]),
         refusal(
             WaitCode.INSUFFICIENT_RESOURCES,
-            "needs 1 GPU, 1 core, 1 GiB of memory and 1 rdma free on one node; none of 1 matching node has that now; "
+            "needs 1 GPU, 1 core, 1 GiB of memory and 1 rdma free on one node; "
+            "the only matching node does not have that now; "
             "too little rdma is free",
             "x",
             **capacity(1, 0, 0, 1),
@@ -226,7 +228,7 @@ SHORT = [
         world([node("n1")], [running(job("x", gpus=8, cores=48), "n1"), job()]),
         refusal(
             WaitCode.INSUFFICIENT_RESOURCES,
-            "needs 1 GPU, 1 core and 1 GiB of memory free on one node; none of 1 matching node has that now; "
+            "needs 1 GPU, 1 core and 1 GiB of memory free on one node; the only matching node does not have that now; "
             "every matching node has no free GPU and no free core",
             "x",
             **capacity(1, 0, 0, 1),
@@ -256,8 +258,9 @@ SHORT = [
         world(NODES, [running(job("x", gpus=6, cores=36), "n2"), job(replicas=3, gpus=4, cores=24)]),
         refusal(
             WaitCode.INSUFFICIENT_RESOURCES,
-            "needs 3 ranks of 4 GPUs, 24 cores and 1 GiB of memory each; 1 of 2 matching nodes has room now, "
-            "for 2 ranks; all matching nodes together have enough GPUs for only 2 ranks and "
+            "needs 3 ranks of 4 GPUs, 24 cores and 1 GiB of memory each; "
+            "1 of 2 matching nodes can hold 2 ranks now; "
+            "all matching nodes together have enough GPUs for only 2 ranks and "
             "enough cores for only 2 ranks",
             "x",
             **capacity(3, 2, 1, 2),
@@ -294,8 +297,9 @@ SHORT = [
         ),
         refusal(
             WaitCode.INSUFFICIENT_GPUS,
-            "needs 2 ranks of 8 GPUs, 64 cores and 1 GiB of memory each; 1 of 3 matching nodes has room now, "
-            "for 1 rank; matching nodes with enough GPUs have enough cores for only 1 rank",
+            "needs 2 ranks of 8 GPUs, 64 cores and 1 GiB of memory each; "
+            "1 of 3 matching nodes can hold 1 rank now; "
+            "matching nodes with enough GPUs have enough cores for only 1 rank",
             "x",
             **capacity(2, 1, 1, 3),
         ),
@@ -349,7 +353,7 @@ SHORT = [
         ),
         refusal(
             WaitCode.NEVER_FITS,
-            "a rank needs 8 GPUs, 16 cores and 16 GiB of memory; even empty, none of 3 matching nodes holds it: "
+            "a rank needs 8 GPUs, 16 cores and 16 GiB of memory; even empty, the 3 matching nodes hold none: "
             "the largest has 8 GPUs, 8 cores and 8 GiB of memory",
             ranks=1,
             ranks_when_empty=0,
@@ -361,8 +365,9 @@ SHORT = [
         world([node("n1"), node("n2", schedulable=False), node("n3")], [job(replicas=3, gpus=8, avoid=["n3"])]),
         refusal(
             WaitCode.INSUFFICIENT_GPUS,
-            "needs 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each; 1 of 3 matching nodes has room now, "
-            "for 1 rank; too few GPUs are free; 1 node cordoned, not ready or under pressure; "
+            "needs 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each; "
+            "1 of 3 matching nodes can hold 1 rank now; "
+            "too few GPUs are free; 1 node cordoned, not ready or under pressure; "
             "1 node avoided after a failed attempt",
             **capacity(3, 1, 1, 3),
         ),
@@ -376,7 +381,7 @@ SHORT = [
         refusal(
             WaitCode.NO_DOMAIN_FITS,
             "needs all 2 ranks of 8 GPUs, 1 core and 1 GiB of memory each within one rack; "
-            "enough is free in all, but no rack has room for more than 1 of them now",
+            "enough is free in all, but no rack can hold more than 1 of them now",
             "x",
             "y",
             ranks=2,
@@ -397,7 +402,7 @@ def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
     assert refused(world([sick], [job()])) == [
         refusal(
             WaitCode.INSUFFICIENT_RESOURCES,
-            "needs 1 GPU, 1 core and 1 GiB of memory free on one node; none of 1 matching node has that now; "
+            "needs 1 GPU, 1 core and 1 GiB of memory free on one node; the only matching node does not have that now; "
             "1 node cordoned, not ready or under pressure",
             **capacity(1, 0, 0, 1),
         )
@@ -407,13 +412,13 @@ def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
 def test_pods_of_a_dropped_plan_hold_the_next_start_back() -> None:
     edited = replace(planned(job(), "n1"), generation=2, unbound={0: "n1"})
     assert refused(world(NODES, [edited])) == [
-        refusal(WaitCode.ROLLING_BACK, "pods of a plan that was dropped are still going away")._replace(generation=2)
+        refusal(WaitCode.ROLLING_BACK, "pods of a dropped placement are still being deleted")._replace(generation=2)
     ]
 
 
 def test_a_job_edited_in_the_queue_waits_for_the_operator_whatever_else_there_is() -> None:
     edited = replace(planned(job(gpus=99), "n1"), generation=2, edited=True)
-    expected = refusal(WaitCode.EDITED, "its spec was edited; waits for the operator to accept that")
+    expected = refusal(WaitCode.EDITED, "its spec was edited, and the operator has not accepted it yet")
     assert refused(world(NODES, [edited])) == [expected._replace(generation=2)]
     assert decide(world(NODES, [replace(edited, request=job().request)]), PolicyConfig(), 0.0).starts == ()
 
