@@ -25,7 +25,7 @@ from zlib import crc32
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the curves are the tests'
 
 from asking import ask, positive, tell
-from coda.allocator.config import CoreSearchConfig
+from coda.allocator import CoreSearchConfig
 from coda.allocator.core_search import SearchResult as Found
 from coda.errors import InvalidInput
 from coda_lab.emulators.agent_rig import Rig

@@ -13,12 +13,9 @@ from typing import Final
 
 from agreeing import rounds
 from coda.cycle.decide import decide
-from coda.model.job import Job, JobId
-from coda.model.resources import NOTHING, Resources
-from coda.model.world import Node, World
-from coda.policy.config import PolicyConfig
-from coda_sim.engine.cluster import nodes_of_shape
-from coda_sim.engine.job_run import job_from_gang
+from coda.model import NOTHING, Job, JobId, Node, Resources, World
+from coda.policy import PolicyConfig
+from coda_sim.engine import job_from_gang, nodes_of_shape
 from coda_sim.runs import config_of
 from replayed import LiveJob, Replayed
 

@@ -21,8 +21,8 @@ from agreeing import Start, Starts, agreement, is_near, rounds, swapped_for_cert
 from agreeing_rounds import Rounds
 from asking import positive
 from coda.errors import CodaError, InvalidInput
-from coda.model.decision import WaitCode
-from coda.policy.policies import DEFAULT
+from coda.model import WaitCode
+from coda.policy import DEFAULT
 from coda_sim.results.audit import AuditedJob, read_jobs
 from replayed import LiveJob, Replayed, Simulator, replayed_from_json
 

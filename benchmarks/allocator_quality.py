@@ -18,7 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the curves are the tests'
 
-from coda.allocator.config import CoreSearchConfig, Stride
+from coda.allocator import CoreSearchConfig
+from coda.allocator.config import Stride
 from tests.core.allocator.curves import (
     MODELS,
     SYNERGY,

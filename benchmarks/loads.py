@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from coda.model.job import Placement, PlacementState
+from coda.model import Placement, PlacementState
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, GPU, KIND
 from coda_lab.kubelets.behaviour import PREFIX

@@ -17,10 +17,9 @@ from typing import Any, Protocol
 
 from asking import ask, positive, tell
 from coda.cycle.planner_cycle import CycleResult, CycleSnapshot
-from coda.model.job import JobId
-from coda.model.world import World
+from coda.model import JobId, World
 from coda.placements.guard import InFlight
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from coda_extender.__main__ import MOST_UNCOLLECTED
 from coda_extender.planner.cycle import CycleRunner
 from coda_extender.planner.pending_reasons import PendingNotices

@@ -20,14 +20,11 @@ from dataclasses import asdict, dataclass
 from asking import ask, tell
 from coda.errors import InvalidInput
 from coda.policy.policies import POLICIES as POLICY_TABLE
-from coda_sim.engine.simulation import Simulation
-from coda_sim.engine.simulation_config import Costs
+from coda_sim.engine import Costs, Simulation
 from coda_sim.runs import config_of, simulation_config_of, without_collecting
-from coda_sim.workload.gangs import Cores, gangs_from_rows
-from coda_sim.workload.job_models import JobModelConfig, JobModelDraws
-from coda_sim.workload.model_profiles import profile_set
+from coda_sim.workload import Cores, JobModelConfig, JobModelDraws, MonthConfig, gangs_from_rows, profile_set
 from coda_sim.workload.month import coda_month
-from coda_sim.workload.month_config import MonthConfig, lengthened, widened
+from coda_sim.workload.month_config import lengthened, widened
 from results import Answer, Row
 
 POLICIES = ("coda", "drf", "fifo-skip")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from coda.model import Job, JobId, Node, Phase, Placement, PlacementState, Resources, World
 from coda.model.consistency import check
 from coda.model.constraints import NodeConstraints, Taint
 from coda.model.decision import Start
-from coda.model.job import Job, JobId, Phase, Placement, PlacementState, StopCause, StopOrder
-from coda.model.resources import Resources
-from coda.model.world import Node, Quota, VirtualCluster, World
+from coda.model.job import StopCause, StopOrder
+from coda.model.world import Quota, VirtualCluster
 from coda.placements.review import placement_from_start
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 
 GIB = 2**30
 RACK_LABEL = "topology.coda.scheduler/rack"

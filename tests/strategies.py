@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from coda.model import Job, Node, Phase, World
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
-from coda.model.job import Job, Phase
-from coda.model.world import Node, Quota, VirtualCluster, World
+from coda.model.world import Quota, VirtualCluster
 from tests.builders import HOST_LABEL, job, node, planned, quota, resources, running, world
 
 ZONE_LABEL = "zone"

@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coda.model.decision import WaitCode
-from coda.model.job import FINISHED, Phase
+from coda.model import FINISHED, Phase, WaitCode
 from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json

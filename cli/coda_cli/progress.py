@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_cli.job_history import History
 from coda_sim.durations import duration_from_seconds
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda.policy.config import PolicyConfig
-from coda.policy.policies import policy_of, why_not_live
+from coda.policy import PolicyConfig, policy_of, why_not_live
 from coda_extender.cluster.cluster import GATHER_S
 from coda_kube.api.client import Client, Rejected, connect
 from coda_kube.objects.names import GPU
@@ -22,7 +21,8 @@ from coda_lab.checker import Report as Check
 from coda_lab.local.restarts import kept_alive
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import EXTENDER, ClusterSpec, identity_of
-from coda_sim.workload.cluster_shape import ClusterShape, NodeGroup
+from coda_sim.workload import ClusterShape
+from coda_sim.workload.cluster_shape import NodeGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

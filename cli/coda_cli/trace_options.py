@@ -9,7 +9,7 @@ import typer
 
 from coda.errors import InvalidInput
 from coda_sim.durations import seconds_from_duration
-from coda_sim.traces.selection import Selection, days_from_window
+from coda_sim.traces import Selection, days_from_window
 
 LimitOption = Annotated[int | None, typer.Option(min=1, help="Take only the first N jobs, after all filters.")]
 MaxDurationOption = Annotated[str | None, typer.Option(help="Cut longer run times to this, as 6h.")]

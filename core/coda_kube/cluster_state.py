@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from coda.model.job import FINISHED, Job, JobId, Phase
+from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Resources, World
 from coda.model.live_placement import open_wish
-from coda.model.resources import NOTHING, Resources
-from coda.model.world import Node, Quota, World
+from coda.model.world import Quota
 from coda.snapshots import VersionedMap
 from coda_kube.api.watch_cache import key_of
 from coda_kube.objects.json_types import Json

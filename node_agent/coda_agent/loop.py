@@ -14,8 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Final, TypeVar
 
-from coda.contention.eliminator import EliminatorState, observe
-from coda.contention.throttles import Action
+from coda.contention import Action, EliminatorState, observe
 from coda_agent.cluster import AgentCaches, BackgroundWrites, LocalPod
 from coda_agent.gpus import Link, Moment, find_links
 from coda_agent.node import Node

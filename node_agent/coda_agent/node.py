@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from coda.contention.throttles import Action, Hardware
+from coda.contention import Action, Hardware
 from coda.errors import Outage
 from coda_agent.bandwidth.calibrate import CalibrationPlan, Clock, calibrate
 from coda_agent.bandwidth.dimm_speed import read_memory_bytes_per_s

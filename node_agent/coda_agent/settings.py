@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from coda.allocator.config import CoreSearchConfig, TuningConfig
-from coda.contention.config import ContentionConfig
+from coda.allocator import CoreSearchConfig, TuningConfig
+from coda.contention import ContentionConfig
 from coda.errors import InvalidInput
 from coda_agent.host import Files
 from coda_kube.settings import ProgramSettings, settings_from_environment

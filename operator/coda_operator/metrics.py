@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coda.lifecycle.state import Progress
-from coda.model.job import FINISHED, Phase
+from coda.lifecycle import Progress
+from coda.model import FINISHED, Phase
 from coda_kube.objects.json_types import Json
 
 _RECONCILE_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)

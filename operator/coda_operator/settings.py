@@ -6,7 +6,7 @@ import socket
 
 from pydantic import Field
 
-from coda.lifecycle.state import LifecycleConfig
+from coda.lifecycle import LifecycleConfig
 from coda_kube.settings import ReplicaSettings, settings_from_environment
 
 

@@ -9,8 +9,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from coda.errors import InvalidInput
-from coda.policy.config import ArraysConfig, Level, PolicyConfig
-from coda.policy.policies import DEFAULT, policy_of, why_not_live
+from coda.policy import DEFAULT, ArraysConfig, Level, PolicyConfig, policy_of, why_not_live
 from coda_extender.cluster.cluster import GATHER_S
 from coda_kube.objects.names import SCHEDULER
 from coda_kube.settings import ReplicaSettings, settings_from_environment

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_cli.job_history import Follower, History, Moments, WaitRecord, following, history_after
 from tests.cli.worlds import Api, job_json, serving
 

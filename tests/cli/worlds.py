@@ -12,14 +12,14 @@ import orjson
 from aiohttp import web
 from kubernetes.aio import client as kubernetes_client
 
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_cli.job_history import History, Moments, WaitRecord, jobs_path
 from coda_cli.replay.metrics import FollowedJob
 from coda_cli.replay.submissions import Manner, Sent, Submission, submissions_from_gangs
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
-from coda_sim.traces.trace import RecordedStatus
-from coda_sim.workload.gangs import Gang
+from coda_sim.traces import RecordedStatus
+from coda_sim.workload import Gang
 from tests.sim.worlds import row
 
 MANNER = Manner(namespace="default", run="run-1", speed=100.0, image="busybox")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from coda.lifecycle.state import LifecycleConfig, PodState, Progress, RankPod, Situation, Terms
-from coda.model.job import Phase, Placement, PlacementState
+from coda.lifecycle import LifecycleConfig, PodState, Progress, RankPod, Situation, Terms
+from coda.model import Phase, Placement, PlacementState
 
 CONFIG = LifecycleConfig()
 NOW_S = 1000.0

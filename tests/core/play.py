@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
-from coda.model.decision import Decision, StopCause
-from coda.model.job import Job, JobId, Phase
-from coda.model.world import Node, World
+from coda.model import Decision, Job, JobId, Node, Phase, World
+from coda.model.decision import StopCause
 from coda.placements.review import placement_from_start
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from tests.builders import world
 
 

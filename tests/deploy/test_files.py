@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from coda_extender.settings import Settings as ExtenderSettings
 from coda_lab.host import paths
 from coda_operator.settings import Settings as OperatorSettings

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from coda.contention.config import ContentionConfig
+from coda.contention import ContentionConfig
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.names import THROTTLING
 from coda_lab.local.cluster import LocalCluster

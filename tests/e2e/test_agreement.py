@@ -16,7 +16,7 @@ from rich.console import Console
 from agreeing import rounds, swapped_for_certain
 from agreeing_rounds import Rounds
 from agreement import ROUND_S
-from coda.policy.policies import DEFAULT
+from coda.policy import DEFAULT
 from coda_cli.progress import ReplayDisplay
 from coda_cli.replay.metrics import ReplayRun, Workload, summary_from_run
 from coda_cli.replay.run import ReplayLimits, replay
@@ -24,8 +24,7 @@ from coda_cli.replay.submissions import Manner, submissions_from_gangs
 from coda_cli.replay.summary import json_from_summary
 from coda_kube.api.client import Client
 from coda_lab.spec import ClusterSpec
-from coda_sim.workload.cluster_shape import shape_from_text
-from coda_sim.workload.gangs import Cores, Gang, gangs_from_rows
+from coda_sim.workload import Cores, Gang, gangs_from_rows, shape_from_text
 from replayed import Replayed, Simulator, replayed_from_json
 from tests.lengths import LONG
 from tests.sim.worlds import row

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from coda.allocator.core_search import SearchOutcome, SearchResult
+from coda.allocator import SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
-from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import Conflict
 from coda.model.job import Wish
 from coda_kube.api.client import STRATEGIC_MERGE, Client, Rejected

@@ -11,7 +11,7 @@ from typing import Any
 
 from coda.errors import Outage
 from coda.placements.wait_limits import SETTLE_S
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
 from coda_extender.planner.leader_label import LeaderLabel

@@ -1,7 +1,7 @@
 import pytest
 
 from coda.errors import InvalidInput
-from coda.policy.config import Level
+from coda.policy import Level
 from coda_extender.settings import read_settings
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from coda.lifecycle.state import LifecycleConfig
+from coda.lifecycle import LifecycleConfig
 from coda_kube.api.client import MERGE, Client
 from coda_kube.objects.json_types import Json
 from coda_operator.metrics import Metrics

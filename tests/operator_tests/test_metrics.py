@@ -6,8 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from coda.errors import Outage
-from coda.lifecycle.state import Progress
-from coda.model.job import Phase
+from coda.lifecycle import Progress
+from coda.model import Phase
 from coda_operator.metrics import Metrics
 
 

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from coda.contention.throttles import Action, Means, ThrottleReason
+from coda.contention import Action, Means, ThrottleReason
 from coda_agent.cgroups.layout import find_layout, find_pod
 from coda_agent.cgroups.usage import CpuUse, rates_between, read_use
 from coda_agent.host.files import Files

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from coda.contention.config import ContentionConfig
+from coda.contention import ContentionConfig
 from coda.cycle.decide import decide
-from coda.policy.config import PolicyConfig
-from coda_sim.engine.log import RunLog
-from coda_sim.engine.simulation import Decide, Simulation
-from coda_sim.engine.simulation_config import Costs, SimulationConfig
+from coda.policy import PolicyConfig
+from coda_sim.engine import Costs, RunLog, Simulation, SimulationConfig
+from coda_sim.engine.simulation import Decide
 from coda_sim.runs import config_of, simulation_config_of
-from coda_sim.traces.trace import Row
-from coda_sim.workload.cluster_shape import shape_from_text
-from coda_sim.workload.gangs import Cores, gangs_from_rows
-from coda_sim.workload.job_models import JobModelConfig, JobModelDraws
-from coda_sim.workload.model_profiles import profile_set
+from coda_sim.traces import Row
+from coda_sim.workload import Cores, JobModelConfig, JobModelDraws, gangs_from_rows, profile_set, shape_from_text
 
 
 def only(model: str, *, cpu_gb_per_s: float = 0.0) -> JobModelConfig:

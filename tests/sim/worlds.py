@@ -1,6 +1,6 @@
 """Trace rows in one line, for these tests."""
 
-from coda_sim.traces.trace import JobKind, RecordedStatus, Row
+from coda_sim.traces import JobKind, RecordedStatus, Row
 
 
 def row(

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda.model.job import Phase
+from coda.model import Phase
 from coda.wording import counted
 from coda_cli.demo.examples import Example, examples_folder, examples_in
 from coda_cli.demo.job_table import DemoDisplay, reasons_of, summary_table
@@ -24,7 +24,7 @@ from coda_cli.job_history import Follower, History, following, jobs_path
 from coda_cli.target_cluster import TargetCluster, local_target, refereed
 from coda_kube.api.client import Client, Rejected
 from coda_lab.checker import Report as Check
-from coda_sim.workload.cluster_shape import ClusterShape, shape_from_text
+from coda_sim.workload import ClusterShape, shape_from_text
 
 NAMESPACE = "default"
 GIVE_UP_S = 600.0  # ten times what the examples take; a slow machine must not fail for being slow

@@ -11,7 +11,7 @@ import yaml
 from coda.errors import InvalidInput
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
-from coda_sim.workload.cluster_shape import ClusterShape
+from coda_sim.workload import ClusterShape
 
 _HERE = Path(__file__).resolve().parent
 

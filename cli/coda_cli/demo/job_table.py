@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from coda.model.job import Phase
+from coda.model import Phase
 from coda.wording import counted
 from coda_cli.job_history import History
 from coda_sim.durations import duration_from_seconds

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda.policy.policies import DEFAULT
+from coda.policy import DEFAULT
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console, version
 from coda_cli.progress import ReplayDisplay
@@ -36,12 +36,9 @@ from coda_cli.trace_options import (
     selection_from_options,
 )
 from coda_sim.durations import seconds_from_duration
-from coda_sim.traces.reader import read_trace
-from coda_sim.traces.request_table import read_request_table
-from coda_sim.traces.selection import Selected, Selection, select
-from coda_sim.traces.trace import Format, OnError, Trace
-from coda_sim.workload.cluster_shape import ClusterShape, shape_from_text
-from coda_sim.workload.gangs import CORES_PER_GPU, Cores, Gang, RefusedRow, gangs_from_rows
+from coda_sim.traces import Format, OnError, Selected, Selection, Trace, read_request_table, read_trace, select
+from coda_sim.workload import ClusterShape, Cores, Gang, RefusedRow, gangs_from_rows, shape_from_text
+from coda_sim.workload.gangs import CORES_PER_GPU
 
 NODES = "12x8x48"
 

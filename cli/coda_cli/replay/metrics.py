@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from coda.model.job import Phase
+from coda.model import Phase
 from coda.wording import counted
 from coda_cli.job_history import History, WaitRecord
 from coda_cli.replay.submissions import Sent, Submission
 from coda_lab.checker import Report as Check
 from coda_sim.results.statistics import STARTED_WITHIN_S, jain_index, mean, percentile, started_measures, wait_measures
 from coda_sim.traces.trace import BadRow
-from coda_sim.workload.gangs import Change, RefusedRow
+from coda_sim.workload import RefusedRow
+from coda_sim.workload.gangs import Change
 
 WAITED_AFTER_S = 5.0
 """A job that is placed later than this after it was queued has waited, and must say why (real seconds)."""

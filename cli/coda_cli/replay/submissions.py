@@ -20,8 +20,8 @@ from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
 from coda_lab.kubelets.behaviour import PREFIX as SIMULATION_PREFIX
-from coda_sim.traces.trace import RecordedStatus
-from coda_sim.workload.gangs import Gang
+from coda_sim.traces import RecordedStatus
+from coda_sim.workload import Gang
 
 CONCURRENT = 32  # creates at the same time; at 20 ms each that is far more than 50 per second
 RETRY_FOR_S = 60.0

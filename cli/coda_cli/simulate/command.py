@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda.policy.policies import DEFAULT, POLICIES
+from coda.policy import DEFAULT, POLICIES
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console, version
 from coda_cli.simulate.comparison import show
@@ -32,19 +32,12 @@ from coda_cli.trace_options import (
     selection_from_options,
 )
 from coda_sim.durations import duration_from_seconds, seconds_from_duration
-from coda_sim.engine.simulation_config import Costs
+from coda_sim.engine import Costs
 from coda_sim.results.summary import json_from_results, json_from_timings
 from coda_sim.runs import PARTS, RunOrder, RunOutcome, check, shape_of
-from coda_sim.traces.trace import OnError
-from coda_sim.workload.workload import (
-    MONTH,
-    Load,
-    WorkloadSource,
-    default_shape,
-    default_warmup_s,
-    json_from_source,
-    load,
-)
+from coda_sim.traces import OnError
+from coda_sim.workload import WorkloadSource, load
+from coda_sim.workload.workload import MONTH, Load, default_shape, default_warmup_s, json_from_source
 
 ALL = "all"
 SHOWN = 20  # refused rows that are named one by one; the rest are counted

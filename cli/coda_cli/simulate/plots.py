@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from coda_sim.engine.log import CAUSES
+from coda_sim.engine import CAUSES
 from coda_sim.results.measure_names import MEASURE_BY_KEY
 from coda_sim.results.series import QUANTILES
 from coda_sim.results.statistics import mean

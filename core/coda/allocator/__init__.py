@@ -4,3 +4,26 @@ Nothing is measured, granted or resized here, and nothing reads a clock. Read `s
 measured), `curve` (what was measured) and `core_search` (which count is next), then `resize` (how a grant is carried
 out on running pods) and `tuning` (all of it, for one running job).
 """
+
+from __future__ import annotations
+
+from coda.allocator.config import CoreSearchConfig, TuningConfig
+from coda.allocator.core_search import CoreSearch, SearchOutcome, SearchResult
+from coda.allocator.resize import RankSize
+from coda.allocator.start_point import Category, Hints, start_cores
+from coda.allocator.tuning import Tuning, TuningPhase, next_tuning
+
+__all__ = [
+    "Category",
+    "CoreSearch",
+    "CoreSearchConfig",
+    "Hints",
+    "RankSize",
+    "SearchOutcome",
+    "SearchResult",
+    "Tuning",
+    "TuningConfig",
+    "TuningPhase",
+    "next_tuning",
+    "start_cores",
+]

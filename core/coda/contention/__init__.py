@@ -5,3 +5,25 @@ a training job slowed?), `throttles` (one step down or up) and `per_socket` (whe
 `observe` takes one window of a node. A *socket* is any part of a node with memory bandwidth of its own; on some
 processors that is a group of cores with one cache.
 """
+
+from __future__ import annotations
+
+from coda.contention.config import ContentionConfig
+from coda.contention.eliminator import EliminatorState, Window, observe
+from coda.contention.reference import TrainingSample
+from coda.contention.throttles import Action, Hardware, Means, PodSample, Protection, ThrottleReason, percent_limits
+
+__all__ = [
+    "Action",
+    "ContentionConfig",
+    "EliminatorState",
+    "Hardware",
+    "Means",
+    "PodSample",
+    "Protection",
+    "ThrottleReason",
+    "TrainingSample",
+    "Window",
+    "observe",
+    "percent_limits",
+]

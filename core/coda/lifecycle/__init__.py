@@ -4,3 +4,24 @@ Nothing here sees a second job, knows Kubernetes' JSON or waits: deadlines come 
 values) and `transitions` (changes that several phases share), then `steps` (one function per phase). `failures` and
 `deadlines` answer questions for them. `evidence` says what must be read before a step, `news` what deserves an event.
 """
+
+from __future__ import annotations
+
+from coda.lifecycle.evidence import Evidence, evidence_needed
+from coda.lifecycle.state import LifecycleConfig, PodState, Progress, RankPod, Situation, Step, Terms
+from coda.lifecycle.steps import TEMPLATE_REFUSED, furthest_step, step_refused
+
+__all__ = [
+    "TEMPLATE_REFUSED",
+    "Evidence",
+    "LifecycleConfig",
+    "PodState",
+    "Progress",
+    "RankPod",
+    "Situation",
+    "Step",
+    "Terms",
+    "evidence_needed",
+    "furthest_step",
+    "step_refused",
+]

@@ -4,3 +4,23 @@ Nothing here stores a job or searches nodes. Read `order` (who goes first), `fai
 many cores a job starts with), `arrays` and `preemption`, then `policies`: the table of all policies. `config` has what
 an installation may set.
 """
+
+from __future__ import annotations
+
+from coda.policy.config import ArraysConfig, Component, Level, PolicyConfig
+from coda.policy.cores import CoresRule, starting_cores
+from coda.policy.policies import DEFAULT, POLICIES, Policy, policy_of, why_not_live
+
+__all__ = [
+    "DEFAULT",
+    "POLICIES",
+    "ArraysConfig",
+    "Component",
+    "CoresRule",
+    "Level",
+    "Policy",
+    "PolicyConfig",
+    "policy_of",
+    "starting_cores",
+    "why_not_live",
+]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coda.model.resources import Resources
+from coda.model import Resources
 from coda_kube.objects.names import GPU
 from coda_kube.objects.quantities import milli_from_quantity, quantity_from_milli, whole_from_quantity
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from coda.model import FINISHED, Job, JobId, Node, Phase, Placement, PlacementState, Resources
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
-from coda.model.job import FINISHED, Job, JobId, Phase, Placement, PlacementState, StopCause, StopOrder
-from coda.model.resources import Resources
-from coda.model.world import Node, Quota
+from coda.model.job import StopCause, StopOrder
+from coda.model.world import Quota
 from coda_kube.objects.names import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.objects.pod_requests import pod_amounts, resources_from_amounts, resources_from_quantities
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coda.allocator.core_search import CoreSearch, SearchOutcome, SearchResult
+from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
 from coda.allocator.resize import Resize, ResizeState
-from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import InvalidInput
 from coda.model.job import Wish, WishAnswer
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coda.model import JobId, Placement
 from coda.model.decision import Refusal
-from coda.model.job import JobId, Placement, StopOrder
+from coda.model.job import StopOrder
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
 from coda_kube.objects.quantities import time_from_seconds

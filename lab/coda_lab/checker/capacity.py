@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_kube.objects.quantities import quantity_from_milli
 from coda_lab.checker.objects import JobSeen, PodSeen
 from coda_lab.checker.report import Invariant

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from coda.model.job import FINISHED, Phase
+from coda.model import FINISHED, Phase
 from coda_lab.checker.capacity import Fitted, loads_on, overloads
 from coda_lab.checker.objects import JobSeen, PlanSeen, PodSeen
 from coda_lab.checker.report import Invariant

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coda.errors import InvalidInput
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_kube.objects import names
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from coda.allocator.tuning import Tuning
+from coda.allocator import Tuning
 from coda.errors import Conflict, Outage
 from coda_agent.cluster.caches import AgentCaches
 from coda_agent.cluster.jobs import TunedJob

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from coda.allocator.resize import Progressing, RankSize, next_resize
-from coda.allocator.tuning import Tuning
+from coda.allocator import RankSize, Tuning
+from coda.allocator.resize import Progressing, next_resize
 from coda.model.decision import DenialCode
 from coda.model.job import WishAnswer
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.objects.tuning_status import (

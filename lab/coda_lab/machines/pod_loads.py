@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coda.allocator.start_point import Category
+from coda.allocator import Category
 from coda.errors import InvalidInput
 from coda_kube.objects.names import GROUP
 from coda_lab.emulators.load import Trainer
-from coda_sim.workload.model_profiles import GB, ModelProfile, profile_set
+from coda_sim.workload import profile_set
+from coda_sim.workload.model_profiles import GB, ModelProfile
 from coda_sim.workload.speed import best_cores
 
 PREFIX: Final = f"load.{GROUP}/"

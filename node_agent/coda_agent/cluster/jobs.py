@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coda.allocator.tuning import Tuning, TuningInput
+from coda.allocator import Tuning
+from coda.allocator.tuning import TuningInput
 from coda.errors import InvalidInput
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, tuning_from_json
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coda.contention.throttles import Protection
+from coda.contention import Protection
 from coda_kube.objects.names import THROTTLING
 from coda_kube.objects.pod_requests import pod_amounts
 from coda_kube.objects.read import GangMember, pod_from_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from coda.contention.throttles import Action, Means, ThrottleReason
+from coda.contention import Action, Means, ThrottleReason
 from coda_agent.cluster import LocalPod
 from coda_agent.resctrl import Unit
 from coda_kube.objects.json_types import Json

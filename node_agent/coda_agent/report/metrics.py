@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coda.contention.throttles import Action
+from coda.contention import Action
 from coda_agent.cluster import LocalPod
 from coda_agent.gpus import Health, LibraryState, Ownership
 from coda_agent.sensor import Senses

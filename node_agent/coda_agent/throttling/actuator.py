@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from coda.contention.throttles import Action, Means
+from coda.contention import Action, Means
 from coda_agent.cgroups import Layout, find_pod, threads_of
 from coda_agent.host import Files, JournalEntry, UndoJournal
 from coda_agent.resctrl import Groups

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from coda.contention.eliminator import Window
+from coda.contention import Hardware, PodSample, Protection, TrainingSample, Window
 from coda.contention.measurements import bandwidth_shares, sockets_of
-from coda.contention.reference import TrainingSample
-from coda.contention.throttles import Hardware, PodSample, Protection
 from coda_agent.cluster import LocalPod
 from coda_agent.sensor import Senses
 

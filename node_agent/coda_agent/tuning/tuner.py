@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from coda.allocator.tuning import Tuning
+from coda.allocator import Tuning
 from coda_agent.cluster import READ_ERRORS, AgentCaches, BackgroundWrites, LocalPod, TunedJob, tuned_job_from_json
 from coda_agent.gpus import holding_of
 from coda_agent.report import Metrics

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from coda.allocator.config import TuningConfig
+from coda.allocator import Tuning, TuningConfig, TuningPhase, next_tuning
 from coda.allocator.curve import reading_from_samples
-from coda.allocator.tuning import TOO_FEW_SAMPLES, Tuning, TuningPhase, WindowResult, next_tuning
+from coda.allocator.tuning import TOO_FEW_SAMPLES, WindowResult
 from coda_agent.cluster import TunedJob
 
 Conditions = tuple[int, int, str, object]

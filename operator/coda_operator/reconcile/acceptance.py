@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coda.allocator.start_point import start_cores
+from coda.allocator import start_cores
 from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use

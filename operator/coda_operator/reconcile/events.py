@@ -8,9 +8,9 @@ import time
 from typing import Final
 
 from coda.errors import CodaError
+from coda.lifecycle import Progress
 from coda.lifecycle.news import EVENT_DELAY_S, makes_waiting_old, may_wait
-from coda.lifecycle.state import Progress
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND, OPERATOR

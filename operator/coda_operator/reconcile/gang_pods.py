@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coda.allocator.resize import RankSize
+from coda.allocator import RankSize
 from coda.errors import Conflict
-from coda.lifecycle.state import RankPod, Situation, Step
+from coda.lifecycle import RankPod, Situation, Step
 from coda_kube.api.client import STRATEGIC_MERGE, AlreadyExists, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json

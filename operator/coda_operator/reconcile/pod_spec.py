@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coda.model.job import Placement
+from coda.model import Placement
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
     ANNOTATION_PLAN,

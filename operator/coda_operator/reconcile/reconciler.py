@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from coda.errors import Conflict
-from coda.lifecycle.evidence import Evidence, evidence_needed
+from coda.lifecycle import Evidence, LifecycleConfig, Situation, Step, evidence_needed, furthest_step, step_refused
 from coda.lifecycle.news import is_passing
-from coda.lifecycle.state import LifecycleConfig, Situation, Step
-from coda.lifecycle.steps import furthest_step, step_refused, template_refused
+from coda.lifecycle.steps import template_refused
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
 from coda_operator.metrics import Metrics

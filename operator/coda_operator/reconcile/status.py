@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from coda.lifecycle.state import Progress
-from coda.lifecycle.steps import TEMPLATE_REFUSED
-from coda.model.job import FINISHED, Phase
+from coda.lifecycle import TEMPLATE_REFUSED, Progress
+from coda.model import FINISHED, Phase
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.objects.tuning_status import resize_json

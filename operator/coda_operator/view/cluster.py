@@ -14,9 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 import orjson
 
 from coda.errors import CodaError
-from coda.lifecycle.state import RankPod, Situation
-from coda.lifecycle.steps import TEMPLATE_REFUSED
-from coda.model.job import FINISHED
+from coda.lifecycle import TEMPLATE_REFUSED, RankPod, Situation
+from coda.model import FINISHED
 from coda_kube.api.client import Client, NotFound
 from coda_kube.api.watch_cache import WatchCache, key_of, version_of
 from coda_kube.objects.json_types import Json

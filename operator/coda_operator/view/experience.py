@@ -10,11 +10,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coda.allocator.core_search import SearchOutcome, SearchResult
+from coda.allocator import SearchOutcome, SearchResult, Tuning
 from coda.allocator.start_point import NO_EXPERIENCE, Experience, Tuned, experience_with, experienced_cores
-from coda.allocator.tuning import Tuning
 from coda.errors import InvalidInput
-from coda.model.job import FINISHED
+from coda.model import FINISHED
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.tuning_status import tuning_from_json
 from coda_operator.view.job_record import category_from_json

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coda.allocator.start_point import Category, Hints
-from coda.lifecycle.state import Progress, Terms
-from coda.model.job import Phase, Placement
+from coda.allocator import Category, Hints
+from coda.lifecycle import Progress, Terms
+from coda.model import Phase, Placement
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER
 from coda_kube.objects.quantities import seconds_from_time

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from coda.lifecycle.state import PodState, RankPod
+from coda.lifecycle import PodState, RankPod
 from coda_kube.objects.names import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_RANK
 from coda_kube.objects.quantities import seconds_from_time
 from coda_operator.view.rank_sizes import rank_size_from_json

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coda.allocator.resize import STATIC_CPU_MANAGER, Obstacle, Progressing, RankSize
+from coda.allocator import RankSize
+from coda.allocator.resize import STATIC_CPU_MANAGER, Obstacle, Progressing
 from coda_kube.objects.quantities import milli_from_quantity
 
 Item = Mapping[str, Any]

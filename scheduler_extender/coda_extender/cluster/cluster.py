@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from coda.model.job import JobId
+from coda.model import JobId, World
 from coda.model.live_placement import is_waiting, open_wish
-from coda.model.world import World
 from coda.placements.review import awaits_decision
 from coda.placements.wait_limits import SETTLE_S
 from coda_extender.cluster.ending_gangs import EndingGangs

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-from coda.model.resources import Resources
+from coda.model import Resources
 
 _OTHER: Final = "other/"  # before the name of any further resource, which may be any text
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence, Set
 from itertools import filterfalse
 from typing import Final
 
-from coda.model.job import JobId
-from coda.model.resources import Resources
+from coda.model import JobId, Resources
 from coda.placements.guard import MAX_SCORE, InFlight, Rank, best_candidates, kept_for_gangs, planned_node
 from coda_extender.guard.in_flight import Clock, InFlightPods
 from coda_extender.guard.node_capacity import NodeCapacity

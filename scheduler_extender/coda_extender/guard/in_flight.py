@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coda.model.resources import NOTHING, Resources
+from coda.model import NOTHING, Resources
 from coda.placements.guard import InFlight
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json

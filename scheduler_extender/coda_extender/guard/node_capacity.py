@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from coda.model import NOTHING, Job, JobId, Resources
 from coda.model.capacity import withheld_shares
-from coda.model.job import Job, JobId
-from coda.model.resources import NOTHING, Resources
 from coda.placements.guard import MAX_SCORE, foreign_score
 from coda_extender.guard.capacity_index import CapacityIndex
 from coda_kube.cluster_state import ClusterState

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from coda.cache.world_index import PlannerCache
 from coda.cycle.planner_cycle import CycleResult, CycleSnapshot, run_cycle
+from coda.model import JobId
 from coda.model.decision import Refusal
-from coda.model.job import JobId
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from coda_extender.planner.pending_reasons import PendingNotice, PendingNotices, notice_for
 from coda_kube.objects.json_types import Json
 

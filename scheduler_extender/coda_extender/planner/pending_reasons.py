@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from coda.model.decision import Refusal, WaitCode
-from coda.model.job import JobId
+from coda.model import JobId, WaitCode
+from coda.model.decision import Refusal
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.objects.write import pending_json

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from coda.cycle.planner_cycle import CycleResult
 from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
+from coda.model import Job, Placement
 from coda.model.decision import Stop
-from coda.model.job import Job, Placement, StopOrder, WishAnswer
-from coda.policy.config import PolicyConfig
+from coda.model.job import StopOrder, WishAnswer
+from coda.policy import PolicyConfig
 from coda_extender.metrics import Metrics
 from coda_extender.planner.status_writer import StatusWriter, Written
 from coda_kube.objects.write import placement_json

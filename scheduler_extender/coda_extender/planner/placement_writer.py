@@ -9,8 +9,8 @@ from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any
 
 from coda.cycle.planner_cycle import CycleResult
+from coda.model import Job, Placement
 from coda.model.decision import Start
-from coda.model.job import Job, Placement
 from coda.placements.review import (
     PlacementAction,
     PlacementDefect,
@@ -20,7 +20,7 @@ from coda.placements.review import (
     placement_from_start,
     released_placement,
 )
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from coda_extender.metrics import Metrics
 from coda_extender.planner.status_writer import StatusWriter, Written
 from coda_kube.api.lease import Elector

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from coda.cycle.planner_cycle import CycleResult, CycleSnapshot, review_snapshot
 from coda.placements.review import PlacementAction, PlacementReview
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
 from coda_extender.planner.cycle import CycleRunner

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Iterable
 
-from coda.model.job import JobId
+from coda.model import JobId
 from coda.model.live_placement import is_waiting
 from coda_extender.metrics import Metrics
 from coda_extender.planner.pending_reasons import (

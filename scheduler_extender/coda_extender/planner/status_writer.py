@@ -15,7 +15,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from coda.errors import Conflict, Outage
-from coda.model.job import Job, JobId
+from coda.model import Job, JobId
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
 from coda_kube.api.client import Client, NotFound, Rejected

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coda.contention.throttles import Action, Means, ThrottleReason
+from coda.contention import Action, Means, ThrottleReason
 from coda_agent.cgroups.layout import Layout, Version, find_layout
 from coda_agent.cgroups.limits import read_limit, write_limit
 from coda_agent.cgroups.quota import CpuLimit

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coda.allocator.tuning import Tuning, TuningPhase
+from coda.allocator import Tuning, TuningPhase
 from coda.errors import Conflict
 from coda_agent.cluster.caches import AgentCaches
 from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from coda.allocator.config import TuningConfig
+from coda.allocator import TuningConfig, TuningPhase
 from coda.allocator.resize import Resize, ResizeState
-from coda.allocator.tuning import TuningPhase
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from coda_kube.objects.tuning_status import resize_from_json
 from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Curved

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda.allocator.core_search import SearchResult
-from coda.allocator.tuning import Tuning, TuningPhase
+from coda.allocator import SearchResult, Tuning, TuningPhase
 from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Curved, Gpus
 from coda_lab.emulators.nvml import Process

@@ -5,10 +5,17 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from coda.contention.config import ContentionConfig
-from coda.contention.eliminator import EliminatorState, Window, observe
-from coda.contention.reference import TrainingSample
-from coda.contention.throttles import Action, Hardware, Means, PodSample
+from coda.contention import (
+    Action,
+    ContentionConfig,
+    EliminatorState,
+    Hardware,
+    Means,
+    PodSample,
+    TrainingSample,
+    Window,
+    observe,
+)
 from coda_agent.resctrl.counters import TrafficMeter
 from coda_agent.resctrl.groups import GroupOutcome, Groups
 from coda_agent.resctrl.probe import limits_by_domain, probe_abilities

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coda.contention.throttles import Action
+from coda.contention import Action
 from coda_agent.host.files import Files
 from coda_agent.host.state_dir import StateDir
 from coda_agent.host.undo_journal import ChangeKind, UndoJournal

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from coda.contention.throttles import Action, Means, ThrottleReason
+from coda.contention import Action, Means, ThrottleReason
 from coda_agent.cgroups.layout import find_layout
 from coda_agent.host.files import Files
 from coda_agent.host.state_dir import StateDir

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from coda.contention.throttles import Action, Means, ThrottleReason
+from coda.contention import Action, Means, ThrottleReason
 from coda_agent.cgroups.layout import find_layout, find_pod
 from coda_agent.cgroups.threads import threads_of
 from coda_agent.host.state_dir import StateDir

@@ -5,12 +5,12 @@ import pytest
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_cli.demo.command import problems_of
 from coda_cli.demo.examples import Example, examples_folder, examples_in
 from coda_cli.demo.job_table import compressed, live_table, reasons_of, sentence_of, summary_table
 from coda_cli.job_history import History, WaitRecord
-from coda_sim.workload.cluster_shape import shape_from_text
+from coda_sim.workload import shape_from_text
 
 NEVER = WaitRecord(code="NeverFits", message="no node has 16 GPUs", seen_s=1.0)
 CLUSTER = shape_from_text("8x8x48")

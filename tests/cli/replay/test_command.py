@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from coda_cli.replay.command import replay_command
 from coda_cli.target_cluster import planner_of_replay
 from coda_extender.settings import read_settings

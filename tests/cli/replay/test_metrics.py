@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_cli.job_history import Moments, WaitRecord
 from coda_cli.replay.metrics import (
     FollowedJob,
@@ -16,8 +16,10 @@ from coda_cli.replay.metrics import (
 from coda_cli.replay.submissions import Manner
 from coda_cli.replay.summary import json_from_summary
 from coda_lab.checker import Breach, Counts, Invariant, Report
-from coda_sim.traces.trace import BadRow, RecordedStatus
-from coda_sim.workload.gangs import Change, RefusedRow
+from coda_sim.traces import RecordedStatus
+from coda_sim.traces.trace import BadRow
+from coda_sim.workload import RefusedRow
+from coda_sim.workload.gangs import Change
 from tests.cli.worlds import followed
 from tests.sim.worlds import row
 

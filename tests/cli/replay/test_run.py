@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_cli.progress import ReplayDisplay
 from coda_cli.replay.metrics import JobOutcome
 from coda_cli.replay.run import Replayed, ReplayLimits, replay

@@ -4,7 +4,7 @@ import pytest
 
 from coda.errors import InvalidInput
 from coda_cli.replay.submissions import Sent, Submission, check_ready, name_from_job_id, names_by_job_id, submit_all
-from coda_sim.traces.trace import RecordedStatus
+from coda_sim.traces import RecordedStatus
 from tests.cli.worlds import MANNER, Api, gang, job_json, serving, submissions
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from coda.policy.policies import POLICIES
+from coda.policy import POLICIES
 from coda_cli.simulate.comparison import OVERVIEW, show
 from coda_sim.results.measure_names import MEASURE_BY_KEY, Unit
 from coda_sim.results.summary import RunResult, Timing

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coda.allocator.config import CoreSearchConfig
-from coda.allocator.core_search import CoreLimits, SearchResult, begin_search, next_search
+from coda.allocator import CoreSearchConfig, SearchResult
+from coda.allocator.core_search import CoreLimits, begin_search, next_search
 from coda.allocator.curve import WindowReading
 
 Curve = Callable[[int], float]

@@ -2,17 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from coda.allocator.config import CoreSearchConfig, Stride
-from coda.allocator.core_search import (
-    CoreLimits,
-    CoreSearch,
-    SearchOutcome,
-    SearchResult,
-    abandon,
-    begin_search,
-    next_search,
-    refuse,
-)
+from coda.allocator import CoreSearch, CoreSearchConfig, SearchOutcome, SearchResult
+from coda.allocator.config import Stride
+from coda.allocator.core_search import CoreLimits, abandon, begin_search, next_search, refuse
 from coda.allocator.curve import WindowReading, reading_from_samples
 from coda.errors import InvalidInput
 from tests.core.allocator.curves import (

@@ -9,16 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coda.allocator.config import CoreSearchConfig, Stride
-from coda.allocator.core_search import (
-    CoreLimits,
-    CoreSearch,
-    SearchOutcome,
-    SearchResult,
-    begin_search,
-    next_search,
-    refuse,
-)
+from coda.allocator import CoreSearch, CoreSearchConfig, SearchOutcome, SearchResult
+from coda.allocator.config import Stride
+from coda.allocator.core_search import CoreLimits, begin_search, next_search, refuse
 from coda.allocator.curve import WindowReading
 from coda.errors import InvalidInput
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain

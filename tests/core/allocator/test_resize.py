@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coda.allocator import RankSize
 from coda.allocator.resize import (
     GIVING_BACK_S,
     Obstacle,
     Progressing,
-    RankSize,
     Resize,
     ResizeState,
     ResizeStep,

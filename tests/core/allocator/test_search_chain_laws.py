@@ -8,16 +8,16 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.allocator.resize import Progressing, RankSize, Resize, ResizeState, next_resize
+from coda.allocator import RankSize
+from coda.allocator.resize import Progressing, Resize, ResizeState, next_resize
 from coda.cycle.decide import decide
 from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
+from coda.model import Job, Resources, World
 from coda.model.capacity import free_by_node
 from coda.model.consistency import check
-from coda.model.job import Job, Wish
+from coda.model.job import Wish
 from coda.model.live_placement import is_resizing, open_wish
-from coda.model.resources import Resources
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from tests.builders import job, node, running
 
 START_CORES = 3

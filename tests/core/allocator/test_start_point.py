@@ -4,17 +4,8 @@ import itertools
 
 import pytest
 
-from coda.allocator.start_point import (
-    NO_EXPERIENCE,
-    NO_HINTS,
-    Category,
-    Experience,
-    Hints,
-    Tuned,
-    experience_with,
-    experienced_cores,
-    start_cores,
-)
+from coda.allocator import Category, Hints, start_cores
+from coda.allocator.start_point import NO_EXPERIENCE, NO_HINTS, Experience, Tuned, experience_with, experienced_cores
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.allocator.config import TuningConfig
-from coda.allocator.core_search import CoreSearch, SearchOutcome, SearchResult
+from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningConfig, TuningPhase, next_tuning
 from coda.allocator.curve import WindowReading
 from coda.allocator.resize import Resize, ResizeState
-from coda.allocator.tuning import Tuning, TuningInput, TuningPhase, WindowResult, next_tuning, stopped
+from coda.allocator.tuning import TuningInput, WindowResult, stopped
 from coda.model.job import WishAnswer
 
 CONFIG = TuningConfig()

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from coda.cycle.decide import decide
+from coda.model import World
 from coda.model.constraints import NodeConstraints, Taint, Toleration
 from coda.model.decision import Refusal
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, running, world
 
 NOW_S = 100.0

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from coda.cache.queue import waiting_jobs, wake_s
-from coda.model.job import Job
+from coda.model import Job
 from tests.builders import job, node, planned, running, world
 
 NODES = [node("n1"), node("n2")]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coda.cache.quotas import QuotaLedger, Shortage
-from coda.model.job import Job, Phase, PlacementState
+from coda.model import Job, Phase, PlacementState
 from coda.model.world import Quota
 from tests.builders import job, node, planned, quota, running, world
 

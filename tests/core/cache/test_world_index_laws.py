@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from coda.cache.queue import waiting_jobs
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
-from coda.model.decision import Decision, Start
-from coda.model.job import Job, JobId
-from coda.model.resources import Resources
-from coda.model.world import Node, World
-from coda.policy.config import Level, PolicyConfig
+from coda.model import Decision, Job, JobId, Node, Resources, World
+from coda.model.decision import Start
+from coda.policy import Level, PolicyConfig
 from coda.snapshots import VersionedMap
 from tests.builders import HOST_LABEL, RACK_LABEL, job, node, rack, resources, running, with_starts, world
 from tests.strategies import NOW_S, ZONE_LABEL, jobs, nodes, quotas, worlds

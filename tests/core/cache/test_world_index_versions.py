@@ -13,14 +13,12 @@ from coda.cache.inadmissible import InadmissibleClasses
 from coda.cache.queue import Queue
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
-from coda.model.decision import Decision
-from coda.model.job import Job, Phase, Wish
-from coda.model.resources import Resources
-from coda.model.world import World
+from coda.model import Decision, Job, Phase, Resources, World
+from coda.model.job import Wish
 from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_search import NodeSearch
+from coda.policy import Level, PolicyConfig
 from coda.policy.arrays import Array
-from coda.policy.config import Level, PolicyConfig
 from tests.builders import RACK_LABEL, job, node, resources, with_starts, world
 from tests.strategies import NOW_S, worlds
 

@@ -10,10 +10,20 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from coda.contention.config import ContentionConfig
-from coda.contention.eliminator import EliminatorState, Window, observe
-from coda.contention.reference import TrainingSample
-from coda.contention.throttles import Action, Hardware, Means, PodSample, Protection, absolute_limits, percent_limits
+from coda.contention import (
+    Action,
+    ContentionConfig,
+    EliminatorState,
+    Hardware,
+    Means,
+    PodSample,
+    Protection,
+    TrainingSample,
+    Window,
+    observe,
+    percent_limits,
+)
+from coda.contention.throttles import absolute_limits
 
 GB = 1e9
 PEAK = 100 * GB

@@ -5,18 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from coda.contention.config import ContentionConfig
-from coda.contention.eliminator import EliminatorState, Window, observe
-from coda.contention.reference import Reference, TrainingSample
-from coda.contention.throttles import (
+from coda.contention import (
+    ContentionConfig,
+    EliminatorState,
     Hardware,
     Means,
     PodSample,
     Protection,
     ThrottleReason,
-    absolute_limits,
+    TrainingSample,
+    Window,
+    observe,
     percent_limits,
 )
+from coda.contention.reference import Reference
+from coda.contention.throttles import absolute_limits
 from coda.errors import InvalidInput
 from tests.core.contention.contention_world import AMD, AMD_UNIT, GB, INTEL, NO_MBA, PEAK, Load, Node, Victim
 

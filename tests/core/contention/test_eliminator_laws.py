@@ -9,8 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coda.contention.eliminator import EliminatorState, Window, observe
-from coda.contention.throttles import Hardware, Means, Protection, ThrottleReason
+from coda.contention import EliminatorState, Hardware, Means, Protection, ThrottleReason, Window, observe
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain
 from tests.core.contention.contention_world import AMD, AMD_UNIT, INTEL, NO_MBA, Load, Node, Victim
 

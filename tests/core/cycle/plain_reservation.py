@@ -10,9 +10,7 @@ from coda.cache.job_facts import facts_of
 from coda.cache.queue import waits_since_s
 from coda.cache.world_index import WorldIndex
 from coda.cycle.reservation import Reservation
-from coda.model.job import Job
-from coda.model.resources import NOTHING, Resources
-from coda.model.world import World
+from coda.model import NOTHING, Job, Resources, World
 from coda.nodes.node_search import RankClass
 
 Key = tuple[int, ...]

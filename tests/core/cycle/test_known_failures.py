@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from coda.cycle.decide import decide
-from coda.model.decision import Decision, WaitCode
-from coda.model.job import Job
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
+from coda.model import Decision, Job, WaitCode, World
+from coda.policy import PolicyConfig
 from tests.builders import job, node, quota, start, with_starts, world
 
 CONFIG = PolicyConfig()

@@ -8,13 +8,11 @@ import pytest
 
 from coda.cache.world_index import PlannerCache
 from coda.cycle.planner_cycle import CycleResult, CycleSnapshot, review_snapshot, run_cycle
-from coda.model.decision import WaitCode
-from coda.model.job import Job, PlacementState, Wish
-from coda.model.resources import Resources
-from coda.model.world import World
+from coda.model import Job, PlacementState, Resources, WaitCode, World
+from coda.model.job import Wish
 from coda.placements.guard import InFlight
 from coda.placements.review import PlacementAction
-from coda.policy.config import ArraysConfig, PolicyConfig
+from coda.policy import ArraysConfig, PolicyConfig
 from tests.builders import job, node, planned, resources, running, stopping, world
 
 NOW_S = 10.0

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from coda.cycle.decide import decide
+from coda.model import Job
 from coda.model.decision import StopCause
-from coda.model.job import Job
 from coda.model.world import VirtualCluster
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from tests.builders import job, node, rack, running, world
 
 NOW_S = 10_000.0

@@ -9,9 +9,9 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coda.model import Job, JobId
 from coda.model.capacity import free_by_node
-from coda.model.job import Job, JobId
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from coda.policy.order import LAS_THRESHOLD_GPU_S, attained_gpu_s
 from tests.builders import resources, world
 from tests.core.cycle.test_preemption import LAS, NODES, SRTF, TENANTS, YARN, gpu

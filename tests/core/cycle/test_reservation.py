@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from coda.cache.queue import waits_since_s
 from coda.cycle.decide import decide
 from coda.errors import InvalidInput
+from coda.model import Decision, Job, JobId, Node, WaitCode, World
 from coda.model.capacity import free_by_node
-from coda.model.decision import Decision, WaitCode
-from coda.model.job import Job, JobId
-from coda.model.world import Node, World
-from coda.policy.config import ArraysConfig, Component, PolicyConfig
-from coda.policy.policies import POLICIES
+from coda.policy import POLICIES, ArraysConfig, Component, PolicyConfig
 from tests.builders import job, node, rack, running, with_starts, world
 from tests.core.cycle.test_decide_laws import CONFIG, could_start
 from tests.core.play import Play

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from coda.cache.world_index import PlannerCache, WorldIndex
 from coda.cycle.decide import decide
 from coda.cycle.reservation import overdue, reserve
-from coda.model.job import Job
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
+from coda.model import Job, World
+from coda.policy import PolicyConfig
 from tests.builders import job, node, rack, running, with_starts, world
 from tests.core.cache.test_world_index_laws import CONFIG, changed
 from tests.core.cycle.plain_reservation import plain_order, plain_reservation

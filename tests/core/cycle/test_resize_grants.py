@@ -8,12 +8,12 @@ import pytest
 
 from coda.cycle.decide import decide
 from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
+from coda.model import Decision, Job, Phase, World
 from coda.model.capacity import free_by_node
-from coda.model.decision import Decision, Denial, DenialCode, Grant, StopCause
-from coda.model.job import Job, Phase, Wish, WishAnswer
+from coda.model.decision import Denial, DenialCode, Grant, StopCause
+from coda.model.job import Wish, WishAnswer
 from coda.model.live_placement import growth_by_node, is_resizing, open_wish
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, quota, resources, running, stopping, world
 
 NOW_S = 100.0

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
+from coda.model import Decision, Job, Phase, World
 from coda.model.capacity import free_by_node
 from coda.model.consistency import check
-from coda.model.decision import Decision
-from coda.model.job import Job, Phase, Wish
+from coda.model.job import Wish
 from coda.model.live_placement import growth_by_node, open_wish
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from tests.builders import with_starts
 from tests.strategies import NOW_S, worlds
 

@@ -6,11 +6,10 @@ from itertools import combinations
 import pytest
 
 from coda.cycle.decide import decide
+from coda.model import JobId, WaitCode, World
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint
-from coda.model.decision import Refusal, WaitCode, WaitReason
-from coda.model.job import JobId
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
+from coda.model.decision import Refusal, WaitReason
+from coda.policy import PolicyConfig
 from tests.builders import GIB, job, node, planned, quota, rack, resources, running, world
 
 NOW_S = 100.0

@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from coda.lifecycle.evidence import Evidence, evidence_needed
+from coda.lifecycle import Evidence, PodState, Situation, Terms, evidence_needed, furthest_step
 from coda.lifecycle.failures import POD_GONE
-from coda.lifecycle.state import PodState, Situation, Terms
-from coda.lifecycle.steps import furthest_step
-from coda.model.job import Phase, PlacementState
+from coda.model import Phase, PlacementState
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
 from tests.core.lifecycle.test_lifecycle_laws import situations
 

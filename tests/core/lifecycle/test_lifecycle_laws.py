@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.lifecycle.state import PodState, Progress, RankPod, Situation, Terms
-from coda.lifecycle.steps import NEXT, TEMPLATE_REFUSED, next_step
-from coda.model.job import FINISHED, Phase, PlacementState
+from coda.lifecycle import TEMPLATE_REFUSED, PodState, Progress, RankPod, Situation, Terms
+from coda.lifecycle.steps import NEXT, next_step
+from coda.model import FINISHED, Phase, PlacementState
 from tests.core.gangs import CONFIG, NOW_S, plan
 
 pods = st.builds(

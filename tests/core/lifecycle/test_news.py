@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
+from coda.lifecycle import TEMPLATE_REFUSED, Progress
 from coda.lifecycle.news import is_news, makes_waiting_old, may_wait
-from coda.lifecycle.state import Progress
-from coda.lifecycle.steps import TEMPLATE_REFUSED
 from coda.lifecycle.transitions import LAUNCHED, STARTING
-from coda.model.job import Phase
+from coda.model import Phase
 
 RUNNING = Progress(phase=Phase.RUNNING, attempt=2, generation=4, reason="Running")
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from coda.allocator.resize import RankSize, ResizeState
-from coda.lifecycle.state import PodState, RankPod, Situation, Step, Terms
-from coda.lifecycle.steps import furthest_step, step_refused
-from coda.model.job import JobId, Phase, StopCause, StopOrder, WishAnswer
+from coda.allocator import RankSize
+from coda.allocator.resize import ResizeState
+from coda.lifecycle import PodState, RankPod, Situation, Step, Terms, furthest_step, step_refused
+from coda.model import JobId, Phase
+from coda.model.job import StopCause, StopOrder, WishAnswer
 from tests.core.gangs import CONFIG, NOW_S, plan, progress, running, situation
 
 GRANT = WishAnswer(sequence=1, cores=9, granted=True, answered_s=NOW_S, deadline_s=NOW_S + 30)

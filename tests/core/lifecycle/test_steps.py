@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from coda.lifecycle.state import PodState, Situation, Terms
-from coda.lifecycle.steps import furthest_step, next_step
-from coda.model.job import JobId, Phase, StopCause, StopOrder
+from coda.lifecycle import PodState, Situation, Terms, furthest_step
+from coda.lifecycle.steps import next_step
+from coda.model import JobId, Phase
+from coda.model.job import StopCause, StopOrder
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
 
 RECLAIMED = StopOrder(cause=StopCause.RECLAIM, by=JobId("team/other"), since_s=990.0)

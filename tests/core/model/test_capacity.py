@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 
 from coda.errors import InconsistentWorld
+from coda.model import Job, Phase, PlacementState, Resources, World
 from coda.model.capacity import free_by_node, withheld
 from coda.model.consistency import check
-from coda.model.job import Job, Phase, PlacementState
 from coda.model.live_placement import is_waiting, live_placement
-from coda.model.resources import Resources
-from coda.model.world import Quota, World
-from coda.policy.config import PolicyConfig
+from coda.model.world import Quota
+from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, resources, running, start, with_starts, world
 from tests.strategies import worlds
 

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import random
 
-from coda.model.resources import CPU, GPUS, MEMORY, Resources, amount_of
+from coda.model import Resources
+from coda.model.resources import CPU, GPUS, MEMORY, amount_of
 from coda.nodes.bottleneck import Bottlenecks, Limit, Side
 from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_search import NodeSearch, RankClass
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from tests.builders import GIB, job, node, resources
 
 NODES = [node(f"n{number}") for number in range(6)]

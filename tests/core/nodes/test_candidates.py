@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from coda.cycle.decide import decide
-from coda.model.job import Job
-from coda.model.world import Node
-from coda.policy.config import Level, PolicyConfig
+from coda.model import Job, Node
+from coda.policy import Level, PolicyConfig
 from tests.builders import RACK_LABEL, job, node, rack, resources, running, start, world
 
 ZONED = PolicyConfig(levels=(Level("zone", "zone"), Level("rack", RACK_LABEL), Level("node", "kubernetes.io/hostname")))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from coda.model import Node
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
-from coda.model.world import Node
 from coda.nodes.eligibility import Exclusion, accepts, exclusion, is_blocked, tolerates
 from tests.builders import node
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.model.job import Job, Phase, PlacementState
-from coda.model.resources import NOTHING, Resources
+from coda.model import NOTHING, Job, Phase, PlacementState, Resources
 from coda.placements.guard import (
     InFlight,
     Rank,

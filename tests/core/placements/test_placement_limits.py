@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from coda.model.job import PlacementState
+from coda.model import PlacementState
 from coda.placements.review import (
     DropCause,
     PlacementAction,
@@ -15,7 +15,7 @@ from coda.placements.review import (
     is_given_up,
     released_placement,
 )
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from tests.builders import job, planned
 
 COMMITTED = planned(job("gang", gpus=8), "n1")

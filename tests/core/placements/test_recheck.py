@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from coda.errors import InvalidInput
+from coda.model import Job, JobId, Node, Phase, World
 from coda.model.constraints import NodeConstraints, Taint
-from coda.model.job import Job, JobId, Phase
-from coda.model.world import Node, World
 from coda.placements.review import DefectKind, PlacementDefect, placement_defects
 from tests.builders import job, node, planned, resources, running, world
 

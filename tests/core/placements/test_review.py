@@ -5,11 +5,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda.cycle.decide import decide
-from coda.model.decision import Decision
-from coda.model.job import Job, Phase, PlacementState
-from coda.model.world import World
+from coda.model import Decision, Job, Phase, PlacementState, World
 from coda.placements.review import DefectKind, DropCause, PlacementAction, awaits_decision, review_placements
-from coda.policy.config import PolicyConfig
+from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, resources, running, stopping, world
 from tests.strategies import NOW_S, worlds
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coda.model import Job
 from coda.model.capacity import free_by_node
 from coda.model.decision import StopCause
-from coda.model.job import Job
 from coda.policy.arrays import reserved_cpu_m
 from tests.builders import with_starts
 from tests.core.policy.test_arrays import CODA, NODES, played

@@ -9,12 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda.cycle.decide import decide
+from coda.model import Job, JobId, Node, Phase, WaitCode, World
 from coda.model.capacity import free_by_node
-from coda.model.decision import StopCause, WaitCode
-from coda.model.job import Job, JobId, Phase
-from coda.model.world import Node, World
+from coda.model.decision import StopCause
+from coda.policy import ArraysConfig, Component, PolicyConfig
 from coda.policy.arrays import Array, array_of, large_nodes, reserved_cpu_m
-from coda.policy.config import ArraysConfig, Component, PolicyConfig
 from tests.builders import job, node, resources, running, world
 from tests.core.play import Play
 

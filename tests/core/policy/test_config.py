@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from coda.allocator.config import CoreSearchConfig
-from coda.contention.config import ContentionConfig
+from coda.allocator import CoreSearchConfig
+from coda.contention import ContentionConfig
 from coda.errors import InvalidInput
-from coda.policy.config import Level, PolicyConfig
+from coda.policy import Level, PolicyConfig
 
 
 @pytest.mark.parametrize(

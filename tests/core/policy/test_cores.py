@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda.policy.cores import CoresRule, starting_cores
+from coda.policy import CoresRule, starting_cores
 from tests.builders import node
 
 NODES = (node("a", gpus=8, cores=28), node("b", gpus=4, cores=28), node("c", gpus=0, cores=28))

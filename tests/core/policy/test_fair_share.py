@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coda.cycle.decide import decide
-from coda.model.job import Job
-from coda.model.resources import Resources
-from coda.policy.config import PolicyConfig
+from coda.model import Job, Resources
+from coda.policy import PolicyConfig
 from tests.builders import job, node, resources, running, world
 
 Demand = tuple[int, int]

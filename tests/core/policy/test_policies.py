@@ -12,12 +12,10 @@ from coda.cache.queue import waits_since_s
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.errors import InvalidInput
+from coda.model import Job, WaitCode, World
 from coda.model.capacity import free_by_node
-from coda.model.decision import WaitCode
-from coda.model.job import Job
-from coda.model.world import VirtualCluster, World
-from coda.policy.config import PolicyConfig
-from coda.policy.policies import POLICIES
+from coda.model.world import VirtualCluster
+from coda.policy import POLICIES, PolicyConfig
 from tests.builders import job, node, running, with_starts, world
 from tests.core.cache.test_world_index_laws import changed
 from tests.core.cycle.test_decide_laws import CONFIG, could_start

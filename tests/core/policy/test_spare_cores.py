@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.model.job import JobId
+from coda.model import JobId
 from coda.policy.cores import Borrower, cores_with_loans
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.model.resources import NOTHING
+from coda.model import NOTHING
 from coda.placements.wait_limits import SETTLE_S
-from coda.policy.config import ArraysConfig, PolicyConfig
+from coda.policy import ArraysConfig, PolicyConfig
 from coda_extender.cluster.ending_gangs import EndingGangs
 from coda_kube.cluster_state import ClusterState
 from tests.extender.fake_api import FakeApi

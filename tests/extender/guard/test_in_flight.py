@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from coda.model.resources import NOTHING
+from coda.model import NOTHING
 from coda.placements.guard import InFlight
 from coda_extender.guard.in_flight import InFlightPods
 from coda_kube.objects.read import pod_from_json

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from coda.model.decision import Refusal, WaitCode, WaitReason
-from coda.model.job import JobId
+from coda.model import JobId, WaitCode
+from coda.model.decision import Refusal, WaitReason
 from coda_extender.planner.pending_reasons import (
     BATCH,
     NO_NOTICES,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from coda.policy.config import ArraysConfig, PolicyConfig
+from coda.policy import ArraysConfig, PolicyConfig
 from coda_kube.objects.json_types import Json
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coda.allocator.tuning import Tuning, TuningPhase
+from coda.allocator import Tuning, TuningPhase
 from coda.errors import Outage
 from coda.model.job import Wish
 from coda_extender.settings import read_settings

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.model.job import Placement, PlacementState, StopCause, StopOrder
+from coda.model import Placement, PlacementState
+from coda.model.job import StopCause, StopOrder
 from coda_kube.objects.read import placement_from_json
 from coda_kube.objects.write import placement_json
 

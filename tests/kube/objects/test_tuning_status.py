@@ -12,19 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coda.allocator.config import CoreSearchConfig
-from coda.allocator.core_search import (
-    CoreLimits,
-    CoreSearch,
-    SearchOutcome,
-    SearchResult,
-    begin_search,
-    next_search,
-    refuse,
-)
+from coda.allocator import CoreSearch, CoreSearchConfig, SearchOutcome, SearchResult, Tuning, TuningPhase
+from coda.allocator.core_search import CoreLimits, begin_search, next_search, refuse
 from coda.allocator.curve import CurvePoint, WindowReading
 from coda.allocator.resize import Resize, ResizeState
-from coda.allocator.tuning import Tuning, TuningPhase
 from coda.errors import InvalidInput
 from coda.model.job import Wish, WishAnswer
 from coda_kube.objects.tuning_status import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda.allocator.start_point import Category
+from coda.allocator import Category
 from coda.errors import InvalidInput
 from coda_lab.emulators.load import Trainer
 from coda_lab.machines.pod_loads import MODEL_BY_CATEGORY, PREFIX, PodLoad, load_of

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from coda.lifecycle import Progress
 from coda.lifecycle.news import EVENT_DELAY_S
-from coda.lifecycle.state import Progress
 from coda.lifecycle.transitions import STARTING
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_operator.reconcile.events import Recorder
 from tests.operator_tests.fake_cluster import FakeCluster
 

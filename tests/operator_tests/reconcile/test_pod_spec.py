@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from coda.model.job import Placement, PlacementState
+from coda.model import Placement, PlacementState
 from coda_operator.reconcile.pod_spec import headless_service, probe_pod, rank_pod
 
 JOB: dict[str, Any] = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from coda.lifecycle.state import Progress
-from coda.lifecycle.steps import TEMPLATE_REFUSED
-from coda.model.job import Phase
+from coda.lifecycle import TEMPLATE_REFUSED, Progress
+from coda.model import Phase
 from coda_operator.reconcile.events import event_json
 from coda_operator.reconcile.status import status_json
 from coda_operator.view.job_record import progress_from_json

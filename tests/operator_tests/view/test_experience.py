@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from coda.allocator.core_search import SearchOutcome, SearchResult
+from coda.allocator import Category, SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
-from coda.allocator.start_point import CORES_BY_CATEGORY, Category
-from coda.allocator.tuning import Tuning, TuningPhase
+from coda.allocator.start_point import CORES_BY_CATEGORY
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.tuning_status import tuning_json
 from tests.operator_tests.fake_cluster import FakeCluster

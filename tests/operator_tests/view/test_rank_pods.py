@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coda.lifecycle.state import PodState
+from coda.lifecycle import PodState
 from coda_kube.objects.quantities import seconds_from_time
 from coda_operator.view.rank_pods import rank_pod_from_json
 

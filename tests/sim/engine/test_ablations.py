@@ -8,20 +8,17 @@ import pytest
 
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
+from coda.model import Decision, World
 from coda.model.consistency import check
-from coda.model.decision import Decision
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
-from coda_sim.engine.cluster import nodes_of_shape
-from coda_sim.engine.log import RunLog
+from coda.policy import PolicyConfig
+from coda_sim.engine import RunLog, nodes_of_shape
 from coda_sim.results.audit import breaches, read_jobs
 from coda_sim.results.job_records import write_records
 from coda_sim.results.metrics import RunMetrics, metrics_of, window_of
 from coda_sim.runs import PARTS_BY_POLICY
-from coda_sim.traces.trace import Row
-from coda_sim.workload.cluster_shape import shape_from_text
+from coda_sim.traces import Row
+from coda_sim.workload import MonthConfig, shape_from_text
 from coda_sim.workload.month import coda_month
-from coda_sim.workload.month_config import MonthConfig
 from tests.sim.simulating import simulated_under
 
 CLUSTER = "3x8x28,4x4x28"

@@ -3,7 +3,7 @@ wanted; its neighbour wants 244."""
 
 import pytest
 
-from coda.contention.config import ContentionConfig
+from coda.contention import ContentionConfig
 from tests.sim.simulating import only, simulated, simulated_under, spans
 from tests.sim.worlds import row
 

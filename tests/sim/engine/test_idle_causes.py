@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from coda_sim.engine.log import RunLog
+from coda_sim.engine import RunLog
 from coda_sim.results.metrics import RunMetrics, metrics_of, window_of
-from coda_sim.traces.trace import Row
+from coda_sim.traces import Row
+from coda_sim.workload import MonthConfig
 from coda_sim.workload.month import coda_month
-from coda_sim.workload.month_config import MonthConfig
 from tests.sim.simulating import only, simulated_under
 from tests.sim.worlds import row
 

@@ -10,7 +10,7 @@ import pytest
 
 from coda_sim.results.metrics import wait_s
 from coda_sim.results.statistics import mean
-from coda_sim.traces.trace import Row
+from coda_sim.traces import Row
 from tests.sim.simulating import simulated
 from tests.sim.worlds import row
 

@@ -6,12 +6,12 @@ import pytest
 
 from coda.errors import InvalidInput
 from coda_lab.kubelets.nodes import LABEL_RACK, node_specs
-from coda_sim.engine.cluster import nodes_of_shape
+from coda_sim.engine import nodes_of_shape
 from coda_sim.results.audit import read_jobs
 from coda_sim.runs import RunOrder, check, run_order, shape_of
 from coda_sim.traces.trace import COLUMNS
+from coda_sim.workload import WorkloadSource
 from coda_sim.workload.model_profiles import RECORDED
-from coda_sim.workload.workload import WorkloadSource
 
 SPREAD = (  # a gang of four nodes with neighbours, which slow it down by any other profile set
     "spread,u1,v,0,1000,8,4,,4,passed,gpu",

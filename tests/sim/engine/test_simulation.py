@@ -5,13 +5,12 @@ import pytest
 
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
+from coda.model import Decision, World
 from coda.model.consistency import check
-from coda.model.decision import Decision
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
-from coda_sim.traces.trace import Row
+from coda.policy import PolicyConfig
+from coda_sim.traces import Row
+from coda_sim.workload import MonthConfig
 from coda_sim.workload.month import coda_month
-from coda_sim.workload.month_config import MonthConfig
 from tests.sim.simulating import only, simulated, spans
 from tests.sim.worlds import row
 

@@ -4,16 +4,15 @@ import pytest
 
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
-from coda.model.decision import Decision, StopCause
-from coda.model.job import Job
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
+from coda.model import Decision, Job, World
+from coda.model.decision import StopCause
+from coda.policy import PolicyConfig
+from coda_sim.engine import Costs
 from coda_sim.engine.job_run import JobRun
-from coda_sim.engine.simulation_config import Costs
 from coda_sim.results.metrics import metrics_of, window_of
-from coda_sim.traces.trace import Row
-from coda_sim.workload.cluster_shape import shape_from_text
-from coda_sim.workload.gangs import Cores, Gang, gang_from_row
+from coda_sim.traces import Row
+from coda_sim.workload import Cores, Gang, shape_from_text
+from coda_sim.workload.gangs import gang_from_row
 from coda_sim.workload.job_models import JobModel
 from tests.sim.simulating import only, simulated_under, spans
 from tests.sim.worlds import row

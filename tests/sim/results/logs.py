@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from coda_sim.traces.reader import read_trace
-from coda_sim.traces.trace import OnError, Trace
+from coda_sim.traces import OnError, Trace, read_trace
 
 HELIOS = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue"
 HELIOS_JOB = "1425512,uVMrF,vchbv,4,16,1,FAILED,2020-06-09 18:41:27,2020-06-09 18:41:27,2020-06-09 18:45:36,249,0"

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from coda.policy.policies import POLICIES
-from coda_sim.engine.cluster import nodes_of_shape
-from coda_sim.engine.log import RunLog
+from coda.policy import POLICIES
+from coda_sim.engine import RunLog, nodes_of_shape
 from coda_sim.results import audit
 from coda_sim.results.audit import AuditedJob, breaches, measures, read_jobs
 from coda_sim.results.job_records import write_records
 from coda_sim.results.metrics import metrics_of, window_of
-from coda_sim.workload.cluster_shape import GIB, shape_from_text
+from coda_sim.workload import MonthConfig, shape_from_text
+from coda_sim.workload.cluster_shape import GIB
 from coda_sim.workload.month import coda_month
-from coda_sim.workload.month_config import MonthConfig
 from tests.sim.simulating import simulated_under
 
 CLUSTER = "6x8x28x224,8x4x28x112"

@@ -4,7 +4,7 @@ import pytest
 
 from coda_sim.results.metrics import RunMetrics, metrics_of, window_of
 from coda_sim.results.series import series_of
-from coda_sim.traces.trace import Row
+from coda_sim.traces import Row
 from tests.sim.simulating import only, simulated
 from tests.sim.worlds import row
 

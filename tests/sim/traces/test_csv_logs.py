@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from coda.errors import InvalidInput
-from coda_sim.traces.reader import read_trace
-from coda_sim.traces.trace import Amendment, BadRow, Format, JobKind, OnError, RecordedStatus
+from coda_sim.traces import Format, JobKind, OnError, RecordedStatus, read_trace
+from coda_sim.traces.trace import Amendment, BadRow
 from tests.sim.results.logs import HELIOS, HELIOS_JOB, OPENB, OPENB_POD, PHILLY_JOB, csv_line, read
 
 

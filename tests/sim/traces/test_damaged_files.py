@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda.errors import InvalidInput
-from coda_sim.traces.reader import read_trace
-from coda_sim.traces.trace import COLUMNS, OnError
+from coda_sim.traces import OnError, read_trace
+from coda_sim.traces.trace import COLUMNS
 from tests.sim.results.logs import HELIOS, HELIOS_JOB, OPENB, OPENB_POD, PHILLY_JOB, csv_line, read
 
 

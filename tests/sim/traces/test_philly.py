@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from coda.errors import InvalidInput
+from coda_sim.traces import Format, JobKind, OnError, RecordedStatus, Row, Trace, read_trace
 from coda_sim.traces.json_list import MAX_VALUE_CHARACTERS, json_values
-from coda_sim.traces.reader import read_trace
-from coda_sim.traces.trace import Amendment, BadRows, Format, JobKind, OnError, RecordedStatus, Row, Trace
+from coda_sim.traces.trace import Amendment, BadRows
 from tests.sim.results.logs import FIRST, FIRST_RUN_S, PHILLY_JOB, SECOND, SECOND_RUN_S, read
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from coda.errors import InvalidInput
-from coda_sim.traces.selection import DAY_S, Selection, days_from_window, select
-from coda_sim.traces.trace import Row
+from coda_sim.traces import Row, Selection, days_from_window, select
+from coda_sim.traces.selection import DAY_S
 from tests.sim.worlds import row
 
 ROWS = (

@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from coda_sim.traces.reader import DAY_S, read_trace
-from coda_sim.traces.request_table import read_request_table
-from coda_sim.traces.selection import Selection, select
-from coda_sim.traces.trace import Format, JobKind, OnError
-from coda_sim.workload.cluster_shape import shape_from_text
-from coda_sim.workload.gangs import Cores, gangs_from_rows
+from coda_sim.traces import Format, JobKind, OnError, Selection, read_request_table, read_trace, select
+from coda_sim.traces.reader import DAY_S
+from coda_sim.workload import Cores, gangs_from_rows, shape_from_text
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
 

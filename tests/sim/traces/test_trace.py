@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from coda.errors import InvalidInput
-from coda_sim.traces.reader import MAX_BAD, read_trace
-from coda_sim.traces.request_table import RequestTable, read_request_table
-from coda_sim.traces.trace import COLUMNS, BadRow, BadRows, JobKind, OnError, RecordedStatus, Row
+from coda_sim.traces import JobKind, OnError, RecordedStatus, Row, read_request_table, read_trace
+from coda_sim.traces.reader import MAX_BAD
+from coda_sim.traces.request_table import RequestTable
+from coda_sim.traces.trace import COLUMNS, BadRow, BadRows
 
 HEADER = ",".join(COLUMNS)
 GOOD = "hv1,u1,venus,10,60,8,16,,1,passed,gpu"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, get_type_hints
 
 from coda_sim.traces.request_table import RequestTable
+from coda_sim.workload import MonthConfig
 from coda_sim.workload.month import cores_shares
-from coda_sim.workload.month_config import MonthConfig
 from coda_sim.workload.provenance import Origin
 
 

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.errors import InvalidInput
+from coda_sim.traces import Row
 from coda_sim.traces.request_table import RequestTable
-from coda_sim.traces.trace import Row
-from coda_sim.workload.cluster_shape import GIB, ClusterShape, NodeGroup, shape_from_text
-from coda_sim.workload.gangs import Change, Cores, Gang, RefusedRow, gang_from_row, gangs_from_rows
+from coda_sim.workload import ClusterShape, Cores, Gang, RefusedRow, gangs_from_rows, shape_from_text
+from coda_sim.workload.cluster_shape import GIB, NodeGroup
+from coda_sim.workload.gangs import Change, gang_from_row
 from tests.sim.worlds import row
 
 VENUS = shape_from_text("121x8x48")

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.allocator.start_point import Category, start_cores
+from coda.allocator import Category, start_cores
 from coda.errors import InvalidInput
-from coda_sim.workload.model_profiles import PROFILE_SETS, ModelProfile, profile_set, profile_set_from_tables
+from coda_sim.workload import profile_set
+from coda_sim.workload.model_profiles import PROFILE_SETS, ModelProfile, profile_set_from_tables
 from coda_sim.workload.provenance import Provenance
 from coda_sim.workload.speed import (
     Distance,

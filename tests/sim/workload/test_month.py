@@ -9,10 +9,11 @@ from dataclasses import fields, replace
 import pytest
 
 from coda.errors import InvalidInput
-from coda_sim.traces.trace import JobKind, Row
-from coda_sim.workload.gangs import Cores, RefusedRow, gang_from_row
+from coda_sim.traces import JobKind, Row
+from coda_sim.workload import Cores, MonthConfig, RefusedRow
+from coda_sim.workload.gangs import gang_from_row
 from coda_sim.workload.month import coda_month
-from coda_sim.workload.month_config import Arrivals, CoresReading, MonthConfig, lengthened, widened
+from coda_sim.workload.month_config import Arrivals, CoresReading, lengthened, widened
 from coda_sim.workload.provenance import Provenance
 from tests.sim.workload.month_numbers import origins_of
 

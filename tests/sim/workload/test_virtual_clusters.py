@@ -5,9 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda_sim.traces.trace import Row
-from coda_sim.workload.cluster_shape import shape_from_text
-from coda_sim.workload.gangs import Cores, Gang, gangs_from_rows
+from coda_sim.traces import Row
+from coda_sim.workload import Cores, Gang, gangs_from_rows, shape_from_text
 from coda_sim.workload.virtual_clusters import virtual_clusters
 from tests.sim.worlds import row
 

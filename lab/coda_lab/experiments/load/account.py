@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from coda.model.job import Phase
+from coda.model import Phase
 from coda_kube.objects.json_types import Json
 from coda_lab.experiments.load.plans import Act, End, JobPlan, PodPlan
 
