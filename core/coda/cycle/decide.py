@@ -49,6 +49,7 @@ def decide(
     # 4. Start the others in order, beside the reservation.
     with ReservationHold(index, reservation):
         this.start_in_order()
+    wake_s = this.wake_s()
 
     # 5. Explain why the rest waits.
     reserved_for = None if reservation is None else reservation.job.id
@@ -61,7 +62,7 @@ def decide(
         grants=answers.grants,
         denials=answers.denials,
         postponed=answers.postponed,
-        wake_s=this.wake_s(),
+        wake_s=wake_s,
     )
 
 

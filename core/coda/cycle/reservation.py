@@ -61,30 +61,26 @@ def reserve(index: WorldIndex, job: Job, rank_class: RankClass) -> Reservation |
     changed since the last call for the job; O(running jobs + nodes log nodes) at the first."""
     if index.search.ranks_when_empty(rank_class, rank_class.within) < job.replicas:
         return None
-    due_s = waits_since_s(job) + (index.config.overtaking_limit_s or 0.0)
-    reservable = index.reservable_nodes(rank_class, due_s)
-    left = reservable.reserve(job.replicas)
-    if left is not None:
-        return Reservation(job, left, _protected(index, rank_class, reservable, left))
-    left = index.reservable_nodes(rank_class, None).reserve(job.replicas)
-    return None if left is None else Reservation(job, left, _evictable(index))
+    overdue_s = waits_since_s(job) + (index.config.overtaking_limit_s or 0.0)
+    for due_s in (overdue_s, None):  # nodes once the earlier jobs have ended; if that is too little, whole nodes
+        reservable = index.reservable_nodes(rank_class, due_s)
+        left = reservable.reserve(job.replicas)
+        if left is not None:
+            judges_by_free = due_s is not None and rank_class.within is None
+            return Reservation(job, left, _protected(index, reservable if judges_by_free else None, left))
+    return None
 
 
-def _protected(
-    index: WorldIndex, rank_class: RankClass, reservable: ReservableNodes, left: LeftForOthers
-) -> frozenset[int]:
+def _protected(index: WorldIndex, reservable: ReservableNodes | None, left: LeftForOthers) -> frozenset[int]:
     """Nodes where no job may be stopped for another: the reserved nodes, and every node that stopping jobs would make
-    better than the worst reserved one. Nodes without a job to stop are left out."""
+    better than the worst reserved one; without `reservable`, every node. Nodes without a job to stop are left out."""
     arrays = index.arrays
-    if arrays is None or rank_class.within is not None:
-        return _evictable(index)
+    if arrays is None:
+        return frozenset()
+    if reservable is None:
+        return frozenset(arrays.evictable)
     free_after_stops = {number: arrays.free_after_stops(number) for number in arrays.evictable}
     return reservable.are_better(free_after_stops, left) | (arrays.evictable & left.keys())
-
-
-def _evictable(index: WorldIndex) -> frozenset[int]:
-    """The nodes where a job could be stopped."""
-    return frozenset() if index.arrays is None else frozenset(index.arrays.evictable)
 
 
 class ReservationHold:

@@ -114,7 +114,7 @@ class _Answering:
         if self._now_s > wish.deadline_s:
             self._deny(job, wish, DenialCode.EXPIRED, "nobody waits for it any more")
         elif not growth:
-            self._grant(job, wish, {})
+            self._grant(job, wish)
         elif self.stops:
             self.postponed.append(job.id)
         else:
@@ -135,11 +135,14 @@ class _Answering:
             return
         full = sorted(name for name, cpu_m in growth.items() if cpu_m > self._free_m(name))
         by_number = {number_by_name[name]: cpu_m for name, cpu_m in growth.items()}
-        if not full and any(growth[name] > self._free_m(name) - self._leaving_m(name) for name in growth):
+        if not full:
+            awaits_stops = any(growth[name] > self._free_m(name) - self._leaving_m(name) for name in growth)
             self._index.assign_growth(by_number)
-            self.postponed.append(job.id)
-        elif not full:
-            self._grant(job, wish, by_number)
+            if awaits_stops:
+                self.postponed.append(job.id)
+            else:
+                self._quotas.count_growth(job, total_m)
+                self._grant(job, wish)
         elif all(growth[name] <= self._free_m(name) + self._landing_m(name) for name in full):
             self.postponed.append(job.id)
         elif not self._may_reclaim(job, by_number):
@@ -154,9 +157,7 @@ class _Answering:
             self.postponed.append(job.id)
         return bool(self.stops)
 
-    def _grant(self, job: Job, wish: Wish, growth: Mapping[int, int]) -> None:
-        self._index.assign_growth(growth)
-        self._quotas.count_growth(job, sum(growth.values()))
+    def _grant(self, job: Job, wish: Wish) -> None:
         self.grants.append(Grant(job=job.id, attempt=job.attempt, sequence=wish.sequence, cores=wish.cores))
 
     def _deny(self, job: Job, wish: Wish, code: DenialCode, message: str) -> None:
