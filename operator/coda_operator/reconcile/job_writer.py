@@ -41,7 +41,9 @@ class JobWriter:
         self._clock = clock
 
     async def add_finalizer(self, job: JobRecord) -> JobRecord:
-        """Keep the job from going before its pods; the job as it is then."""
+        """Keep the job from going before its pods. Returns the job as it is then; no request if it is held already."""
+        if job.is_held:
+            return job
         finalizers = job.json["metadata"].get("finalizers") or ()
         written = await self._set_finalizers(job, [*finalizers, FINALIZER])
         return replace(job, json=written, is_held=True)
@@ -52,10 +54,11 @@ class JobWriter:
         await self._set_finalizers(job, [name for name in finalizers if name != FINALIZER])
 
     async def write_progress(self, job: JobRecord, after: Progress, request: Json | None) -> None:
-        """Write the status, count it and tell of it, if it changed."""
+        """Write the status if it changed, of a held job only; then count it and post an event."""
         before = job.progress
         if after == before:
             return
+        job = await self.add_finalizer(job)
         status = status_json(after, job.json.get("status") or {}, request, job.json["spec"], self._clock())
         patch = status_patch(job.key, status, uid=job.uid, version=job.version)
         async with self._requests.writing():

@@ -86,15 +86,13 @@ class Reconciler:
         """Read, decide, write; return when to look again."""
         if job.is_deleted and not job.is_held:
             return None  # another removed our finalizer: the garbage collector does what is left
-        if not job.is_held and job.progress.phase is not None:
-            job = await self._writer.add_finalizer(job)  # first: no pod is created on what was true before this write
+        if job.progress.phase is not None:  # a new job gets it while it is admitted
+            job = await self._writer.add_finalizer(job)
         now = await self._read(job)
         step = furthest_step(now, self._clock(), self._config)
         request = job.request
         if step.accept:
             job, step, request = await self._admit(job, step)
-        elif not job.is_held:
-            job = await self._writer.add_finalizer(job)
         return await self._write(job, now, step, request)
 
     async def _read(self, job: JobRecord) -> Situation:
@@ -117,7 +115,7 @@ class Reconciler:
         Returns the job as it is then, the step that the answer leaves, and the request of one rank."""
         asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress.attempt))
         try:
-            job = job if job.is_held else await self._writer.add_finalizer(job)
+            job = await self._writer.add_finalizer(job)
             answer = await asking
         finally:
             asking.cancel()
