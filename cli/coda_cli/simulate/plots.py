@@ -129,7 +129,7 @@ def _fragmentation(outcomes: Sequence[RunOutcome]) -> Figure:
     panel.tick_params(axis="x", rotation=30 if len(titles) > 5 else 0)
     panel.grid(axis="y", **_GRID)
     panel.margins(y=0.25)  # space for the legend
-    panel.legend(frameon=False, ncols=4, loc="upper right")
+    panel.legend(frameon=False, ncols=2, loc="upper right")
     return figure
 
 
