@@ -16,13 +16,13 @@ from typing import Final
 import orjson
 from rich.console import Console
 
-from asking import positive
 from coda.errors import CodaError
 from coda_lab.host.paths import Settings, kube_module
 from coda_lab.programs.control_plane import ensure_shown
 from coda_lab.programs.go_build import kubernetes_version
-from page import Setting, markdown, setting_here, terminal_table, with_tables
-from results import Answer, answer_from_json
+from rig.asking import positive
+from rig.page import Setting, markdown, setting_here, terminal_table, with_tables
+from rig.results import Answer, answer_from_json
 
 HERE: Final = Path(__file__).resolve().parent
 PAGE: Final = HERE.parent / "docs" / "benchmarks.md"

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from asking import ask, positive, tell
-from binding import create_all, following
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import THROTTLING
 from coda_lab.emulators.nvml import Device, NvmlState, Process
@@ -25,9 +23,11 @@ from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServe
 from coda_lab.host.paths import Settings
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
-from loads import PODS
-from results import Answer, Row
-from usage import Usage, usage_of
+from rig.asking import ask, positive, tell
+from rig.binding import create_all, following
+from rig.loads import PODS
+from rig.results import Answer, Row
+from rig.usage import Usage, usage_of
 
 MINUTES, QUICK_S = 10, 10.0
 CPU_PODS, GPU_PODS, CORES, SOCKETS = 52, 8, 128, 2

@@ -24,7 +24,6 @@ from zlib import crc32
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the curves are the tests'
 
-from asking import ask, positive, tell
 from coda.allocator import CoreSearchConfig
 from coda.allocator.core_search import SearchResult as Found
 from coda.errors import InvalidInput
@@ -35,7 +34,8 @@ from coda_lab.emulators.node import EmulatedNode
 from coda_lab.emulators.nvml.library import build, load_here
 from coda_lab.emulators.nvml.state import STATE_VARIABLE
 from coda_lab.host.paths import Settings
-from results import Answer, Row
+from rig.asking import ask, positive, tell
+from rig.results import Answer, Row
 from tests.core.allocator.curves import (
     MODELS,
     SYNERGY,

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import orjson
 
-from agreeing import Start, Starts, agreement, is_near, rounds, swapped_for_certain, waits
-from agreeing_rounds import Rounds
-from asking import positive
 from coda.errors import CodaError, InvalidInput
 from coda.model import WaitCode
 from coda.policy import DEFAULT
 from coda_sim.results.audit import AuditedJob, read_jobs
-from replayed import LiveJob, Replayed, Simulator, replayed_from_json
+from rig.agreeing import Start, Starts, agreement, is_near, rounds, swapped_for_certain, waits
+from rig.agreeing_rounds import Rounds
+from rig.asking import positive
+from rig.replayed import LiveJob, Replayed, Simulator, replayed_from_json
 
 ROUND_S = 0.02
 """Real seconds: the plans of one scheduling round are committed within it, and the next round begins later."""

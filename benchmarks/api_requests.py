@@ -10,14 +10,14 @@ import sys
 from collections import Counter
 from typing import Any, Final
 
-from arms import ARMS, CODA, Arms, two_armed_cluster
-from asking import ask, orders, tell
-from auditing import AuditedCluster, Request, by_kind, is_upkeep
-from binding import clear, create_all, following
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
-from loads import JOBS, PODS, gang_json, plain_pods
-from results import Answer, Row, median_ratio
+from rig.arms import ARMS, CODA, Arms, two_armed_cluster
+from rig.asking import ask, orders, tell
+from rig.auditing import AuditedCluster, Request, by_kind, is_upkeep
+from rig.binding import clear, create_all, following
+from rig.loads import JOBS, PODS, gang_json, plain_pods
+from rig.results import Answer, Row, median_ratio
 
 NODES, JOBS_PER_RUN = 100, 20
 QUICK_NODES, QUICK_JOBS = 20, 5

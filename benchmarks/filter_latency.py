@@ -19,8 +19,8 @@ from typing import Any
 
 import orjson
 
-from asking import ask, positive, tell
-from results import Answer, Row, median_ratio, percentile
+from rig.asking import ask, positive, tell
+from rig.results import Answer, Row, median_ratio, percentile
 from serving import serve_coda, serve_echo
 
 CALLS = 100  # of a batch

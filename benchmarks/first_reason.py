@@ -12,13 +12,13 @@ import sys
 import time
 from typing import Final
 
-from arms import ARMS, CODA, Arms, two_armed_cluster
-from asking import ask, orders, tell
-from binding import Followed, bind, clear, create_all, following
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
-from loads import JOBS, NAMESPACE, PODS, gang_json, plain_pods
-from results import Answer, Row, median_ratio, percentile
+from rig.arms import ARMS, CODA, Arms, two_armed_cluster
+from rig.asking import ask, orders, tell
+from rig.binding import Followed, bind, clear, create_all, following
+from rig.loads import JOBS, NAMESPACE, PODS, gang_json, plain_pods
+from rig.results import Answer, Row, median_ratio, percentile
 
 NODES, WAITING, ASKED = 200, 1000, 20  # ASKED: per arm and pair
 QUICK_NODES, QUICK_WAITING, QUICK_ASKED = 20, 50, 10

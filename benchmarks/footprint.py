@@ -14,16 +14,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from api_requests import CODA_USERS, has_succeeded
-from arms import NODES_PER_RACK, pids
-from asking import ask, positive, tell
-from auditing import AuditedCluster, Request, by_kind, is_upkeep
-from binding import Followed, create_all, following
 from coda_kube.api.client import Client
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import EXTENDER, OPERATOR, ClusterSpec
-from loads import JOBS, gang_json
-from results import Answer, Row
-from usage import Usage, cpu_s_between, usage_by_pid
+from rig.arms import NODES_PER_RACK, pids
+from rig.asking import ask, positive, tell
+from rig.auditing import AuditedCluster, Request, by_kind, is_upkeep
+from rig.binding import Followed, create_all, following
+from rig.loads import JOBS, gang_json
+from rig.results import Answer, Row
+from rig.usage import Usage, cpu_s_between, usage_by_pid
 
 NODES, FINISHED, IDLE_S, STEADY_MINUTES = 100, 1000, 60.0, 10
 QUICK_NODES, QUICK_FINISHED, QUICK_IDLE_S, QUICK_STEADY_S = 20, 30, 10.0, 15.0

@@ -7,11 +7,11 @@ import sys
 from statistics import median
 from typing import Final
 
-from arms import ARMS, CODA, PLAIN, Run, two_armed_cluster
-from asking import ask, orders, tell
-from binding import bind, clear, timed
-from loads import JOBS, PODS, gang_json, plain_pods
-from results import Answer, Row, median_ratio
+from rig.arms import ARMS, CODA, PLAIN, Run, two_armed_cluster
+from rig.asking import ask, orders, tell
+from rig.binding import bind, clear, timed
+from rig.loads import JOBS, PODS, gang_json, plain_pods
+from rig.results import Answer, Row, median_ratio
 
 NODES, REPLICAS = 1000, 512
 QUICK_NODES, QUICK_REPLICAS = 100, 64

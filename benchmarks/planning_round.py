@@ -15,7 +15,6 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Protocol
 
-from asking import ask, positive, tell
 from coda.cycle.planner_cycle import CycleResult, CycleSnapshot
 from coda.model import JobId, World
 from coda.placements.guard import InFlight
@@ -25,8 +24,9 @@ from coda_extender.planner.cycle import CycleRunner
 from coda_extender.planner.pending_reasons import PendingNotices
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.write import pending_json
-from results import Answer, Row, percentile
-from worlds import GPUS_PER_NODE, Json, node_json, random_job, rank_pods, released, with_status
+from rig.asking import ask, positive, tell
+from rig.results import Answer, Row, percentile
+from rig.worlds import GPUS_PER_NODE, Json, node_json, random_job, rank_pods, released, with_status
 
 ROUNDS = 200
 SIZES = (500, 1000, 2500, 5000)

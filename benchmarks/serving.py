@@ -25,7 +25,7 @@ from coda_kube.api.watch_cache import key_of
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.read import id_of
 from planning_round import MadeCluster
-from worlds import Json
+from rig.worlds import Json
 
 BODY_LIMIT_BYTES = 3 << 20
 

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 
-from asking import ask, tell
 from coda.errors import InvalidInput
 from coda.policy.policies import POLICIES as POLICY_TABLE
 from coda_sim.engine import Costs, Simulation
@@ -25,7 +24,8 @@ from coda_sim.runs import config_of, simulation_config_of, without_collecting
 from coda_sim.workload import Cores, JobModelConfig, JobModelDraws, MonthConfig, gangs_from_rows, profile_set
 from coda_sim.workload.month import coda_month
 from coda_sim.workload.month_config import lengthened, widened
-from results import Answer, Row
+from rig.asking import ask, tell
+from rig.results import Answer, Row
 
 POLICIES = ("coda", "drf", "fifo-skip")
 NODES = 80  # of the month

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from arms import ARMS, CODA, PLAIN, Arms, Run, two_armed_cluster
-from asking import ask, orders, positive, tell
-from binding import bind, clear, timed
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
-from loads import JOBS, PODS, foreign_pods, gang_json, gang_sizes, plain_pods
-from results import Answer, Row, median_ratio
+from rig.arms import ARMS, CODA, PLAIN, Arms, Run, two_armed_cluster
+from rig.asking import ask, orders, positive, tell
+from rig.binding import bind, clear, timed
+from rig.loads import JOBS, PODS, foreign_pods, gang_json, gang_sizes, plain_pods
+from rig.results import Answer, Row, median_ratio
 
 GANGS: Final = "gangs"
 FOREIGN: Final = "foreign pods"

@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
-from agreeing import Agreement, Start, agreement, is_near, rounds, swapped_for_certain, waits
-from agreeing_rounds import Rounds
 from agreement import Comparison, simulated_starts
 from coda.errors import InvalidInput
 from coda_sim.results.audit import AuditedJob, AuditedPiece
-from replayed import Replayed, Simulator, replayed_from_json
+from rig.agreeing import Agreement, Start, agreement, is_near, rounds, swapped_for_certain, waits
+from rig.agreeing_rounds import Rounds
+from rig.replayed import Replayed, Simulator, replayed_from_json
 
 SPEED = 100.0
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from asking import PAIRS, ask, orders
 from coda.errors import InvalidInput
-from results import Answer, Row, answer_from_json
+from rig.asking import PAIRS, ask, orders
+from rig.results import Answer, Row, answer_from_json
 
 
 def test_turns_the_order_of_the_arms_round_in_every_pair() -> None:

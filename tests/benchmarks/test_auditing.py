@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from auditing import Request, by_kind, is_upkeep, request_from_json
+from rig.auditing import Request, by_kind, is_upkeep, request_from_json
 
 
 def event(verb: str, resource: str, *, subresource: str = "", uri: str = "/") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 import pytest
 
 from coda_kube.objects.names import GPU, LABEL_JOB_UID, SCHEDULER
-from loads import foreign_pods, gang_json, gang_sizes, plain_pods
+from rig.loads import foreign_pods, gang_json, gang_sizes, plain_pods
 
 
 @pytest.mark.parametrize("pods", [1, 8, 100, 1000, 1001])

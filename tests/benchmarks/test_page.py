@@ -1,8 +1,8 @@
 import pytest
 
 from coda.errors import InvalidInput
-from page import BEGIN, END, Setting, figure, markdown, verdict, with_tables
-from results import Answer, Row
+from rig.page import BEGIN, END, Setting, figure, markdown, verdict, with_tables
+from rig.results import Answer, Row
 
 SETTING = Setting(machine="2 cores", date="2026-11-21", commit="abc1234")
 

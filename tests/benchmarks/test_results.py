@@ -1,6 +1,6 @@
 import pytest
 
-from results import Answer, Row, answer_from_json, keeps, median_ratio, percentile
+from rig.results import Answer, Row, answer_from_json, keeps, median_ratio, percentile
 
 
 @pytest.mark.parametrize(

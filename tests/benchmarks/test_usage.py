@@ -1,6 +1,6 @@
 import os
 
-from usage import Usage, cpu_s_between, usage_of
+from rig.usage import Usage, cpu_s_between, usage_of
 
 
 def used(cpu_s: float) -> Usage:

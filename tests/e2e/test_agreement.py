@@ -13,8 +13,6 @@ import random
 import pytest
 from rich.console import Console
 
-from agreeing import rounds, swapped_for_certain
-from agreeing_rounds import Rounds
 from agreement import ROUND_S
 from coda.policy import DEFAULT
 from coda_cli.progress import ReplayDisplay
@@ -25,7 +23,9 @@ from coda_cli.replay.summary import json_from_summary
 from coda_kube.api.client import Client
 from coda_lab.spec import ClusterSpec
 from coda_sim.workload import Cores, Gang, gangs_from_rows, shape_from_text
-from replayed import Replayed, Simulator, replayed_from_json
+from rig.agreeing import rounds, swapped_for_certain
+from rig.agreeing_rounds import Rounds
+from rig.replayed import Replayed, Simulator, replayed_from_json
 from tests.lengths import LONG
 from tests.sim.worlds import row
 

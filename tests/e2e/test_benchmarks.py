@@ -8,10 +8,10 @@ import pytest
 import pytest_asyncio
 
 from api_requests import CODA_USERS, count
-from arms import ARMS, CODA, PLAIN, Arms, two_armed_cluster
-from auditing import AuditedCluster
 from coda_kube.api.client import Client
 from first_reason import ask_often
+from rig.arms import ARMS, CODA, PLAIN, Arms, two_armed_cluster
+from rig.auditing import AuditedCluster
 from throughput import LOADS, pairs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from coda.errors import CodaError
-from results import Answer
+from rig.results import Answer
 
 PAIRS = 5
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from agreeing import Start, Starts
 from coda.errors import InvalidInput
 from coda_sim.engine import Costs, Simulation
 from coda_sim.runs import config_of, simulation_config_of
 from coda_sim.traces import JobKind, RecordedStatus, Row
 from coda_sim.workload import ClusterShape, Gang, JobModelConfig, JobModelDraws, profile_set, shape_from_text
 from coda_sim.workload.model_profiles import RECORDED
+from rig.agreeing import Start, Starts
 
 STRETCH: Final = (0.5, 1.5)
 """A moment of a draw is between these times what it was: how long it takes hangs on what else the machine does."""

@@ -15,7 +15,7 @@ from typing import Final
 from rich.table import Table
 
 from coda.errors import InvalidInput
-from results import Answer, Row, keeps
+from rig.results import Answer, Row, keeps
 
 BEGIN: Final = "<!-- make bench writes from here -->"
 END: Final = "<!-- make bench writes to here -->"

@@ -19,7 +19,7 @@ from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.parts import scheduler_config
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import EXTENDER, FORWARDER, OPERATOR, SCHEDULER, ClusterSpec, Tell
-from usage import Usage, usage_by_pid
+from rig.usage import Usage, usage_by_pid
 
 CODA: Final = "coda"
 PLAIN: Final = "plain"

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
-from arms import Arms, Run
 from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import Listener, WatchCache
 from coda_kube.objects.json_types import Json
-from loads import JOBS, PODS
-from usage import cpu_s_between
+from rig.arms import Arms, Run
+from rig.loads import JOBS, PODS
+from rig.usage import cpu_s_between
 
 Item = TypeVar("Item")
 AT_ONCE: Final = 16  # requests of this client under way

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from agreeing import rounds
 from coda.cycle.decide import decide
 from coda.model import NOTHING, Job, JobId, Node, Resources, World
 from coda.policy import PolicyConfig
 from coda_sim.engine import job_from_gang, nodes_of_shape
 from coda_sim.runs import config_of
-from replayed import LiveJob, Replayed
+from rig.agreeing import rounds
+from rig.replayed import LiveJob, Replayed
 
 BEFORE_S: Final = 0.15
 """Real seconds: a round's commits follow its snapshot within this, also on a machine that has stalled."""

@@ -1,0 +1,1 @@
+"""What the benchmarks share: clusters, loads, arms, readings of usage, and the table of answers."""
