@@ -78,7 +78,7 @@ class ReservableNodes:
         self._line_by_domain: dict[str, _Line] = {}  # one without a name, where no level is required
         self._key_by_node: dict[int, tuple[str, Key]] = {}  # of those in the lines
         self._judged_by_node: dict[int, ReservableNode] = {}  # those of them that were asked for
-        self._places = (-1, -1)  # in the journals of the room and of the holdings
+        self._places = (-1, -1)  # in the journals of free capacity and of the holdings
 
     def reserve(self, replicas: int) -> LeftForOthers | None:
         """Choose nodes that hold the whole gang; return what others may take of each. None if there are too few.

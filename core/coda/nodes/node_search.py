@@ -82,7 +82,7 @@ class NodeSearch:
         self._eligible_by_constraints: dict[Hashable, EligibleNodes] = {}
         self.rank_classes: dict[Hashable, RankClass] = {}  # every class asked for
         self.groups_by_key: dict[tuple[EligibleNodes, int | None, frozenset[str], Hashable], NodeGroups] = {}
-        self.sides: Mapping[Hashable, frozenset[int]] = {}  # parts of the cluster that jobs can be kept to
+        self.sides: Mapping[Hashable, frozenset[int]] = {}  # parts of the cluster that jobs can be limited to
         self._empties_by_eligible: dict[tuple[EligibleNodes, int | None], Counter[tuple[str, int]]] = {}
         self._nodes_by_label: dict[str, dict[str, list[int]]] = {}
 

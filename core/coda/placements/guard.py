@@ -52,12 +52,12 @@ def planned_node(job: Job | None, rank: Rank) -> str | None:
     """Return the node where this rank may go, by the job's live released placement; None if none names it."""
     if job is None or job.uid != rank.job_uid or job.phase not in _MAY_BIND:
         return None
-    plan = live_placement(job)
-    if plan is None or plan.state is not PlacementState.RELEASED:
+    placement = live_placement(job)
+    if placement is None or placement.state is not PlacementState.RELEASED:
         return None
-    if (plan.attempt, plan.plan_id) != (rank.attempt, rank.plan_id) or not 0 <= rank.rank < len(plan.nodes):
+    if (placement.attempt, placement.plan_id) != (rank.attempt, rank.plan_id):
         return None
-    return plan.nodes[rank.rank]
+    return placement.nodes[rank.rank] if 0 <= rank.rank < len(placement.nodes) else None
 
 
 def kept_for_gangs(
