@@ -5,16 +5,15 @@ Each view of the nodes is a `FreeCapacity` of its own, so the search for nodes i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Set
 
 from coda.cache.gang_class import CapacityView, GangClass, StartOption, Way
-from coda.model.decision import Stop, StopCause
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import ArraySizes
 from coda.nodes.candidates import Score
 from coda.nodes.free_capacity import FreeCapacity
-from coda.nodes.node_search import NodeSearch, RankClass
+from coda.nodes.node_search import NodeSearch
 from coda.policy.arrays import (
     NO_CLAIMS,
     Array,
@@ -182,20 +181,6 @@ class ArrayCapacity:
         options = _LARGE if array is Array.LARGE else _SMALL
         return (*options[:-1], _ANYWHERE, options[-1]) if is_gang else options
 
-    def stops_for(self, job: Job, rank_class: RankClass) -> tuple[Stop, ...]:
-        """Return who must stop so that the job fits, by id; nobody if it would not. `rank_class`: of an AFTER_* view.
-
-        A gang of one rank goes where fewest jobs move; ties: fewest cores freed in vain, then the first node by name.
-        O(nodes) for it."""
-        if job.replicas == 1:
-            groups = rank_class.groups
-            numbers = [n for n in groups.amount_by_node if job.request.fits_in(groups.capacity.free(n))]
-            found = [self._victims_on(job, 1, number) for number in sorted(numbers)]
-            return _stops(job, min(found, key=_cost, default=[]))
-        rank_class.candidates.refresh()
-        shares = rank_class.candidates.place(job.replicas, rank_class.within) or []
-        return _stops(job, [victim for number, ranks in shares for victim in self._victims_on(job, ranks, number)])
-
     def free_after_stops(self, number: int) -> Resources:
         """Return what would be free on a node after every stop that is possible there."""
         return self._after_stops[number][2]
@@ -204,36 +189,18 @@ class ArrayCapacity:
         """Return what a GPU job that runs on this node may take there."""
         return self._search_by_view[CapacityView.GPU].capacity.free(number)
 
-    def stops_for_growth(self, job: Job, growth_m: Mapping[int, int]) -> tuple[Stop, ...]:
-        """Return which borrowing CPU jobs must stop so that the GPU job gets these millicores on each node, by id.
+    def free_after_reclaim(self, number: int) -> Resources:
+        """Return what a GPU job could take on a node once every borrowing CPU job there has stopped."""
+        return self._search_by_view[CapacityView.AFTER_RECLAIM].capacity.free(number)
 
-        Empty if stops free too little, or if none is needed."""
-        reclaimed = self._search_by_view[CapacityView.AFTER_RECLAIM].capacity
-        if any(cpu_m > reclaimed.free(number).cpu_m for number, cpu_m in growth_m.items()):
-            return ()
-        found: list[Victim] = []
-        for number, cpu_m in growth_m.items():
-            wanted, free = Resources(cpu_m=cpu_m), self.free_for_growth(number)
-            found += victims(self._held[number].values(), wanted, free, small_too=False)
-        return _stops(job, found)
-
-    def _victims_on(self, job: Job, ranks: int, number: int) -> list[Victim]:
-        free = self._search_by_view[CapacityView.GPU].capacity.free(number)
+    def victims_on(self, job: Job, ranks: int, number: int) -> list[Victim]:
+        """Return who must stop on a node so that these ranks of the job fit there."""
         guests = self._migration and self._is_large[number] and array_of(job) is Array.LARGE
-        return victims(self._held[number].values(), job.request * ranks, free, small_too=guests)
+        return victims(self._held[number].values(), job.request * ranks, self.free_for_growth(number), small_too=guests)
 
-
-def _cost(found: list[Victim]) -> tuple[int, int]:
-    moved = sum(cause is StopCause.MIGRATE for _, cause in found)
-    return moved, sum(held.amount.cpu_m for held, _ in found)
-
-
-def _stops(by: Job, found: list[Victim]) -> tuple[Stop, ...]:
-    """One stop for each victim, by id; a victim may be on several nodes."""
-    stop_by_job = {
-        held.job.id: Stop(job=held.job.id, attempt=held.job.attempt, cause=cause, by=by.id) for held, cause in found
-    }
-    return tuple(stop_by_job[job_id] for job_id in sorted(stop_by_job))
+    def borrowers_on(self, wanted: Resources, number: int) -> list[Victim]:
+        """Return the CPU jobs that must give borrowed cores back on a node so that a GPU job there gets this amount."""
+        return victims(self._held[number].values(), wanted, self.free_for_growth(number), small_too=False)
 
 
 _VIEWS = (

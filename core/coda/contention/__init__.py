@@ -1,9 +1,9 @@
 """The contention eliminator: which CPU pods are throttled for which training jobs, and until when.
 
 Nothing here reads counters, writes limits or reads a clock. Read `measurements` (what may be acted on), `reference` (is
-a training job slowed?), `throttles` (one step down or up) and `per_socket` (when to take a step), then `eliminator`:
-`observe` takes one window of a node. A *socket* is any part of a node with memory bandwidth of its own; on some
-processors that is a group of cores with one cache.
+a training job slowed?), `throttles` (one step down or up), `socket_state`, `release` and
+`socket_decision` (when to take a step), then `eliminator`: `observe` takes one window of a node. A *socket* is any
+part of a node with memory bandwidth of its own; on some processors that is a group of cores with one cache.
 """
 
 from __future__ import annotations

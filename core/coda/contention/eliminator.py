@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coda.contention.config import ContentionConfig
-from coda.contention.per_socket import SocketState, SocketWindow, decide_socket
 from coda.contention.reference import Reference, TrainingSample, next_references
+from coda.contention.socket_decision import decide_socket
+from coda.contention.socket_state import SocketState, SocketWindow
 from coda.contention.throttles import (
     Action,
     Hardware,

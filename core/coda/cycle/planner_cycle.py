@@ -12,7 +12,7 @@ from coda.model.decision import Decision, Denial, Grant, Start, Stop, WaitCode
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING
 from coda.model.world import World
-from coda.placements.guard import InFlight, in_flight_by_node
+from coda.placements.filter_rules import InFlight, in_flight_by_node
 from coda.placements.review import PlacementReview, review_placements
 from coda.policy.config import PolicyConfig
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
+from coda.cycle.victims import reclaimed_for_growth
 from coda.model.decision import Denial, DenialCode, Grant, Stop
 from coda.model.job import Job, JobId, Wish, WishAnswer
 from coda.model.live_placement import growth_by_node
@@ -152,7 +153,7 @@ class _Answering:
         arrays = self._index.arrays
         if arrays is None or not job.request.gpus:
             return False
-        self.stops = arrays.stops_for_growth(job, growth)
+        self.stops = reclaimed_for_growth(arrays, job, growth)
         if self.stops:
             self.postponed.append(job.id)
         return bool(self.stops)

@@ -9,6 +9,7 @@ from coda.cache.array_capacity import ArrayCapacity
 from coda.cache.gang_class import GangClass, QueuedJob
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.world_index import WorldIndex
+from coda.cycle.victims import preempted_for, stopped_in_arrays
 from coda.model.decision import Stop
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import Array
@@ -110,7 +111,7 @@ class PreemptingStart:
         if found.shares is not None:
             return found
         rank_class = self._index.rank_class(queued.gang_class)
-        return Attempt(stops=self._running.stops_for(queued.job, rank_class, self._now_s))
+        return Attempt(stops=preempted_for(self._running, queued.job, rank_class, self._now_s))
 
     def park(self, gang_class: GangClass) -> None:
         """Nothing: time alone can let the class stop a job, so it is tried in every cycle."""
@@ -149,7 +150,7 @@ class ArrayStart:
         for option, rank_class in self._arrays.ways(queued.gang_class, may_borrow=self._may_borrow):
             if option.stops:
                 if _may_hold(rank_class, queued.gang_class):
-                    return Attempt(stops=self._arrays.stops_for(queued.job, rank_class))
+                    return Attempt(stops=stopped_in_arrays(self._arrays, queued.job, rank_class))
             elif (shares := _place(rank_class, queued)) is not None:
                 return Attempt(shares, option.borrows)
         return _NOTHING

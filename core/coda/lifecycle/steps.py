@@ -24,6 +24,7 @@ from coda.lifecycle.failures import (
     start_deadline_missed,
     with_trouble,
 )
+from coda.lifecycle.retry import roll_back
 from coda.lifecycle.state import (
     LifecycleConfig,
     PodState,
@@ -38,16 +39,7 @@ from coda.lifecycle.state import (
     pods_left,
     released_placement,
 )
-from coda.lifecycle.transitions import (
-    accept_again,
-    all_bound,
-    all_created,
-    enqueue,
-    finish,
-    roll_back,
-    stop,
-    suspend,
-)
+from coda.lifecycle.transitions import accept_again, all_bound, all_created, enqueue, finish, stop, suspend
 from coda.model.job import FINISHED, Phase, Placement, StopOrder
 
 NEXT: Mapping[Phase | None, frozenset[Phase]] = {

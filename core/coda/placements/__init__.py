@@ -1,10 +1,10 @@
 """Placements that are written to jobs: the planner reviews them, the filter guards them. No job is placed here.
 
-Read `review` (what becomes of a placement that is not in force), then `guard` (what the filter lets pass) and
+Read `review` (what becomes of a placement that is not in force), then `filter_rules` (what the filter lets pass) and
 `wait_limits`.
 """
 
-from coda.placements.guard import InFlight, Rank, kept_for_gangs, planned_node
+from coda.placements.filter_rules import InFlight, Rank, kept_for_gangs, planned_node
 from coda.placements.review import (
     PlacementAction,
     PlacementDefect,

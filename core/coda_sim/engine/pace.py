@@ -1,7 +1,7 @@
 """How fast each running job goes, from its cores, its neighbours and the distance between its ranks.
 
 Memory bandwidth is counted per node in whole bytes/s, so that no error adds up over a month. The curves are those of
-`coda_sim.workload.speed`.
+`coda_sim.workload.speed_curves`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from collections.abc import Iterable
 from coda_sim.engine.cluster import Cluster
 from coda_sim.engine.job_run import JobRun
 from coda_sim.workload.model_profiles import ModelProfile, ProfileSet
-from coda_sim.workload.speed import Distance, asked_speed, bandwidth_bytes_per_s, contention_loss, speed, utilisation
+from coda_sim.workload.speed_curves import (
+    Distance,
+    asked_speed,
+    bandwidth_bytes_per_s,
+    contention_loss,
+    speed,
+    utilisation,
+)
 
 VICTIM_LOSS = 0.05
 """A job that loses a larger share of its utilisation to contention is a victim."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from coda.policy.cores import Borrower, cores_with_loans
 from coda_sim.engine.cluster import Cluster
 from coda_sim.engine.job_run import JobRun
-from coda_sim.workload.speed import Distance, best_cores
+from coda_sim.workload.speed_curves import Distance, best_cores
 
 
 def best_of(run: JobRun) -> int:

@@ -1,7 +1,7 @@
 """Profile sets: what the models of a workload need from a node's cores and memory; each number has its origin.
 
-A set is a data file in `coda_sim/profile_sets`. It may extend another set; then it has only the differences. `speed`
-uses the numbers.
+A set is a data file in `coda_sim/profile_sets`. It may extend another set; then it has only the differences.
+`speed_curves` uses the numbers.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from coda_kube.objects.names import GROUP
 from coda_lab.emulators.load import Trainer
 from coda_sim.workload import profile_set
 from coda_sim.workload.model_profiles import GB, ModelProfile
-from coda_sim.workload.speed import best_cores
+from coda_sim.workload.speed_curves import best_cores
 
 PREFIX: Final = f"load.{GROUP}/"
 MODEL_BY_CATEGORY: Final[Mapping[str, str]] = {

@@ -9,7 +9,7 @@ from typing import Final
 
 from coda.errors import CodaError
 from coda.lifecycle import Progress
-from coda.lifecycle.news import EVENT_DELAY_S, makes_waiting_old, may_wait
+from coda.lifecycle.event_rules import EVENT_DELAY_S, makes_waiting_old, may_wait
 from coda.model import Phase
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json

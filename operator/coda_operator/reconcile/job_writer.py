@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from coda.lifecycle import Progress
-from coda.lifecycle.news import is_news
+from coda.lifecycle.event_rules import is_news
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER, OPERATOR

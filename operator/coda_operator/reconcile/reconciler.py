@@ -14,7 +14,7 @@ from typing import Final
 
 from coda.errors import Conflict
 from coda.lifecycle import Evidence, LifecycleConfig, Situation, Step, evidence_needed, furthest_step, step_refused
-from coda.lifecycle.news import is_passing
+from coda.lifecycle.event_rules import is_passing
 from coda.lifecycle.steps import template_refused
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json

@@ -10,7 +10,7 @@ from typing import Final
 
 from coda.model import NOTHING, Job, JobId, Resources
 from coda.model.capacity import withheld_shares
-from coda.placements.guard import MAX_SCORE, foreign_score
+from coda.placements.filter_rules import MAX_SCORE, foreign_score
 from coda_extender.guard.capacity_index import CapacityIndex
 from coda_kube.cluster_state import ClusterState
 

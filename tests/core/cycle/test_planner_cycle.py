@@ -10,7 +10,7 @@ from coda.cache.world_index import PlannerCache
 from coda.cycle.planner_cycle import CycleResult, CycleSnapshot, review_snapshot, run_cycle
 from coda.model import Job, PlacementState, Resources, WaitCode, World
 from coda.model.job import Wish
-from coda.placements.guard import InFlight
+from coda.placements.filter_rules import InFlight
 from coda.placements.review import PlacementAction
 from coda.policy import ArraysConfig, PolicyConfig
 from tests.builders import job, node, planned, resources, running, stopping, world

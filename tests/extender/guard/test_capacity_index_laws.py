@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model import NOTHING, Resources
-from coda.placements.guard import ENOUGH_NODES, MAX_SCORE, InFlight, best_candidates, full_for, kept_for_gangs
+from coda.placements.filter_rules import ENOUGH_NODES, MAX_SCORE, InFlight, best_candidates, full_for, kept_for_gangs
 from coda_extender.guard.capacity_index import CapacityIndex
 
 NAMES = ("n1", "n2", "n3", "n4")

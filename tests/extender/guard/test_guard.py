@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coda.placements.guard import ENOUGH_NODES
+from coda.placements.filter_rules import ENOUGH_NODES
 from coda_extender.guard.guard import BOUND, NO_PLAN, OTHER_NODE, WITHHELD
 from coda_extender.protocol import Answer
 from tests.extender.guards import Known

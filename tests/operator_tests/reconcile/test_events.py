@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from coda.lifecycle import Progress
-from coda.lifecycle.news import EVENT_DELAY_S
+from coda.lifecycle.event_rules import EVENT_DELAY_S
 from coda.lifecycle.transitions import STARTING
 from coda.model import Phase
 from coda_operator.reconcile.events import Recorder

@@ -9,7 +9,7 @@ import pytest
 from coda.errors import InvalidInput
 from coda_sim.workload import JobModelConfig, JobModelDraws, profile_set
 from coda_sim.workload.job_models import JobModel
-from coda_sim.workload.speed import asked_speed, utilisation
+from coda_sim.workload.speed_curves import asked_speed, utilisation
 from tests.sim.workload.month_numbers import month_requests, origins_of
 from tests.sim.worlds import row
 

@@ -13,7 +13,7 @@ from coda.errors import InvalidInput
 from coda_sim.workload import profile_set
 from coda_sim.workload.model_profiles import PROFILE_SETS, ModelProfile, profile_set_from_tables
 from coda_sim.workload.provenance import Provenance
-from coda_sim.workload.speed import (
+from coda_sim.workload.speed_curves import (
     Distance,
     asked_speed,
     bandwidth_bytes_per_s,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model import NOTHING, Job, Phase, PlacementState, Resources
-from coda.placements.guard import (
+from coda.placements.filter_rules import (
     InFlight,
     Rank,
     foreign_score,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coda.lifecycle import TEMPLATE_REFUSED, Progress
-from coda.lifecycle.news import is_news, makes_waiting_old, may_wait
+from coda.lifecycle.event_rules import is_news, makes_waiting_old, may_wait
 from coda.lifecycle.transitions import LAUNCHED, STARTING
 from coda.model import Phase
 

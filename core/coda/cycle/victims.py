@@ -1,0 +1,128 @@
+"""Which running jobs stop so that another one starts or grows. The rules of who may stop whom are in `policy`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from coda.cache.array_capacity import ArrayCapacity
+from coda.cache.running_jobs import RunningJobs
+from coda.model.decision import Stop, StopCause
+from coda.model.job import Job
+from coda.model.resources import NOTHING, Resources
+from coda.nodes.node_search import RankClass
+from coda.policy.arrays import Victim
+
+
+def preempted_for(running: RunningJobs, job: Job, rank_class: RankClass, now_s: float) -> tuple[Stop, ...]:
+    """Return who is preempted so that the job fits, by id; nobody if it would not fit even then.
+
+    Jobs in reach are chosen in order until the job fits. Then, in the opposite order, each is spared if the job
+    fits without stopping it. O(jobs in reach x their nodes); O(nodes) more for a job that needs one domain."""
+    what_if = WhatIf(rank_class, job.replicas)
+    chosen: list[tuple[Job, tuple[str, ...]]] = []
+    for runner, nodes in running.in_reach(job, now_s):
+        if what_if.remove(runner, nodes):
+            chosen.append((runner, nodes))
+            if what_if.fits():
+                break
+    else:
+        return ()
+    for runner, nodes in reversed(chosen[:]):
+        what_if.restore(runner, nodes)
+        if what_if.fits():
+            chosen.remove((runner, nodes))
+        else:
+            what_if.remove(runner, nodes)
+    stops = (Stop(job=runner.id, attempt=runner.attempt, cause=StopCause.PREEMPT, by=job.id) for runner, _ in chosen)
+    return tuple(sorted(stops, key=lambda stop: stop.job))
+
+
+def stopped_in_arrays(arrays: ArrayCapacity, job: Job, rank_class: RankClass) -> tuple[Stop, ...]:
+    """Return who is reclaimed or migrated so that the job fits, by id; nobody if it would not fit even then.
+
+    `rank_class`: of an AFTER_* view. A gang of one rank goes where fewest jobs move; ties: fewest cores freed in vain,
+    then the first node by name. O(nodes) for it."""
+    if job.replicas == 1:
+        groups = rank_class.groups
+        numbers = [n for n in groups.amount_by_node if job.request.fits_in(groups.capacity.free(n))]
+        found = [arrays.victims_on(job, 1, number) for number in sorted(numbers)]
+        return _stops(job, min(found, key=_cost, default=[]))
+    rank_class.candidates.refresh()
+    shares = rank_class.candidates.place(job.replicas, rank_class.within) or []
+    return _stops(job, [victim for number, ranks in shares for victim in arrays.victims_on(job, ranks, number)])
+
+
+def reclaimed_for_growth(arrays: ArrayCapacity, job: Job, growth_m: Mapping[int, int]) -> tuple[Stop, ...]:
+    """Return which borrowing CPU jobs stop so that the GPU job gets these millicores on each node, by id.
+
+    Empty if stops free too little, or if none is needed."""
+    if any(cpu_m > arrays.free_after_reclaim(number).cpu_m for number, cpu_m in growth_m.items()):
+        return ()
+    wanted = ((number, Resources(cpu_m=cpu_m)) for number, cpu_m in growth_m.items())
+    return _stops(job, [victim for number, amount in wanted for victim in arrays.borrowers_on(amount, number)])
+
+
+def _cost(found: list[Victim]) -> tuple[int, int]:
+    moved = sum(cause is StopCause.MIGRATE for _, cause in found)
+    return moved, sum(held.amount.cpu_m for held, _ in found)
+
+
+def _stops(by: Job, found: list[Victim]) -> tuple[Stop, ...]:
+    """One stop for each victim, by id; a victim may be on several nodes."""
+    stop_by_job = {
+        held.job.id: Stop(job=held.job.id, attempt=held.job.attempt, cause=cause, by=by.id) for held, cause in found
+    }
+    return tuple(stop_by_job[job_id] for job_id in sorted(stop_by_job))
+
+
+_ANYWHERE = ""
+
+
+class WhatIf:
+    """Whether a gang would fit if some jobs were gone. Judges as `Candidates.place` does."""
+
+    def __init__(self, rank_class: RankClass, replicas: int) -> None:
+        self._rank_class = rank_class
+        self._replicas = replicas
+        self._capacity = rank_class.groups.capacity
+        self._gained: dict[int, Resources] = {}
+        rank_class.candidates.refresh()
+        self._domains = None if rank_class.within is None else self._capacity.levels[rank_class.within].domain_by_node
+        self._ranks: dict[str | None, int] = {_ANYWHERE: rank_class.candidates.ranks}
+        if self._domains is not None:
+            self._ranks = {}
+            for number in rank_class.groups.amount_by_node:
+                self._count(number, self._ranks_on(number))
+
+    def fits(self) -> bool:
+        """True if all ranks fit, in one domain if they must."""
+        return max(self._ranks.values(), default=0) >= self._replicas
+
+    def remove(self, job: Job, nodes: Iterable[str]) -> bool:
+        """Count this job as gone. False if that changes nothing for the gang."""
+        return self._change(nodes, job.request)
+
+    def restore(self, job: Job, nodes: Iterable[str]) -> None:
+        """Undo `remove` of this job."""
+        self._change(nodes, NOTHING - job.request)
+
+    def _change(self, nodes: Iterable[str], gain: Resources) -> bool:
+        matters = False
+        for name in nodes:
+            number = self._capacity.number_by_name.get(name)
+            if number is None or number not in self._rank_class.groups.amount_by_node:
+                continue
+            before = self._ranks_on(number)
+            self._gained[number] = self._gained.get(number, NOTHING) + gain
+            self._count(number, self._ranks_on(number) - before)
+            matters = True
+        return matters
+
+    def _ranks_on(self, number: int) -> int:
+        free = self._capacity.free(number)
+        gained = self._gained.get(number)
+        return self._rank_class.request.times_in(free if gained is None else free + gained)
+
+    def _count(self, number: int, ranks: int) -> None:
+        domain = _ANYWHERE if self._domains is None else self._domains[number]
+        self._ranks[domain] = self._ranks.get(domain, 0) + ranks
