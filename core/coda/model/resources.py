@@ -96,6 +96,16 @@ class Resources:
             and (not self.other or all(count <= free.other.get(name, 0) for name, count in self.other.items() if count))
         )
 
+    def helps(self, wanted: Resources, free: Resources) -> bool:
+        """True if this has some of what `wanted` lacks in `free`."""
+        return bool(
+            (wanted.gpus > free.gpus and self.gpus)
+            or (wanted.cpu_m > free.cpu_m and self.cpu_m)
+            or (wanted.memory_bytes > free.memory_bytes and self.memory_bytes)
+            or (wanted.pods > free.pods and self.pods)
+            or any(count > free.other.get(name, 0) and self.other.get(name) for name, count in wanted.other.items())
+        )
+
     def times_in(self, free: Resources) -> int:
         """Return how many copies of this fit in `free` together; 0 if none does."""
         counts = [free.gpus // self.gpus] if self.gpus else []
@@ -142,3 +152,9 @@ def amount_of(resources: Resources, name: str) -> int:
     if name == MEMORY:
         return resources.memory_bytes
     return resources.pods if name == PODS else resources.other.get(name, 0)
+
+
+def amounts_asked(request: Resources) -> dict[str, int]:
+    """Return each amount that is asked for by the name of its resource, in the order in which a shortage is named."""
+    names = (*MAIN, *sorted(request.other))
+    return {name: amount for name in names if (amount := amount_of(request, name))}

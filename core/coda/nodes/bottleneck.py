@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from coda.model.resources import CPU, GPUS, MAIN, MEMORY, NOTHING, PODS, Resources, amount_of
+from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources, amount_of
 from coda.nodes.node_groups import NodeGroups
 from coda.nodes.node_search import RankClass
 
@@ -44,11 +44,11 @@ class Bottlenecks:
         self._free: dict[tuple[RankClass, str], RankTotal] = {}
         self._ranks_with: dict[tuple[RankClass, tuple[str, ...]], RankTotal] = {}
         self._shared: dict[tuple[NodeGroups, Hashable], RankTotal] = {}  # the same by the amounts that are asked for
-        self._most: dict[tuple[NodeGroups, str, Hashable], MostFree] = {}
+        self._most: dict[tuple[NodeGroups, str, tuple[str, int] | None], MostFree] = {}
 
     def lacking(self, rank_class: RankClass, replicas: int) -> str | None:
         """Return the bottleneck. Ties: GPUs, cores, memory, pod slots, then others by name."""
-        return next((name for name in _asked(rank_class) if self._ranks(rank_class, name) >= replicas), None)
+        return next((name for name in rank_class.asked if self._ranks(rank_class, name) >= replicas), None)
 
     def alternatives(self, rank_class: RankClass, replicas: int, name: str) -> tuple[Side, ...]:
         """Return what nodes with enough of `name` lack, if both `name` and another resource are a bottleneck.
@@ -56,7 +56,7 @@ class Bottlenecks:
         If no node has enough of both, also what nodes with enough of the other lack. Empty if there is no other."""
         if self._ranks_of(rank_class, name) < replicas:
             return ()  # the usual case: too little of `name` even alone
-        others = (other for other in _asked(rank_class) if other != name)
+        others = (other for other in rank_class.asked if other != name)
         other = next((other for other in others if self._ranks(rank_class, other) >= replicas), None)
         if other is None or (ranks := self._ranks_of(rank_class, name, other)) >= replicas:
             return ()
@@ -71,7 +71,7 @@ class Bottlenecks:
         or no node is usable."""
         if not rank_class.groups.amount_by_node:
             return ()
-        ranks = {name: self._ranks_of(rank_class, name) for name in _asked(rank_class)}
+        ranks = {name: self._ranks_of(rank_class, name) for name in rank_class.asked}
         scarce = [name for name in ranks if ranks[name] < replicas][:_MOST_LIMITS]
         sides = [Side(None, tuple(self._limit(rank_class, name) for name in scarce))] if scarce else []
         enough = [name for name in ranks if ranks[name] >= replicas] if len(scarce) < 2 else []
@@ -89,19 +89,18 @@ class Bottlenecks:
             total = self._free[rank_class, name] = RankTotal(
                 rank_class.groups, lambda free: max(0, amount_of(free, name))
             )
-        return total.now() >= amount_of(rank_class.request, name) * replicas
+        return total.now() >= rank_class.asked[name] * replicas
 
     def _limit(self, rank_class: RankClass, name: str, beside: str | None = None) -> Limit:
         """How much of a resource there is; with `beside`, only on nodes with enough of that resource for a rank."""
         ranks = self._ranks_of(rank_class, name, *([beside] if beside else []))
         if ranks:
             return Limit(name, ranks, 0)  # then the most on one node says nothing
-        amount = amount_of(rank_class.request, beside) if beside else 0
-        key = (rank_class.groups, name, (beside, amount))
+        least = (beside, rank_class.asked[beside]) if beside else None
+        key = (rank_class.groups, name, least)
         most = self._most.get(key)
         if most is None:
-            needed = _only(rank_class.request, beside) if beside else NOTHING
-            most = self._most[key] = MostFree(rank_class.groups, name, needed)
+            most = self._most[key] = MostFree(rank_class.groups, name, least)
         return Limit(name, 0, most.now())
 
     def _ranks_of(self, rank_class: RankClass, *names: str) -> int:
@@ -109,7 +108,7 @@ class Bottlenecks:
         total = self._ranks_with.get((rank_class, names))
         if total is None:
             groups, request = rank_class.groups, rank_class.request
-            key = (groups, frozenset((name, amount_of(request, name)) for name in names))
+            key = (groups, frozenset((name, rank_class.asked[name]) for name in names))
             total = self._shared.get(key)
             if total is None:
                 total = self._shared[key] = RankTotal(groups, _only(request, *names).times_in)
@@ -125,12 +124,6 @@ class Bottlenecks:
             total = RankTotal(rank_class.groups, rest.times_in if asks else lambda _free: _PLENTY)
             self._ranks_without[rank_class, name] = total
         return total.now()
-
-
-def _asked(rank_class: RankClass) -> list[str]:
-    """The resources that a rank asks for, in the order that a shortage names them."""
-    request = rank_class.request
-    return [name for name in (*MAIN, *sorted(request.other)) if amount_of(request, name)]
 
 
 def _only(request: Resources, *names: str) -> Resources:
@@ -188,14 +181,14 @@ class RankTotal:
 
 
 class MostFree:
-    """The most that one node has free of a resource, among the nodes where `needed` is free."""
+    """The most that one node has free of a resource, among the nodes where `least` of another is free."""
 
-    def __init__(self, groups: NodeGroups, name: str, needed: Resources) -> None:
+    def __init__(self, groups: NodeGroups, name: str, least: tuple[str, int] | None) -> None:
         self._groups = groups
         self._name = name
-        self._needed = needed
+        self._least = least
         self._place = -1
-        self._best: int | None = None  # the amount that has it; None: no node has what is needed
+        self._best: int | None = None  # the amount that has it; None: no node has `least`
         self._most = 0
 
     def now(self) -> int:
@@ -213,10 +206,11 @@ class MostFree:
         return self._most
 
     def _raise_to(self, amounts: Iterable[int | None]) -> None:
+        least = self._least
         for amount in amounts:
             if amount is None:
                 continue
             free = self._groups.capacity.amounts[amount]
             most = amount_of(free, self._name)
-            if (self._best is None or most > self._most) and self._needed.fits_in(free):
+            if (self._best is None or most > self._most) and (least is None or amount_of(free, least[0]) >= least[1]):
                 self._best, self._most = amount, max(0, most)

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 
 from coda.model.constraints import NodeConstraints, key_of_constraints
 from coda.model.job import Job
-from coda.model.resources import key_of_amount
+from coda.model.resources import amounts_asked, key_of_amount
 from coda.model.world import Node
 from coda.nodes.candidates import Candidates, Score
 from coda.nodes.eligibility import Exclusion, exclusion, is_blocked
@@ -57,6 +57,7 @@ class RankClass:
         self, job: Job, eligible: EligibleNodes, groups: NodeGroups, within: int | None, candidates: Candidates
     ) -> None:
         self.request = job.request
+        self.asked = amounts_asked(job.request)
         self.avoid = job.avoid
         self.eligible = eligible
         self.groups = groups

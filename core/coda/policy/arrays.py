@@ -155,7 +155,7 @@ def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_t
     guests = [(one, StopCause.MIGRATE) for one in held if small_too and one.may_move]
     borrowers = [(one, StopCause.RECLAIM) for one in held if one.is_borrower]
     for one, cause in [*sorted(guests, key=_newest), *sorted(borrowers, key=_newest)]:
-        if not wanted.fits_in(free) and _helps(one.amount, wanted, free):
+        if not wanted.fits_in(free) and one.amount.helps(wanted, free):
             chosen.append((one, cause))
             free = free + one.amount
     for one, cause in sorted(chosen, key=lambda pair: (pair[0].amount.gpus, pair[0].amount.cpu_m), reverse=True):
@@ -167,14 +167,3 @@ def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_t
 
 def _newest(pair: Victim) -> tuple[float, str]:
     return (-pair[0].since_s, pair[0].job.id)
-
-
-def _helps(amount: Resources, wanted: Resources, free: Resources) -> bool:
-    """True if `amount` has some of what is short."""
-    return bool(
-        (wanted.gpus > free.gpus and amount.gpus)
-        or (wanted.cpu_m > free.cpu_m and amount.cpu_m)
-        or (wanted.memory_bytes > free.memory_bytes and amount.memory_bytes)
-        or (wanted.pods > free.pods and amount.pods)
-        or any(count > free.other.get(name, 0) and amount.other.get(name) for name, count in wanted.other.items())
-    )
