@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
+from coda.change_log import ChangeLog
 from coda.model.job import Job, JobId
 from coda.model.resources import amount_of
 from coda.nodes.node_search import EligibleNodes
-from coda.snapshots import ChangeLog
 
 
 class Holding(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from coda.change_log import ChangeLog
 from coda.model.resources import Resources
 from coda.model.world import Node
 from coda.policy.config import Level
-from coda.snapshots import ChangeLog
 
 
 class LevelDomains:

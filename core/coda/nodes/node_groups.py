@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from coda.change_log import ChangeLog
 from coda.nodes.free_capacity import FreeCapacity
-from coda.snapshots import ChangeLog
 
 Counts = dict[int, int]
 """How many nodes have each free amount, by the number of the amount."""
