@@ -196,11 +196,13 @@ class ArrayCapacity:
     def victims_on(self, job: Job, ranks: int, number: int) -> list[Victim]:
         """Return who must stop on a node so that these ranks of the job fit there."""
         guests = self._migration and self._is_large[number] and array_of(job) is Array.LARGE
-        return victims(self._held[number].values(), job.request * ranks, self.free_for_growth(number), small_too=guests)
+        free = self.free_for_growth(number)
+        return victims(self._held[number].values(), job.request * ranks, free, small_too=guests)
 
     def borrowers_on(self, wanted: Resources, number: int) -> list[Victim]:
         """Return the CPU jobs that must give borrowed cores back on a node so that a GPU job there gets this amount."""
-        return victims(self._held[number].values(), wanted, self.free_for_growth(number), small_too=False)
+        free = self.free_for_growth(number)
+        return victims(self._held[number].values(), wanted, free, small_too=False)
 
 
 _VIEWS = (

@@ -11,6 +11,13 @@ from coda.model.live_placement import growth_by_node, is_resizing, live_placemen
 from coda.model.resources import Resources
 
 
+class OpenWish(NamedTuple):
+    """A wish that is not answered yet."""
+
+    wish: Wish
+    growth: Mapping[str, int]  # millicores that its pods lack for the wish, by node; nodes without a lack are absent
+
+
 class JobFacts(NamedTuple):
     """Facts of one version of a job."""
 
@@ -19,7 +26,7 @@ class JobFacts(NamedTuple):
     withheld: Mapping[str, Resources]  # by node
     ranks_without_pods: int  # placed ranks without a pod that the quota's own count could see
     growth_m: int  # millicores that were granted and that no pod has yet
-    open_wish: Wish | None
+    open_wish: OpenWish | None
 
 
 _WAITS: Final = JobFacts(True, (), {}, 0, 0, None)
@@ -40,5 +47,10 @@ def facts_of(job: Job) -> JobFacts:
         # Pods are created only while the job is queued with a placement. What is missing later is gone, not to come.
         ranks_without_pods=job.replicas - len(job.bound.union(job.unbound)) if is_queued and placement else 0,
         growth_m=sum(growth_by_node(job, answer.cores).values()) if answer is not None and is_resizing(job) else 0,
-        open_wish=open_wish(job) if job.wish is not None else None,
+        open_wish=_open_wish(job) if job.wish is not None else None,
     )
+
+
+def _open_wish(job: Job) -> OpenWish | None:
+    wish = open_wish(job)
+    return OpenWish(wish, growth_by_node(job, wish.cores)) if wish is not None else None

@@ -14,13 +14,13 @@ from coda.cache.array_capacity import ArrayCapacity
 from coda.cache.gang_class import GangClass, QueuedJob
 from coda.cache.holdings import Holding, Holdings, holds_the_same, stands_alike
 from coda.cache.inadmissible import InadmissibleClasses
-from coda.cache.job_facts import JobFacts, facts_of
+from coda.cache.job_facts import JobFacts, OpenWish, facts_of
 from coda.cache.queue import Queue
 from coda.cache.reservable_nodes import ReservableNodes
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.usage import Usage
 from coda.model.capacity import free_on
-from coda.model.job import Job, JobId, Wish
+from coda.model.job import Job, JobId
 from coda.model.live_placement import is_waiting
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import ArraySizes, Node, World
@@ -98,7 +98,7 @@ class WorldIndex:
         self.queue = self._empty_queue()
         self.inadmissible = InadmissibleClasses()
         self.pending: dict[JobId, _Version] = {}  # all with `ranks_without_pods` or `growth_m`
-        self.wishing: dict[JobId, tuple[Job, Wish]] = {}  # all with an open wish
+        self.wishing: dict[JobId, tuple[Job, OpenWish]] = {}  # all with an open wish
         self.bottlenecks = Bottlenecks()
         self.holdings = Holdings(config.refusal_holders)
         self._reservable: dict[tuple[RankClass, float | None], ReservableNodes] = {}  # the latest last

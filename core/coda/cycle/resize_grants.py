@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from coda.cache.job_facts import OpenWish
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
 from coda.cycle.victims import reclaimed_for_growth
@@ -51,8 +52,8 @@ def answers_to_wishes(
     if not index.wishing:
         return _NO_ANSWERS
     this = _Answering(index, quotas, in_flight, leaving, now_s)
-    for job, wish in sorted(index.wishing.values(), key=_sort_key):
-        this.answer(job, wish)
+    for job, asked in sorted(index.wishing.values(), key=_sort_key):
+        this.answer(job, asked)
     return Answers(
         grants=tuple(this.grants),
         denials=tuple(this.denials),
@@ -61,9 +62,9 @@ def answers_to_wishes(
     )
 
 
-def _sort_key(wishing: tuple[Job, Wish]) -> tuple[float, str]:
-    job, wish = wishing
-    return (wish.since_s, job.id)
+def _sort_key(wishing: tuple[Job, OpenWish]) -> tuple[float, str]:
+    job, asked = wishing
+    return (asked.wish.since_s, job.id)
 
 
 def answer_from_grant(grant: Grant, now_s: float, config: PolicyConfig) -> WishAnswer:
@@ -109,9 +110,9 @@ class _Answering:
         self.postponed: list[JobId] = []
         self.stops: tuple[Stop, ...] = ()
 
-    def answer(self, job: Job, wish: Wish) -> None:
+    def answer(self, job: Job, asked: OpenWish) -> None:
         """Grant, deny or postpone the job's wish."""
-        growth = growth_by_node(job, wish.cores)
+        wish, growth = asked
         if self._now_s > wish.deadline_s:
             self._deny(job, wish, DenialCode.EXPIRED, "nobody waits for it any more")
         elif not growth:
@@ -136,18 +137,18 @@ class _Answering:
             return
         full = sorted(name for name, cpu_m in growth.items() if cpu_m > self._free_m(name))
         by_number = {number_by_name[name]: cpu_m for name, cpu_m in growth.items()}
-        if not full:
-            awaits_stops = any(growth[name] > self._free_m(name) - self._leaving_m(name) for name in growth)
-            self._index.assign_growth(by_number)
-            if awaits_stops:
+        if full:
+            if all(growth[name] <= self._free_m(name) + self._landing_m(name) for name in full):
                 self.postponed.append(job.id)
-            else:
-                self._quotas.count_growth(job, total_m)
-                self._grant(job, wish)
-        elif all(growth[name] <= self._free_m(name) + self._landing_m(name) for name in full):
+            elif not self._may_reclaim(job, by_number):
+                self._deny(job, wish, DenialCode.INSUFFICIENT_CPU, self._shortage(full[0], growth[full[0]]))
+            return
+        if any(growth[name] > self._free_m(name) - self._leaving_m(name) for name in growth):
             self.postponed.append(job.id)
-        elif not self._may_reclaim(job, by_number):
-            self._deny(job, wish, DenialCode.INSUFFICIENT_CPU, self._shortage(full[0], growth[full[0]]))
+        else:
+            self._quotas.count_growth(job, total_m)
+            self._grant(job, wish)
+        self._index.assign_growth(by_number)
 
     def _may_reclaim(self, job: Job, growth: Mapping[int, int]) -> bool:
         arrays = self._index.arrays
