@@ -214,7 +214,7 @@ class _ReasonFinder:
             nodes=anywhere.candidates.nodes,
             matching=len(anywhere.eligible.matching),
             blocked=len(anywhere.eligible.matching) - len(anywhere.eligible.accepting),
-            avoided=len(anywhere.avoided()),
+            avoided=len(anywhere.eligible.accepting) - len(anywhere.groups.amount_by_node),
             holders=self._holdings.on_nodes(anywhere.eligible, name or (GPUS if anywhere.request.gpus else CPU)),
         )
 

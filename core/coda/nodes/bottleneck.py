@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources, amount_of
@@ -100,7 +101,7 @@ class Bottlenecks:
         key = (rank_class.groups, name, least)
         most = self._most.get(key)
         if most is None:
-            most = self._most[key] = MostFree(rank_class.groups, name, least)
+            most = self._most[key] = MostFree(rank_class.groups, partial(_free_beside, name, least))
         return Limit(name, 0, most.now())
 
     def _ranks_of(self, rank_class: RankClass, *names: str) -> int:
@@ -124,6 +125,11 @@ class Bottlenecks:
             total = RankTotal(rank_class.groups, rest.times_in if asks else lambda _free: _PLENTY)
             self._ranks_without[rank_class, name] = total
         return total.now()
+
+
+def _free_beside(name: str, least: tuple[str, int] | None, free: Resources) -> int | None:
+    """How much of a resource is free; None if less of another one is free than `least`."""
+    return amount_of(free, name) if least is None or amount_of(free, least[0]) >= least[1] else None
 
 
 def _only(request: Resources, *names: str) -> Resources:
@@ -181,14 +187,13 @@ class RankTotal:
 
 
 class MostFree:
-    """The most that one node has free of a resource, among the nodes where `least` of another is free."""
+    """The most that one node is worth, which depends only on its free capacity. With None it does not count."""
 
-    def __init__(self, groups: NodeGroups, name: str, least: tuple[str, int] | None) -> None:
+    def __init__(self, groups: NodeGroups, worth: Callable[[Resources], int | None]) -> None:
         self._groups = groups
-        self._name = name
-        self._least = least
+        self._worth = worth
         self._place = -1
-        self._best: int | None = None  # the amount that has it; None: no node has `least`
+        self._best: int | None = None  # the amount that has it; None: no node counts
         self._most = 0
 
     def now(self) -> int:
@@ -206,11 +211,9 @@ class MostFree:
         return self._most
 
     def _raise_to(self, amounts: Iterable[int | None]) -> None:
-        least = self._least
         for amount in amounts:
             if amount is None:
                 continue
-            free = self._groups.capacity.amounts[amount]
-            most = amount_of(free, self._name)
-            if (self._best is None or most > self._most) and (least is None or amount_of(free, least[0]) >= least[1]):
-                self._best, self._most = amount, max(0, most)
+            worth = self._worth(self._groups.capacity.amounts[amount])
+            if worth is not None and (self._best is None or worth > self._most):
+                self._best, self._most = amount, max(0, worth)

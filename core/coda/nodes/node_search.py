@@ -58,19 +58,10 @@ class RankClass:
     ) -> None:
         self.request = job.request
         self.asked = amounts_asked(job.request)
-        self.avoid = job.avoid
         self.eligible = eligible
         self.groups = groups
         self.within = within
         self.candidates = candidates
-
-    def avoided(self) -> frozenset[int]:
-        """Return the accepting nodes that these gangs avoid for a while."""
-        if not self.avoid:
-            return frozenset()
-        number_by_name = self.groups.capacity.number_by_name
-        numbers = (number_by_name.get(name) for name in self.avoid)
-        return frozenset(number for number in numbers if number is not None and number in self.eligible.accepting)
 
 
 class NodeSearch:
