@@ -15,9 +15,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Protocol
 
-from coda.cycle.planner_cycle import CycleResult, CycleSnapshot
+from coda.cycle import CycleResult, CycleSnapshot
 from coda.model import JobId, World
-from coda.placements.filter_rules import InFlight
+from coda.placements import InFlight
 from coda.policy import PolicyConfig
 from coda_extender.__main__ import MOST_UNCOLLECTED
 from coda_extender.planner.cycle import CycleRunner

@@ -11,7 +11,7 @@ from coda.model.constraints import NodeConstraints, Taint
 from coda.model.decision import Start
 from coda.model.job import StopCause, StopOrder
 from coda.model.world import Quota, VirtualCluster
-from coda.placements.review import placement_from_start
+from coda.placements import placement_from_start
 from coda.policy import PolicyConfig
 
 GIB = 2**30

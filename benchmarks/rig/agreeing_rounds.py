@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import NOTHING, Job, JobId, Node, Resources, World
 from coda.policy import PolicyConfig
 from coda_sim.engine import job_from_gang, nodes_of_shape

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from coda.cache.world_index import PlannerCache
-from coda.cycle.decide import decide
+from coda.cache import PlannerCache
+from coda.cycle import decide
 from coda.model import Decision, Job, JobId, Node, Phase, World
 from coda.model.decision import StopCause
-from coda.placements.review import placement_from_start
+from coda.placements import placement_from_start
 from coda.policy import PolicyConfig
 from tests.builders import world
 

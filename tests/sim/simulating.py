@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from coda.contention import ContentionConfig
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.policy import PolicyConfig
 from coda_sim.engine import Costs, RunLog, Simulation, SimulationConfig
 from coda_sim.engine.simulation import Decide

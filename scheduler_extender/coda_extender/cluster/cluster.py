@@ -13,7 +13,7 @@ from typing import Final
 
 from coda.model import JobId, World
 from coda.model.live_placement import is_waiting, open_wish
-from coda.placements.review import awaits_decision
+from coda.placements import awaits_decision
 from coda.placements.wait_limits import SETTLE_S
 from coda_extender.cluster.ending_gangs import EndingGangs
 from coda_extender.guard.guard import Guard

@@ -11,7 +11,8 @@ from itertools import filterfalse
 from typing import Final
 
 from coda.model import JobId, Resources
-from coda.placements.filter_rules import MAX_SCORE, InFlight, Rank, best_candidates, kept_for_gangs, planned_node
+from coda.placements import InFlight, Rank, kept_for_gangs, planned_node
+from coda.placements.filter_rules import MAX_SCORE, best_candidates
 from coda_extender.guard.in_flight import Clock, InFlightPods
 from coda_extender.guard.node_capacity import NodeCapacity
 from coda_extender.guard.unconfirmed_binds import UnconfirmedBinds

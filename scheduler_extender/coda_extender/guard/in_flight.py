@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coda.model import NOTHING, Resources
-from coda.placements.filter_rules import InFlight
+from coda.placements import InFlight
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import Pod

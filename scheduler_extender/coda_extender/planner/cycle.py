@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coda.cache.world_index import PlannerCache
-from coda.cycle.planner_cycle import CycleResult, CycleSnapshot, run_cycle
+from coda.cache import PlannerCache
+from coda.cycle import CycleResult, CycleSnapshot, run_cycle
 from coda.model import JobId
 from coda.model.decision import Refusal
 from coda.policy import PolicyConfig

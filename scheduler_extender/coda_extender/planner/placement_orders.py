@@ -13,8 +13,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from coda.cycle.planner_cycle import CycleResult
-from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
+from coda.cycle import CycleResult, answer_from_denial, answer_from_grant
 from coda.model import Job, Placement
 from coda.model.decision import Stop
 from coda.model.job import StopOrder, WishAnswer

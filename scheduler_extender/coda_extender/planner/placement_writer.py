@@ -8,18 +8,11 @@ import uuid
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any
 
-from coda.cycle.planner_cycle import CycleResult
+from coda.cycle import CycleResult
 from coda.model import Job, Placement
 from coda.model.decision import Start
-from coda.placements.review import (
-    PlacementAction,
-    PlacementDefect,
-    PlacementReview,
-    adopted_placement,
-    is_given_up,
-    placement_from_start,
-    released_placement,
-)
+from coda.placements import PlacementAction, PlacementDefect, PlacementReview, placement_from_start
+from coda.placements.review import adopted_placement, is_given_up, released_placement
 from coda.policy import PolicyConfig
 from coda_extender.metrics import Metrics
 from coda_extender.planner.status_writer import StatusWriter, Written

@@ -15,8 +15,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coda.cycle.planner_cycle import CycleResult, CycleSnapshot, review_snapshot
-from coda.placements.review import PlacementAction, PlacementReview
+from coda.cycle import CycleResult, CycleSnapshot, review_snapshot
+from coda.placements import PlacementAction, PlacementReview
 from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from coda.allocator import RankSize
 from coda.allocator.resize import Progressing, Resize, ResizeState, next_resize
-from coda.cycle.decide import decide
-from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
+from coda.cycle import answer_from_denial, answer_from_grant, decide
 from coda.model import Job, Resources, World
 from coda.model.capacity import free_by_node
 from coda.model.consistency import check

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import World
 from coda.model.constraints import NodeConstraints, Taint, Toleration
 from coda.model.decision import Refusal

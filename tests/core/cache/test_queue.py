@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from coda.cache.queue import waiting_jobs, wake_s
+from coda.cache import wake_s
+from coda.cache.queue import waiting_jobs
 from coda.model import Job
 from tests.builders import job, node, planned, running, world
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coda.cache import PlannerCache
 from coda.cache.queue import waiting_jobs
-from coda.cache.world_index import PlannerCache
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import Decision, Job, JobId, Node, Resources, World
 from coda.model.decision import Start
 from coda.policy import Level, PolicyConfig

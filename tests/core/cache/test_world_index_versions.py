@@ -8,15 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coda.cache import PlannerCache
 from coda.cache.gang_class import GangClass
 from coda.cache.inadmissible import InadmissibleClasses
 from coda.cache.queue import Queue
-from coda.cache.world_index import PlannerCache
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import Decision, Job, Phase, Resources, World
 from coda.model.job import Wish
-from coda.nodes.free_capacity import FreeCapacity
-from coda.nodes.node_search import NodeSearch
+from coda.nodes import FreeCapacity, NodeSearch
 from coda.policy import Level, PolicyConfig
 from coda.policy.arrays import Array
 from tests.builders import RACK_LABEL, job, node, resources, with_starts, world

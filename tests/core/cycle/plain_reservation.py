@@ -11,7 +11,7 @@ from coda.cache.queue import waits_since_s
 from coda.cache.world_index import WorldIndex
 from coda.cycle.reservation import Reservation
 from coda.model import NOTHING, Job, Resources, World
-from coda.nodes.node_search import RankClass
+from coda.nodes import RankClass
 
 Key = tuple[int, ...]
 

@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda.cache.queue import waiting_jobs
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import Decision, Job, Node, Resources, WaitCode, World
 from coda.model.capacity import free_by_node
 from coda.model.consistency import check
 from coda.model.decision import Refusal
 from coda.model.live_placement import is_waiting
-from coda.nodes.eligibility import accepts, exclusion
+from coda.nodes import accepts, exclusion
 from coda.policy import Level, PolicyConfig
 from tests.builders import HOST_LABEL, RACK_LABEL, with_starts
 from tests.strategies import NOW_S, ZONE_LABEL, worlds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import Decision, Job, WaitCode, World
 from coda.policy import PolicyConfig
 from tests.builders import job, node, quota, start, with_starts, world

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from coda.cache.world_index import PlannerCache
-from coda.cycle.planner_cycle import CycleResult, CycleSnapshot, review_snapshot, run_cycle
+from coda.cache import PlannerCache
+from coda.cycle import CycleResult, CycleSnapshot, review_snapshot, run_cycle
 from coda.model import Job, PlacementState, Resources, WaitCode, World
 from coda.model.job import Wish
-from coda.placements.filter_rules import InFlight
-from coda.placements.review import PlacementAction
+from coda.placements import InFlight, PlacementAction
 from coda.policy import ArraysConfig, PolicyConfig
 from tests.builders import job, node, planned, resources, running, stopping, world
 

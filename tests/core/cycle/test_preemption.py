@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import Job
 from coda.model.decision import StopCause
 from coda.model.world import VirtualCluster

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda.cache.queue import waits_since_s
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.errors import InvalidInput
 from coda.model import Decision, Job, JobId, Node, WaitCode, World
 from coda.model.capacity import free_by_node

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.cache.world_index import PlannerCache, WorldIndex
-from coda.cycle.decide import decide
+from coda.cache import PlannerCache
+from coda.cache.world_index import WorldIndex
+from coda.cycle import decide
 from coda.cycle.reservation import overdue, reserve
 from coda.model import Job, World
 from coda.policy import PolicyConfig

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from coda.cycle.decide import decide
-from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
+from coda.cycle import answer_from_denial, answer_from_grant, decide
 from coda.model import Decision, Job, Phase, World
 from coda.model.capacity import free_by_node
 from coda.model.decision import Denial, DenialCode, Grant, StopCause

@@ -8,9 +8,8 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.cache.world_index import PlannerCache
-from coda.cycle.decide import decide
-from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
+from coda.cache import PlannerCache
+from coda.cycle import answer_from_denial, answer_from_grant, decide
 from coda.model import Decision, Job, Phase, World
 from coda.model.capacity import free_by_node
 from coda.model.consistency import check

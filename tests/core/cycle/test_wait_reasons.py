@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import JobId, WaitCode, World
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint
 from coda.model.decision import Refusal, WaitReason

@@ -4,9 +4,8 @@ import random
 
 from coda.model import Resources
 from coda.model.resources import CPU, GPUS, MEMORY, amount_of
-from coda.nodes.bottleneck import Bottlenecks, Limit, Side
-from coda.nodes.free_capacity import FreeCapacity
-from coda.nodes.node_search import NodeSearch, RankClass
+from coda.nodes import Bottlenecks, FreeCapacity, NodeSearch, RankClass
+from coda.nodes.bottleneck import Limit, Side
 from coda.policy import PolicyConfig
 from tests.builders import GIB, job, node, resources
 

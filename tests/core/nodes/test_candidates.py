@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import Job, Node
 from coda.policy import Level, PolicyConfig
 from tests.builders import RACK_LABEL, job, node, rack, resources, running, start, world

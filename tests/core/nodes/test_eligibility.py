@@ -4,7 +4,7 @@ import pytest
 
 from coda.model import Node
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
-from coda.nodes.eligibility import Exclusion, accepts, exclusion, is_blocked, tolerates
+from coda.nodes import Exclusion, accepts, exclusion, is_blocked, tolerates
 from tests.builders import node
 
 TAINT = Taint(key="pool", value="gold")

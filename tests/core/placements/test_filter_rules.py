@@ -5,15 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model import NOTHING, Job, Phase, PlacementState, Resources
-from coda.placements.filter_rules import (
-    InFlight,
-    Rank,
-    foreign_score,
-    full_for,
-    in_flight_by_node,
-    kept_for_gangs,
-    planned_node,
-)
+from coda.placements import InFlight, Rank, kept_for_gangs, planned_node
+from coda.placements.filter_rules import foreign_score, full_for, in_flight_by_node
 from tests.builders import job, planned, resources
 
 GANG = job("gang", replicas=2, gpus=8)

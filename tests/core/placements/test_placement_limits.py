@@ -7,14 +7,8 @@ from dataclasses import replace
 import pytest
 
 from coda.model import PlacementState
-from coda.placements.review import (
-    DropCause,
-    PlacementAction,
-    PlacementReview,
-    adopted_placement,
-    is_given_up,
-    released_placement,
-)
+from coda.placements import PlacementAction, PlacementReview
+from coda.placements.review import DropCause, adopted_placement, is_given_up, released_placement
 from coda.policy import PolicyConfig
 from tests.builders import job, planned
 

@@ -7,7 +7,8 @@ import pytest
 from coda.errors import InvalidInput
 from coda.model import Job, JobId, Node, Phase, World
 from coda.model.constraints import NodeConstraints, Taint
-from coda.placements.review import DefectKind, PlacementDefect, placement_defects
+from coda.placements import PlacementDefect, placement_defects
+from coda.placements.review import DefectKind
 from tests.builders import job, node, planned, resources, running, world
 
 GANG = planned(job(replicas=2, gpus=4, constraints=NodeConstraints(selector={"gpu": "a100"})), "n1", "n2")

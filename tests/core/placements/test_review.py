@@ -4,9 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import Decision, Job, Phase, PlacementState, World
-from coda.placements.review import DefectKind, DropCause, PlacementAction, awaits_decision, review_placements
+from coda.placements import PlacementAction, awaits_decision, review_placements
+from coda.placements.review import DefectKind, DropCause
 from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, resources, running, stopping, world
 from tests.strategies import NOW_S, worlds

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import Job, JobId, Node, Phase, WaitCode, World
 from coda.model.capacity import free_by_node
 from coda.model.decision import StopCause

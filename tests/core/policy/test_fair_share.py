@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.model import Job, Resources
 from coda.policy import PolicyConfig
 from tests.builders import job, node, resources, running, world

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.policy import PolicyConfig
 from coda.policy.node_score import Typical, fragmented_gpus, least_allocated, least_fragmenting
 from tests.builders import job, node, resources, running, world

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from coda.cache import PlannerCache
 from coda.cache.queue import waits_since_s
-from coda.cache.world_index import PlannerCache
-from coda.cycle.decide import decide
+from coda.cycle import decide
 from coda.errors import InvalidInput
 from coda.model import Job, WaitCode, World
 from coda.model.capacity import free_by_node

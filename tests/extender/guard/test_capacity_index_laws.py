@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model import NOTHING, Resources
-from coda.placements.filter_rules import ENOUGH_NODES, MAX_SCORE, InFlight, best_candidates, full_for, kept_for_gangs
+from coda.placements import InFlight, kept_for_gangs
+from coda.placements.filter_rules import ENOUGH_NODES, MAX_SCORE, best_candidates, full_for
 from coda_extender.guard.capacity_index import CapacityIndex
 
 NAMES = ("n1", "n2", "n3", "n4")

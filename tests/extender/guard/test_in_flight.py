@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from coda.model import NOTHING
-from coda.placements.filter_rules import InFlight
+from coda.placements import InFlight
 from coda_extender.guard.in_flight import InFlightPods
 from coda_kube.objects.read import pod_from_json
 from tests.extender.objects import given_up, pod_json

@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from coda.cache.world_index import PlannerCache
-from coda.cycle.decide import decide
+from coda.cache import PlannerCache
+from coda.cycle import decide
 from coda.model import Decision, World
 from coda.model.consistency import check
 from coda.policy import PolicyConfig

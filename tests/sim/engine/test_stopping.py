@@ -2,8 +2,8 @@
 
 import pytest
 
-from coda.cache.world_index import PlannerCache
-from coda.cycle.decide import decide
+from coda.cache import PlannerCache
+from coda.cycle import decide
 from coda.model import Decision, Job, World
 from coda.model.decision import StopCause
 from coda.policy import PolicyConfig
