@@ -1,16 +1,18 @@
 # make demo   the main job: a local control plane, the example jobs, a live table
 # make test   every check and every test, the control-plane tests included; says at its start how long it takes
 # Both do all of their own set-up. Other targets:
-#   verify                    the long chains, hours: chaos, race, fuzz, realnode, and the long versions of some tests
+#   verify                    the long chains, hours: chaos, race, fuzz, hostile, realnode, and the long versions of some tests
 #   setup kube helm           the environment, the control plane and Helm, each built once
 #   node                      what a real node is made of (docs/real-node.md); as root it installs Debian's packages
 #   check unit compiled e2e chain   the parts of make test
 #   native                    the compiled core, for longer simulations: prints the folder to name in PYTHONPATH
 #   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
-#   chaos                     parts killed, stopped and cut off under load: KILLS=50 SEED=7 NODES=100 OUT=chaos.json
+#   chaos                     parts killed, stopped and cut off, and accidents: KILLS=50 ACCIDENTS=20 SEED=7 NODES=100 OUT=chaos.json
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
+#   hostile                   objects no honest user stores, beside honest jobs: OBJECTS=2000 SEED=7 OUT=hostile.json
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
 #   bench                     everything that has a budget, measured: a table, also in docs/benchmarks.md (BENCH="--quick")
+#   results                   every simulation of docs/results.md, its tables and plots: TRACES=folder JOBS=2 ONLY=month QUICK=1
 #   chart picture lock images clean   the chart's copies, the README's picture, the lock files, the images, none of it
 
 PYTHON ?= python3
@@ -19,10 +21,12 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 KILLS ?= 50
+ACCIDENTS ?= 20
 GANGS ?= 200
 SEED  ?= 7
 NODES ?= 100
 COUNT ?= 100000
+OBJECTS ?= 2000
 SCHEDULERS ?= one
 REPORTS ?= .coda/verify
 # The tests of what is compiled: all of the core, and of the simulator what is no reader or writer of files.
@@ -31,7 +35,7 @@ COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tes
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test verify setup kube helm node native realnode rigs check unit compiled e2e chain chaos fuzz race bench chart picture lock images clean
+.PHONY: demo test verify setup kube helm node native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart picture lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -69,13 +73,18 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_layout.py
 
-# What the agent's tests need of the machine, where it can be installed; else those tests say in one line what is missing.
+# What the tests of the agent and of the history store need of the machine, where it can be installed; else those tests say in one line what is missing.
 rigs: $(READY)
 	@$(BIN)/python -c 'import mfusepy' 2>/dev/null || test "$$(id -u)" != 0 || { \
 		echo "==> installing libfuse (Debian's fuse3) for the emulated resctrl"; \
 		apt-get install -qq -y --no-install-recommends fuse3 libfuse3-3 >/dev/null 2>&1 \
 		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends fuse3 libfuse3-3 >/dev/null; } \
 		|| echo "libfuse could not be installed: tests of the emulated resctrl are skipped"; }
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || test "$$(id -u)" != 0 || { \
+		echo "==> installing PostgreSQL (Debian's postgresql) for the history store"; \
+		apt-get install -qq -y --no-install-recommends postgresql >/dev/null 2>&1 \
+		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends postgresql >/dev/null; } \
+		|| echo "PostgreSQL could not be installed: tests of the history store run on SQLite alone"; }
 
 unit: rigs
 	@echo "==> unit tests"
@@ -110,16 +119,20 @@ verify: kube helm
 	$(MAKE) --no-print-directory race SCHEDULERS=one OUT=$(REPORTS)/race-one.json
 	$(MAKE) --no-print-directory race SCHEDULERS=two OUT=$(REPORTS)/race-two.json
 	$(MAKE) --no-print-directory fuzz OUT=$(REPORTS)/fuzz.json
+	$(MAKE) --no-print-directory hostile OUT=$(REPORTS)/hostile.json
 	@echo "==> the long versions of tests on a local control plane"
 	CODA_LONG=1 $(MAKE) --no-print-directory compiled
 	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
 	$(MAKE) --no-print-directory realnode
 
 chaos: kube
-	$(BIN)/python -m coda_lab.experiments.chaos --kills $(KILLS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
+	$(BIN)/python -m coda_lab.experiments.chaos --kills $(KILLS) --accidents $(ACCIDENTS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
 
 fuzz: kube
 	$(BIN)/python -m coda_lab.experiments.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)
+
+hostile: kube
+	$(BIN)/python -m coda_lab.experiments.hostile --count $(OBJECTS) --seed $(SEED) --out $(or $(OUT),hostile.json)
 
 race: kube
 	$(BIN)/python -m coda_lab.experiments.race --gangs $(GANGS) --schedulers $(SCHEDULERS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),race.json)
@@ -127,9 +140,14 @@ race: kube
 bench: kube
 	$(BIN)/python benchmarks $(BENCH)
 
+# Resumes: what was simulated before by the same code is kept in .coda/results.
+results: $(READY)
+	$(BIN)/python benchmarks/results.py --jobs $(or $(JOBS),2) $(if $(TRACES),--traces $(TRACES)) $(if $(ONLY),--only $(ONLY)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(QUICK),--quick)
+
 chart:
 	cp crds/*.yaml deploy/helm/coda/crds/
 	cp $(addprefix deploy/manifests/,operator.yaml extender.yaml agent.yaml user.yaml leases.yaml) deploy/helm/coda/rbac/
+	cp deploy/manifests/policies.yaml deploy/helm/coda/policies/
 
 picture:
 	$(PYTHON) docs/architecture.py

@@ -29,12 +29,14 @@ PAGE: Final = HERE.parent / "docs" / "benchmarks.md"
 QUESTIONS: Final = (
     "throughput",
     "large_gang",
+    "launch_beside",
     "first_reason",
     "filter_latency",
     "planning_round",
     "simulation_scale",
     "api_requests",
     "footprint",
+    "finished_jobs",
     "agent_cost",
 )
 TAKES_MINUTES: Final = frozenset({"footprint", "agent_cost"})

@@ -50,7 +50,7 @@ async def answer(options: argparse.Namespace) -> Answer:
             await pods.until(lambda by_key: sum(map(_runs, by_key.values())) == len(items))
             running = sorted(pods.cache.by_key.values(), key=lambda item: str(item["metadata"]["name"]))
         with tempfile.TemporaryDirectory(prefix="coda-agent-", dir=_fast_folder()) as folder:
-            kubeconfig = cluster.layout.kubeconfig("agent")
+            kubeconfig = await cluster.agent_kubeconfig(node)
             samples = await measured(Path(folder), node, running, kubeconfig, lasting_s)
     (first_s, first), (last_s, last) = samples[0], samples[-1]
     share = 100 * (last.cpu_s - first.cpu_s) / (last_s - first_s)

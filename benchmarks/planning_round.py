@@ -11,17 +11,18 @@ import gc
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from coda.cycle import CycleResult, CycleSnapshot
-from coda.model import JobId, World
-from coda.placements import InFlight
-from coda.policy import PolicyConfig
+from coda.model import JobId
+from coda.model.decision import Refusal, Start
 from coda_extender.__main__ import MOST_UNCOLLECTED
-from coda_extender.planner.cycle import CycleRunner
-from coda_extender.planner.pending_reasons import PendingNotices
+from coda_extender.guard.in_flight import InFlightPods
+from coda_extender.planner.pending_reasons import notice_for
+from coda_extender.planner.snapshot_feed import SnapshotFeed
+from coda_extender.planner_process import AnswerEnd, ChangedRefusals, Kind, Orders, Question
+from coda_extender.planner_process.answering import Answering
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.write import pending_json
 from rig.asking import ask, positive, tell
@@ -37,12 +38,9 @@ ENDS = 0.0005  # of all running jobs end between two rounds, and at least one
 SICKNESS = 0.1  # how often a node fails between two rounds
 REASONS = 64  # written between two rounds
 NOW_S = 1_800_000_000.0
-_POLICY = PolicyConfig()
 
 Change = tuple[Callable[[Json | None, Json | None], None], Json | None, Json | None]
 """A listener of the state, and the object before and after."""
-
-Cycle = tuple[CycleResult, PendingNotices]
 
 
 class Listeners(Protocol):
@@ -70,7 +68,10 @@ class MadeCluster:
         self._told: Listeners = replica or Alone()
         self.state = self._told.state
         self.running: list[JobId] = []
-        self._runner = CycleRunner()
+        self.refusal_by_job: dict[JobId, Refusal] = {}
+        self._unwritten: dict[JobId, Refusal] = {}
+        self._answering = Answering()
+        self._feed = SnapshotFeed(self.state, InFlightPods(time.monotonic, lambda: None), dict)
         self._rng = random.Random(seed)
         self._number = 0
         self._queued = 0
@@ -81,60 +82,79 @@ class MadeCluster:
             self._told.on_node(None, node_json(number))
         for _ in range(5):  # the first fill the cluster, the last the queue
             self.happen(self.submissions())
-            self.happen(self.written(self.run_cycle(self.state.snapshot())))
+            self.happen(self.written(self.run_cycle()))
         self.happen(self.submissions())
 
-    def run_cycle(self, world: World, foreign: tuple[InFlight, ...] = ()) -> Cycle:
-        snapshot = CycleSnapshot(world=world, foreign=foreign, epoch=1, now_s=NOW_S)
-        return self._runner.run(snapshot, self.state.job_json_by_id, _POLICY)
+    def run_cycle(self) -> list[Start]:
+        """What one cycle starts: both halves of the planner, with nothing between them."""
+        starts: list[Start] = []
+        for values in self._feed.changes():
+            assert not [*self._answering.take(values)]
+        for message in self._answering.take(Question(Kind.CYCLE, 1, NOW_S)):
+            if isinstance(message, ChangedRefusals):
+                self.take_refusals(message)
+            elif isinstance(message, Orders):
+                starts += [order for order in message.items if isinstance(order, Start)]
+            else:
+                assert isinstance(message, AnswerEnd), message
+        return starts
 
-    def happen(self, changes: list[Change]) -> None:
+    def take_refusals(self, changes: ChangedRefusals) -> None:
+        """Keep the refusals, and which of them are to be written at once."""
+        for generation, reason, jobs in changes.groups:
+            for job in jobs:
+                refusal = self.refusal_by_job[job] = Refusal(job, generation, reason)
+                notice = notice_for(refusal, self.state.job_json_by_id.get(job))
+                if notice is not None and notice.urgent:
+                    self._unwritten[job] = refusal
+        for job in changes.gone:
+            self.refusal_by_job.pop(job, None)
+            self._unwritten.pop(job, None)
+
+    def happen(self, changes: Iterable[Change]) -> None:
         """The caches tell of these changes."""
         for listener, old, new in changes:
             listener(old, new)
 
-    def written(self, cycle: Cycle) -> list[Change]:
+    def written(self, starts: list[Start]) -> Iterator[Change]:
         """What planner, operator and kubelets make of a round: plans, some reasons, pods, and running jobs."""
-        result, notices = cycle
-        found: list[Change] = []
-        for start in result.decision.starts:
+        for start in starts:
             waiting = self.state.job_json_by_id[start.job]
             planned = released(waiting, start)
             created, bound = rank_pods(planned, bound=False), rank_pods(planned, bound=True)
-            found.append((self._told.on_job, waiting, planned))
-            found += [(self._told.on_pod, None, pod) for pod in created]
-            found += [(self._told.on_pod, old, new) for old, new in zip(created, bound, strict=True)]
-            found.append((self._told.on_job, planned, with_status(planned, phase="Running")))
+            yield self._told.on_job, waiting, planned
+            yield from [(self._told.on_pod, None, pod) for pod in created]
+            yield from [(self._told.on_pod, old, new) for old, new in zip(created, bound, strict=True)]
+            yield self._told.on_job, planned, with_status(planned, phase="Running")
             self.running.append(start.job)
             self._queued -= 1
-        for notice in islice(notices.urgent.values(), REASONS):
-            assert notice.refusal is not None
-            old = self.state.job_json_by_id[notice.job]
-            found.append(
-                (self._told.on_job, old, with_status(old, pending=pending_json(notice.refusal, since_s=NOW_S)))
-            )
-        return found
+        for refusal in [*islice(self._unwritten.values(), REASONS)]:
+            del self._unwritten[refusal.job]
+            old = self.state.job_json_by_id[refusal.job]
+            yield self._told.on_job, old, with_status(old, pending=pending_json(refusal, since_s=NOW_S))
 
-    def changes_after(self, cycle: Cycle) -> list[Change]:
-        """All that happens until the next round."""
-        return [*self.ends(), *self.written(cycle), *self.node_changes(), *self.submissions()]
+    def changes_after(self, starts: list[Start]) -> Iterator[Change]:
+        """All that happens until the next round, each made when it is asked for."""
+        yield from self.ends()
+        yield from self.written(starts)
+        yield from self.node_changes()
+        yield from self.submissions()
 
-    def ends(self) -> list[Change]:
+    def ends(self) -> Iterator[Change]:
         """A few running jobs end, and their pods go."""
-        found: list[Change] = []
         for job in self._rng.sample(self.running, max(1, round(len(self.running) * ENDS))):
             self.running.remove(job)
             item = self.state.job_json_by_id[job]
-            found += [(self._told.on_pod, pod, None) for pod in rank_pods(item, bound=True)]
-            found.append((self._told.on_job, item, None))
-        return found
+            yield from [(self._told.on_pod, pod, None) for pod in rank_pods(item, bound=True)]
+            yield self._told.on_job, item, None
 
-    def submissions(self) -> list[Change]:
+    def submissions(self) -> Iterator[Change]:
         """As many new jobs as keep the queue at its length."""
         count = self._waiting - self._queued
         self._queued += count
         first, self._number = self._number, self._number + count
-        return [(self._told.on_job, None, random_job(number, self._rng)) for number in range(first, first + count)]
+        for number in range(first, first + count):
+            yield self._told.on_job, None, random_job(number, self._rng)
 
     def node_changes(self) -> list[Change]:
         """Now and then a node fails; the next time it is back."""
@@ -160,22 +180,22 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
     for number in range(count + WARM_UP):
         began_s, cpu_began_s = time.perf_counter(), time.thread_time()
         cluster.happen(changes)
-        result, notices = cluster.run_cycle(cluster.state.snapshot())
+        started = cluster.run_cycle()
         gc.collect(1)
         gc.freeze()
         ended_s, cpu_ended_s = time.perf_counter(), time.thread_time()
         if number >= WARM_UP:
             lasted_s.append(ended_s - began_s)
             cpu_s.append(cpu_ended_s - cpu_began_s)
-            starts.append(len(result.decision.starts))
+            starts.append(len(started))
             changed.append(len(changes))
-        changes = cluster.changes_after((result, notices))
+        changes = [*cluster.changes_after(started)]
     gc.unfreeze()
     gc.set_threshold(*thresholds)
     return {
         "nodes": nodes,
         "gpus": nodes * GPUS_PER_NODE,
-        "waiting": len(result.decision.refusals),
+        "waiting": len(cluster.refusal_by_job),
         "running": len(cluster.running),
         "p50_ms": percentile(lasted_s, 0.5) * 1e3,
         "p99_ms": percentile(lasted_s, 0.99) * 1e3,
@@ -184,7 +204,6 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
         "most_ms": max(lasted_s) * 1e3,
         "starts_per_round": sum(starts) / count,
         "changes_per_round": sum(changed) / count,
-        "reasons_to_write": len(notices.urgent) + len(notices.slow),
     }
 
 

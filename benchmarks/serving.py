@@ -15,12 +15,15 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI, Request
 
+from coda.policy import PolicyConfig
 from coda_extender.__main__ import SWITCH_INTERVAL_S, keep_collections_short
 from coda_extender.guard.guard import Guard
 from coda_extender.http.app import Asgi, Dependencies, create_app
 from coda_extender.http.connections import ConnectionLimits, OpenConnections, connections_of
 from coda_extender.metrics import Metrics
-from coda_extender.planner.pending_reasons import PendingReasons
+from coda_extender.planner.cycle import CycleRunner
+from coda_extender.planner.snapshot_feed import SnapshotFeed
+from coda_extender.planner_process.process import PlannerProcess
 from coda_kube.api.watch_cache import key_of
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.read import id_of
@@ -80,24 +83,33 @@ def serve_coda(port: int, nodes: int, waiting: int, ready: Event, planning: Even
 
 
 async def plan_on(cluster: MadeCluster, metrics: Metrics, guard: Guard, planning: Event) -> None:
-    """What `Planner` does but for its writes, which the made cluster answers for."""
-    reasons, lasted_s = PendingReasons(), []
+    """What `Planner` does but for its writes, which the made cluster answers for: with a process that decides."""
+    runner = CycleRunner(
+        lambda: SnapshotFeed(cluster.state, guard.in_flight, dict),
+        lambda: PlannerProcess.start(PolicyConfig(), memory_bytes=8 << 30),
+        metrics,
+        answer_limit_s=60.0,
+        start_again_s=(),
+        on_refusals=cluster.take_refusals,
+        on_new_process=cluster.refusal_by_job.clear,
+        in_flight=guard.in_flight.pods,
+        now_s=time.time,
+    )
+    lasted_s: list[float] = []
     while True:
         if not planning.is_set():
             await asyncio.sleep(0.05)
             continue
         began_s = time.perf_counter()
-        snapshot, in_flight = cluster.state.snapshot(), guard.in_flight.pods()
-        result, notices = await asyncio.to_thread(cluster.run_cycle, snapshot, in_flight)
+        result = await runner.decide(1)
         metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
-        reasons.replace(notices)
         lasted_s.append(time.perf_counter() - began_s)
-        for change in await asyncio.to_thread(cluster.changes_after, (result, notices)):  # made elsewhere, in a cluster
+        for change in cluster.changes_after([*result.decision.starts]):
             cluster.happen([change])
             await asyncio.sleep(0)  # as between two events of a watch
         if len(lasted_s) % 100 == 0:
             median_ms = statistics.median(lasted_s) * 1e3
-            print(f"  {len(result.decision.refusals)} waiting, median round {median_ms:.0f} ms", file=sys.stderr)
+            print(f"  {len(cluster.refusal_by_job)} waiting, median round {median_ms:.0f} ms", file=sys.stderr)
 
 
 def serve_echo(port: int, ready: Event) -> None:

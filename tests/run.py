@@ -131,21 +131,29 @@ async def run_all() -> dict[str, float]:
 async def run(target: str, output: IO[bytes] | None = None) -> float:
     """Make `target`; the seconds that took. Raises PartFailed. Cancelled, it interrupts all that the target started."""
     began_s = time.monotonic()
-    make = await asyncio.create_subprocess_exec(
+    # Cancelled while it starts a process, asyncio kills that one alone and leaves its children: let it start first.
+    starting = asyncio.create_task(started(target, output))
+    try:
+        make = await asyncio.shield(starting)
+        code = await make.wait()
+    finally:
+        make = await starting
+        if make.returncode is None:
+            await end(make)
+    if code != 0:
+        raise PartFailed(target)
+    return time.monotonic() - began_s
+
+
+async def started(target: str, output: IO[bytes] | None) -> asyncio.subprocess.Process:
+    """The process that makes `target`, the leader of a group of its own."""
+    return await asyncio.create_subprocess_exec(
         *("make", "--no-print-directory", target),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=output,
         stderr=None if output is None else asyncio.subprocess.STDOUT,
         start_new_session=True,
     )
-    try:
-        code = await make.wait()
-    finally:
-        if make.returncode is None:
-            await end(make)
-    if code != 0:
-        raise PartFailed(target)
-    return time.monotonic() - began_s
 
 
 async def end(make: asyncio.subprocess.Process) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import tests.run
 from tests.run import BESIDE, PARTS, PREPARED, TIMES, introduction, summary
 
 ROOT = Path(__file__).parents[1]
@@ -83,6 +88,32 @@ def test_interrupted_it_ends_all_parts(tmp_path: Path) -> None:
     running.send_signal(signal.SIGINT)
     said, _ = running.communicate(timeout=60)
     assert (running.returncode, said.splitlines()[-1]) == (130, "==> interrupted")
+
+
+async def test_interrupted_while_a_part_starts_it_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Makefile").write_text(f"part:\n\t@{HANGS}\n")
+    monkeypatch.chdir(tmp_path)
+    part = asyncio.create_task(tests.run.run("part"))
+    while not processes_in(tmp_path):
+        await asyncio.sleep(0)
+    while not (tmp_path / "hangs").exists():  # the event loop stands still: it has not heard of the process yet
+        assert processes_in(tmp_path)
+    part.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await part
+    assert not processes_in(tmp_path)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """The commands of the processes whose working directory is `folder`, but for this one."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.name != str(os.getpid()) and (process / "cwd").readlink() == folder:
+                found.append((process / "cmdline").read_text())
+    return found
 
 
 def test_times_are_said_in_minutes() -> None:

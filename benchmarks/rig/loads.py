@@ -74,7 +74,8 @@ def _without_coda(pod: Json, owner: str) -> Json:
     kept = {key: pod["metadata"][key] for key in ("name", "namespace")}
     notes = {key: text for key, text in pod["metadata"]["annotations"].items() if key.startswith(PREFIX)}
     pod["metadata"] = kept | {"labels": {"app": owner}, "annotations": notes}
-    del pod["spec"]["affinity"]
+    for name in ("affinity", "tolerations"):  # the pin, and the pool's taint: only Coda's pods may tolerate it
+        pod["spec"].pop(name, None)
     return pod
 
 

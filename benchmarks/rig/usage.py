@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,17 +14,29 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Of one process: CPU time since it started, in user and kernel mode; memory as it is now."""
+    """Of one process and its children: CPU time since it started, in user and kernel mode; memory as it is now."""
 
     cpu_s: float
     rss_bytes: int
 
 
 def usage_of(pid: int | None = None) -> Usage:
-    """What a process has used; None means this one. Raises OSError when it is gone."""
-    stat = Path(f"/proc/{os.getpid() if pid is None else pid}/stat").read_text()
-    fields = stat.rpartition(")")[2].split()  # the name before may have spaces; see proc_pid_stat(5), from field 3 on
-    return Usage(cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S, rss_bytes=int(fields[21]) * _PAGE_BYTES)
+    """What a process and its children have used; None means this one. Raises OSError when it is gone."""
+    own = os.getpid() if pid is None else pid
+    # The name before may have spaces; see proc_pid_stat(5), from field 3 on.
+    fields = Path(f"/proc/{own}/stat").read_text().rpartition(")")[2].split()
+    ticks = sum(map(int, fields[11:15]))  # with the children that have ended
+    usage = Usage(cpu_s=ticks / _TICKS_PER_S, rss_bytes=int(fields[21]) * _PAGE_BYTES)
+    for child in _children_of(own):
+        with contextlib.suppress(OSError):
+            more = usage_of(child)
+            usage = Usage(cpu_s=usage.cpu_s + more.cpu_s, rss_bytes=usage.rss_bytes + more.rss_bytes)
+    return usage
+
+
+def _children_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task")
+    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
 
 
 def usage_by_pid(pids: Mapping[str, int | None]) -> dict[str, Usage]:

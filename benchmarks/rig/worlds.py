@@ -103,6 +103,15 @@ def rank_pods(item: Json, *, bound: bool) -> list[Json]:
                     "coda.scheduler/rank": str(rank),
                 },
                 "annotations": {"coda.scheduler/plan": placement["planId"]},
+                "ownerReferences": [
+                    {
+                        "apiVersion": "coda.scheduler/v1alpha1",
+                        "kind": "TrainingJob",
+                        "name": metadata["name"],
+                        "uid": metadata["uid"],
+                        "controller": True,
+                    }
+                ],
             },
             "spec": {
                 "schedulerName": "coda",

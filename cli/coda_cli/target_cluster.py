@@ -99,11 +99,11 @@ def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
     why_not = why_not_live(policy_of(policy))
     if why_not is not None:
         raise InvalidInput(f"--policy {policy} {why_not}")
-    limit_s = PolicyConfig().overtaking_limit_s
+    patience_s = PolicyConfig().promise_patience_s
     return {
         "CODA_SCHEDULING_POLICY": policy,
         "CODA_GATHER_S": f"{GATHER_S / speed:.6f}",
-        "CODA_OVERTAKING_LIMIT_S": f"{limit_s / speed:.6f}" if limit_s else "0",
+        "CODA_PROMISE_PATIENCE_S": f"{patience_s / speed:.6f}" if patience_s else "0",
     }
 
 

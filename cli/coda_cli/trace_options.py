@@ -33,13 +33,13 @@ def selection_from_options(
 ) -> Selection:
     """Return the options as a selection. Raises InvalidInput."""
     return Selection(
-        window_days=days_from_window(window) if window else None,
+        window_days=None if window is None else days_from_window(window),
         gpu_jobs_only=gpu_jobs_only,
         max_gpus_per_job=max_gpus_per_job,
         keep=keep,
         limit=limit,
         compress=positive("--compress", compress),
-        max_duration_s=seconds_from_duration(max_duration) if max_duration else None,
+        max_duration_s=None if max_duration is None else seconds_from_duration(max_duration),
     )
 
 

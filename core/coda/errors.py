@@ -25,12 +25,18 @@ class InvalidQuantity(InvalidInput):
     """A string that is not a Kubernetes quantity."""
 
     def __init__(self, text: object) -> None:
-        super().__init__(f"{text!r} is not a Kubernetes quantity such as 500m, 2 or 16Gi")
+        super().__init__(f"{str(text)[:60]!r} is not a Kubernetes quantity such as 500m, 2 or 16Gi")
         self.text = text
 
 
 class Outage(CodaError):
-    """A part outside Coda did not answer as expected; the same call may work later."""
+    """A part outside Coda did not answer as expected; the same call may work later.
+
+    `may_have_worked`: a write may have been carried out, or may still be."""
+
+    def __init__(self, message: str, *, may_have_worked: bool = True) -> None:
+        super().__init__(message)
+        self.may_have_worked = may_have_worked
 
 
 class Conflict(Outage):

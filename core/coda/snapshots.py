@@ -7,11 +7,11 @@ Differences are found by identity. Nothing here knows what a value means.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress, count
-from operator import is_not
-from typing import Any, Final, Generic, TypeVar, overload
+from operator import is_not, itemgetter
+from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
@@ -24,14 +24,25 @@ _Block = tuple[Any, ...]
 
 _EMPTY: Final[_Block] = (None,) * _SIZE
 
+_Slot = tuple[int, Any, Any]
+"""The number of a slot, and its values before and after; None for an empty slot."""
+
+
+class _Step(NamedTuple):
+    """What differs between the snapshot with the blocks `since` and the next one. In order of slots."""
+
+    since: tuple[_Block, ...]
+    slots: tuple[_Slot, ...]
+
 
 class SnapshotValues(Sequence[Item]):
     """A snapshot of values in no particular order, none of them None. Made by `VersionedMap.roster`."""
 
-    __slots__ = ("_count", "blocks")
+    __slots__ = ("_count", "blocks", "step")
 
-    def __init__(self, blocks: tuple[_Block, ...], count: int) -> None:
+    def __init__(self, blocks: tuple[_Block, ...], step: _Step, count: int) -> None:
         self.blocks = blocks
+        self.step = step
         self._count = count
 
     def __iter__(self) -> Iterator[Item]:
@@ -58,10 +69,17 @@ class SnapshotValues(Sequence[Item]):
 class SnapshotMap(Mapping[Key, Item]):
     """A snapshot of values by key, none of them None. Made by `VersionedMap.table`."""
 
-    __slots__ = ("blocks", "key_by_slot", "slot_by_key")
+    __slots__ = ("blocks", "key_by_slot", "slot_by_key", "step")
 
-    def __init__(self, blocks: tuple[_Block, ...], slot_by_key: Mapping[Key, int], key_by_slot: Sequence[Key]) -> None:
+    def __init__(
+        self,
+        blocks: tuple[_Block, ...],
+        step: _Step,
+        slot_by_key: Mapping[Key, int],
+        key_by_slot: Sequence[Key],
+    ) -> None:
         self.blocks = blocks
+        self.step = step
         self.slot_by_key = slot_by_key
         self.key_by_slot = key_by_slot
 
@@ -87,7 +105,9 @@ class VersionedMap(Generic[Key, Item]):
         self._empty_slots: list[int] = []
         self._items: list[Item | None] = []
         self._blocks: list[_Block] = []
-        self._changed: dict[int, None] = {}  # numbers of the blocks that changed since the last snapshot
+        self._changed: dict[int, Item | None] = {}  # what was in the slots that changed since the last snapshot
+        self._frozen: tuple[_Block, ...] = ()  # blocks of the last snapshot
+        self._step = _Step((), ())
 
     def __contains__(self, key: Key) -> bool:
         return key in self._slot_by_key
@@ -97,30 +117,35 @@ class VersionedMap(Generic[Key, Item]):
         slot = self._slot_by_key.get(key)
         return None if slot is None else self._items[slot]
 
+    def items(self) -> list[tuple[Key, Item]]:
+        """Return all keys and values. O(values)."""
+        pairs = zip(self._key_by_slot, self._items, strict=True)
+        return [(key, item) for key, item in pairs if item is not None]
+
     def put(self, key: Key, item: Item) -> None:
         """Set the value of the key. O(1); O(keys) for a new key after `table` was called."""
         slot = self._slot_by_key.get(key)
         if slot is None:
             slot = self._new_slot(key)
+        self._changed.setdefault(slot, self._items[slot])
         self._items[slot] = item
-        self._changed[slot // _SIZE] = None
 
     def drop(self, key: Key) -> None:
         """Remove the key. Raises KeyError if it is not there. Cost as `put`."""
         self._own_slots()
         slot = self._slot_by_key.pop(key)
+        self._changed.setdefault(slot, self._items[slot])
         self._key_by_slot[slot] = self._items[slot] = None
         self._empty_slots.append(slot)
-        self._changed[slot // _SIZE] = None
 
     def roster(self) -> SnapshotValues[Item]:
         """Return a snapshot of the values. O(blocks)."""
-        return SnapshotValues(self._snapshot(), len(self._slot_by_key))
+        return SnapshotValues(self._snapshot(), self._step, len(self._slot_by_key))
 
     def table(self) -> SnapshotMap[Key, Item]:
         """Return a snapshot of the values and their keys. O(blocks)."""
         self._is_shared = True
-        return SnapshotMap(self._snapshot(), self._slot_by_key, self._key_by_slot)
+        return SnapshotMap(self._snapshot(), self._step, self._slot_by_key, self._key_by_slot)
 
     def _own_slots(self) -> None:
         if self._is_shared:
@@ -140,16 +165,31 @@ class VersionedMap(Generic[Key, Item]):
         return slot
 
     def _snapshot(self) -> tuple[_Block, ...]:
-        for number in self._changed:
-            self._blocks[number] = tuple(self._items[number * _SIZE : (number + 1) * _SIZE])
+        if not self._changed:
+            return self._frozen
+        items, changed = self._items, sorted(self._changed.items(), key=_slot)
+        for number in {slot // _SIZE for slot, _ in changed}:
+            self._blocks[number] = tuple(items[number * _SIZE : (number + 1) * _SIZE])
+        slots = [(slot, before, items[slot]) for slot, before in changed if items[slot] is not before]
         self._changed.clear()
-        return tuple(self._blocks)
+        self._step = _Step(self._frozen, tuple(slots))
+        self._frozen = tuple(self._blocks)
+        return self._frozen
 
 
-def changed_slots(old: tuple[_Block, ...], new: tuple[_Block, ...]) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the slot and the values before and after, if they are not the same object; None for an empty slot.
+_slot = itemgetter(0)
 
-    O(blocks) comparisons of pointers, and O(values) of the blocks that changed."""
+
+def _changed_slots(old: tuple[_Block, ...], new: tuple[_Block, ...], step: _Step) -> Iterable[_Slot]:
+    """Return the slots whose values are not the same object. `step`: the last one of the new snapshot.
+
+    O(1) from one snapshot to the next; else O(blocks) comparisons of pointers, and O(values) of the changed blocks."""
+    if new is old:
+        return ()
+    return step.slots if step.since is old else _compared(old, new)
+
+
+def _compared(old: tuple[_Block, ...], new: tuple[_Block, ...]) -> Iterator[_Slot]:
     more = len(new) - len(old)
     if more:
         old, new = old + (_EMPTY,) * more, new + (_EMPTY,) * -more
@@ -166,12 +206,12 @@ _STEPS = 64
 def removed_and_added(old: Sequence[Item], new: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     """Return the items that were removed and those that were added. Items that moved may be in both.
 
-    Cost: one comparison of pointers per block of `SnapshotValues`; else one per item, if new items stand at the end (as
-    in the values of a dict)."""
+    Cost: O(changes) between a `SnapshotValues` and the next; one comparison of pointers per block between two others;
+    else one per item, if new items stand at the end (as in the values of a dict)."""
     if old is new:
         return [], []
     if isinstance(old, SnapshotValues) and isinstance(new, SnapshotValues):
-        pairs = [*changed_slots(old.blocks, new.blocks)]
+        pairs = [*_changed_slots(old.blocks, new.blocks, new.step)]
         return [item for _, item, _ in pairs if item is not None], [item for _, _, item in pairs if item is not None]
     return _changes_in_order(tuple(old), tuple(new))
 
@@ -199,7 +239,7 @@ def changed_keys(old: Mapping[Key, Item], new: Mapping[Key, Item]) -> list[Key]:
     if old is new:
         return []
     if isinstance(old, SnapshotMap) and isinstance(new, SnapshotMap) and old.slot_by_key is new.slot_by_key:
-        slots = changed_slots(old.blocks, new.blocks)
+        slots = _changed_slots(old.blocks, new.blocks, new.step)
         return [new.key_by_slot[slot] for slot, before, after in slots if before != after]
     seen = old.get
     keys = [key for key, value in new.items() if (before := seen(key)) is not value and before != value]

@@ -25,6 +25,7 @@ _SCATTERED: Final[Mapping[str, str]] = {
 _WORDS: Final[Mapping[str, str]] = {GPUS: "GPU", CPU: "core", PODS: "pod slot"}
 _UNITS: Final = ((60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
 _INT64: Final = 2**63 - 1
+_MOST: Final = 10**30  # a number with more digits is not written out
 
 
 def shortage_text(name: str, *, scattered: bool) -> str:
@@ -75,6 +76,7 @@ def listed(parts: Iterable[str]) -> str:
 
 def bytes_text(count: int) -> str:
     """Write bytes in the largest binary unit that keeps the number at 1 or more, with two decimals."""
+    count = max(-_MOST, min(_MOST, count))
     for power, unit in _UNITS:
         if abs(count) >= 1 << power:
             return f"{_decimal(count / (1 << power))} {unit}"
@@ -85,7 +87,7 @@ def quota_text(key: str, milli: int) -> str:
     """Write an amount under a ResourceQuota key: bytes for memory and storage, else a plain number."""
     if "memory" in key or "storage" in key or "hugepages" in key:
         return bytes_text(milli // 1000)
-    return _decimal(milli / 1000)
+    return _decimal(max(-_MOST, min(_MOST, milli)) / 1000)
 
 
 def numbers_of(**numbers: int) -> dict[str, int]:
@@ -95,3 +97,16 @@ def numbers_of(**numbers: int) -> dict[str, int]:
 
 def _decimal(number: float) -> str:
     return f"{number:.2f}".rstrip("0").rstrip(".")
+
+
+def moment_text(moment_s: float) -> str:
+    """Write out a moment, in seconds since 1970: "2026-11-23 04:10 UTC". Source: Hinnant, days from civil."""
+    days, rest_s = divmod(int(moment_s), 86_400)
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * month + 2) // 5 + 1
+    month = month + 3 if month < 10 else month - 9
+    year = year_of_era + era * 400 + (month <= 2)
+    return f"{year:04}-{month:02}-{day:02} {rest_s // 3600:02}:{rest_s % 3600 // 60:02} UTC"

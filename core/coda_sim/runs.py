@@ -20,14 +20,17 @@ from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
 from coda.policy.config import Component, PolicyConfig
 from coda.policy.cores import CoresRule
-from coda.policy.policies import POLICIES, Policy
+from coda.policy.node_score import least_fragmenting, mix_of
+from coda.policy.policies import POLICIES, Policy, policy_of
+from coda_sim.engine.log import RunLog
 from coda_sim.engine.simulation import Simulation
-from coda_sim.engine.simulation_config import Costs, SimulationConfig
+from coda_sim.engine.simulation_config import COSTS_BY_SETTING, Costs, CostSetting, SimulationConfig
 from coda_sim.results.job_records import write_records
-from coda_sim.results.metrics import RunMetrics, metrics_of, window_of
+from coda_sim.results.metrics import MeasuredSpan, RunMetrics, metrics_of, window_of
 from coda_sim.results.series import Series, series_of
 from coda_sim.results.summary import RunResult, Timing
 from coda_sim.workload.cluster_shape import ClusterShape, shape_from_argument
+from coda_sim.workload.inaccuracy import EXACT, Inaccuracy
 from coda_sim.workload.job_models import JobModelConfig, JobModelDraws
 from coda_sim.workload.model_profiles import ProfileSet, profile_set
 from coda_sim.workload.workload import Load, WorkloadSource, default_warmup_s, load
@@ -53,7 +56,10 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOrder:
-    """The order for one run. `records`: the path of its `jobs.csv.gz`; None: not written. `warmup_s` None: default."""
+    """The order for one run. `records`: the path of its `jobs.csv.gz`; None: not written. `warmup_s` None: default.
+
+    `models`: what its jobs train. `inaccuracy`: of what planner and allocator are told; its seed is the order's.
+    `planner`: its numbers; the order's policy, parts left out and racks are set in it."""
 
     source: WorkloadSource
     cluster: str
@@ -62,10 +68,13 @@ class RunOrder:
     policy: str
     without: tuple[str, ...] = ()
     seed: int
-    costs: Costs = field(default_factory=Costs)
+    costs: Costs = COSTS_BY_SETTING[CostSetting.PAID]
     warmup_s: float | None = None
     drain_s: float = 0.0
     records: Path | None = None
+    models: JobModelConfig = field(default_factory=JobModelConfig)
+    inaccuracy: Inaccuracy = EXACT
+    planner: PolicyConfig = field(default_factory=PolicyConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +107,19 @@ def shape_of(order: RunOrder) -> ClusterShape:
     return replace(shape, racks=order.racks)
 
 
-def config_of(policy: str, without: Iterable[str] = (), *, racks: int = 1) -> PolicyConfig:
-    """Return the planner's configuration for a policy without the components named; no levels if there is one rack."""
-    levels = PolicyConfig().levels if racks > 1 else ()
-    return PolicyConfig(policy=policy, without=frozenset(map(Component, without)), levels=levels)
+def config_of(
+    policy: str, without: Iterable[str] = (), *, racks: int = 1, planner: PolicyConfig | None = None
+) -> PolicyConfig:
+    """Return the planner's configuration for a policy without the components named; no levels if there is one rack.
+
+    `planner`: all other numbers; None: the defaults."""
+    planner = planner or PolicyConfig()
+    levels = planner.levels if racks > 1 else ()
+    return replace(planner, policy=policy, without=frozenset(map(Component, without)), levels=levels)
 
 
 def simulation_config_of(
-    config: PolicyConfig, shape: ClusterShape, profiles: ProfileSet, costs: Costs
+    config: PolicyConfig, shape: ClusterShape, profiles: ProfileSet, costs: Costs, inaccuracy: Inaccuracy = EXACT
 ) -> SimulationConfig:
     """Return the configuration in which a policy has all its components but those that `config` leaves out."""
     parts = set(PARTS_BY_POLICY[config.policy]) - config.without
@@ -116,25 +130,35 @@ def simulation_config_of(
         costs=costs,
         allocator=Component.ALLOCATOR in parts,
         contention=ContentionConfig() if Component.ELIMINATOR in parts else None,
+        inaccuracy=inaccuracy,
     )
 
 
 def run_order(order: RunOrder, on_progress: OnProgress | None = None) -> RunOutcome:
     """Run the order. The same order gives the same result, except for the timing. Raises InvalidInput."""
+    return run_with_log(order, on_progress)[0]
+
+
+def run_with_log(order: RunOrder, on_progress: OnProgress | None = None) -> tuple[RunOutcome, RunLog, MeasuredSpan]:
+    """As `run_order`; return its log and the measured time too, for measures that no summary has."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     shape = shape_of(order)
     found = load(order.source, shape, seed=order.seed)
     profiles = profile_set(order.profiles)
-    config = config_of(order.policy, order.without, racks=order.racks)
-    simulation_config = simulation_config_of(config, shape, profiles, order.costs)
+    config = config_of(order.policy, order.without, racks=order.racks, planner=order.planner)
+    if policy_of(order.policy).score is least_fragmenting:
+        ranks = ((g.gpus_per_replica, g.cpus_per_replica) for g in found.gangs for _ in range(g.replicas))
+        config = replace(config, mix=mix_of(ranks))
+    inaccuracy = replace(order.inaccuracy, seed=order.seed)
+    simulation_config = simulation_config_of(config, shape, profiles, order.costs, inaccuracy)
     with without_collecting():
-        models = JobModelDraws(profiles, JobModelConfig(), seed=order.seed)
+        models = JobModelDraws(profiles, order.models, seed=order.seed)
         jobs = len(found.gangs)
         log = Simulation(simulation_config, found.gangs, models).run(
             None if on_progress is None else lambda _now_s, ended: on_progress(ended, jobs)
         )
     warmup_s = default_warmup_s(found) if order.warmup_s is None else order.warmup_s
-    window = window_of([g.row.submit_s for g in found.gangs], warmup_s=warmup_s, drain_s=order.drain_s)
+    window = window_of(found.submits_s, warmup_s=warmup_s, drain_s=order.drain_s)
     metrics = _with_workload(metrics_of(log, window), found)
     series = series_of(log, window)
     if order.records is not None:
@@ -145,10 +169,8 @@ def run_order(order: RunOrder, on_progress: OnProgress | None = None) -> RunOutc
         peak_rss_bytes=_peak_rss_bytes(),
         compiled=is_compiled(),
     )
-    return RunOutcome(
-        result=RunResult(policy=order.policy, without=order.without, seed=order.seed, metrics=metrics, timing=timing),
-        series=series,
-    )
+    result = RunResult(policy=order.policy, without=order.without, seed=order.seed, metrics=metrics, timing=timing)
+    return RunOutcome(result=result, series=series), log, window
 
 
 def _with_workload(metrics: RunMetrics, found: Load) -> RunMetrics:

@@ -13,12 +13,13 @@ from coda.errors import InvalidInput
 from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import GROUP, LABEL_LEADER, SYSTEM_NAMESPACE, VERSION
+from coda_kube.objects.names import GROUP, LABEL_JOB_UID, LABEL_LEADER, SYSTEM_NAMESPACE, VERSION
 
 MANAGER = "coda-local"
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _COLLECTIONS: Mapping[str, str] = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
@@ -28,6 +29,8 @@ _COLLECTIONS: Mapping[str, str] = {
     "Role": f"{_RBAC}/namespaces/{{namespace}}/roles",
     "RoleBinding": f"{_RBAC}/namespaces/{{namespace}}/rolebindings",
     "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+    "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
 }
 _PROPAGATION_S = 0.05  # how often we ask whether an authorizer or admission plug-in knows a change: no event tells
 _PODS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
@@ -88,6 +91,26 @@ async def wait_until_allowed(api: Client, *, verb: str, resource: str) -> None:
         answer = await api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
         if answer["status"]["allowed"]:
             return
+        await asyncio.sleep(_PROPAGATION_S)
+
+
+async def wait_until_refused(api: Client) -> None:
+    """Wait until the admission policies are in force for `api`'s identity. The API server reads them once a second."""
+    labels = {LABEL_JOB_UID: "nobody"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe", "labels": labels},
+        "spec": {"containers": [{"name": "probe", "image": "probe"}]},
+    }
+    while True:
+        try:
+            await api.create("/api/v1/namespaces/default/pods", pod, {"dryRun": "All"})
+        except Rejected as error:
+            if "coda-reserved-keys" in str(error):
+                return
+            if error.status != 403:
+                raise
         await asyncio.sleep(_PROPAGATION_S)
 
 

@@ -96,6 +96,17 @@ class ClusterSpec:
             parts += [MACHINES, *(f"{AGENT}-{number}" for number in range(self.agents))]
         return tuple(parts)
 
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """What needs a port of its own: every part, and what some parts have besides."""
+        extenders = [name for name in self.names if name.startswith(EXTENDER)]
+        return tuple(dict.fromkeys((*self.names, *map(metrics_port_of, extenders), "etcd-peer", FORWARDER)))
+
+
+def metrics_port_of(part: str) -> str:
+    """The name of the port of probes and metrics, for a part that has another port for its work."""
+    return f"{part}-metrics"
+
 
 def identity_of(part: str) -> str:
     """The identity of a part towards the API server. Replicas and schedulers share one; others have their own."""
@@ -116,8 +127,11 @@ class Layout:
         return self.credentials / f"{identity}.yaml"
 
     def kubeconfig_of(self, part: str, spec: ClusterSpec) -> Path:
-        """The kubeconfig of a part: its identity's, or a file of its own if the spec gives it another address."""
-        return self.kubeconfig(part if part in spec.server_by_part else identity_of(part))
+        """The kubeconfig of a part: its identity's, or a file of its own if the spec gives it another address.
+
+        An agent has one of its own: its token says on which node it runs."""
+        has_own = part in spec.server_by_part or (part != AGENT and identity_of(part) == AGENT)
+        return self.kubeconfig(part if has_own else identity_of(part))
 
     def log(self, part: str) -> Path:
         """The log of a part."""
@@ -157,6 +171,10 @@ class Layout:
     def foreign_scheduler_config(self) -> Path:
         """The second kube-scheduler's configuration."""
         return self.folder / "foreign-scheduler.json"
+
+    def tls(self, side: str) -> Path:
+        """Certificate, key and authority of the extender or of kube-scheduler, for the calls between them."""
+        return self.folder / "tls" / side
 
     @property
     def account_key(self) -> Path:

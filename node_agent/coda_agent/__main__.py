@@ -21,8 +21,9 @@ from coda_agent.loop import Loop
 from coda_agent.node import Node
 from coda_agent.report import Metrics, profile_object
 from coda_agent.settings import Settings, read_settings
-from coda_kube.api.client import connect
+from coda_kube.api.client import Client, connect
 from coda_kube.api.probes import Probes
+from coda_kube.api.unreadable import UnreadableObjects
 
 log = logging.getLogger("coda_agent")
 
@@ -32,8 +33,9 @@ async def run(settings: Settings, node: Node, *, once: bool) -> None:
     client = await connect(settings.kubeconfig)
     cluster = AgentCaches(client, settings.node_name)
     metrics = Metrics(REGISTRY, settings.node_name)
+    REGISTRY.register(UnreadableObjects(cluster.all))
     metrics.set_restored(len(node.restoration.put_back))
-    loop = Loop(settings, node, cluster, metrics)
+    loop = Loop(settings, node, cluster, metrics, clock=lambda: _moment(client))
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -55,6 +57,11 @@ async def run(settings: Settings, node: Node, *, once: bool) -> None:
         await asyncio.gather(watching, return_exceptions=True)
         await probes.stop()
         await client.close()
+
+
+def _moment(client: Client) -> Moment:
+    """Now. Wishes are dated by the API server's time: the planner judges their deadlines by the same."""
+    return Moment(monotonic_s=time.monotonic(), wall_s=client.clock())
 
 
 async def _print_profile(loop: Loop, cluster: AgentCaches, settings: Settings) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 import uvloop
 from prometheus_client import REGISTRY
@@ -15,11 +16,17 @@ from coda.errors import CodaError, InvalidInput
 from coda_kube.api.client import Client, connect
 from coda_kube.api.lease import Elector, lead
 from coda_kube.api.probes import Probes
+from coda_kube.api.unreadable import UnreadableObjects
 from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
+from coda_kube.served_schema import ServedSchema
+from coda_operator.certificates import Certificates
 from coda_operator.feed import feed
+from coda_operator.history import HistoryKeeper, database_url
+from coda_operator.liveness import Liveness
 from coda_operator.memory_trim import trim_after_bursts
 from coda_operator.metrics import Metrics
-from coda_operator.reconcile import Reconciler, Recorder, RequestSlots
+from coda_operator.pool_list import PoolList
+from coda_operator.reconcile import OwnerlessPods, Reconciler, Recorder, RequestSlots
 from coda_operator.settings import Settings, read_settings
 from coda_operator.throttle_recovery import ThrottleRecovery
 from coda_operator.view import ClusterView
@@ -40,23 +47,47 @@ async def run(settings: Settings) -> None:
 async def _run(settings: Settings, client: Client) -> None:
     elector = Elector(client, SYSTEM_NAMESPACE, OPERATOR_LEASE, settings.identity, settings.lease_times())
     metrics = Metrics(REGISTRY)
-    queue = WorkQueue(lambda key: metrics.timed(reconciler.reconcile(key)))
-    cluster = ClusterView(client, queue.wake, queue.wake_soon)
+    clock = client.clock
+    queue = WorkQueue(lambda key: metrics.timed(reconciler.reconcile(key)), clock=clock)
+    cluster = ClusterView(client, queue.wake, queue.wake_soon, clock=clock, config=settings.lifecycle())
+    schema = ServedSchema(client)
     recorder = Recorder(client, settings.identity)
     requests = RequestSlots(elector.held, at_once=settings.writes_in_flight)
-    reconciler = Reconciler(client, cluster, requests, recorder, metrics, settings.lifecycle())
+    store_url = database_url(settings.history_url.get_secret_value(), settings.history_file)
+    history = HistoryKeeper(store_url, client, queue.wake, cluster.learned_cores, REGISTRY, clock=clock)
+    lifecycle = settings.lifecycle()
+    reconciler = Reconciler(client, cluster, requests, recorder, metrics, lifecycle, history.outbox, clock=clock)
     metrics.show_leader(elector.held)
+    metrics.show_nodes(cluster.nodes.unready_count, cluster.nodes.is_braked)
     metrics.show_jobs(cluster.jobs.by_key.values)
+    REGISTRY.register(UnreadableObjects(lambda: (cluster.jobs, cluster.pods, cluster.nodes.cache)))
     stopping = asyncio.Event()
     listen = _signals_to(stopping)
     listen()
 
+    def works() -> tuple[Coroutine[Any, Any, None], ...]:
+        return (
+            feed(cluster, client, listen),
+            schema.wait_until_incomplete(),
+            ThrottleRecovery(client, clock=clock).run(),
+            OwnerlessPods(client, cluster, requests, clock=clock).run(),
+            Certificates(client).run(),
+            PoolList(client, is_shared=settings.pool_mode == "shared").run(),
+            history.publish(),
+        )
+
+    liveness = Liveness(
+        elector.held, queue.is_busy, lambda: requests.used + queue.done, cluster.unheard_since_s, clock=clock
+    )
+
     async def lead_whenever_possible() -> None:
         while True:
-            await lead(elector, lambda: asyncio.create_task(_term(cluster, client, queue, listen)))
+            await schema.wait_until_complete()
+            await lead(elector, lambda: asyncio.create_task(_term(cluster, queue, works, liveness)))
 
-    probes = Probes(ready=cluster.is_synced)
+    probes = Probes(ready=lambda: cluster.is_synced() and schema.is_complete, alive=liveness.is_alive)
     await _serve(probes, settings)
+    history.start()
     leading = asyncio.create_task(lead_whenever_possible())
     background = [
         asyncio.create_task(work) for work in (cluster.run(), recorder.run(), trim_after_bursts(), stopping.wait())
@@ -70,25 +101,32 @@ async def _run(settings: Settings, client: Client) -> None:
         for task in (leading, *background):
             task.cancel()
         await asyncio.gather(leading, *background, return_exceptions=True)
+        history.stop()
         await probes.stop()
 
 
-async def _term(cluster: ClusterView, client: Client, queue: WorkQueue, listen: Callable[[], None]) -> None:
-    """Work while the Lease is held, until cancelled. Afterwards no job is known; the next term lists them again."""
+async def _term(
+    cluster: ClusterView,
+    queue: WorkQueue,
+    works: Callable[[], Iterable[Coroutine[Any, Any, None]]],
+    liveness: Liveness,
+) -> None:
+    """Do `works` while the Lease is held, until cancelled. Afterwards no job is known: the next term lists them."""
     await cluster.synced()
     log.info("leading")
     queue.start()
-    feeding = asyncio.create_task(feed(cluster, client, listen))
-    recovering = asyncio.create_task(ThrottleRecovery(client).run())
+    liveness.set_term(works=True)
+    tasks = {asyncio.create_task(work) for work in works()}
     try:
-        ended, _ = await asyncio.wait({feeding, recovering}, return_when=asyncio.FIRST_COMPLETED)
-        for task in ended:  # neither ends without an error of our own
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:  # none ends without an error of our own
             task.result()
     finally:
+        liveness.set_term(works=False)
         await queue.stop()  # first: no write is under way when the Lease is given back
-        for task in (feeding, recovering):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(feeding, recovering, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         cluster.forget_jobs()
 
 

@@ -51,6 +51,17 @@ class Metrics:
         """Report what `held` returns at each scrape."""
         self._is_leader.set_function(lambda: float(held()))
 
+    def show_nodes(self, unready: Callable[[], int], is_braked: Callable[[], bool]) -> None:
+        """Report at each scrape how many nodes are not Ready, and whether node loss is suspended for it."""
+        Gauge(
+            "coda_operator_unready_nodes", "Nodes that are not Ready, as this replica sees them", registry=self.registry
+        ).set_function(lambda: float(unready()))
+        Gauge(
+            "coda_operator_node_loss_suspended",
+            "1 while so many nodes are not Ready together that none is called lost",
+            registry=self.registry,
+        ).set_function(lambda: float(is_braked()))
+
     def show_jobs(self, jobs: Callable[[], Iterable[Json]]) -> None:
         """Report the jobs by phase at each scrape; only the leader knows any."""
         self.registry.register(_JobsByPhase(jobs))
@@ -74,6 +85,33 @@ class Metrics:
         ran = before.phase in _UNDER_WAY and before.phase is not Phase.QUEUED
         if before.phase in _UNDER_WAY and (after.phase is Phase.RESTARTING or (ran and stopped)):
             self._attempts_ended.labels(after.reason).inc()
+
+
+class HistoryMetrics:
+    """What became of the records of finished jobs."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.stored = Counter(
+            "coda_operator_history_stored_total", "Records of finished jobs that the store has", registry=registry
+        )
+        self.dropped = Counter(
+            "coda_operator_history_dropped_total",
+            "Records of finished jobs that are lost: StoreAway for a day, or Refused by the store",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in ("StoreAway", "Refused"):
+            self.dropped.labels(reason)
+
+    def show_writer(self, waiting: Callable[[], int], is_away: Callable[[], bool]) -> None:
+        """Report at each scrape how many records wait in this process, and whether the store is away."""
+        Gauge(
+            "coda_operator_history_waiting", "Records that wait for the store in this process", registry=self._registry
+        ).set_function(lambda: float(waiting()))
+        Gauge(
+            "coda_operator_history_away", "1 while the history store cannot be written", registry=self._registry
+        ).set_function(lambda: float(is_away()))
 
 
 class _JobsByPhase(Collector):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from coda.lifecycle import LifecycleConfig
 from coda_kube.settings import ReplicaSettings, settings_from_environment
@@ -19,11 +20,23 @@ class Settings(ReplicaSettings):
     lease_duration_s: float = Field(default=10.0, ge=1)  # another replica takes over after this
     node_loss_s: float = Field(default=60.0, gt=0)  # a node that is not Ready for this long fails its attempts
     failure_backoff_s: float = Field(default=10.0, ge=0)  # first wait after a job's own failure; doubles to 6 min
+    finished_ttl_s: float = Field(
+        default=604800.0, ge=0
+    )  # finished jobs that say nothing are kept so long; 0: for ever
+    pool_mode: Literal["tainted", "shared"] = "tainted"  # shared: nodes with GPUs belong to the pool without its taint
+    history_url: SecretStr = SecretStr("")
+    """postgresql://USER:PASSWORD@HOST/DATABASE for the records of finished jobs. Empty: SQLite in `history_file`."""
+    history_file: str = ""
+    """A file of SQLite, on a volume that outlives the pod. Empty, and no URL: no history is kept, and no job waits."""
     writes_in_flight: int = Field(default=32, ge=1)  # creates and deletes of pods at the same time
 
     def lifecycle(self) -> LifecycleConfig:
         """The life cycle's times."""
-        return LifecycleConfig(node_loss_s=self.node_loss_s, failure_backoff_s=self.failure_backoff_s)
+        return LifecycleConfig(
+            node_loss_s=self.node_loss_s,
+            failure_backoff_s=self.failure_backoff_s,
+            finished_ttl_s=self.finished_ttl_s,
+        )
 
 
 def read_settings() -> Settings:

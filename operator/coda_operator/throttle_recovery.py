@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from coda.contention.throttles import ThrottleReport, nodes_with_stale_throttles
@@ -40,6 +41,7 @@ class ThrottleRecovery:
         self._client = client
         self._clock = clock
         self.profiles = WatchCache(client, PROFILES_PATH)
+        self._seen_by_node: dict[str, tuple[float, float]] = {}  # the last report by the agent's clock, and by ours
 
     async def run(self) -> None:
         """Run until cancelled. Costs no request while no throttles are stale."""
@@ -58,12 +60,21 @@ class ThrottleRecovery:
 
     async def recover(self) -> None:
         """Check once. A failure is logged and tried again next time."""
-        nodes = [found for item in self.profiles.by_key.values() if (found := _report_from_json(item)) is not None]
+        found = [_report_from_json(item) for item in self.profiles.by_key.values()]
+        nodes = [self._by_our_clock(report) for report in found if report is not None]
+        self._seen_by_node = {node.node: self._seen_by_node[node.node] for node in nodes}
         for node in nodes_with_stale_throttles(nodes, self._clock()):
             try:
                 await self._undo(node)
             except CodaError as error:
                 log.warning("the throttles on node %s, whose agent is dead, are not undone yet: %s", node, error)
+
+    def _by_our_clock(self, report: ThrottleReport) -> ThrottleReport:
+        """Return the report with the time at which we first saw it: the agent's clock may differ."""
+        seen = self._seen_by_node.get(report.node)
+        if seen is None or seen[0] != report.renewed_s:
+            seen = self._seen_by_node[report.node] = report.renewed_s, self._clock()
+        return replace(report, renewed_s=seen[1])
 
     async def _undo(self, node: str) -> None:
         """Have one restoring pod on the node; one that ended and did not help is replaced at the next check."""

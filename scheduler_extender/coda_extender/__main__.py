@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Iterator
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
 import uvicorn
 import uvloop
 
 from coda.errors import CodaError, InvalidInput
 from coda_extender.cluster.cluster import ExtenderCluster
-from coda_extender.http.app import Asgi, Dependencies, create_app
+from coda_extender.http.app import Dependencies, create_app, create_status_app
 from coda_extender.http.connections import ConnectionLimits, OpenConnections, connections_of
+from coda_extender.http.server import Server, VerbServer
+from coda_extender.http.tls import ServerTls
 from coda_extender.metrics import Metrics
 from coda_extender.planner.leader_label import LeaderLabel
 from coda_extender.planner.planner import Planner, PlannerConfig
 from coda_extender.settings import Settings, read_settings
 from coda_kube.api.client import Client, connect
 from coda_kube.api.lease import Elector
+from coda_kube.api.unreadable import UnreadableObjects
 from coda_kube.objects.names import PLANNER_LEASE, SYSTEM_NAMESPACE
 
 log = logging.getLogger("coda_extender")
@@ -33,15 +37,12 @@ SWITCH_INTERVAL_S: Final = 0.0001  # how long a decision may keep a filter answe
 COLLECT_EVERY_S: Final = 0.1  # garbage of 2 s of planning stops answers for 10 ms, of 0.1 s for 2 ms; measured
 WORTH_COLLECTING: Final = 500  # new objects: an idle process collects nothing
 MOST_UNCOLLECTED: Final = 20_000  # new objects, then Python collects by itself
+MOST_STATUS_CONNECTIONS: Final = 100  # kubelet and Prometheus have one each
 KEEP_ALIVE_S: Final = 3600  # kube-scheduler keeps its connection; if we close it, its next call needs a retry
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling: more than the port is closed at the end."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+Serving = tuple[Server, Callable[[], Coroutine[Any, Any, None]]]
+"""A server, and what serves until it is told to exit."""
 
 
 def main() -> int:
@@ -69,31 +70,45 @@ async def _run(settings: Settings) -> None:
 
 async def _serve(settings: Settings, client: Client) -> None:
     metrics = Metrics()
-    cluster = ExtenderCluster(client, in_flight_limit_s=settings.in_flight_limit_s, gather_s=settings.gather_s)
-    elector = Elector(client, SYSTEM_NAMESPACE, PLANNER_LEASE, settings.identity, settings.lease_times())
+    cluster = ExtenderCluster(
+        client,
+        in_flight_limit_s=settings.in_flight_limit_s,
+        gather_s=settings.gather_s,
+        priorities=settings.priorities(),
+    )
+    metrics.registry.register(UnreadableObjects(cluster.caches))
+    elector = Elector(
+        client,
+        SYSTEM_NAMESPACE,
+        PLANNER_LEASE,
+        settings.identity,
+        settings.lease_times(),
+        known_epoch=cluster.state.known_epoch,
+    )
     label = LeaderLabel(client, settings.pod_namespace, settings.pod_name)
     planner = Planner(client, cluster, elector, label, metrics, _planner_config(settings))
-    app = create_app(
-        Dependencies(
-            guard=cluster.guard,
-            metrics=metrics,
-            leads=planner.leads,
-            synced=cluster.is_synced,
-            body_limit_bytes=settings.body_limit_bytes,
-        )
+    dependencies = Dependencies(
+        guard=cluster.guard,
+        metrics=metrics,
+        leads=planner.leads,
+        synced=lambda: cluster.is_synced() and planner.schema.is_complete,
+        alive=planner.is_alive,
+        body_limit_bytes=settings.body_limit_bytes,
     )
-    listening = _listen(settings)
-    server = _Server(_server_config(app, OpenConnections(_limits(settings), metrics.count_refused)))
+    tls = ServerTls(Path(settings.tls_dir)) if settings.tls_dir else None
+    servers = _servers(settings, dependencies, tls)
     loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, setattr, server, "should_exit", True)
+        loop.add_signal_handler(number, stopping.set)
     background = [
         asyncio.create_task(cluster.run(), name="caches"),
         asyncio.create_task(planner.run(), name="planner"),
+        *([asyncio.create_task(tls.follow(), name="certificates")] if tls is not None else []),
         asyncio.create_task(keep_collections_short(cluster.wait_until_synced()), name="memory"),
     ]
     try:
-        await _serve_until_stopped(server, listening, background)
+        await _serve_until_stopped(servers, stopping, background)
     finally:
         was_leading = planner.leads()
         for task in background:
@@ -104,31 +119,50 @@ async def _serve(settings: Settings, client: Client) -> None:
 
 
 async def _serve_until_stopped(
-    server: uvicorn.Server, listening: socket.socket, background: list[asyncio.Task[None]]
+    servers: Sequence[Serving], stopping: asyncio.Event, background: list[asyncio.Task[None]]
 ) -> None:
     """Serve until a signal. A background task that ends is a bug of ours, and ends the process."""
-    serving = asyncio.create_task(server.serve(sockets=[listening]), name="server")
+    serving = [asyncio.create_task(serve()) for _, serve in servers]
+    told = asyncio.create_task(stopping.wait())
     try:
-        await asyncio.wait({serving, *background[:2]}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({told, *serving, *background[:-1]}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        server.should_exit = True
-        await serving
+        told.cancel()
+        for server, _ in servers:
+            server.should_exit = True
+        await asyncio.gather(*serving)
     for task in background:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
 
 
-def _listen(settings: Settings) -> socket.socket:
-    """Return the listening socket. Raises InvalidInput if the address cannot be used."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+def _servers(settings: Settings, dependencies: Dependencies, tls: ServerTls | None) -> tuple[Serving, ...]:
+    """The server of the verbs, and the one of probes and metrics. Raises InvalidInput if an address cannot be used."""
+    metrics = dependencies.metrics
+    connections = OpenConnections(_limits(settings), metrics.count_refused)
+    verbs = VerbServer(
+        _server_config(create_app(dependencies), http=connections_of(connections)),
+        _listen(settings.host, settings.port, "CODA_PORT"),
+        tls,
+        metrics.count_refused,
+    )
+    status = Server(_server_config(create_status_app(dependencies), limit_concurrency=MOST_STATUS_CONNECTIONS))
+    listening = _listen(settings.host, settings.metrics_port, "CODA_METRICS_PORT")
+    return (verbs, verbs.serve), (status, partial(status.serve, sockets=[listening]))
+
+
+def _listen(host: str, port: int, variable: str) -> socket.socket:
+    """Return a socket bound there. Raises InvalidInput if the address cannot be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((settings.host, settings.port))
+        listening.bind((host, port))
     except OSError as error:
         listening.close()
-        where = f"{settings.host}:{settings.port}"
-        raise InvalidInput(f"cannot listen on {where}: {error.strerror}: change CODA_HOST or CODA_PORT") from error
+        raise InvalidInput(
+            f"cannot listen on {host}:{port}: {error.strerror}: change CODA_HOST or {variable}"
+        ) from error
     log.info("listening on %s:%d", *listening.getsockname()[:2])
     return listening
 
@@ -156,6 +190,9 @@ def _planner_config(settings: Settings) -> PlannerConfig:
         takeover_limit_s=settings.takeover_limit_s,
         settle_limit_s=settings.settle_limit_s,
         writes_at_once=settings.writes_at_once,
+        answer_limit_s=settings.planner_answer_limit_s,
+        hangs_s=settings.planner_answer_limit_s + 5.0,
+        memory_bytes=settings.planner_memory_bytes,
     )
 
 
@@ -164,10 +201,9 @@ def _limits(settings: Settings) -> ConnectionLimits:
     return ConnectionLimits(request_s=settings.request_limit_s, request_bytes=framed)
 
 
-def _server_config(app: Asgi, connections: OpenConnections) -> uvicorn.Config:
+def _server_config(app: Any, **more: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=connections_of(connections),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -177,6 +213,7 @@ def _server_config(app: Asgi, connections: OpenConnections) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=2,
+        **more,
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from coda.model import WaitCode
 
+_PAGE_BYTES: Final = resource.getpagesize()
 _FAST_S = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _CYCLE_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
@@ -32,6 +36,9 @@ class Metrics:
             "Answering a prioritize call",
             buckets=_FAST_S,
             registry=registry,
+        )
+        self.preempt_s = Histogram(
+            "coda_extender_preempt_duration_seconds", "Answering a preempt call", buckets=_FAST_S, registry=registry
         )
         self.answers = Counter(
             "coda_extender_answers_total", "Answers by verb and outcome", ["verb", "outcome"], registry=registry
@@ -76,10 +83,25 @@ class Metrics:
         self.refused_writes = Counter(
             "coda_planner_refused_writes_total", "Status writes that were not done", ["reason"], registry=registry
         )
+        self.unwritable_jobs = Gauge(
+            "coda_planner_unwritable_jobs",
+            "Jobs left out because their status cannot be written (not those that only wait for a slow write)",
+            registry=registry,
+        )
         self.pending_writes = Counter("coda_planner_pending_writes_total", "Reasons written", registry=registry)
         self.answered_wishes = Counter(
             "coda_planner_answered_wishes_total", "Wishes for cores of running jobs", ["answer"], registry=registry
         )
+        self.planner_processes_lost = Counter(
+            "coda_planner_processes_lost_total",
+            "Planner processes that hung, died or failed, and were replaced",
+            ["cause"],
+            registry=registry,
+        )
+        self._planner_pid: int | None = None
+        memory = Gauge("coda_extender_memory_bytes", "Resident memory, by process", ["process"], registry=registry)
+        memory.labels("extender").set_function(lambda: resident_bytes("self"))
+        memory.labels("planner").set_function(lambda: resident_bytes(self._planner_pid))
         self.errors = Counter(
             "coda_planner_errors_total", "Unexpected errors, each with a traceback", registry=registry
         )
@@ -95,6 +117,10 @@ class Metrics:
         """Count one more request or connection that was refused before it was read."""
         self.refused_requests.labels(reason).inc()
 
+    def watch_planner_process(self, pid: int | None) -> None:
+        """Show the memory of this process as the planner's; None: there is none."""
+        self._planner_pid = pid
+
     def show_queue(self, jobs_by_code: Mapping[WaitCode, int], gpus_wanted: int) -> None:
         """Set the gauges of the queue."""
         for code in WaitCode:
@@ -104,3 +130,11 @@ class Metrics:
     def text(self) -> bytes:
         """Return all metrics in the exposition format."""
         return generate_latest(self.registry)
+
+
+def resident_bytes(process: int | str | None) -> float:
+    """Return the resident memory of a process; 0 for None, for one that is gone, and where there is no /proc."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * float(_PAGE_BYTES)
+    except (OSError, IndexError):
+        return 0.0

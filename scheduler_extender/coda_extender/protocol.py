@@ -6,7 +6,7 @@ the protocol raises `Malformed`. Source: `k8s.io/kube-scheduler/extender/v1/type
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +43,15 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """One preempt request: for each node, the uids of the pods that kube-scheduler would evict there for `pod`."""
+
+    pod: Pod
+    uids_by_node: Mapping[str, tuple[str, ...]]
+    budget_violations_by_node: Mapping[str, int]  # disruption budgets that the evictions would violate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The filter's answer: the names that passed, and a constant reason for each other name; or an error."""
 
@@ -55,7 +64,37 @@ _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, ArithmeticErr
 
 
 def question_from_body(body: bytes) -> Question:
-    """Return the request in `body`. Raises Malformed, and nothing else, for any bytes."""
+    """Return the filter or prioritize request in `body`. Raises Malformed, and nothing else, for any bytes."""
+    request = _request_of(body)
+    pod, version = _pod_of(request)
+    names, items = _nodes_of(request)
+    return Question(pod=pod, pod_version=version, names=names, items=items)
+
+
+def preemption_from_body(body: bytes) -> Preemption:
+    """Return the preempt request in `body`. Raises Malformed, and nothing else, for any bytes."""
+    request = _request_of(body)
+    pod, _ = _pod_of(request)
+    victims = request.get("NodeNameToMetaVictims")
+    if victims is None:
+        victims = request.get("NodeNameToVictims") or {}
+    try:
+        uids = {node: tuple(_uid_of(victim) for victim in entry.get("Pods") or ()) for node, entry in victims.items()}
+        violations = {node: int(entry.get("NumPDBViolations") or 0) for node, entry in victims.items()}
+    except _UNREADABLE as error:
+        raise Malformed("coda: the victims of the request cannot be read") from error
+    return Preemption(pod=pod, uids_by_node=uids, budget_violations_by_node=violations)
+
+
+def _uid_of(victim: Json) -> str:
+    """The uid of a victim, sent alone or with its whole pod."""
+    uid = victim["UID"] if "UID" in victim else victim["metadata"]["uid"]
+    if not isinstance(uid, str):
+        raise TypeError("a uid must be a string")
+    return uid
+
+
+def _request_of(body: bytes) -> Json:
     if len(body) > LARGE_BYTES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise Malformed(f"coda: the request has more than {MOST_VALUES} values")
     try:
@@ -64,6 +103,11 @@ def question_from_body(body: bytes) -> Question:
         raise Malformed(f"coda: the request is not JSON: {error}") from error
     if not isinstance(request, dict) or not isinstance(request.get("Pod"), dict):
         raise Malformed("coda: the request has no Pod object")
+    return request
+
+
+def _pod_of(request: Json) -> tuple[Pod, int]:
+    """Return the pod that asks, and its resourceVersion."""
     try:
         pod, version = pod_from_json(request["Pod"]), version_of(request["Pod"])
         if not all(isinstance(text, str) for text in (pod.id, pod.uid, pod.node or "")):
@@ -72,8 +116,7 @@ def question_from_body(body: bytes) -> Question:
         raise Malformed(
             f"coda: the Pod of the request cannot be read: {type(error).__name__}: {error}"[:300]
         ) from error
-    names, items = _nodes_of(request)
-    return Question(pod=pod, pod_version=version, names=names, items=items)
+    return pod, version
 
 
 def _nodes_of(request: Json) -> tuple[list[str], tuple[orjson.Fragment, ...] | None]:
@@ -139,3 +182,15 @@ def body_from_scores(score_by_node: Mapping[str, int]) -> bytes:
     """Return the answer of prioritize. Scores must be whole numbers, or kube-scheduler drops the answer in silence; an
     empty answer is a list, never null."""
     return orjson.dumps([{"Host": name, "Score": score} for name, score in score_by_node.items()])
+
+
+def body_from_victims(preemption: Preemption, nodes: Iterable[str]) -> bytes:
+    """Return the answer of preempt: of the nodes asked about, those where the evictions may happen, unchanged."""
+    victims = {
+        node: {
+            "Pods": [{"UID": uid} for uid in preemption.uids_by_node[node]],
+            "NumPDBViolations": preemption.budget_violations_by_node[node],
+        }
+        for node in nodes
+    }
+    return orjson.dumps({"NodeNameToMetaVictims": victims})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from coda.errors import InvalidInput
 from coda.policy import DEFAULT, ArraysConfig, Level, PolicyConfig, policy_of, why_not_live
+from coda.policy.priorities import HIGHEST_OF_USERS, PriorityRule
 from coda_extender.cluster.cluster import GATHER_S
 from coda_kube.objects.names import SCHEDULER
 from coda_kube.settings import ReplicaSettings, settings_from_environment
@@ -24,10 +25,17 @@ class Settings(ReplicaSettings):
     """The holder of the Lease. A random part is added at each start, so that a restart counts as a new holder."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Default: this machine only, because the protocol has no authentication."""
+    """Address to listen on. Any other than this machine's own needs `tls_dir`."""
 
     port: int = Field(default=8888, ge=0, le=65535)
-    """Port to listen on; 0 takes any free one."""
+    """Port of kube-scheduler's calls; 0 takes any free one."""
+
+    metrics_port: int = Field(default=9091, ge=0, le=65535)
+    """Port of /healthz, /readyz and /metrics; 0 takes any free one."""
+
+    tls_dir: str | None = None
+    """Folder of tls.crt, tls.key and ca.crt. kube-scheduler's calls are then answered over TLS, and only to a client
+    with a certificate of that authority. Renewed files are taken up by themselves. None: any program here may ask."""
 
     pod_namespace: str | None = None
     pod_name: str | None = None
@@ -42,7 +50,10 @@ class Settings(ReplicaSettings):
     """Topology levels, widest first, as `name=node label` separated by commas."""
 
     bind_deadline_s: float = Field(default=60.0, gt=0)
-    """From the commit of a placement until all ranks must be bound."""
+    """From the commit of a placement until all ranks must be bound; large gangs have more time."""
+
+    bind_deadline_per_rank_s: float = Field(default=0.05, ge=0)
+    """The additional time for each rank."""
 
     resize_deadline_s: float = Field(default=30.0, gt=0)
     """From a grant of more cores until every rank of the job must have them; else the whole grant is taken back."""
@@ -57,9 +68,19 @@ class Settings(ReplicaSettings):
     array_large_share: float = Field(default=ArraysConfig().large_share, ge=0, le=1)
     """Under a policy with arrays: part of all GPUs in the sub-array of gangs of four GPUs or more."""
 
-    overtaking_limit_s: float = Field(default=6 * 3600.0, ge=0)
-    """After this time in the queue, no other job overtakes a job: nodes are reserved for it (`docs/decisions/0022`).
-    0: never. With thousands of nodes and waiting jobs, a cycle that reserves nodes takes twice as long."""
+    promise_patience_s: float = Field(default=24 * 3600.0, ge=0)
+    """After this time in the queue a job is promised a start: nodes are kept for it (`docs/decisions/0047`).
+    0: never."""
+
+    promise_price: float = Field(default=PolicyConfig().promise_price, ge=0, le=1)
+    """What a promise may keep idle: this share of the job's own GPUs times the time it has waited. 0: nothing."""
+
+    priority_limit: int = Field(default=HIGHEST_OF_USERS, ge=0)
+    """A priority above this counts only in `priority_namespaces`, elsewhere as 0. Default: the `system-` classes of
+    Kubernetes do not count, which any user may name."""
+
+    priority_namespaces: Annotated[tuple[str, ...], NoDecode] = ()
+    """Namespaces whose jobs may have a priority above `priority_limit`, separated by commas."""
 
     gather_s: float = Field(default=GATHER_S, ge=0)
     """How long a cycle waits for more changes when none is urgent. 0: not at all."""
@@ -75,6 +96,14 @@ class Settings(ReplicaSettings):
     """How long unbound pods of `scheduler_names` count as in flight on every node after a fail-over, unless they were
     given up. Default: many times what a bind takes; a leader that died gave its last answer even earlier."""
 
+    planner_answer_limit_s: float = Field(default=60.0, ge=1)
+    """A planner process without an answer for so long is killed and replaced. Default: hundreds of times what a cycle
+    of 5000 nodes takes. After four losses in a row the replica gives up its Lease."""
+
+    planner_memory_bytes: int = Field(default=2 << 30, ge=64 << 20)
+    """The most data memory of the planner process; beyond it, the process ends and is replaced. Default: ten times
+    what 5000 nodes and 10 000 waiting jobs take. The extender's own process needs about as much in addition."""
+
     writes_at_once: int = Field(default=16, ge=1, le=256)
     """Status writes at the same time."""
 
@@ -85,7 +114,7 @@ class Settings(ReplicaSettings):
     """After this, a connection is closed that has sent no whole request. Default: several times kube-scheduler's
     `httpTimeout`, after which kube-scheduler gives up itself; keep it above that."""
 
-    @field_validator("scheduler_names", mode="before")
+    @field_validator("scheduler_names", "priority_namespaces", mode="before")
     @classmethod
     def _split_names(cls, value: Any) -> Any:
         return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
@@ -100,6 +129,12 @@ class Settings(ReplicaSettings):
             raise ValueError("write levels as name=label, separated by commas")
         return tuple(Level(name.strip(), label.strip()) for name, _, label in pairs)
 
+    @model_validator(mode="after")
+    def _asks_who_is_there(self) -> Self:
+        if self.tls_dir is None and self.host not in ("127.0.0.1", "::1", "localhost"):
+            raise ValueError(f"on {self.host} everybody may ask: set CODA_TLS_DIR, or CODA_HOST to 127.0.0.1")
+        return self
+
     @field_validator("scheduling_policy")
     @classmethod
     def _may_run_live(cls, value: str) -> str:
@@ -111,14 +146,20 @@ class Settings(ReplicaSettings):
             raise ValueError(f"{value!r} {why_not}")
         return value
 
+    def priorities(self) -> PriorityRule:
+        """Whose priority counts."""
+        return PriorityRule(limit=self.priority_limit, namespaces=frozenset(self.priority_namespaces))
+
     def policy(self) -> PolicyConfig:
         """The configuration of the policy. Raises InvalidInput."""
         return PolicyConfig(
             policy=self.scheduling_policy,
             levels=self.topology_levels,
             bind_deadline_s=self.bind_deadline_s,
+            bind_deadline_per_rank_s=self.bind_deadline_per_rank_s,
             resize_deadline_s=self.resize_deadline_s,
-            overtaking_limit_s=self.overtaking_limit_s or None,
+            promise_patience_s=self.promise_patience_s or None,
+            promise_price=self.promise_price,
             arrays=ArraysConfig(
                 reserve_cores_per_gpu=self.array_reserve_cores_per_gpu, large_share=self.array_large_share
             ),

@@ -34,14 +34,26 @@ def plan(attempt: int = 1, replicas: int = 2, **changes: object) -> Placement:
 
 def pod(rank: int, *, attempt: int = 1, **changes: object) -> RankPod:
     base = RankPod(
-        name=f"j-{attempt}-{rank}", uid=f"u-{attempt}-{rank}", attempt=attempt, rank=rank, plan_id="p1", node="n1"
+        name=f"j-{attempt}-{rank}",
+        uid=f"u-{attempt}-{rank}",
+        attempt=attempt,
+        rank=rank,
+        plan_id="p1",
+        node="n1",
+        pinned_to="n1",
     )
     return replace(base, **changes)  # type: ignore[arg-type]  # as above
 
 
 def situation(phase: Phase | None, *pods: RankPod, **changes: object) -> Situation:
     base = Situation(
-        terms=Terms(replicas=2), generation=1, progress=progress(phase), placement=plan(), epoch=7, pods=tuple(pods)
+        terms=Terms(replicas=2),
+        generation=1,
+        progress=progress(phase),
+        held=True,
+        placement=plan(),
+        epoch=7,
+        pods=tuple(pods),
     )
     return replace(base, **changes)  # type: ignore[arg-type]  # as above
 

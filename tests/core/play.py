@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from coda.cache import PlannerCache
 from coda.cycle import decide
+from coda.history import FinishedRun
 from coda.model import Decision, Job, JobId, Node, Phase, World
 from coda.model.decision import StopCause
 from coda.placements import placement_from_start
 from coda.policy import PolicyConfig
+from coda.promises import PromiseBook
 from tests.builders import world
 
 
@@ -26,6 +28,7 @@ class Play:
         self.plans: list[tuple[World, Decision]] = []
         self.times_s: list[float] = []
         self._memory = PlannerCache()
+        self.book = PromiseBook()
 
     def world(self) -> World:
         return world(self.nodes, self.job_by_id.values(), **self.parts)  # type: ignore[arg-type]  # parts of a world
@@ -35,16 +38,18 @@ class Play:
             self.job_by_id[job.id] = replace(job, queued_s=self.now_s, as_of_s=self.now_s)
 
     def end(self, job_id: JobId) -> None:
-        del self.job_by_id[job_id]
+        job = self.job_by_id.pop(job_id)
+        ran_s = job.served_s + self.now_s - job.as_of_s
+        self.book.run_times.add(FinishedRun(job.user, job.category, job.replicas * job.request.gpus, ran_s))
 
     def running(self) -> list[JobId]:
         return [job.id for job in self.job_by_id.values() if job.phase is Phase.RUNNING]
 
     def decide(self) -> Decision:
         """One plan, carried out at once."""
-        now = self.world()
-        plan = decide(now, self.config, self.now_s, self._memory)
-        assert plan == decide(now, self.config, self.now_s)
+        now, book = self.world(), self.book.copied()
+        plan = decide(now, self.config, self.now_s, self._memory, book=self.book)
+        assert plan == decide(now, self.config, self.now_s, book=book)
         self.plans.append((now, plan))
         self.times_s.append(self.now_s)
         for start in plan.starts:
@@ -74,6 +79,7 @@ class Play:
             served_s=job.served_s + kept_s,
             remaining_s=None if job.remaining_s is None else job.remaining_s - kept_s,
             as_of_s=self.now_s,
+            waiting_s=self.now_s,
         )
 
     def settle(self) -> Decision:

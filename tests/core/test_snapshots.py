@@ -67,6 +67,22 @@ def test_what_changed_between_two_rosters_is_what_is_in_one_of_them(
     assert len(gone) + len(come) == len(old_ids ^ new_ids)
 
 
+@given(st.lists(STEPS, min_size=1, max_size=5), st.sampled_from([[], MANY]), st.data())
+def test_any_two_rosters_differ_by_what_is_in_one_of_them(
+    rounds: Sequence[Sequence[tuple[str, bool]]], before: Sequence[str], data: st.DataObject
+) -> None:
+    shelf, known = filled(before)
+    rosters = [shelf.roster()]
+    for steps in rounds:
+        stepped(shelf, known, steps)
+        rosters.append(shelf.roster())
+    old, new = data.draw(st.sampled_from(rosters)), data.draw(st.sampled_from(rosters))
+    gone, come = removed_and_added(old, new)
+    old_ids, new_ids = {id(value) for value in old}, {id(value) for value in new}
+    assert sorted(map(id, gone)) == sorted(old_ids - new_ids)
+    assert sorted(map(id, come)) == sorted(new_ids - old_ids)
+
+
 @given(STEPS, STEPS, st.sampled_from([[], MANY]), st.booleans())
 def test_the_keys_that_changed_between_two_tables_are_those_of_two_dicts(
     first: Sequence[tuple[str, bool]], then: Sequence[tuple[str, bool]], before: Sequence[str], only_values: bool

@@ -8,6 +8,7 @@ the place of the mounted token, the forwarder in the place of the Service.
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from coda_kube.api.client import Client
 from coda_lab.host import processes
 from coda_lab.host.ports import LOOPBACK, free_ports
 from coda_lab.host.processes import Process
+from coda_lab.install import until
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.parts import PORT_ANNOTATION
 from tests.deploy.charts import NAMESPACE, Json
@@ -30,7 +32,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningPod:
-    """A pod's process: where its container's port is on this machine, and what it says."""
+    """A pod's process: where its port of probes and metrics is on this machine, and what it says."""
 
     name: str
     part: str
@@ -49,8 +51,7 @@ class RunningPod:
 
     def _probe(self, kind: str) -> str:
         probe = self.container[kind]["httpGet"]
-        (port,) = self.container["ports"]
-        assert probe["port"] == port["name"]
+        assert probe["port"] in {port["name"] for port in self.container["ports"]}
         return f"{probe.get('scheme', 'HTTP').lower()}://{LOOPBACK}:{self.port}{probe['path']}"
 
 
@@ -58,28 +59,32 @@ async def run_pods(cluster: LocalCluster, admin: Client, part: str) -> list[Runn
     """A process for each pod of that part."""
     selector = {"labelSelector": f"app.kubernetes.io/component={part}"}
     pods = sorted((await admin.list_pages(PODS, selector))["items"], key=lambda pod: str(pod["metadata"]["name"]))
-    ports = free_ports(len(pods), random.Random())
-    return [await _run(cluster, admin, part, pod, port) for pod, port in zip(pods, ports, strict=True)]
+    ports = free_ports(2 * len(pods), random.Random())
+    pairs = list(zip(ports[::2], ports[1::2], strict=True))
+    return [await _run(cluster, admin, part, pod, pair) for pod, pair in zip(pods, pairs, strict=True)]
 
 
-async def _run(cluster: LocalCluster, admin: Client, part: str, pod: Json, port: int) -> RunningPod:
+async def _run(cluster: LocalCluster, admin: Client, part: str, pod: Json, ports: tuple[int, int]) -> RunningPod:
+    port, verbs = ports
     name = pod["metadata"]["name"]
     (container,) = pod["spec"]["containers"]
     folder = cluster.layout.folder / "pods" / name
     folder.mkdir(parents=True)
     kubeconfig = await _kubeconfig(cluster, admin, pod["spec"]["serviceAccountName"], folder)
-    environ = _environ(pod, container) | {processes.MARK: str(cluster.layout.folder), "NO_PROXY": LOOPBACK}
+    folder_by_mount = await _mount(admin, pod["spec"], container, folder)
+    environ = {name: folder_by_mount.get(value, value) for name, value in _environ(pod, container).items()}
+    environ |= {processes.MARK: str(cluster.layout.folder), "NO_PROXY": LOOPBACK}
     if part == "scheduler":
-        argv = await _scheduler_command(cluster, admin, container, kubeconfig, port)
+        argv = _scheduler_command(cluster, container, kubeconfig, port, folder_by_mount)
     else:
         argv = _entry_point(part)
         environ |= {
             "PYTHONPATH": processes.python_path(),
             "CODA_KUBECONFIG": str(kubeconfig),
             "CODA_HOST": LOOPBACK,
-            {"operator": "CODA_METRICS_PORT", "extender": "CODA_PORT"}[part]: str(port),
-        }
-        await admin.patch(f"{PODS}/{name}", {"metadata": {"annotations": {PORT_ANNOTATION: str(port)}}})
+            "CODA_METRICS_PORT": str(port),
+        } | ({"CODA_PORT": str(verbs)} if part == "extender" else {})
+        await admin.patch(f"{PODS}/{name}", {"metadata": {"annotations": {PORT_ANNOTATION: str(verbs)}}})
     log = folder / "log"
     process = processes.start(argv, environ=environ, log=log, folder=folder)
     return RunningPod(name=name, part=part, port=port, process=process, log=log, container=container)
@@ -104,22 +109,53 @@ def _entry_point(part: str) -> tuple[str, ...]:
     return processes.python_command(module_of(part))
 
 
-async def _scheduler_command(
-    cluster: LocalCluster, admin: Client, container: Json, kubeconfig: Path, port: int
+async def _mount(admin: Client, spec: Json, container: Json, folder: Path) -> dict[str, str]:
+    """The folder here for each path of a Secret or ConfigMap in the container, once the object is there."""
+    volume_by_name = {volume["name"]: volume for volume in spec.get("volumes", ())}
+    found = {}
+    for mount in container.get("volumeMounts", ()):
+        volume = volume_by_name[mount["name"]]
+        here = folder / mount["name"]
+        if "secret" in volume:
+            files = await _data(admin, "secrets", volume["secret"]["secretName"])
+            contents = {name: base64.b64decode(text) for name, text in files.items()}
+        elif "configMap" in volume:
+            files = await _data(admin, "configmaps", volume["configMap"]["name"])
+            contents = {name: text.encode() for name, text in files.items()}
+        else:
+            continue  # the mounted token: `_kubeconfig`
+        here.mkdir(mode=0o700)
+        for name, content in contents.items():
+            (here / name).write_bytes(content)
+        found[mount["mountPath"]] = str(here)
+    return found
+
+
+async def _data(admin: Client, plural: str, name: str) -> dict[str, str]:
+    """As a kubelet, which starts no container before its volumes are there."""
+    async with asyncio.timeout(30):
+        await until(admin, f"/api/v1/namespaces/{NAMESPACE}/{plural}", lambda by_name: f"{NAMESPACE}/{name}" in by_name)
+    data: dict[str, str] = (await admin.get(f"/api/v1/namespaces/{NAMESPACE}/{plural}/{name}"))["data"]
+    return data
+
+
+def _scheduler_command(
+    cluster: LocalCluster, container: Json, kubeconfig: Path, port: int, folder_by_mount: dict[str, str]
 ) -> tuple[str, ...]:
     program, option, *more = container["command"]
-    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "config")
-    assert option.startswith(f"--config={mount['mountPath']}/")
-    data = (await admin.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/coda-scheduler"))["data"]
-    configuration = yaml.safe_load(data[option.rpartition("/")[2]])
+    mounted, _, name = option.removeprefix("--config=").rpartition("/")
+    configuration = yaml.safe_load((Path(folder_by_mount[mounted]) / name).read_text())
     configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
     (extender,) = configuration["extenders"]
-    extender["urlPrefix"] = f"http://{LOOPBACK}:{cluster.ports['forwarder']}"
-    file = kubeconfig.with_name("scheduler.yaml")
-    file.write_text(yaml.safe_dump(configuration))
+    extender["urlPrefix"] = f"https://{LOOPBACK}:{cluster.ports['forwarder']}"
+    for file in ("certFile", "keyFile", "caFile"):
+        mounted, _, name = extender["tlsConfig"][file].rpartition("/")
+        extender["tlsConfig"][file] = f"{folder_by_mount[mounted]}/{name}"
+    changed = kubeconfig.with_name("scheduler.yaml")
+    changed.write_text(yaml.safe_dump(configuration))
     return (
         *cluster.binaries.argv_by_part[program],
-        f"--config={file}",
+        f"--config={changed}",
         *more,
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from coda_kube.certificates import SERVER_NAME
 from coda_lab.host.paths import chart, manifests
 from coda_lab.install import objects_in
 from coda_lab.local.parts import scheduler_config
 from coda_lab.spec import ClusterSpec, Layout
+from coda_operator.certificates import SERVES_BY_SECRET
 from tests.deploy.charts import (
     NAMESPACE,
     PARTS,
@@ -26,7 +28,9 @@ from tests.deploy.charts import (
 
 pytestmark = pytest.mark.e2e
 
+WITH_POSTGRESQL = ("history.database=postgresql", "history.postgresql.secretName=history", "operator.replicas=2")
 EVERYTHING = (
+    *WITH_POSTGRESQL,
     "pool.mode=shared",
     "networkPolicy.enabled=true",
     "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=sre",
@@ -71,7 +75,8 @@ def test_the_roles_are_those_of_the_local_control_plane(helm: Helm) -> None:
 
 @pytest.mark.parametrize("values", [(), EVERYTHING], ids=["defaults", "everything on"])
 def test_everything_of_a_part_carries_its_labels_and_lies_in_the_namespace(helm: Helm, values: tuple[str, ...]) -> None:
-    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "FlowSchema"}
+    policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "FlowSchema"} | policies
     for item in helm.render(*values):
         labels = item["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "coda"
@@ -131,11 +136,12 @@ def test_only_the_leading_extender_is_behind_its_service(helm: Helm) -> None:
     assert selector.items() <= pod.items()
     assert "coda.scheduler/leader" not in pod
     (port,) = service["ports"]
-    assert port == {"name": "http", "port": 9999, "targetPort": "http"}
-    assert container_of(items, "extender")["ports"] == [{"name": "http", "containerPort": 9999}]
+    assert port == {"name": "verbs", "port": 9999, "targetPort": "verbs"}
+    ports = [{"name": "verbs", "containerPort": 9999}, {"name": "http", "containerPort": 9091}]
+    assert container_of(items, "extender")["ports"] == ports
     assert environ_of(items, "extender")["CODA_PORT"] == "9999"
     (extender,) = scheduler_configuration(items)["extenders"]
-    assert extender["urlPrefix"] == "http://coda-extender.coda-system.svc:9999"
+    assert extender["urlPrefix"] == "https://coda-extender.coda-system.svc:9999"
 
 
 def test_values_become_settings(helm: Helm) -> None:
@@ -150,12 +156,16 @@ def test_values_become_settings(helm: Helm) -> None:
     assert environ_of(items, "operator") == {
         "CODA_HOST": "::",
         "CODA_METRICS_PORT": "9090",
+        "CODA_POOL_MODE": "tainted",
         "CODA_LOG_LEVEL": "DEBUG",
+        "CODA_HISTORY_FILE": "/var/lib/coda/history.sqlite",
         "CODA_NODE_LOSS_S": "90.5",
     }
     assert environ_of(items, "extender") == {
         "CODA_HOST": "::",
         "CODA_PORT": "8888",
+        "CODA_METRICS_PORT": "9091",
+        "CODA_TLS_DIR": "/etc/coda/tls",
         "CODA_LOG_LEVEL": "DEBUG",
         "CODA_BODY_LIMIT_BYTES": "5000000",
         "CODA_TOPOLOGY_LEVELS": "zone=topology.kubernetes.io/zone,node=kubernetes.io/hostname",
@@ -188,6 +198,8 @@ def test_the_scheduler_is_set_up_as_the_one_that_all_tests_run(helm: Helm) -> No
     ours.pop("clientConnection")
     tested["profiles"] = [profile for profile in tested["profiles"] if profile["schedulerName"] == "coda"]
     tested["extenders"][0]["urlPrefix"] = ours["extenders"][0]["urlPrefix"]
+    for file in ("certFile", "keyFile", "caFile"):
+        tested["extenders"][0]["tlsConfig"][file] = ours["extenders"][0]["tlsConfig"][file]
     assert ours == tested
 
 
@@ -198,7 +210,7 @@ def test_the_mode_of_the_pool_says_what_a_silent_extender_means(helm: Helm, mode
 
 
 def test_a_changed_scheduler_configuration_restarts_the_scheduler_and_nothing_else(helm: Helm) -> None:
-    before, after = helm.render(), helm.render("pool.mode=shared")
+    before, after = helm.render(), helm.render("scheduler.extenderTimeout=2s")
     changed = {part for part in PARTS if pod_of(before, part) != pod_of(after, part)}
     assert changed == {"scheduler"}
 
@@ -221,7 +233,7 @@ def test_images_are_where_the_values_say(helm: Helm) -> None:
 
 def test_prometheus_finds_the_metrics_in_either_way(helm: Helm) -> None:
     items = helm.render("metrics.podMonitor.enabled=true", "metrics.podMonitor.labels.release=prometheus")
-    for part, port in (("operator", "9090"), ("extender", "8888")):
+    for part, port in (("operator", "9090"), ("extender", "9091")):
         notes = pod_of(items, part)["metadata"]["annotations"]
         assert notes == {
             "prometheus.io/scrape": "true",
@@ -230,31 +242,57 @@ def test_prometheus_finds_the_metrics_in_either_way(helm: Helm) -> None:
         }
     monitor = find(items, "PodMonitor", "coda")
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
-    ports = {container_of(items, part)["ports"][0]["name"] for part in ("operator", "extender")}
-    assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} == ports
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    for part, number in (("operator", 9090), ("extender", 9091)):
+        by_name = {entry["name"]: entry["containerPort"] for entry in container_of(items, part)["ports"]}
+        assert by_name[endpoint["port"]] == number
     without = helm.render("metrics.annotations=false")
     assert "annotations" not in pod_of(without, "operator")["metadata"]
 
 
-def peers_of(items: list[Json], part: str) -> list[Any]:
+def peers_of(items: list[Json], part: str) -> dict[int, list[Any]]:
+    """Who may reach each port; an empty list: everybody."""
     rules = find(items, "NetworkPolicy", f"coda-{part}")["spec"]["ingress"]
-    return [peer for rule in rules for peer in rule["from"]]
+    return {entry["port"]: rule.get("from", []) for rule in rules for entry in rule["ports"]}
 
 
-def test_only_the_scheduler_and_prometheus_may_come_in(helm: Helm) -> None:
-    closed = helm.render("networkPolicy.enabled=true")
-    (peer,) = peers_of(closed, "extender")
-    labels = pod_of(closed, "scheduler")["metadata"]["labels"].items()
+def test_only_the_scheduler_reaches_the_extenders_calls(helm: Helm) -> None:
+    items = helm.render()
+    peers = peers_of(items, "extender")
+    (peer,) = peers[8888]
+    labels = pod_of(items, "scheduler")["metadata"]["labels"].items()
     assert peer["podSelector"]["matchLabels"].items() <= labels
-    assert peers_of(closed, "operator") == peers_of(closed, "scheduler") == []
+    assert peers[9091] == []
+    assert [item["metadata"]["name"] for item in items if item["kind"] == "NetworkPolicy"] == ["coda-extender"]
+
+
+def test_named_peers_alone_reach_the_metrics(helm: Helm) -> None:
     opened = helm.render(*EVERYTHING)
-    prometheus = {"namespaceSelector": {"matchLabels": {"team": "sre"}}}
-    assert [prometheus in peers_of(opened, part) for part in PARTS] == [True] * 3
+    prometheus = [{"namespaceSelector": {"matchLabels": {"team": "sre"}}}]
+    ports = {"operator": 9090, "extender": 9091, "scheduler": 10259}
+    assert [peers_of(opened, part)[ports[part]] for part in PARTS] == [prometheus] * 3
+
+
+def test_both_sides_have_the_secret_that_the_operator_makes_for_them(helm: Helm) -> None:
+    items = helm.render()
+    for part in ("extender", "scheduler"):
+        (secret,) = (volume["secret"] for volume in pod_of(items, part)["spec"]["volumes"] if "secret" in volume)
+        assert secret == {"secretName": f"coda-{part}-tls"}
+        assert secret["secretName"] in SERVES_BY_SECRET
+    config = scheduler_configuration(items)["extenders"][0]
+    assert config["enableHTTPS"] is True
+    assert config["tlsConfig"]["serverName"] == SERVER_NAME
+    assert config["urlPrefix"] == f"https://{SERVER_NAME}:8888"
 
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
+        pytest.param(
+            ["operator.replicas=2"], "operator.replicas is 2, and SQLite serves one operator", id="operators on SQLite"
+        ),
+        pytest.param(["history.database=postgresql"], "name the Secret that has its URL", id="PostgreSQL without URL"),
+        pytest.param(["history.database=mysql"], "at '/history/database': value must be one of", id="database"),
         pytest.param(["pool.mode=both"], "at '/pool/mode': value must be one of 'tainted', 'shared'", id="mode"),
         pytest.param(["extender.replicas=0"], "at '/extender/replicas': minimum: got 0, want 1", id="no replica"),
         pytest.param(["extender.replica=2"], "at '/extender': additional properties 'replica' not allowed", id="typo"),
@@ -285,3 +323,46 @@ def test_another_namespace_is_refused_with_the_reason(helm: Helm) -> None:
 def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
     ended = helm.template(kube="v1.32.9")
     assert "chart requires kubeVersion: >=1.33.0-0 which is incompatible with Kubernetes v1.32.9" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "actions"), [((), ["Deny"]), (("policies.action=Warn",), ["Warn", "Audit"])], ids=["default", "warn"]
+)
+def test_a_value_says_whether_the_policies_refuse(helm: Helm, value: tuple[str, ...], actions: list[str]) -> None:
+    bindings = [item for item in helm.render(*value) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert len(bindings) == 6
+    assert all(item["spec"]["validationActions"] == actions for item in bindings)
+
+
+def test_named_accounts_may_use_the_pool(helm: Helm) -> None:
+    values = ("policies.poolAccounts[0].kind=Group", "policies.poolAccounts[0].name=sre")
+    binding = find(helm.render(*values), "ClusterRoleBinding", "coda-pool-user")
+    assert binding["subjects"] == [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "sre"}]
+    assert not [item for item in helm.render() if item["metadata"]["name"] == "coda-pool-user" and "subjects" in item]
+
+
+def test_sqlite_has_a_volume_and_one_operator_at_a_time(helm: Helm) -> None:
+    items = helm.render()
+    deployment, pod = find(items, "Deployment", "coda-operator")["spec"], pod_of(items, "operator")["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    (volume,) = pod["volumes"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "coda-history"}
+    assert container_of(items, "operator")["volumeMounts"] == [{"name": "history", "mountPath": "/var/lib/coda"}]
+    assert pod["securityContext"]["fsGroup"] == 65532
+    claim = find(items, "PersistentVolumeClaim", "coda-history")
+    assert claim["spec"] == {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    own = helm.render("history.sqlite.existingClaim=mine")
+    assert pod_of(own, "operator")["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "mine"}
+    assert not [item for item in own if item["kind"] == "PersistentVolumeClaim"]
+
+
+@pytest.mark.parametrize("values", [WITH_POSTGRESQL, ("history.database=none", "operator.replicas=2")])
+def test_other_histories_need_no_volume_and_allow_two_operators(helm: Helm, values: tuple[str, ...]) -> None:
+    items = helm.render(*values)
+    assert find(items, "Deployment", "coda-operator")["spec"]["replicas"] == 2
+    assert "volumes" not in pod_of(items, "operator")["spec"]
+    variables = {item["name"]: item for item in container_of(items, "operator")["env"] if "HISTORY" in item["name"]}
+    url = {"name": "CODA_HISTORY_URL", "valueFrom": {"secretKeyRef": {"name": "history", "key": "url"}}}
+    assert variables == ({"CODA_HISTORY_URL": url} if values is WITH_POSTGRESQL else {})
+    assert not [item for item in items if item["kind"] == "PersistentVolumeClaim"]

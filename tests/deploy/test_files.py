@@ -22,8 +22,14 @@ PACKAGES = {"operator": "coda_operator", "extender": "coda_extender", "agent": "
 
 # What the chart sets itself, from values of their own or from the pod.
 SET_BY_CHART = {
-    "operator": {"kubeconfig", "identity", "host", "metrics_port", "log_level"},
-    "extender": {"kubeconfig", "identity", "host", "port", "pod_name", "pod_namespace", "topology_levels", "log_level"},
+    "operator": {
+        *("kubeconfig", "identity", "host", "metrics_port", "log_level", "pool_mode"),
+        *("history_url", "history_file"),
+    },
+    "extender": {
+        *("kubeconfig", "identity", "host", "port", "metrics_port", "tls_dir"),
+        *("pod_name", "pod_namespace", "topology_levels", "log_level"),
+    },
 }
 
 
@@ -44,6 +50,7 @@ def test_the_chart_has_the_definitions_of_the_repository() -> None:
 def test_the_chart_has_the_roles_of_the_local_control_plane() -> None:
     shipped = texts(paths.manifests())
     del shipped["namespace.yaml"]  # Helm's --create-namespace makes it
+    assert texts(paths.chart() / "policies") == {"policies.yaml": shipped.pop("policies.yaml")}, "run `make chart`"
     assert texts(paths.chart() / "rbac") == shipped, "run `make chart`"
 
 

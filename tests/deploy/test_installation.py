@@ -37,12 +37,15 @@ COLLECTIONS = {
     "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
     "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
     "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }
 LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LEASES = {"operator": OPERATOR_LEASE, "extender": PLANNER_LEASE, "scheduler": "coda-scheduler"}
 PATIENCE_S = 30  # a take-over takes 15 s at most
 LEADER = f"{LABEL_LEADER}=true"
+TWO_OPERATORS = ("--set", "history.database=none,operator.replicas=2")  # no volume is provided here
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 
 
@@ -53,6 +56,7 @@ class Installation:
     cluster: LocalCluster
     helm: Helm
     running: dict[str, list[RunningPod]]
+    warned: str  # what `helm install` said while a pod ran that Deny would refuse
 
     def run_helm(self, *words: str) -> str:
         kubeconfig = str(self.cluster.kubeconfig("admin"))
@@ -76,13 +80,15 @@ async def installation(helm: Helm) -> AsyncIterator[Installation]:
     spec = ClusterSpec(nodes="4x8x48", racks=2, coda=False)
     async with running_cluster(spec, tell=print) as cluster, cluster.client("admin") as admin:
         await take_away_what_the_chart_brings(admin)
-        made = Installation(cluster=cluster, helm=helm, running={})
+        made = Installation(
+            cluster=cluster, helm=helm, running={}, warned=await plan_beside_a_tolerant_pod(cluster, helm)
+        )
         # --wait: the cluster's own scheduler places the pods, and their simulated kubelets report them ready.
-        made.run_helm("install", "coda", str(chart()), "--set", "networkPolicy.enabled=true", "--wait")
+        made.run_helm("install", "coda", str(chart()), "--wait", *TWO_OPERATORS)
         await cluster.kill("kube-scheduler")  # from here on Coda's own is the only one
         with contextlib.ExitStack() as processes_of_pods:
             processes_of_pods.callback(forward(cluster).end_at_once)
-            for part in ("extender", "operator", "scheduler"):
+            for part in ("operator", "extender", "scheduler"):  # the operator makes the others' certificates
                 made.running[part] = await run_pods(cluster, admin, part)
                 for pod in made.running[part]:
                     processes_of_pods.callback(pod.process.end_at_once)
@@ -98,6 +104,36 @@ async def take_away_what_the_chart_brings(admin: Client) -> None:
             path = f"{COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
             await admin.delete(path)
             await wait_gone(admin, path)
+
+
+async def plan_beside_a_tolerant_pod(cluster: LocalCluster, helm: Helm) -> str:
+    """What an installation would be while a pod tolerates the pool's taint."""
+    pod = {
+        "metadata": {"name": "tolerant", "annotations": {"coda.scheduler/plan": "forged"}},
+        "spec": {
+            "schedulerName": "nobody",
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "main", "image": "busybox"}],
+        },
+    }
+    path = "/api/v1/namespaces/default/pods"
+    kubeconfig = str(cluster.kubeconfig("admin"))
+    async with cluster.client("admin") as admin:
+        await admin.create(path, pod)
+        words = (
+            "install",
+            "coda",
+            str(chart()),
+            "--dry-run=server",
+            "--namespace",
+            NAMESPACE,
+            "--kubeconfig",
+            kubeconfig,
+        )
+        ended = await asyncio.to_thread(helm.run, *words)
+        await admin.delete(f"{path}/tolerant", grace_s=0)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 def forward(cluster: LocalCluster) -> Process:
@@ -216,7 +252,21 @@ async def test_a_part_may_not_do_in_a_users_namespace(
     assert answer["status"]["allowed"] is False
 
 
-async def test_an_upgrade_changes_the_scheduler_and_an_uninstallation_leaves_the_jobs(
+async def test_the_policies_warn_while_a_pod_runs_that_they_would_refuse(
+    installation: Installation, admin: Client
+) -> None:
+    warned = installation.warned
+    assert "default/tolerant: tolerates the taint coda.scheduler/pool" in warned
+    assert "default/tolerant: has coda.scheduler/plan" in warned
+    assert "validationActions:\n  - Warn\n  - Audit" in warned
+    assert "- Deny" not in warned
+    bindings = (await admin.list_pages(COLLECTIONS["ValidatingAdmissionPolicyBinding"]))["items"]
+    ours = {item["metadata"]["name"]: item["spec"]["validationActions"] for item in bindings}
+    assert len(ours) == 6
+    assert set(map(tuple, ours.values())) == {("Deny",)}
+
+
+async def test_an_upgrade_changes_what_it_concerns_and_an_uninstallation_leaves_the_jobs(
     installation: Installation, admin: Client, user: Client
 ) -> None:
     async def templates() -> dict[str, Json]:
@@ -224,9 +274,11 @@ async def test_an_upgrade_changes_the_scheduler_and_an_uninstallation_leaves_the
         return {item["metadata"]["name"]: item["spec"]["template"] for item in listing["items"]}
 
     before = await templates()
-    installation.run_helm("upgrade", "coda", str(chart()), "--reset-values", "--set", "pool.mode=shared")
+    installation.run_helm(
+        "upgrade", "coda", str(chart()), "--reset-values", "--set", "pool.mode=shared", *TWO_OPERATORS
+    )
     after = await templates()
-    assert {name for name in before if before[name] != after[name]} == {"coda-scheduler"}
+    assert {name for name in before if before[name] != after[name]} == {"coda-scheduler", "coda-operator"}
 
     job = await submit(user, job_json("stays", run_s=None, spec={"suspend": True}))
     assert "Helm installs CustomResourceDefinitions but never upgrades them" in installation.run_helm(

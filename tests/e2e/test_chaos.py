@@ -19,6 +19,7 @@ from coda_lab.host.processes import MARK, python_path
 pytestmark = pytest.mark.e2e
 
 SEED, KILLS, STOPS, CUTS = 1, 4, 1, 1
+ACCIDENTS = "drain,lease-deleted"  # the short ones
 
 
 def chaos(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
@@ -55,15 +56,17 @@ def read_until(stream: IO[str], words: str, *, within_s: float) -> str:
     raise AssertionError(f"ended before it said {words!r}:\n{said}")
 
 
-def test_every_job_is_accounted_for_after_kills_a_stop_and_a_cut(tmp_path: Path) -> None:
+def test_every_job_is_accounted_for_after_kills_a_stop_a_cut_and_accidents(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    running = chaos(tmp_path, "--kills", str(KILLS), "--stops", str(STOPS), "--cuts", str(CUTS), "--out", str(out))
+    words = ("--kills", str(KILLS), "--stops", str(STOPS), "--cuts", str(CUTS), "--accidents", "2", "--only", ACCIDENTS)
+    running = chaos(tmp_path, *words, "--out", str(out))
     said, _ = running.communicate(timeout=400)
     assert running.returncode == 0, said
     report = json.loads(out.read_text())
     assert (report["passed"], report["problems"], report["breaches"]) == (True, [], [])
     wanted = [(each.target.value, each.kind.value) for each in schedule(SEED, kills=KILLS, stops=STOPS, cuts=CUTS)]
     assert [(each["target"], each["kind"]) for each in report["faults"]] == wanted
+    assert sorted(each["accident"] for each in report["accidents"]) == ["drain", "lease deleted"]
     jobs = report["jobs"]
     assert jobs["succeeded"] > 0
     assert jobs["submitted"] == jobs["succeeded"] + jobs["failed"] + jobs["deleted_by_the_test"]

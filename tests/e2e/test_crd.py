@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.write import job_path
+from coda_lab.pod_schema import pod_spec_schema
 from tests.e2e.jobs import job_json, jobs_path, submit, wait_for_phase, wait_gone
 
 pytestmark = pytest.mark.e2e
 
+MANIFEST = yaml.safe_load(Path("crds/trainingjobs.yaml").read_text())
 CONTAINER = {"name": "main", "image": "train:1"}
+EXPRESSION = {"key": "zone", "operator": "Exists"}
+GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 
 
 def template(**spec: Any) -> dict[str, Any]:
     return {"template": {"spec": {"containers": [CONTAINER]} | spec}}
+
+
+def asks(**requests: Any) -> dict[str, Any]:
+    return template(containers=[CONTAINER | {"resources": {"requests": requests}}])
+
+
+def wants(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return template(affinity={"nodeAffinity": required})
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
 
 
 @pytest.mark.parametrize(
@@ -68,12 +90,60 @@ def template(**spec: Any) -> dict[str, Any]:
         ),
         pytest.param(template(containers=[]), "spec.template.spec.containers", id="no containers"),
         pytest.param({"template": {}}, "spec.template.spec", id="no pod spec"),
+        pytest.param(template(contaners=[]), "spec.template.spec.contaners", id="a typo in the pod spec"),
+        pytest.param(template(zzz=deep(100)), "spec.template.spec.zzz", id="nested without end"),
+        pytest.param(
+            template(volumes=[{"name": "v", "csi": {"driver": "d", "volumeAttributes": deep(90)}}]),
+            "spec.template.spec.volumes[0].csi.volumeAttributes",
+            id="nested without end where anything seems to go",
+        ),
+        pytest.param(asks(memory="1e999"), "requests.memory", id="memory beyond all numbers"),
+        pytest.param(asks(memory="-1Gi"), "requests.memory", id="negative memory"),
+        pytest.param(asks(**{"example.com/x": "9" * 200}), "requests.example.com/x", id="a number of 200 digits"),
+        pytest.param(asks(memory="lots"), "requests.memory", id="no quantity"),
+        pytest.param(wants(*[{"matchExpressions": [EXPRESSION]}] * 65), "nodeSelectorTerms", id="65 terms"),
+        pytest.param(wants({"matchExpressions": [EXPRESSION] * 65}), "matchExpressions", id="65 expressions"),
+        pytest.param(
+            wants({"matchExpressions": [EXPRESSION | {"values": [str(number) for number in range(257)]}]}),
+            "values",
+            id="257 values",
+        ),
+        pytest.param(
+            wants(*[{"matchExpressions": [EXPRESSION | {"values": [str(number) for number in range(250)]}]}] * 20),
+            "spec.template.spec.affinity",
+            id="5000 values in all",
+        ),
+        pytest.param(template(tolerations=[{"operator": "Exists"}] * 65), "tolerations", id="65 tolerations"),
+        pytest.param(
+            template(initContainers=[CONTAINER | GPU]), "spec.template.spec.initContainers", id="GPUs at init"
+        ),
+        pytest.param(template(**GPU), "spec.template.spec.resources", id="GPUs of the whole pod"),
+        pytest.param(
+            template(containers=[CONTAINER | {"restartPolicy": "Always"}]),
+            "containers",
+            id="a rank that restarts alone",
+        ),
+        pytest.param(
+            template(containers=[CONTAINER | {"env": [{"name": f"E{n}", "value": "x" * 30_000} for n in range(4)]}]),
+            "spec.template.spec.containers",
+            id="too much text",
+        ),
+        pytest.param(template(terminationGracePeriodSeconds=10**9), "terminationGracePeriodSeconds", id="never ends"),
+        pytest.param({"ttlSecondsAfterFinished": 2**62}, "spec.ttlSecondsAfterFinished", id="kept beyond all times"),
+        pytest.param({"activeDeadlineSeconds": 2**62}, "spec.activeDeadlineSeconds", id="runs beyond all times"),
     ],
 )
 async def test_refused_at_apply_time_with_the_fields_path(user: Client, spec: dict[str, Any], path: str) -> None:
     with pytest.raises(Rejected) as refused:
         await user.create(jobs_path(), job_json("bad", spec=spec), {"fieldValidation": "Strict"})
     assert path in str(refused.value)
+
+
+async def test_the_template_has_every_field_of_a_pod(admin: Client) -> None:
+    """Else a field of a pod would be cut off in silence: see `coda_lab.pod_schema`."""
+    known = pod_spec_schema((await admin.get("/openapi/v3/api/v1"))["components"]["schemas"])
+    spec = MANIFEST["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert spec["properties"]["template"]["properties"]["spec"]["properties"] == known["properties"]
 
 
 @pytest.mark.parametrize("name", ["9lives", "With-Capitals", "dots.in.name", "x" * 64])
@@ -104,12 +174,6 @@ async def test_an_own_node_affinity_is_kept_beside_the_pin(user: Client) -> None
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        pytest.param(template(contaners=[]), "contaners", id="a typo in the pod spec"),
-        pytest.param(
-            template(containers=[CONTAINER | {"resources": {"limits": {"memory": "-1Gi"}}}]),
-            "memory",
-            id="negative memory",
-        ),
         pytest.param(template(containers=[{"name": "Bad_Name", "image": "x"}]), "containers[0].name", id="bad name"),
         pytest.param(template(containers=[{"name": "main"}]), "image", id="no image"),
         pytest.param(template(priorityClassName="nope"), "nope", id="unknown priority class"),
@@ -122,7 +186,7 @@ async def test_a_template_the_api_server_refuses_fails_the_job_and_an_edit_mends
     refused = await wait_for_phase(user, job, "Failed", within_s=5)
     assert refused["status"]["reason"] == "TemplateRefused"
     assert says in refused["status"]["message"]
-    fixed = refused | {"spec": job_json("refused", run_s=0.2)["spec"]}
+    fixed = await user.get(job_path(job)) | {"spec": job_json("refused", run_s=0.2)["spec"]}
     await user.replace(job_path(job), fixed)
     await wait_for_phase(user, job, "Succeeded")
     await user.delete(job_path(job))

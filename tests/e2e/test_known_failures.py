@@ -10,7 +10,7 @@ import pytest
 
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import GPU
+from coda_kube.objects.names import API_VERSION, GPU, KIND
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from tests.e2e.jobs import (
@@ -56,8 +56,9 @@ async def test_nine_waiting_jobs_do_not_starve_a_runnable_one(user: Client) -> N
         await wait_for_pending(user, job, "InsufficientGPUs")
     small = await submit(user, job_json("small", gpus=4, run_s=0.1))
     await wait_for_phase(user, small, "Succeeded", within_s=10)
-    told = await wait_for_pending(user, waiting[0], "InsufficientGPUs")
-    assert told["status"]["pending"]["holders"] == [keeper]
+    await wait_for(  # the small one is named while it runs
+        user, job_path(waiting[0]), lambda job: job["status"]["pending"]["holders"] == [keeper], within_s=10
+    )
 
 
 async def test_an_unschedulable_head_of_the_queue_blocks_nobody(user: Client, admin: Client) -> None:
@@ -75,6 +76,35 @@ async def test_an_unschedulable_head_of_the_queue_blocks_nobody(user: Client, ad
     first = await submit(user, head)
     await wait_for_pending(user, first, "NeverFits")
     await wait_for_phase(user, await submit(user, job_json("behind", run_s=0.1)), "Succeeded", within_s=10)
+
+
+async def test_no_rank_is_evicted_for_an_urgent_pod(user: Client, admin: Client) -> None:
+    await admin.create(
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "above"}, "value": 10**6},
+    )
+    keeper = await submit(user, job_json("keeper", replicas=7, gpus=8, run_s=None))
+    await wait_for_phase(user, keeper, "Running")
+    other = foreign_pod("other", gpus=8)
+    other["spec"]["schedulerName"] = "default-scheduler"
+    await user.create(PODS, other)
+    await wait_for(user, f"{PODS}/other", lambda pod: pod["spec"].get("nodeName"), within_s=10)
+    for number in (0, 1):
+        urgent = foreign_pod(f"urgent-{number}", gpus=8)
+        urgent["spec"] |= {"schedulerName": "default-scheduler", "priorityClassName": "above"}
+        await user.create(PODS, urgent)
+        if number == 0:  # the foreign pod makes place
+            await wait_for(user, f"{PODS}/urgent-0", lambda pod: pod["spec"].get("nodeName"), within_s=20)
+    await wait_for(user, f"{PODS}/urgent-1", _was_refused_a_preemption, within_s=20)
+    job = await user.get(job_path(keeper))
+    assert (job["status"]["phase"], job["status"]["attempt"]) == ("Running", 1)
+    for number in (0, 1):
+        await user.delete(f"{PODS}/urgent-{number}")
+
+
+def _was_refused_a_preemption(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any("preemption" in condition.get("message", "") for condition in conditions)
 
 
 async def test_a_gang_whose_last_pod_never_comes_holds_nothing(user: Client, admin: Client) -> None:
@@ -140,16 +170,22 @@ async def wait_until_enforced(admin: Client) -> None:
     raise AssertionError("the policy is not enforced")
 
 
-async def test_a_refused_pod_is_not_retried_in_a_hot_loop(cluster: LocalCluster, admin: Client) -> None:
-    """A pod that claims to belong to a gang nobody planned is refused for a constant reason."""
-    labels = {"coda.scheduler/job": "ghost", "coda.scheduler/job-uid": "ghost", "coda.scheduler/attempt": "1"}
-    pod = foreign_pod("impostor", gpus=1, labels=labels | {"coda.scheduler/rank": "0"})
+async def test_a_refused_pod_is_not_retried_in_a_hot_loop(cluster: LocalCluster, user: Client, admin: Client) -> None:
+    """A rank of a job that nobody planned is refused for a constant reason. No operator is there to delete it."""
+    job = await submit(user, job_json("unplanned", gpus=16))
+    uid = (await wait_for_pending(user, job, "NeverFits"))["metadata"]["uid"]
+    await cluster.kill("operator-0")
+    labels = {"coda.scheduler/job": "unplanned", "coda.scheduler/job-uid": uid, "coda.scheduler/attempt": "1"}
+    pod = foreign_pod("unplanned-1-0", gpus=1, labels=labels | {"coda.scheduler/rank": "0"})
+    reference = {"apiVersion": API_VERSION, "kind": KIND, "name": "unplanned", "uid": uid, "controller": True}
+    pod["metadata"]["ownerReferences"] = [reference]
     pod["spec"]["schedulerName"] = "coda"
+    path = f"{PODS}/unplanned-1-0"
     created = await admin.create(PODS, pod)
     try:
         await wait_for(
             admin,
-            f"{PODS}/impostor",
+            path,
             lambda item: any(c.get("reason") == "Unschedulable" for c in item["status"].get("conditions") or ()),
             within_s=15,
         )
@@ -157,8 +193,9 @@ async def test_a_refused_pod_is_not_retried_in_a_hot_loop(cluster: LocalCluster,
         await asyncio.sleep(5)  # a rate is measured over time
         assert await schedule_attempts(cluster) - before <= 5
     finally:
-        await admin.delete(f"{PODS}/impostor", uid=created["metadata"]["uid"], grace_s=0)
-        await wait_gone(admin, f"{PODS}/impostor")
+        await admin.delete(path, uid=created["metadata"]["uid"], grace_s=0)
+        await wait_gone(admin, path)
+        await cluster.start("operator-0")
 
 
 async def test_a_pod_deleted_and_recreated_under_its_old_name_is_not_taken_for_the_rank(
@@ -167,6 +204,7 @@ async def test_a_pod_deleted_and_recreated_under_its_old_name_is_not_taken_for_t
     job = await submit(user, job_json("replaced", replicas=2, gpus=8, run_s=4.0))
     await wait_for_phase(user, job, "Running")
     await admin.delete(f"{PODS}/replaced-1-0", grace_s=0)
+    await wait_gone(admin, f"{PODS}/replaced-1-0")
     await admin.create(PODS, foreign_pod("replaced-1-0", node="node-0000"))
     done = await wait_for_phase(user, job, "Succeeded", within_s=60)
     assert (done["status"]["attempt"], done["status"]["failures"]) == (2, 0)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.e2e
 DEADLINE_S = 4.0  # of growth; a kubelet of these takes 0.3 s
 GRANTING = QUICK_LEASE | {"CODA_RESIZE_DEADLINE_S": str(DEADLINE_S)}
 SPEC = ClusterSpec(
-    nodes="4x8x16",
+    nodes="4x4x16",
     racks=2,
     environ_by_part=dict.fromkeys(("extender-0", "extender-1"), GRANTING)
     | {"operator-0": {"CODA_FAILURE_BACKOFF_S": "0.5"}},
@@ -50,17 +50,19 @@ async def run(user: Client, job: Json) -> str:
     return name
 
 
-async def tell(agent: Client, job: str, tuning: Tuning) -> None:
-    """Write `status.tuning` as the agent does."""
-    item = await agent.get(job_path(job))
+async def tell(cluster: LocalCluster, job: str, tuning: Tuning) -> None:
+    """Write `status.tuning` as the agent on the node of rank 0 does."""
+    async with cluster.client("agent") as reader:
+        item = await reader.get(job_path(job))
     patch = status_patch(job, {"tuning": tuning_json(tuning)}, uid=item["metadata"]["uid"])
-    await agent.apply(job_path(job, status=True), patch, manager=AGENT)
+    async with cluster.agent_client(item["status"]["placement"]["nodes"][0]) as agent:
+        await agent.apply(job_path(job, status=True), patch, manager=AGENT)
 
 
-async def wish(agent: Client, job: str, cores: int, *, sequence: int = 1, attempt: int = 1) -> None:
+async def wish(cluster: LocalCluster, job: str, cores: int, *, sequence: int = 1, attempt: int = 1) -> None:
     now_s = time.time()
     wanted = Wish(sequence=sequence, cores=cores, since_s=now_s, deadline_s=now_s + 60)
-    await tell(agent, job, Tuning(attempt=attempt, phase=TuningPhase.WISHING, wish=wanted))
+    await tell(cluster, job, Tuning(attempt=attempt, phase=TuningPhase.WISHING, wish=wanted))
 
 
 async def ended(user: Client, job: str, *, sequence: int = 1, within_s: float = 20.0) -> Json:
@@ -108,25 +110,23 @@ async def node_of(user: Client, job: str, rank: int) -> str:
 
 
 async def test_a_wish_is_granted_resized_on_all_ranks_and_seen_as_done(cluster: LocalCluster, user: Client) -> None:
-    async with cluster.client("agent") as agent:
-        job = await run(user, auto_job("grows", replicas=2, gpus=3))
-        assert await cores_of(user, job) == {("12", "12", "12", 0)}
-        await wish(agent, job, 14)
-        resize = await ended(user, job)
-        assert (resize["state"], resize["coresPerReplica"]) == ("Done", 14)
-        assert await cores_of(user, job) == {("14", "14", "14", 0)}
-        await wish(agent, job, 3, sequence=2)
-        assert (await ended(user, job, sequence=2))["state"] == "Done"
-        assert await cores_of(user, job) == {("3", "3", "3", 0)}
+    job = await run(user, auto_job("grows", replicas=2, gpus=3))
+    assert await cores_of(user, job) == {("12", "12", "12", 0)}
+    await wish(cluster, job, 14)
+    resize = await ended(user, job)
+    assert (resize["state"], resize["coresPerReplica"]) == ("Done", 14)
+    assert await cores_of(user, job) == {("14", "14", "14", 0)}
+    await wish(cluster, job, 3, sequence=2)
+    assert (await ended(user, job, sequence=2))["state"] == "Done"
+    assert await cores_of(user, job) == {("3", "3", "3", 0)}
     item = await user.get(job_path(job))
     assert (item["status"]["phase"], item["status"]["attempt"], item["status"]["cores"]) == ("Running", 1, 6)
 
 
 async def test_a_wish_beyond_the_node_is_refused_with_what_could_be_had(cluster: LocalCluster, user: Client) -> None:
-    async with cluster.client("agent") as agent:
-        job = await run(user, auto_job("too-much", gpus=2))
-        await wish(agent, job, 17)
-        grant = await refused(user, job)
+    job = await run(user, auto_job("too-much", gpus=2))
+    await wish(cluster, job, 17)
+    grant = await refused(user, job)
     assert (grant["code"], grant["mostCores"]) == ("InsufficientCPU", 16)
     assert await cores_of(user, job) == {("8", "8", "8", 0)}
 
@@ -134,117 +134,111 @@ async def test_a_wish_beyond_the_node_is_refused_with_what_could_be_had(cluster:
 async def test_growth_deferred_by_one_node_ends_by_its_deadline_and_is_never_applied_later(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
-    async with cluster.client("agent") as agent:
-        job = await run(user, auto_job("deferred", replicas=2, gpus=3))
-        node = await node_of(user, job, 1)
-        await annotate(admin, node, resize="defer")
-        await wish(agent, job, 14)
-        await wait_for(
-            user,
-            job_path(job),
-            lambda item: (item["status"].get("resize") or {}).get("state") == "Deferred",
-            within_s=10,
-        )
-        resize = await ended(user, job, within_s=DEADLINE_S + 10)
-        assert (resize["state"], resize["reason"], resize["coresPerReplica"]) == ("Refused", "DeadlineExceeded", 12)
-        await annotate(admin, node, resize=None)
-        await asyncio.sleep(3)  # a kubelet would have done it by now: nothing is to happen, so nothing can be awaited
-        assert await cores_of(user, job) == {("12", "12", "12", 0)}
-        await wish(agent, job, 13, sequence=2)
-        assert (await ended(user, job, sequence=2))["state"] == "Done"
+    job = await run(user, auto_job("deferred", replicas=2, gpus=3))
+    node = await node_of(user, job, 1)
+    await annotate(admin, node, resize="defer")
+    await wish(cluster, job, 14)
+    await wait_for(
+        user,
+        job_path(job),
+        lambda item: (item["status"].get("resize") or {}).get("state") == "Deferred",
+        within_s=10,
+    )
+    resize = await ended(user, job, within_s=DEADLINE_S + 10)
+    assert (resize["state"], resize["reason"], resize["coresPerReplica"]) == ("Refused", "DeadlineExceeded", 12)
+    await annotate(admin, node, resize=None)
+    await asyncio.sleep(3)  # a kubelet would have done it by now: nothing is to happen, so nothing can be awaited
+    assert await cores_of(user, job) == {("12", "12", "12", 0)}
+    await wish(cluster, job, 13, sequence=2)
+    assert (await ended(user, job, sequence=2))["state"] == "Done"
 
 
 async def test_a_static_cpu_manager_refuses_and_training_goes_on(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
-    async with cluster.client("agent") as agent:
-        job = await run(user, auto_job("static", gpus=2))
-        node = await node_of(user, job, 0)
-        await annotate(admin, node, cpu_manager="static")
-        await wish(agent, job, 4)
-        resize = await ended(user, job)
-        await annotate(admin, node, cpu_manager=None)
+    job = await run(user, auto_job("static", gpus=2))
+    node = await node_of(user, job, 0)
+    await annotate(admin, node, cpu_manager="static")
+    await wish(cluster, job, 4)
+    resize = await ended(user, job)
+    await annotate(admin, node, cpu_manager=None)
     assert (resize["state"], resize["reason"]) == ("Refused", "StaticCPUManager")
     assert await cores_of(user, job) == {("8", "8", "8", 0)}
     await wait_for_phase(user, job, "Running")
 
 
 async def test_what_a_shrink_frees_starts_a_job_that_waits_for_it(cluster: LocalCluster, user: Client) -> None:
-    async with cluster.client("agent") as agent:
-        holders = [await run(user, auto_job(f"holds-{number}", gpus=4)) for number in range(4)]
-        waiting = await submit(user, job_json("waits", gpus=4, run_s=0.2, spec={"cpusPerReplica": 8}))
-        await wait_for_pending(user, waiting, "InsufficientCPU")
-        await wish(agent, holders[0], 6)
-        assert (await ended(user, holders[0]))["state"] == "Done"
-        done = await wait_for_phase(user, waiting, "Succeeded")
+    holders = [await run(user, auto_job(f"holds-{number}", gpus=3)) for number in range(4)]
+    waiting = await submit(user, job_json("waits", gpus=1, run_s=0.2, spec={"cpusPerReplica": 8}))
+    await wait_for_pending(user, waiting, "InsufficientCPU")
+    await wish(cluster, holders[0], 6)
+    assert (await ended(user, holders[0]))["state"] == "Done"
+    done = await wait_for_phase(user, waiting, "Succeeded")
     assert done["status"]["failures"] == 0
 
 
 async def test_a_planner_killed_between_wish_and_answer_loses_nothing(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
-    async with cluster.client("agent") as agent:
-        job = await run(user, auto_job("outlives", replicas=2, gpus=3))
-        for sequence, cores in enumerate((10, 13, 9), 1):
-            leader = await leader_of(admin)
-            await wish(agent, job, cores, sequence=sequence)
-            await cluster.kill(leader)
-            assert (await ended(user, job, sequence=sequence, within_s=60))["coresPerReplica"] == cores
-            await cluster.start(leader)
+    job = await run(user, auto_job("outlives", replicas=2, gpus=3))
+    for sequence, cores in enumerate((10, 13, 9), 1):
+        leader = await leader_of(admin)
+        await wish(cluster, job, cores, sequence=sequence)
+        await cluster.kill(leader)
+        assert (await ended(user, job, sequence=sequence, within_s=60))["coresPerReplica"] == cores
+        await cluster.start(leader)
     assert await cores_of(user, job) == {("9", "9", "9", 0)}
 
 
 async def test_an_operator_killed_while_ranks_are_resized_finishes_when_it_is_back(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
-    async with cluster.client("agent") as agent:
-        job = await run(user, auto_job("half-done", replicas=4, gpus=3))
-        for node in {await node_of(user, job, rank) for rank in range(4)}:
-            await annotate(admin, node, resize_seconds="1")
-        await wish(agent, job, 14)
-        await wait_for(user, job_path(job), lambda item: "resize" in item["status"], within_s=10)
-        await cluster.kill("operator-0")
-        await cluster.start("operator-0")
-        assert (await ended(user, job))["state"] == "Done"
-        assert await cores_of(user, job) == {("14", "14", "14", 0)}
-        for node in {await node_of(user, job, rank) for rank in range(4)}:
-            await annotate(admin, node, resize_seconds=None)
+    job = await run(user, auto_job("half-done", replicas=4, gpus=3))
+    for node in {await node_of(user, job, rank) for rank in range(4)}:
+        await annotate(admin, node, resize_seconds="1")
+    await wish(cluster, job, 14)
+    await wait_for(user, job_path(job), lambda item: "resize" in item["status"], within_s=10)
+    await cluster.kill("operator-0")
+    await cluster.start("operator-0")
+    assert (await ended(user, job))["state"] == "Done"
+    assert await cores_of(user, job) == {("14", "14", "14", 0)}
+    for node in {await node_of(user, job, rank) for rank in range(4)}:
+        await annotate(admin, node, resize_seconds=None)
 
 
 async def test_the_next_attempt_and_the_owners_next_job_start_with_what_was_found(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
-    found = SearchResult(cores=11, outcome=SearchOutcome.FOUND, curve=(CurvePoint(cores=11, share=0.9, windows=1),))
-    async with cluster.client("agent") as agent:
-        job = await run(user, auto_job("teaches", gpus=2, spec={"category": "Speech"}))
-        await tell(agent, job, Tuning(attempt=1, phase=TuningPhase.TUNED, found=found))
-        (pod,) = await pods_of(user, job)
-        await admin.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
+    found = SearchResult(cores=5, outcome=SearchOutcome.FOUND, curve=(CurvePoint(cores=5, share=0.9, windows=1),))
+    job = await run(user, auto_job("teaches", gpus=2, spec={"category": "Speech"}))
+    await tell(cluster, job, Tuning(attempt=1, phase=TuningPhase.TUNED, found=found))
+    (pod,) = await pods_of(user, job)
+    await admin.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
 
-        def runs_again(item: Json) -> bool:
-            return bool(item["status"]["attempt"] == 2 and item["status"]["phase"] == "Running")
+    def runs_again(item: Json) -> bool:
+        return bool(item["status"]["attempt"] == 2 and item["status"]["phase"] == "Running")
 
-        await wait_for(user, job_path(job), runs_again, within_s=30)
-        assert await cores_of(user, job) == {("11", "11", "11", 0)}
-        short = auto_job("short", gpus=2, spec={"category": "Speech"})
-        short["spec"]["template"]["metadata"]["annotations"]["sim.coda.scheduler/run-seconds"] = "3"
-        second = await run(user, short)
-        await tell(agent, second, Tuning(attempt=1, phase=TuningPhase.TUNED, found=found))
-        await wait_for_phase(user, second, "Succeeded")
-        third = await run(user, auto_job("learns", gpus=1, spec={"category": "Speech"}))
-    assert await cores_of(user, third) == {("6", "6", "6", 0)}  # 11 for 2 GPUs
+    await wait_for(user, job_path(job), runs_again, within_s=30)
+    assert await cores_of(user, job) == {("5", "5", "5", 0)}
+    short = auto_job("short", gpus=2, spec={"category": "Speech"})
+    short["spec"]["template"]["metadata"]["annotations"]["sim.coda.scheduler/run-seconds"] = "3"
+    second = await run(user, short)
+    await tell(cluster, second, Tuning(attempt=1, phase=TuningPhase.TUNED, found=found))
+    await wait_for_phase(user, second, "Succeeded")
+    third = await run(user, auto_job("learns", gpus=1, spec={"category": "Speech"}))
+    assert await cores_of(user, third) == {("3", "3", "3", 0)}  # 5 for 2 GPUs
 
 
 async def test_what_cannot_be_a_tuning_is_refused_by_the_api_server(cluster: LocalCluster, user: Client) -> None:
-    async with cluster.client("agent") as agent:
-        job = await run(user, auto_job("nonsense"))
-        item = await agent.get(job_path(job))
-        for tuning, why in (
-            ({"attempt": 1, "phase": "Dancing"}, "Unsupported value"),
-            ({"attempt": 1, "phase": "Wishing", "wish": {"sequence": 1}}, "Required value"),
-            ({"attempt": 1, "phase": "Tuned", "steps": [{"coresPerReplica": 1, "gpuUtilization": 1.5}]}, "less than"),
-        ):
-            patch = status_patch(job, {"tuning": tuning}, uid=item["metadata"]["uid"])
+    job = await run(user, auto_job("nonsense"))
+    item = await user.get(job_path(job))
+    for tuning, why in (
+        ({"attempt": 1, "phase": "Dancing"}, "Unsupported value"),
+        ({"attempt": 1, "phase": "Wishing", "wish": {"sequence": 1}}, "Required value"),
+        ({"attempt": 1, "phase": "Tuned", "steps": [{"coresPerReplica": 1, "gpuUtilization": 1.5}]}, "less than"),
+    ):
+        patch = status_patch(job, {"tuning": tuning}, uid=item["metadata"]["uid"])
+        async with cluster.agent_client(item["status"]["placement"]["nodes"][0]) as agent:
             with pytest.raises(Rejected, match=why):
                 await agent.apply(job_path(job, status=True), patch, manager=AGENT)
 
@@ -288,10 +282,9 @@ async def test_a_node_that_does_not_support_it_is_told_apart(
 ) -> None:
     for number in range(4):
         await annotate(admin, f"node-{number:04}", resize="unsupported")
-    async with cluster.client("agent") as agent:
-        job = await run(user, auto_job("old-nodes"))
-        await wish(agent, job, 2)
-        resize = await ended(user, job)
+    job = await run(user, auto_job("old-nodes"))
+    await wish(cluster, job, 2)
+    resize = await ended(user, job)
     for number in range(4):
         await annotate(admin, f"node-{number:04}", resize=None)
     assert (resize["state"], resize["reason"]) == ("Refused", "ResizeUnsupported")

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from coda_extender.guard.guard import Guard
-from coda_extender.http.app import Asgi, Dependencies, create_app
+from coda_extender.http.app import Asgi, Dependencies, create_app, create_status_app
 from coda_extender.metrics import Metrics
 from coda_kube.cluster_state import ClusterState
 from tests.extender.objects import job_json, node_json, placement
@@ -59,6 +59,16 @@ async def call(app: Asgi, method: str, path: str, chunks: Iterable[bytes | None]
 
 
 def make_app(*, leads: bool = True, synced: bool = True) -> Asgi:
+    """What kube-scheduler asks."""
+    return create_app(make_dependencies(leads=leads, synced=synced))
+
+
+def make_status_app(*, leads: bool = True, synced: bool = True) -> Asgi:
+    """What kubelets and Prometheus ask."""
+    return create_status_app(make_dependencies(leads=leads, synced=synced))
+
+
+def make_dependencies(*, leads: bool = True, synced: bool = True) -> Dependencies:
     state = ClusterState()
     guard = Guard(state, in_flight_limit_s=30.0, clock=lambda: 0.0, on_settled=lambda: None)
     for name in ("n1", "n2"):
@@ -68,8 +78,8 @@ def make_app(*, leads: bool = True, synced: bool = True) -> Asgi:
     gang["metadata"]["namespace"] = "default"
     state.on_job(None, gang)
     guard.job_changed(next(iter(state.job_json_by_id)))
-    return create_app(
-        Dependencies(guard=guard, metrics=Metrics(), leads=lambda: leads, synced=lambda: synced, body_limit_bytes=LIMIT)
+    return Dependencies(
+        guard=guard, metrics=Metrics(), leads=lambda: leads, synced=lambda: synced, body_limit_bytes=LIMIT
     )
 
 

@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from coda.errors import Conflict
-from coda_kube.api.client import MERGE, AlreadyExists, Client, Expired, NotFound
+from coda.errors import Conflict, Outage
+from coda_kube.api.client import JSON_PATCH, MERGE, AlreadyExists, Client, Expired, NotFound
+from coda_kube.api.steady_clock import SteadyClock
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import EXTENDER
 
@@ -34,18 +35,30 @@ class Call(NamedTuple):
     body: Any
 
 
+class Backup(NamedTuple):
+    """The data of a server at one moment."""
+
+    version: int
+    items: dict[Key, Json]
+    log: list[tuple[int, str, Key, Json]]
+
+
 class FakeApi(Client):
     """One server. `before` runs before each request and may raise, or write something first."""
 
     def __init__(self) -> None:
+        self.clock = SteadyClock()
         self.version = 0
         self.calls: list[Call] = []
         self.before: Callable[[Call], None] | None = None
         self._items: dict[Key, Json] = {}
         self._owned: dict[tuple[Key, str], set[str]] = {}  # status fields by object and field manager
+        self._co_owned: dict[Key, set[str]] = {}  # status fields that another manager owns too
         self._log: list[tuple[int, str, Key, Json]] = []  # version, event, key, object
         self._changed = asyncio.Condition()
         self._compacted = 0
+        self._started_at = 0  # the version at which the server started: watches from before begin again
+        self._restarts = 0
 
     # --- what a test does as somebody else ---------------------------------------------------------------------------
 
@@ -67,6 +80,12 @@ class FakeApi(Client):
         mutate(item)
         return self._store(key, item)
 
+    def reset_managers(self, path: str) -> None:
+        """Do what `{"metadata": {"managedFields": [{}]}}` does: all that is there gets one more owner at the next
+        apply."""
+        key = self._key(path)
+        self._co_owned[key] = set(self._items[key].get("status", {}))
+
     def remove(self, path: str) -> None:
         """Delete an object."""
         key = self._key(path)
@@ -84,6 +103,18 @@ class FakeApi(Client):
         self._log.clear()
         self._compacted = self.version
 
+    def backup(self) -> Backup:
+        """The data now. They must not change any more."""
+        return Backup(self.version, dict(self._items), list(self._log))
+
+    def restart(self, backup: Backup | None = None) -> None:
+        """End every watch, and go on with the data now or of a backup. Versions count on from there."""
+        if backup is not None:
+            self.version, self._items, self._log = backup.version, dict(backup.items), list(backup.log)
+        self._restarts += 1
+        self._started_at = self.version
+        self._wake()
+
     async def until(self, true: Callable[[], bool], timeout_s: float = 5.0) -> None:
         """Wait until `true()`, looked at after each change."""
         async with asyncio.timeout(timeout_s), self._changed:
@@ -96,6 +127,8 @@ class FakeApi(Client):
     # --- Client ------------------------------------------------------------------------------------------------------
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+        if path.startswith("/openapi"):
+            raise NotFound(404, "NotFound", path)
         await self._enter("get", path, query)
         return self.item(path) if self._key(path) in self._items else self._missing(path)
 
@@ -112,19 +145,24 @@ class FakeApi(Client):
 
     async def patch(self, path: str, body: Any, content_type: str = MERGE) -> Json:
         await self._enter("patch", path, body)
+        if content_type == JSON_PATCH:
+            return self._json_patch(path, body)
         self._check(path, body.get("metadata") or {})
         return copy.deepcopy(self.change(path, lambda item: _merge(item, body)))
 
-    async def apply(self, path: str, body: Json, *, manager: str) -> Json:
+    async def apply(self, path: str, body: Json, *, manager: str, timeout_s: float | None = None) -> Json:
         await self._enter("apply", path, body)
+        if "status" not in body:  # a whole object, of one writer
+            return copy.deepcopy(self.set(path.rpartition("/")[0], body))
         self._check(path, body["metadata"])
         key = self._key(path)
         item = copy.deepcopy(self._items[key])
         status = item.setdefault("status", {})
         owned = self._owned.get((key, manager), set())
-        for field in owned - body["status"].keys():
+        for field in owned - body["status"].keys() - self._co_owned.get(key, set()):
             status.pop(field, None)
         status.update(copy.deepcopy(body["status"]))
+        self._co_owned.setdefault(key, set()).difference_update(body["status"])
         self._owned[key, manager] = set(body["status"])
         return copy.deepcopy(self._store(key, item))
 
@@ -136,6 +174,17 @@ class FakeApi(Client):
 
     async def pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> AsyncIterator[Json]:
         yield await self.list_pages(path, query)
+
+    async def version_at(self, path: str, key: str, version: int) -> int | None:
+        await self._enter("get", path, key)
+        if version < self._compacted:
+            raise Expired(f"resourceVersion {version} is compacted")
+        namespace, _, name = key.rpartition("/")
+        wanted, found = (self._key(path)[0], namespace, name), None
+        for number, event, each, _item in self._log:
+            if each == wanted and number <= version:
+                found = None if event == "DELETED" else number
+        return found
 
     async def list_pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> Json:
         await self._enter("list", path, query)
@@ -163,8 +212,11 @@ class FakeApi(Client):
             self.before(call)
 
     async def _events(self, path: str, version: int) -> AsyncIterator[Json]:
+        restarts = self._restarts
         while True:
-            if version < self._compacted:
+            if restarts != self._restarts:
+                raise Outage("the server went away")
+            if version < max(self._compacted, self._started_at):
                 raise Expired(f"resourceVersion {version} is too old")
             for number, event, key, item in list(self._log):
                 if number > version and self._within(path, key):
@@ -172,7 +224,9 @@ class FakeApi(Client):
             version = max(version, self.version)
             async with self._changed:
                 seen = version
-                await self._changed.wait_for(lambda: self.version > seen)  # noqa: B023 - called before `seen` changes
+                await self._changed.wait_for(
+                    lambda: self.version > seen or restarts != self._restarts  # noqa: B023 - called before `seen` changes
+                )
 
     def _key(self, path: str, name: str | None = None) -> Key:
         match = _PATH.match(path)
@@ -182,6 +236,18 @@ class FakeApi(Client):
     def _within(self, path: str, key: Key) -> bool:
         plural, namespace, _ = self._key(path)
         return key[0] == plural and namespace in ("", key[1])
+
+    def _json_patch(self, path: str, operations: list[Json]) -> Json:
+        """Tests of the metadata, a resourceVersion as a condition, and removals from the status."""
+        wanted = {op["path"].rpartition("/")[2]: op["value"] for op in operations if op["op"] != "remove"}
+        self._check(path, wanted)
+        gone = [op["path"].rpartition("/")[2] for op in operations if op["op"] == "remove"]
+
+        def remove(item: Json) -> None:
+            for name in gone:
+                del item["status"][name]
+
+        return copy.deepcopy(self.change(path, remove))
 
     def _missing(self, path: str) -> Json:
         raise NotFound(404, "NotFound", f"{path} not found")
@@ -206,6 +272,9 @@ class FakeApi(Client):
 
     def _record(self, event: str, key: Key, item: Json) -> None:
         self._log.append((self.version, event, key, item))
+        self._wake()
+
+    def _wake(self) -> None:
         self._tasks = {task for task in getattr(self, "_tasks", set()) if not task.done()}
         self._tasks.add(asyncio.get_running_loop().create_task(self._notify()))
 
@@ -216,7 +285,10 @@ class FakeApi(Client):
 
 def _merge(into: Json, patch: Mapping[str, Any]) -> None:
     for name, value in patch.items():
-        if value is None:
+        if name.startswith("$deleteFromPrimitiveList/"):
+            listed = name.removeprefix("$deleteFromPrimitiveList/")
+            into[listed] = [entry for entry in into.get(listed) or () if entry not in value]
+        elif value is None:
             into.pop(name, None)
         elif isinstance(value, Mapping):
             _merge(into.setdefault(name, {}), value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coda_extender.guard.guard import Guard
-from coda_extender.protocol import Answer, Question
+from coda_extender.protocol import Answer, Preemption, Question
 from coda_kube.api.watch_cache import version_of
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.read import id_of, pod_from_json
@@ -56,3 +56,8 @@ class Known:
 
     def scores(self, pod: Any, *names: str) -> dict[str, int]:
         return self.guard.scores(Question(pod=pod_from_json(pod), pod_version=0, names=list(names)))
+
+    def evictable_nodes(self, pod: Any, **uids_by_node: tuple[str, ...]) -> list[str]:
+        violations = dict.fromkeys(uids_by_node, 0)
+        asked = Preemption(pod=pod_from_json(pod), uids_by_node=uids_by_node, budget_violations_by_node=violations)
+        return self.guard.evictable_nodes(asked)

@@ -101,9 +101,14 @@ def rank_json(
         gpus=gpus,
         cpu="4",
         node=node,
-        metadata={"labels": labels, "annotations": {ANNOTATION_PLAN: plan}},
+        metadata={"labels": labels, "annotations": {ANNOTATION_PLAN: plan}, "ownerReferences": [owner_of(job)]},
         spec={"affinity": {"nodeAffinity": required}},
     )
+
+
+def owner_of(job: str) -> Item:
+    """The owner reference to `job_json(job)` in a pod of its."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": job, "uid": f"uid-{job}", "controller": True}
 
 
 def given_up(reason: str = "Unschedulable", message: str = "no") -> Item:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from coda.placements.wait_limits import SETTLE_S
 from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
+from coda_extender.planner.cycle import StartProcess
 from coda_extender.planner.leader_label import LeaderLabel
 from coda_extender.planner.planner import Planner, PlannerConfig
 from coda_extender.protocol import Answer, Question
@@ -22,6 +24,7 @@ from coda_kube.api.lease import Elector, LeaseTimes
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import pod_from_json
+from tests.extender.deciders import InProcess
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS
 
@@ -79,15 +82,21 @@ async def replica(
     wire: Wire | None = None,
     policy: PolicyConfig | None = None,
     settle_s: float = SETTLE_S,
+    start: StartProcess | None = None,
+    clock: Callable[[], float] = time.monotonic,
     **config: Any,
 ) -> AsyncIterator[Replica]:
-    """A replica that runs until the block ends."""
+    """A replica that runs until the block ends. Without `start` it decides without a process of its own."""
+
+    async def in_process() -> InProcess:
+        return InProcess(settings.policy)
+
     metrics = Metrics()
-    cluster = ExtenderCluster(api, in_flight_limit_s=30.0, settle_s=settle_s)
+    cluster = ExtenderCluster(api, in_flight_limit_s=30.0, settle_s=settle_s, clock=clock)
     elector = Elector(wire or api, "coda-system", "coda-planner", name, FAST)
     label = LeaderLabel(api, "coda-system" if pod else None, pod)
     settings = PlannerConfig(policy=policy or PolicyConfig(), scheduler_names=("coda",), **config)
-    planner = Planner(api, cluster, elector, label, metrics, settings)
+    planner = Planner(api, cluster, elector, label, metrics, settings, start or in_process)
     tasks = [asyncio.create_task(cluster.run()), asyncio.create_task(planner.run())]
     try:
         yield Replica(cluster=cluster, planner=planner, elector=elector, metrics=metrics, api=api)

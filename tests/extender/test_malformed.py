@@ -96,15 +96,16 @@ PATHS = (
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
 async def test_no_bytes_cause_an_error_of_ours(body: bytes) -> None:
-    for verb in ("/filter", "/prioritize"):
+    for verb in ("/filter", "/prioritize", "/preempt"):
         assert (await call(APP, "POST", verb, [body])).status in (200, 400)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(PATHS), json_values, json_values)
 async def test_no_value_anywhere_in_the_pod_causes_an_error_of_ours(path: str, value: Any, names: Any) -> None:
-    body = json.dumps({"Pod": pod_with(path, value), "NodeNames": names}).encode()  # orjson refuses large numbers
-    for verb in ("/filter", "/prioritize"):
+    question = {"Pod": pod_with(path, value), "NodeNames": names, "NodeNameToMetaVictims": names}
+    body = json.dumps(question).encode()  # orjson refuses large numbers
+    for verb in ("/filter", "/prioritize", "/preempt"):
         reply = await call(APP, "POST", verb, [body])
         assert reply.status in (200, 400)
         if verb == "/filter" and not reply.json()["Error"]:

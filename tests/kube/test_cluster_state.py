@@ -1,5 +1,6 @@
 """What the planner keeps of the cluster: nothing of what is gone, and nobody's word about another's job."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -54,3 +55,51 @@ def test_a_pod_of_another_namespace_is_no_rank_whatever_its_labels_say() -> None
     state.on_pod(None, claimed)
     assert state.snapshot().leaving == {}
     assert state.snapshot().used.keys() == {"n2"}
+
+
+def _set(*path: str, to: Any) -> Callable[[dict[str, Any]], None]:
+    def change(item: dict[str, Any]) -> None:
+        for name in path[:-1]:
+            item = item[name]
+        item[path[-1]] = to
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(_set("status", "request", "resources", to={"memory": "lots"}), id="no quantity"),
+        pytest.param(_set("status", "request", "cpusPerReplica", to=None), id="no cores"),
+        pytest.param(_set("status", "request", "quota", to={"cpu": "x"}), id="no quota use"),
+        pytest.param(_set("status", "request", "tolerations", to=7), id="no list"),
+        pytest.param(_set("status", "request", "nodeSelectorTerms", to=[{"matchExpressions": [{}]}]), id="no key"),
+        pytest.param(_set("status", "queuedTime", to="12345-01-01T00:00:00Z"), id="a year of five digits"),
+        pytest.param(_set("status", "placement", to={"attempt": 1}), id="half a placement"),
+        pytest.param(_set("spec", "replicas", to=None), id="no replicas"),
+        pytest.param(_set("spec", to=None), id="no spec"),
+    ],
+)
+def test_a_job_that_cannot_be_read_waits_and_says_so(spoil: Callable[[dict[str, Any]], None]) -> None:
+    state, bad = ClusterState(), job_json("bad")
+    bad["spec"]["cpusPerReplica"] = "auto"
+    for item in (bad, job_json("good")):
+        item["metadata"] |= {"namespace": "default", "resourceVersion": "1"}
+    spoil(bad)
+    state.on_job(None, bad)
+    state.on_job(None, job_json("good") | {"metadata": job_json("good")["metadata"] | {"namespace": "default"}})
+    told = {str(job.id): job.unreadable for job in state.snapshot().jobs}
+    assert told["default/good"] == ""
+    assert told["default/bad"].startswith("Coda cannot read the job (")
+
+
+def test_a_job_that_cannot_be_read_any_more_keeps_what_it_holds() -> None:
+    state, job = ClusterState(), job_json("bad", placement=placement("n1"))
+    job["metadata"] |= {"namespace": "default", "resourceVersion": "1"}
+    state.on_job(None, job)
+    before = state.job(id_of(job))
+    broken = job | {"status": job["status"] | {"request": {"resources": {"cpu": "x"}}}}
+    state.on_job(job, broken)
+    assert state.job(id_of(job)) == before
+    assert before is not None
+    assert before.placement is not None

@@ -24,7 +24,7 @@ def study(folder: Path, *options: str, compiled: bool) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("options", [(), ("--racks", "2", "--restart-aborted", "--profiles", "steep", "--seed", "7")])
+@pytest.mark.parametrize("options", [(), ("--racks", "2", "--costs", "free", "--profiles", "steep", "--seed", "7")])
 def test_a_study_of_all_policies_gives_the_same_bytes(options: tuple[str, ...], tmp_path: Path) -> None:
     compiled = study(tmp_path / "compiled", *options, compiled=True)
     pure = study(tmp_path / "pure", *options, compiled=False)

@@ -137,13 +137,15 @@ class FakeCluster(FakeApi):
             stamp = {"deletionTimestamp": time_from_seconds(clock() + seconds), "deletionGracePeriodSeconds": seconds}
             self.change(path, lambda found: found["metadata"].update(stamp))
         if not bound or not grace_s:
-            self.collect(path)
+            self.collect(path, at_once=True)
 
-    def collect(self, path: str) -> None:
+    def collect(self, path: str, *, at_once: bool = False) -> None:
         """Remove what is being deleted and held by nothing, and what it owned."""
         item = self.item(path)
         if "deletionTimestamp" not in item["metadata"] or item["metadata"].get("finalizers"):
             return
+        if (item.get("spec") or {}).get("nodeName") and not (item["metadata"].get("stopped") or at_once):
+            return  # its kubelet has to say that it has stopped
         self.remove(path)
         for pod in self.all("pods"):
             if any(owner["uid"] == item["metadata"]["uid"] for owner in pod["metadata"].get("ownerReferences") or ()):

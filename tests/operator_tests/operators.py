@@ -10,11 +10,15 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from coda.history import FinishedJob
 from coda.lifecycle import LifecycleConfig
 from coda_kube.api.client import MERGE, Client
 from coda_kube.objects.json_types import Json
-from coda_operator.metrics import Metrics
+from coda_operator.history import Outbox
+from coda_operator.history.writer import MOST_WAITING, Target, Writer
+from coda_operator.metrics import HistoryMetrics, Metrics
 from coda_operator.reconcile.events import Recorder
+from coda_operator.reconcile.ownerless_pods import OwnerlessPods
 from coda_operator.reconcile.reconciler import Reconciler
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.view.cluster import ClusterView
@@ -45,6 +49,10 @@ class Wire(Client):
         await self._alive()
         return await self._to.list_pages(path, query, page)
 
+    async def version_at(self, path: str, key: str, version: int) -> int | None:
+        await self._alive()
+        return await self._to.version_at(path, key, version)
+
     async def create(self, path: str, body: Json, query: Mapping[str, str] | None = None) -> Json:
         await self._alive()
         answer = await self._to.create(path, body, query)
@@ -59,7 +67,7 @@ class Wire(Client):
         await self._wrote()
         return answer
 
-    async def apply(self, path: str, body: Json, *, manager: str) -> Json:
+    async def apply(self, path: str, body: Json, *, manager: str, timeout_s: float | None = None) -> Json:
         await self._alive()
         answer = await self._to.apply(path, body, manager=manager)
         await self._wrote()
@@ -104,6 +112,24 @@ class Operator:
         return self.registry.get_sample_value(metric, labels) or 0.0
 
 
+class LoopWriter(Writer):
+    """Does on the loop, in virtual time, what the writer's thread does. It ends with its process."""
+
+    def __init__(self, *parts: Any, **options: Any) -> None:
+        super().__init__(*parts, **options)
+        self._put = asyncio.Event()
+
+    def put(self, job: FinishedJob) -> bool:
+        self._put.set()
+        return super().put(job)
+
+    async def run(self, client: Client) -> None:
+        while not (isinstance(client, Wire) and client.dead.is_set()):
+            self._put.clear()
+            delay_s = self.step()
+            await (self._put.wait() if delay_s is None else asyncio.sleep(delay_s))
+
+
 @asynccontextmanager
 async def operator(
     api: FakeCluster,
@@ -111,20 +137,34 @@ async def operator(
     wire: Client | None = None,
     config: LifecycleConfig = CONFIG,
     may_write: Callable[[], bool] = lambda: True,
+    store: Target | None = None,
+    most_waiting: int = MOST_WAITING,
 ) -> AsyncIterator[Operator]:
-    """An operator that leads until the block ends."""
+    """An operator that leads until the block ends. `store` takes the records of finished jobs; None: no history."""
     client = wire or api
+    outbox: Outbox
+    reconciler: Reconciler
     metrics = Metrics(CollectorRegistry())
     workers = WorkQueue(lambda key: metrics.timed(reconciler.reconcile(key)), clock=clock)
-    cluster = ClusterView(client, workers.wake, workers.wake_soon, clock=clock)
+    cluster = ClusterView(client, workers.wake, workers.wake_soon, clock=clock, config=config)
     recorder = Recorder(client, "operator-0")
     requests = RequestSlots(may_write, at_once=8)
-    reconciler = Reconciler(client, cluster, requests, recorder, metrics, config, clock=clock)
+    writer = (
+        None
+        if store is None
+        else LoopWriter(store, lambda stored, refused: outbox.on_stored(stored, refused), most_waiting=most_waiting)
+    )
+    outbox = Outbox(writer, workers.wake, HistoryMetrics(metrics.registry), clock=clock)
+    reconciler = Reconciler(client, cluster, requests, recorder, metrics, config, outbox, clock=clock)
     metrics.show_jobs(cluster.jobs.by_key.values)
+    metrics.show_nodes(cluster.nodes.unready_count, cluster.nodes.is_braked)
     metrics.show_leader(may_write)
     tasks = [asyncio.create_task(cluster.run()), asyncio.create_task(recorder.run())]
     await cluster.synced()
     tasks.append(asyncio.create_task(cluster.jobs.run()))
+    tasks.append(asyncio.create_task(OwnerlessPods(client, cluster, requests, clock=clock).run()))
+    if writer is not None:
+        tasks.append(asyncio.create_task(writer.run(client)))
     try:
         yield Operator(cluster=cluster, workers=workers, reconciler=reconciler, registry=metrics.registry)
     finally:

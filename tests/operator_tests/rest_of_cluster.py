@@ -26,6 +26,8 @@ class RestOfCluster:
     exit_code: Callable[[int, int], int | None] = lambda attempt, rank: 0
     plans: bool = True
     binds: bool = True
+    moves_pods: bool = True  # False: a test does it
+    skew_s: float = 0.0  # of the planner's clock
     lost_nodes: set[str] = field(default_factory=set)  # their kubelets say nothing any more
     _begun: set[tuple[str, Callable[[Json], None]]] = field(default_factory=set)
 
@@ -40,7 +42,7 @@ class RestOfCluster:
     def act(self) -> None:
         for job in self.api.all("trainingjobs"):
             self._plan(job)
-        for pod in self.api.all("pods"):
+        for pod in self.api.all("pods") if self.moves_pods else ():
             self._move(pod)
 
     def _plan(self, job: Json) -> None:
@@ -56,10 +58,10 @@ class RestOfCluster:
         if wait_s > 0:
             self._later(wait_s)
             return
-        version = self.api.version
+        version, now_s = self.api.version, clock() + self.skew_s
         self.api.change(
             f"{JOBS}/{metadata['name']}",
-            lambda item: item["status"].update(placement=plan_json(item, plan_id=f"plan-{version}")),
+            lambda item: item["status"].update(placement=plan_json(item, plan_id=f"plan-{version}", now_s=now_s)),
         )
 
     def _move(self, pod: Json) -> None:
@@ -99,8 +101,9 @@ class RestOfCluster:
         asyncio.get_running_loop().call_later(seconds + 0.001, self.act)
 
 
-def plan_json(job: Json, *, plan_id: str, epoch: int = EPOCH) -> Json:
+def plan_json(job: Json, *, plan_id: str, epoch: int = EPOCH, now_s: float | None = None) -> Json:
     """A released plan of the wanted attempt: rank r goes to node n<r>."""
+    now_s = clock() if now_s is None else now_s
     return {
         "attempt": job["status"]["attempt"],
         "planId": plan_id,
@@ -109,8 +112,8 @@ def plan_json(job: Json, *, plan_id: str, epoch: int = EPOCH) -> Json:
         "state": "Released",
         "nodes": [f"n{rank}" for rank in range(job["spec"]["replicas"])],
         "cpusPerReplica": 4,
-        "committedTime": time_from_seconds(clock()),
-        "bindDeadline": time_from_seconds(clock() + 60),
+        "committedTime": time_from_seconds(now_s),
+        "bindDeadline": time_from_seconds(now_s + 60),
     }
 
 
@@ -121,13 +124,14 @@ def pin_of(pod: Json) -> str:
 
 def start(pod: Json) -> None:
     main = {"name": "main", "state": {"running": {"startedAt": time_from_seconds(clock())}}}
-    pod["status"] = {"phase": "Running", "containerStatuses": [main]}
+    started = time_from_seconds(clock())
+    pod["status"] = {"phase": "Running", "startTime": started, "containerStatuses": [main]}
 
 
 def finish(pod: Json, code: int) -> None:
     ended = {"exitCode": code, "finishedAt": time_from_seconds(clock()), "reason": "Error" if code else "Completed"}
     main = {"name": "main", "state": {"terminated": ended}}
-    pod["status"] = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [main]}
+    pod["status"] |= {"phase": "Failed" if code else "Succeeded", "containerStatuses": [main]}
 
 
 def stop(pod: Json) -> None:

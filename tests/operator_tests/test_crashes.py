@@ -16,7 +16,7 @@ from tests.operator_tests.operators import Wire, operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
 
 REPLICAS = 3
-WRITES = 24  # of the whole story, when nobody is killed
+WRITES = 27  # of the whole story, when nobody is killed
 
 
 def fails_once(attempt: int, rank: int) -> int:

@@ -134,7 +134,7 @@ async def test_a_job_that_is_gone_is_forgotten_though_no_watch_told() -> None:
         del api._items[api._key(job)]
         for name in api.pods():
             api.end(f"{PODS}/{name}")
-        await api.until(lambda: api.pods() == {})
+        await api.until(lambda: api.pods() == {}, timeout_s=60)
         await asyncio.sleep(1)
         assert process.cluster.jobs.by_key == {}
         assert process.count("coda_operator_reconcile_errors_total") == 0

@@ -12,6 +12,7 @@ from coda_sim.engine.simulation import Decide
 from coda_sim.runs import config_of, simulation_config_of
 from coda_sim.traces import Row
 from coda_sim.workload import Cores, JobModelConfig, JobModelDraws, gangs_from_rows, profile_set, shape_from_text
+from coda_sim.workload.inaccuracy import EXACT, Inaccuracy
 
 
 def only(model: str, *, cpu_gb_per_s: float = 0.0) -> JobModelConfig:
@@ -30,6 +31,7 @@ def simulated(
     seed: int = 0,
     allocator: bool = False,
     contention: ContentionConfig | None = None,
+    inaccuracy: Inaccuracy = EXACT,
     tell: Callable[[float, int], None] | None = None,
 ) -> RunLog:
     """The log of these rows on this cluster; no row may be one that fits no node."""
@@ -43,6 +45,7 @@ def simulated(
         costs=costs or Costs(),
         allocator=allocator,
         contention=contention,
+        inaccuracy=inaccuracy,
     )
     return Simulation(
         simulation_config, gangs, JobModelDraws(profiles, traits or JobModelConfig(), seed=seed), decide=decide

@@ -7,6 +7,7 @@ import secrets
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,7 @@ from coda_sim.workload import ClusterShape, Cores, Gang, RefusedRow, gangs_from_
 from coda_sim.workload.gangs import CORES_PER_GPU
 
 NODES = "12x8x48"
+RACKS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,9 @@ def replay_command(
     nodes: Annotated[
         str | None, typer.Option(help=f"Nodes of the local cluster: NODESxGPUSxCORES, ... [default: {NODES}]")
     ] = None,
-    racks: Annotated[int, typer.Option(min=1, help="Number of racks to spread the local nodes over.")] = 2,
+    racks: Annotated[
+        int | None, typer.Option(min=1, help=f"Number of racks to spread the local nodes over [default: {RACKS}].")
+    ] = None,
     policy: Annotated[
         str | None,
         typer.Option(help=f"Policy of the local planner, by its name in `coda simulate` [default: {DEFAULT}]."),
@@ -98,7 +102,7 @@ def replay_command(
     request_table: Annotated[
         Path | None, typer.Option(help="For jobs without cores, draw them from this table (columns gpus, cpus, jobs).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of these draws.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of these draws [default: 0].")] = None,
     with_failures: Annotated[
         bool, typer.Option(help="Let jobs that are recorded as failed exit with 1, without retries.")
     ] = False,
@@ -118,10 +122,14 @@ def replay_command(
     with one_sentence(notes):
         if nodes is not None and not (local or dry_run):
             raise InvalidInput("--nodes describes the local cluster: add --local")
+        if racks is not None and not (local or dry_run):
+            raise InvalidInput("--racks describes the local cluster: add --local")
         if policy is not None and not (local or dry_run):
             raise InvalidInput("--policy is the local cluster's: add --local, or set it where Coda is installed")
         if local and kubeconfig is not None:
             raise InvalidInput("--local starts its own cluster: leave --kubeconfig out")
+        if seed is not None and request_table is None:
+            raise InvalidInput(f"--seed {seed} is of the draws from a table: add --request-table")
         table = read_request_table(request_table) if request_table else ()
         settings = ReplayOptions(
             trace=trace,
@@ -135,24 +143,33 @@ def replay_command(
                 compress=compress,
                 max_duration=max_duration,
             ),
-            cores=Cores(table=table, seed=seed),
-            cores_rule=f"drawn from {request_table}, seed {seed}" if table else f"{CORES_PER_GPU} per GPU",
+            cores=Cores(table=table, seed=seed or 0),
+            cores_rule=f"drawn from {request_table}, seed {seed or 0}" if table else f"{CORES_PER_GPU} per GPU",
             speed=positive("--speed", speed),
             namespace=namespace,
             image=image,
             with_failures=with_failures,
             nodes=(nodes or NODES) if local or dry_run else None,
-            racks=racks,
+            racks=racks or RACKS,
             policy=(policy or DEFAULT) if local or dry_run else "",
             kubeconfig=kubeconfig,
             check=check or local,
-            timeout_s=seconds_from_duration(timeout) if timeout else None,
+            timeout_s=None if timeout is None else seconds_from_duration(timeout),
             out=out,
         )
         if dry_run:
+            given = (("--kubeconfig", kubeconfig), ("--out", out), ("--timeout", timeout), ("--check", check or None))
+            _check_dry_run(given)
             _print_submissions(settings, notes)
         else:
             _replay_and_report(settings, notes)
+
+
+def _check_dry_run(given: Iterable[tuple[str, object]]) -> None:
+    """Raise InvalidInput for the first of these options that was given: they matter only to what is submitted."""
+    for option, value in given:
+        if value is not None:
+            raise InvalidInput(f"{option} has no effect with --dry-run, which submits nothing: leave one of them out")
 
 
 def _replay_and_report(settings: ReplayOptions, notes: Console) -> None:
@@ -176,7 +193,7 @@ class _Load:
 
 
 def _load(settings: ReplayOptions, trace: Trace, shape: ClusterShape) -> _Load:
-    selected = select(trace.rows, settings.selection)
+    selected = select(trace.rows, settings.selection, trace.path)
     gangs, refused = gangs_from_rows(selected.rows, shape, settings.cores)
     if not gangs:
         why = "every one can never fit the cluster" if refused else "the options select none"

@@ -32,11 +32,13 @@ from coda_cli.trace_options import (
     selection_from_options,
 )
 from coda_sim.durations import duration_from_seconds, seconds_from_duration
-from coda_sim.engine import Costs
+from coda_sim.engine import COSTS_BY_SETTING, CostSetting
+from coda_sim.results.metrics import window_of
 from coda_sim.results.summary import json_from_results, json_from_timings
 from coda_sim.runs import PARTS, RunOrder, RunOutcome, check, shape_of
 from coda_sim.traces import OnError
 from coda_sim.workload import WorkloadSource, load
+from coda_sim.workload.gangs import Change
 from coda_sim.workload.workload import MONTH, Load, default_shape, default_warmup_s, json_from_source
 
 ALL = "all"
@@ -53,7 +55,9 @@ class Study:
 
 
 def simulate_command(
-    workload: Annotated[str, typer.Option(help=f"The generated workload: {MONTH}.")] = MONTH,
+    workload: Annotated[
+        str | None, typer.Option(help=f"The generated workload [default: {MONTH}]; not with --trace.")
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Simulate this trace instead: common schema, Philly, Helios or openb.")
     ] = None,
@@ -94,11 +98,17 @@ def simulate_command(
     request_table: Annotated[
         Path | None, typer.Option(help="For jobs without cores, draw them from this table (columns gpus, cpus, jobs).")
     ] = None,
-    on_error: Annotated[OnError, typer.Option(help="Skip bad rows, or refuse the file.")] = OnError.SKIP,
-    restart_aborted: Annotated[
-        bool,
-        typer.Option("--restart-aborted", help="Aborted CPU jobs start from the beginning; without it they resume."),
-    ] = False,
+    on_error: Annotated[
+        OnError | None, typer.Option(help="Skip bad rows of the --trace, or refuse the file [default: skip].")
+    ] = None,
+    costs: Annotated[
+        CostSetting,
+        typer.Option(
+            help="paid: an aborted CPU job begins again, and resizes and profiles take time; resumed: it goes on where "
+            "it was (CODA's text); free: only restarts of GPU jobs cost time."
+        ),
+    ] = CostSetting.PAID,
+    restart_aborted: Annotated[bool, typer.Option("--restart-aborted", hidden=True)] = False,
     warmup: Annotated[
         str | None, typer.Option(help="Measure from this time on [default: 1d if submissions span 10 days, else 0].")
     ] = None,
@@ -116,11 +126,12 @@ def simulate_command(
     2: bad input, nothing was run."""
     notes = Console(stderr=True)
     with one_sentence(notes):
-        if workload != MONTH:
-            raise InvalidInput(f"--workload {workload}: the generated workload is {MONTH}; a file is --trace FILE")
+        if restart_aborted:
+            raise InvalidInput("--restart-aborted is the default now, as --costs paid: leave it out")
+        _check_workload(workload, trace, on_error, request_table)
         source = WorkloadSource(
             trace=trace,
-            on_error=on_error,
+            on_error=on_error or OnError.SKIP,
             selection=selection_from_options(
                 window=window,
                 gpu_jobs_only=gpu_jobs_only,
@@ -132,7 +143,7 @@ def simulate_command(
             ),
             request_table=request_table,
         )
-        cluster = cluster or default_shape(source)
+        cluster = default_shape(source) if cluster is None else cluster
         if cluster is None:
             raise InvalidInput("--trace needs --cluster: NODESxGPUSxCORES, as 12x8x48")
         template = RunOrder(
@@ -143,16 +154,33 @@ def simulate_command(
             policy="",
             without=tuple(sorted(set(without or ()))),
             seed=0,
-            costs=Costs(cpu_jobs_resume=not restart_aborted),
-            warmup_s=seconds_from_duration(warmup) if warmup else None,
-            drain_s=seconds_from_duration(drain) if drain else 0.0,
+            costs=COSTS_BY_SETTING[costs],
+            warmup_s=None if warmup is None else seconds_from_duration(warmup),
+            drain_s=0.0 if drain is None else seconds_from_duration(drain),
         )
-        study = _study(template, policy or [DEFAULT], seed or [1], out, notes)
+        study = _study(template, policy or [DEFAULT], seed or [1], out, notes, costs)
         _perform_and_report(study, jobs, notes, all_measures=all_measures)
 
 
+def _check_workload(workload: str | None, trace: Path | None, on_error: OnError | None, table: Path | None) -> None:
+    """Raise InvalidInput if an option names no workload, or would have no effect on the one that is named."""
+    if workload is not None and trace is not None:
+        raise InvalidInput(f"--workload {workload} and --trace {trace}: give one of them")
+    if workload not in (None, MONTH):
+        raise InvalidInput(f"--workload {workload}: the generated workload is {MONTH}; a file is --trace FILE")
+    if trace is None and on_error is not None:
+        raise InvalidInput(f"--on-error {on_error.value} is for bad rows of a --trace: {MONTH} has none")
+    if trace is None and table is not None:
+        raise InvalidInput(f"--request-table {table} is for jobs of a --trace without cores: {MONTH} names them all")
+
+
 def _study(
-    template: RunOrder, policies: Sequence[str], seeds: Sequence[int], out: Path | None, notes: Console
+    template: RunOrder,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    out: Path | None,
+    notes: Console,
+    costs: CostSetting,
 ) -> Study:
     """Check everything before anything runs. Orders are sorted by policy, then by seed."""
     names = list(POLICIES) if ALL in policies else list(dict.fromkeys(policies))
@@ -163,6 +191,7 @@ def _study(
     shape = shape_of(template)
     found = load(template.source, shape, seed=orders[0].seed)
     warmup_s = default_warmup_s(found) if template.warmup_s is None else template.warmup_s
+    window_of(found.submits_s, warmup_s=warmup_s, drain_s=template.drain_s)  # refuses one in which nothing is left
     _tell_account(template, found, warmup_s, notes)
     head = {
         "version": version(),
@@ -170,6 +199,7 @@ def _study(
         "workload": {**json_from_source(template.source, found), "profiles": template.profiles},
         "cluster": str(shape),
         "racks": shape.racks,
+        "costs": costs.value,
         "config": _digest(template),
         "warmup_s": warmup_s,
         "drain_s": template.drain_s,
@@ -212,6 +242,8 @@ def _tell_account(template: RunOrder, found: Load, warmup_s: float, notes: Conso
     if len(found.refused) > SHOWN:
         more = counted(len(found.refused) - SHOWN, "more row")
         lines.append(f"... and {more} refused, because no node of the cluster is large enough")
+    if template.source.request_table is not None and not any(Change.CORES_ASSUMED in g.changes for g in found.gangs):
+        lines.append(f"--request-table {template.source.request_table} was not needed: every job names its cores")
     lines.append(
         f"{counted(len(found.gangs), 'job')} ({template.source.selection.rule()}) on {shape_of(template)}; "
         f"{counted(found.rows_changed, 'row')} changed to fit; "

@@ -25,6 +25,15 @@ OVERVIEW: Final = {
 }
 """The measures that a platform team compares first (our choice), with the titles of their columns."""
 
+LOSSES: Final = {
+    "lost_gpu_s": "GPU hours\nlost",
+    "lost_core_s": "core hours\nlost",
+    "aborts": "aborts",
+    "migrations": "migrations",
+    "preemptions": "pre-\nemptions",
+}
+"""What each policy's own stops cost, with the titles of their columns: work that was thrown away, and restarts."""
+
 _NARROW: Final = 7  # width of the overview's columns where the terminal is narrow: `±16m42s`
 _NAMES: Final = 31  # where the terminal is narrow, longer names of measures take two lines
 _WIDE: Final = 120
@@ -70,7 +79,9 @@ def show(results: Sequence[RunResult], head: dict[str, Any], console: Console, *
     if all_measures:
         _show_measures(comparison, SECTIONS, console)
     elif len(comparison.titles) == 1 or not _show_policies(comparison, console):
-        _show_measures(comparison, (("", tuple(MEASURE_BY_KEY[key] for key in OVERVIEW)),), console)
+        _show_measures(comparison, (("", tuple(MEASURE_BY_KEY[key] for key in (*OVERVIEW, *LOSSES))),), console)
+    else:
+        _show_losses(comparison, console)
     if not all_measures:
         console.print(
             f"\n--all-measures shows all {len(MEASURE_BY_KEY)} measures, --out FOLDER writes them to files.",
@@ -85,9 +96,9 @@ def show(results: Sequence[RunResult], head: dict[str, Any], console: Console, *
 
 
 def title_of(head: dict[str, Any]) -> str:
-    """Workload, its rule, and the cluster."""
+    """Workload, its rule, the cluster, and who pays for stops."""
     workload = head["workload"]
-    return f"{workload['name']} ({workload['rule']}) on {head['cluster']}"
+    return f"{workload['name']} ({workload['rule']}) on {head['cluster']}, costs {head['costs']}"
 
 
 def _show_policies(comparison: Comparison, console: Console) -> bool:
@@ -108,6 +119,35 @@ def _show_policies(comparison: Comparison, console: Console) -> bool:
         legend.add_row(title.replace("\n", " "), key, MEASURE_BY_KEY[key].name)
     console.print(legend)
     return True
+
+
+def _show_losses(comparison: Comparison, console: Console) -> None:
+    """One row per policy that stopped a job; a line of text if none did."""
+    rows = [
+        (title, [_loss(key, intervals[key]) for key in LOSSES])
+        for title, intervals in zip(comparison.titles, comparison.intervals, strict=True)
+        if any(one is not None and one.mean for one in (intervals[key] for key in LOSSES))
+    ]
+    console.print()
+    if not rows:
+        console.print("No policy stopped a job, so no work was lost.")
+        return
+    table = _table(Column("lost by stops", overflow="fold"), *map(_right, LOSSES.values()))
+    for title, cells in rows:
+        table.add_row(title, *cells)
+    console.print(table)
+    if len(rows) < len(comparison.titles):
+        console.print("The other policies stopped no job.")
+
+
+def _loss(key: str, interval: Interval | None) -> str:
+    """Amounts in unit-seconds as hours, without an interval: the whole of them is in summary.json."""
+    if interval is None:
+        return "-"
+    measure = MEASURE_BY_KEY[key]
+    if measure.unit is Unit.UNIT_SECONDS:
+        return f"{interval.mean / 3600:,.1f}"
+    return _text(measure, interval.mean)
 
 
 def _policies(comparison: Comparison, *, gap: int = _GAP, width: int | None = None) -> Table:

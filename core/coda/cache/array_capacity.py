@@ -13,7 +13,7 @@ from coda.model.resources import NOTHING, Resources
 from coda.model.world import ArraySizes
 from coda.nodes.candidates import Score
 from coda.nodes.free_capacity import FreeCapacity
-from coda.nodes.node_search import NodeSearch
+from coda.nodes.node_search import NodeSearch, RankClass
 from coda.policy.arrays import (
     NO_CLAIMS,
     Array,
@@ -67,6 +67,7 @@ class ArrayCapacity:
             Array.LARGE: frozenset(number for number in numbers if self._is_large[number]),
             Array.SMALL: frozenset(number for number in numbers if not self._is_large[number]),
         }
+        self._sides = sides
         for each in self._search_by_view.values():
             each.sides = sides
 
@@ -180,6 +181,48 @@ class ArrayCapacity:
             return _SMALL_AT_HOME
         options = _LARGE if array is Array.LARGE else _SMALL
         return (*options[:-1], _ANYWHERE, options[-1]) if is_gang else options
+
+    def own_rank_class(self, job: Job) -> RankClass | None:
+        """Return the class of a CPU job's ranks on the nodes where the CPU array owns enough cores for one.
+
+        None if it owns so many nowhere, or for a gang that needs one domain. O(nodes) at the first call for the job's
+        cores."""
+        side, cpu_m = ("own", job.request.cpu_m), job.request.cpu_m
+        if side not in self._sides:
+            nodes = self._capacity.nodes
+            own = (number for number in range(len(nodes)) if self._own_cpu_m(number) >= cpu_m)
+            self._sides[side] = frozenset(own)
+        if not self._sides[side] or job.within is not None:
+            return None
+        return self._search_by_view[CapacityView.FREE].rank_class(job, side)
+
+    def place_on_own(self, job: Job) -> list[tuple[int, int]] | None:
+        """Return where a CPU job starts on cores that the CPU array owns and its other jobs leave it; None if nowhere.
+
+        The nodes with fewest cores free; ties: by name. O(nodes where the CPU array owns enough)."""
+        rank_class = self.own_rank_class(job)
+        if rank_class is None:
+            return None
+        rank_class.groups.refresh()
+        fitting: list[tuple[int, int, int]] = []
+        for number in rank_class.groups.amount_by_node:
+            claims = self._claims[number] or claims_of(self._held[number].values())
+            left_m = self._own_cpu_m(number) - claims.cpu_jobs_cpu_m
+            free = self._capacity.free(number)
+            if left_m >= job.request.cpu_m and job.request.fits_in(free):
+                ranks = job.request.times_in(free.with_cpu(min(left_m, free.cpu_m)))
+                fitting.append((free.cpu_m, number, ranks))
+        shares, missing = [], job.replicas
+        for _, number, ranks in sorted(fitting):
+            shares.append((number, min(ranks, missing)))
+            missing -= ranks
+            if missing <= 0:
+                return shares
+        return None
+
+    def _own_cpu_m(self, number: int) -> int:
+        """The millicores of a node that belong to the CPU array."""
+        return self._capacity.nodes[number].allocatable.cpu_m - self._reserves[number]
 
     def free_after_stops(self, number: int) -> Resources:
         """Return what would be free on a node after every stop that is possible there."""

@@ -75,10 +75,32 @@ class ClassVerdict:
             self.reason = reason
 
 
+class JudgingCost:
+    """How long it took to judge a class, in seconds: on nodes that it was not judged on before, and after that."""
+
+    __slots__ = ("first_s", "is_first", "later_s")
+
+    def __init__(self) -> None:
+        self.is_first = True  # the next time is the first on these nodes
+        self.first_s: float | None = None
+        self.later_s = 0.0
+
+
 class GangClass:
     """Waiting jobs that ask for the same: if one of them does not fit, none does."""
 
-    __slots__ = ("array", "job", "key", "queued_jobs", "rank_class", "rank_class_anywhere", "verdict", "ways")
+    __slots__ = (
+        "array",
+        "cost",
+        "fault",
+        "job",
+        "key",
+        "queued_jobs",
+        "rank_class",
+        "rank_class_anywhere",
+        "verdict",
+        "ways",
+    )
 
     def __init__(self, key: Hashable, job: Job) -> None:
         self.key = key
@@ -89,9 +111,18 @@ class GangClass:
         self.rank_class_anywhere: RankClass | None = None  # without a required level
         self.ways: dict[tuple[bool, bool], tuple[Way, ...]] = {}  # to start in the arrays, by what they depend on
         self.verdict = ClassVerdict()
+        self.cost = JudgingCost()
+        self.fault: WaitReason | None = None  # judging it raised an error: it is refused and not judged again
+
+    def take_over(self, before: GangClass) -> None:
+        """Jobs of `before` asked for the same, on the same nodes: keep what is known about their ranks."""
+        self.rank_class, self.rank_class_anywhere = before.rank_class, before.rank_class_anywhere
+        self.ways = before.ways
 
     def forget_nodes(self) -> None:
         """All nodes are numbered again, so nothing found on them holds."""
+        self.fault = None
+        self.cost.is_first = True
         self.rank_class = self.rank_class_anywhere = None
         self.ways = {}
 
@@ -110,11 +141,16 @@ class QueuedJob:
         self.gang_class = gang_class
         self.sort_key = sort_key
         # True if something else than capacity may hold it back.
-        self.is_held = bool(job.edited or job.not_before_s or job.bound or job.unbound)
+        self.is_held = bool(_is_held_by_itself(job) or job.not_before_s)
         self.reason: WaitReason | None = None
         self.refusal: Refusal | None = None
 
     def may_start(self, now_s: float) -> bool:
-        """False while an edit is not accepted, while pods of an earlier placement are there, and during a back-off."""
+        """False while an edit is not accepted or its status cannot be written, while pods of an earlier placement are
+        there, and during a back-off."""
         job = self.job
-        return not self.is_held or not (job.edited or job.not_before_s > now_s or job.bound or job.unbound)
+        return not self.is_held or not (_is_held_by_itself(job) or job.not_before_s > now_s)
+
+
+def _is_held_by_itself(job: Job) -> bool:
+    return bool(job.edited or job.unreadable or job.unwritable or job.leftovers or job.bound or job.unbound)

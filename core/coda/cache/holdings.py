@@ -155,6 +155,10 @@ def stands_alike(job: Job, before: Job) -> bool:
         and job.served_s == before.served_s
         and job.remaining_s == before.remaining_s
         and job.as_of_s == before.as_of_s
+        and job.unwritable is before.unwritable
+        and job.resumable == before.resumable
+        and job.run_limit_s == before.run_limit_s
+        and job.first_run_s == before.first_run_s
         and (job.unbound is before.unbound or job.unbound == before.unbound)
         and (job.quota is before.quota or job.quota == before.quota)
     )

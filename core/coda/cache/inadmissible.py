@@ -75,7 +75,14 @@ class InadmissibleClasses:
 
 
 def _with_room(rank_classes: Iterable[RankClass], capacity: FreeCapacity, number: int) -> list[RankClass]:
-    """Those whose rank fits the node now."""
+    """Those whose rank fits the node now; all of them, if asking raises: then each is judged again by itself."""
+    try:
+        return _fitting(rank_classes, capacity, number)
+    except Exception:  # one class that cannot be judged must not keep the others asleep
+        return list(rank_classes)
+
+
+def _fitting(rank_classes: Iterable[RankClass], capacity: FreeCapacity, number: int) -> list[RankClass]:
     free = capacity.free(number)
     gpus, cpu_m = free.gpus, free.cpu_m
     return [

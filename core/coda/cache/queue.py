@@ -23,6 +23,10 @@ _FEW: Final = 32
 """Up to this many new jobs are inserted one by one; with more, the whole list is sorted again."""
 
 
+_KEPT: Final = 512
+"""Classes without a job that are remembered. Our choice: most jobs start at once, and the next alike comes soon."""
+
+
 def waiting_jobs(world: World) -> list[Job]:
     """Return the jobs that wait for a placement, in the order they are tried. O(jobs log jobs)."""
     return sorted((job for job in world.jobs if is_waiting(job)), key=by_arrival)
@@ -34,8 +38,8 @@ def wake_s(world: World, now_s: float) -> float | None:
 
 
 def waits_since_s(job: Job) -> float:
-    """Return since when a waiting job waits; a stopped job waits since it was stopped."""
-    return max(job.queued_s, job.as_of_s)
+    """Return since when a waiting job waits: since its last attempt ended, or an edit enlarged it."""
+    return max(job.queued_s, job.waiting_s)
 
 
 _Place = tuple[float, JobId, QueuedJob]
@@ -55,6 +59,7 @@ class Queue:
         self.queued_jobs: list[QueuedJob] = []  # in order
         self.class_by_key: dict[Hashable, GangClass] = {}
         self._new_classes: list[GangClass] = []
+        self._past_by_key: dict[Hashable, GangClass] = {}  # classes whose last job has left, the latest last
         self._queued_by_job: dict[JobId, QueuedJob] = {}
         self._oldest_s = inf  # no job waited since before this moment
         self._line_by_priority: dict[int, list[_Place]] | None = None  # from the first long wait on
@@ -79,6 +84,10 @@ class Queue:
                 if queued.may_start(now_s):
                     yield queued
 
+    def job_ids(self) -> Collection[JobId]:
+        """Return the ids of the waiting jobs, in no order."""
+        return self._queued_by_job.keys()
+
     def without(self, jobs: Collection[JobId]) -> list[QueuedJob]:
         """Return the waiting jobs in order, except these. O(log jobs) for each of a few, and a copy of the list."""
         if len(jobs) > _FEW:
@@ -100,7 +109,7 @@ class Queue:
                 if not line:
                     del self._line_by_priority[queued.job.priority]
             if not queued.gang_class.queued_jobs:
-                del self.class_by_key[queued.gang_class.key]
+                self._remove_class(queued.gang_class)
         entered = [self._queued(job) for job in come]
         _insert(self.queued_jobs, entered)
         if self._line_by_priority is not None:
@@ -116,6 +125,19 @@ class Queue:
         """Return the classes that are new since the last call."""
         new, self._new_classes = self._new_classes, []
         return new
+
+    def forget_nodes(self) -> None:
+        """All nodes are numbered again, so nothing found on them holds."""
+        self._past_by_key.clear()
+        for gang_class in self.class_by_key.values():
+            gang_class.forget_nodes()
+
+    def _remove_class(self, gang_class: GangClass) -> None:
+        del self.class_by_key[gang_class.key]
+        past = self._past_by_key
+        past[gang_class.key] = gang_class
+        if len(past) > _KEPT:
+            del past[next(iter(past))]
 
     def _queued(self, job: Job) -> QueuedJob:
         quota = (
@@ -134,6 +156,9 @@ class Queue:
         gang_class = self.class_by_key.get(key)
         if gang_class is None:
             gang_class = self.class_by_key[key] = GangClass(key, job)
+            past = self._past_by_key.pop(key, None)
+            if past is not None:
+                gang_class.take_over(past)
             self._new_classes.append(gang_class)
         self._oldest_s = min(self._oldest_s, waits_since_s(job))
         queued = self._queued_by_job[job.id] = QueuedJob(job, gang_class, self._order(job))

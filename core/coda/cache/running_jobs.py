@@ -79,7 +79,7 @@ class RunningJobs:
 
 
 def _can_stop(job: Job) -> bool:
-    return job.phase in RUNNING and live_placement(job) is not None
+    return job.phase in RUNNING and not job.unwritable and live_placement(job) is not None
 
 
 _standing = itemgetter(0, 1)

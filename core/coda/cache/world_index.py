@@ -15,12 +15,12 @@ from coda.cache.gang_class import GangClass, QueuedJob
 from coda.cache.holdings import Holding, Holdings, holds_the_same, stands_alike
 from coda.cache.inadmissible import InadmissibleClasses
 from coda.cache.job_facts import JobFacts, OpenWish, facts_of
+from coda.cache.judging_budget import Clock, JudgingBudget
 from coda.cache.queue import Queue
-from coda.cache.reservable_nodes import ReservableNodes
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.usage import Usage
 from coda.model.capacity import free_on
-from coda.model.job import Job, JobId
+from coda.model.job import Job, JobId, Phase
 from coda.model.live_placement import is_waiting
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import ArraySizes, Node, World
@@ -37,14 +37,23 @@ from coda.snapshots import changed_keys, removed_and_added
 _SPARE_GROUPS: Final = 256  # groups, rank classes and amounts that no job needs now, kept in case one does
 _SPARE_RANK_CLASSES: Final = 1000
 _SPARE_AMOUNTS: Final = 2000
-_RESERVABLE: Final = 8  # jobs whose `ReservableNodes` are kept. Our choice: most cycles ask for one
+_FOLLOWED: Final = 100_000  # nodes that changed x groups of nodes; to follow more takes longer than to find them again
+
+_PLAIN: Final = Job(
+    id=JobId("/"), uid="", phase=Phase.QUEUED, attempt=1, generation=1, replicas=1, request=Resources(cpu_m=1)
+)
+"""A job that every node accepts."""
 
 
 class PlannerCache:
-    """Give one to every `decide` of one planner. Not for two threads at once. A cycle that raises empties it."""
+    """Give one to every `decide` of one planner. Not for two threads at once. A cycle that raises empties it.
 
-    def __init__(self) -> None:
+    With a `clock`, classes that take long to judge wait for their turn, see `JudgingBudget`."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.budget = JudgingBudget(clock) if clock is not None else None
         self._index: WorldIndex | None = None
+        self._measured: NodeSearch | None = None
 
     def index_for(self, world: World, config: PolicyConfig) -> WorldIndex:
         """Return the index of this world for one cycle. Give it to `store` at the end."""
@@ -52,6 +61,9 @@ class PlannerCache:
         if index is None or (index.config is not config and index.config != config):
             index = WorldIndex(config)
         index.refresh(world)
+        if self.budget is not None and self._measured is not index.search:
+            self._measured = search = index.search
+            self.budget.measure_plain(lambda: search.rank_class(_PLAIN))
         return index
 
     def store(self, index: WorldIndex) -> None:
@@ -91,7 +103,6 @@ class WorldIndex:
         self.wishing: dict[JobId, tuple[Job, OpenWish]] = {}  # all with an open wish
         self.bottlenecks = Bottlenecks()
         self.holdings = Holdings(config.refusal_holders)
-        self._reservable: dict[tuple[RankClass, float | None], ReservableNodes] = {}  # the latest last
         self._world = World(nodes=())
         self._sizes: ArraySizes | None = None
         self._facts_by_job: dict[JobId, JobFacts] = {}  # of jobs with a placement or pods
@@ -130,15 +141,6 @@ class WorldIndex:
         if rank_class is None:
             rank_class = gang_class.rank_class_anywhere = self.search.rank_class_anywhere(gang_class.job)
         return rank_class
-
-    def reservable_nodes(self, rank_class: RankClass, due_s: float | None) -> ReservableNodes:
-        """Return the nodes as they are once the jobs that began by `due_s` have ended; None: once every job has."""
-        key = (rank_class, due_s)
-        found = self._reservable.pop(key, None) or ReservableNodes(self.capacity, self.holdings, rank_class, due_s)
-        self._reservable[key] = found
-        if len(self._reservable) > _RESERVABLE:
-            del self._reservable[next(iter(self._reservable))]
-        return found
 
     def sort_key(self, queued: QueuedJob) -> SortKey:
         """Return when a job is tried now: by its party's share, where shares count, then by its place in the queue."""
@@ -256,7 +258,8 @@ class WorldIndex:
         """Follow the nodes, and find what is free on those that were `touched`."""
         world, number_by_name = self._world, self.capacity.number_by_name
         is_divided_again = self.arrays is not None and (bool(come) or self._sizes is not world.array_sizes)
-        if is_divided_again or self._is_outgrown() or not _are_the_same(gone, come):
+        are_many = len(come) * len(self.search.groups_by_key) > _FOLLOWED
+        if is_divided_again or are_many or self._is_outgrown() or not _are_the_same(gone, come):
             self._index_nodes_again()
             touched = set(self.capacity.number_by_name)
         elif come:
@@ -285,9 +288,7 @@ class WorldIndex:
     def _index_nodes_again(self) -> None:
         self._index_nodes(self._world.nodes)
         self.bottlenecks = Bottlenecks()
-        self._reservable = {}
-        for gang_class in self.queue.class_by_key.values():
-            gang_class.forget_nodes()
+        self.queue.forget_nodes()
         self._nodes_changed(match_others=True)
 
     def _index_nodes(self, nodes: tuple[Node, ...]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import PlannerCache
-from coda.cycle.reservation import ReservationHold
+from coda.cycle.judging import Judging
 from coda.cycle.resize_grants import answers_to_wishes
 from coda.cycle.starts import CycleStarts
 from coda.cycle.wait_reasons import refusals_of
@@ -16,10 +16,17 @@ from coda.model.decision import Decision
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
+from coda.promises import PromiseBook, PromiseHold
 
 
 def decide(
-    world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None = None, *, explain: int | None = None
+    world: World,
+    config: PolicyConfig,
+    now_s: float,
+    cache: PlannerCache | None = None,
+    *,
+    book: PromiseBook | None = None,
+    explain: int | None = None,
 ) -> Decision:
     """Answer every open wish for cores, start every waiting gang that fits whole, in order, and say why the rest waits.
 
@@ -29,31 +36,42 @@ def decide(
     next decision grants and starts nothing and refuses the same.
 
     `world` must pass `check`. Pure: equal arguments, with nodes, jobs and quotas in any order, give equal decisions.
-    `cache` only saves time. Cost: O(nodes + jobs log jobs), and O(nodes) for each distinct constraints and O(amounts)
-    for each distinct request that waits. With a cache: O(nodes + jobs) comparisons of pointers, and the above for what
-    changed."""
+    `cache` only saves time. `book`: the promises of earlier decisions; it is brought up to date. Cost: O(nodes + jobs
+    log jobs), and O(nodes) for each distinct constraints and O(amounts) for each distinct request that waits. With a
+    cache: O(nodes + jobs) comparisons of pointers, and the above for what changed."""
+    book = book or PromiseBook()
+    book.begin(now_s)
+
     # 1. Index the world: only what changed since the last cycle is read.
     cache = cache or PlannerCache()
     leaving, world = world.leaving, after_stops(world)
     index = cache.index_for(world, config)
     quotas = QuotaLedger(world, index.pending.values())
+    judging = Judging(cache.budget)
+    if cache.budget is not None:
+        cache.budget.begin(index.queue.class_by_key.values(), now_s)
 
     # 2. Answer resize requests. If jobs stop for one, nothing may start: what they free has its owner.
     answers = answers_to_wishes(index, quotas, world.in_flight, leaving, now_s)
-    this = CycleStarts(index, quotas, now_s)
+    this = CycleStarts(index, quotas, judging, now_s)
     this.stops = answers.stops
 
-    # 3. Start the overdue jobs, and reserve nodes for the first of them that does not fit.
-    reservation = None if this.stops else this.start_overdue()
+    # 3. Start the overdue jobs, and keep nodes for the first of them that does not fit and can pay.
+    kept = None if this.stops else this.start_overdue(book)
 
-    # 4. Start the others in order, beside the reservation.
-    with ReservationHold(index, reservation):
+    # 4. Start the others in order, beside the kept nodes; then, on these, those that are expected to end in time.
+    hold = PromiseHold(index, kept)
+    with hold:
         this.start_in_order()
-    wake_s = this.wake_s()
+    if kept is not None:
+        this.start_in_between(kept, hold, book)
+        hold.count_idle()
 
     # 5. Explain why the rest waits.
-    reserved_for = None if reservation is None else reservation.job.id
-    refusals = refusals_of(index, quotas, now_s, explain, reserved_for=reserved_for)
+    refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept)
+    book.settle(kept.promise if kept is not None else None, index.queue.job_ids())
+    moments_s = (this.wake_s(), judging.end(), None if kept is None else kept.promise.used_up_s(now_s))
+    wake_s = min((moment_s for moment_s in moments_s if moment_s is not None), default=None)
     cache.store(index)
     return Decision(
         starts=tuple(this.starts),
@@ -62,6 +80,7 @@ def decide(
         grants=answers.grants,
         denials=answers.denials,
         postponed=answers.postponed,
+        faults=tuple(judging.faults),
         wake_s=wake_s,
     )
 
@@ -72,17 +91,22 @@ def decide_around(
     config: PolicyConfig,
     now_s: float,
     cache: PlannerCache | None = None,
+    book: PromiseBook | None = None,
 ) -> Decision:
     """Like `decide`, but `held_back` per node must not be used yet: it is free in a moment.
 
     A job is stopped only if it would be stopped even with that capacity. Cost: a second decision, if the first one
     stops a job. Source: our choice."""
     decision = decide(
-        replace(world, in_flight=_with(held_back, world.in_flight)) if held_back else world, config, now_s, cache
+        replace(world, in_flight=_with(held_back, world.in_flight)) if held_back else world,
+        config,
+        now_s,
+        cache,
+        book=book,
     )
     if not held_back or not decision.stops:
         return decision
-    free = decide(world, config, now_s, cache)
+    free = decide(world, config, now_s, cache, book=book)
     return replace(decision, stops=tuple(stop for stop in decision.stops if stop in free.stops))
 
 

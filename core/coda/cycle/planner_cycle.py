@@ -5,28 +5,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
+from coda.cache.judging_budget import Clock
 from coda.cache.world_index import PlannerCache
-from coda.cycle.decide import decide_around
-from coda.model.decision import Decision, Denial, Grant, Start, Stop, WaitCode
+from coda.cycle.decide import decide, decide_around
+from coda.cycle.ended_runs import EndedRuns
+from coda.cycle.faults import text_of
+from coda.cycle.isolation import SetApart
+from coda.model.decision import Decision, Denial, Fault, Grant, Start, Stop, WaitCode
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING
 from coda.model.world import World
 from coda.placements.filter_rules import InFlight, in_flight_by_node
 from coda.placements.review import PlacementReview, review_placements
 from coda.policy.config import PolicyConfig
+from coda.promises import PromiseBook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleSnapshot:
     """What one cycle sees. `world.in_flight`: capacity held back for a moment, of attempts that are ending.
 
-    `foreign`: the foreign pods in flight, which `world` does not count."""
+    `foreign`: the foreign pods in flight, which `world` does not count. `in_flight_for_s`: how long there have always
+    been some that may land on several nodes; 0: this is not judged now."""
 
     world: World
     foreign: tuple[InFlight, ...] = ()
     epoch: int
     now_s: float
+    in_flight_for_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +51,101 @@ class CycleResult:
     @property
     def leaves_jobs_waiting(self) -> bool:
         """True if a job waits, perhaps for capacity that foreign pods in flight may leave."""
-        return bool(self.decision.refusals or self.decision.postponed)
+        return bool(self.jobs_by_code or self.decision.postponed)
 
 
-def run_cycle(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache) -> CycleResult:
+class CycleCache:
+    """What one cycle leaves for the next: the planner's cache, what is set apart because it cannot be judged, and what
+    was promised. The promises end with the process; the next planner makes them again.
+
+    `clock`: see `PlannerCache`."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.planner = PlannerCache(clock)
+        self.beside_in_flight = PlannerCache(clock)  # of worlds in which foreign pods in flight do not count
+        self.apart = SetApart()
+        self.book = PromiseBook()
+        self.ended = EndedRuns()
+
+
+def run_cycle(snapshot: CycleSnapshot, config: PolicyConfig, cache: CycleCache) -> CycleResult:
     """Decide what starts, stops and grows, and review the placements that are not in force yet.
 
-    Pure, as `decide` is: the cache saves time and changes nothing. Cost: that of `decide` and `review_placements`."""
+    An error in judging one object leaves that object out, and is one of `decision.faults`. But for this, the cache
+    saves time and changes nothing. Cost: that of `decide` and `review_placements`."""
+    apart = cache.apart
+    cache.ended.learn(snapshot.world.jobs, cache.book.run_times, snapshot.now_s)
+    result, fault = apart.judge(
+        snapshot.world,
+        lambda world: _run(replace(snapshot, world=world), config, cache.planner, cache.book),
+        lambda world: _run(replace(snapshot, world=world), config, PlannerCache(), PromiseBook()),
+    )
+    result, later = _with_reservation(snapshot, config, result, cache)
+    found = tuple([each for each in (fault, later) if each is not None])
+    if not apart.jobs and not found:
+        return result
+    decision = result.decision
+    judged = [refusal for refusal in decision.refusals if refusal.job not in apart.jobs]
+    refusals = (*judged, *apart.refusals())
+    return replace(
+        result,
+        decision=replace(decision, refusals=refusals, faults=(*decision.faults, *found)),
+        jobs_by_code=Counter([refusal.reason.code for refusal in refusals]),
+    )
+
+
+PASSED_BY_S: Final = 5.0
+"""After this time in which pods in flight came one after the other, the head of the queue is committed beside them.
+Our choice: many times what a bind takes."""
+
+
+def _with_reservation(
+    snapshot: CycleSnapshot, config: PolicyConfig, result: CycleResult, cache: CycleCache
+) -> tuple[CycleResult, Fault | None]:
+    """Commit the first job that only a steady stream of foreign pods in flight keeps from starting.
+
+    Then the filter keeps its nodes from more of them, and it is released when those in flight have landed elsewhere;
+    else it is dropped after a while, see `is_given_up`. One job at a time. Pods that can land on one node only are
+    not overlooked: they may stay in flight for minutes. What cannot be judged is set apart, as in the first decision;
+    whatever else goes wrong, that one stands. Cost: a second decision."""
+    decision = result.decision
+    if snapshot.in_flight_for_s < PASSED_BY_S or not decision.refusals:
+        return result, None
+    if decision.starts or decision.stops or any(review.awaits_in_flight for review in result.reviews):
+        return result, None
+    lasting = tuple(pod for pod in snapshot.foreign if pod.nodes is not None and len(pod.nodes) == 1)
+
+    def again(world: World, planner: PlannerCache) -> Decision:
+        book = cache.book.beside()
+        return decide(_with_foreign(world, lasting), config, snapshot.now_s, planner, book=book, explain=0)
+
+    try:
+        second, fault = cache.apart.judge(
+            snapshot.world,
+            lambda world: again(world, cache.beside_in_flight),
+            lambda world: again(world, PlannerCache()),
+        )
+    except Exception as error:  # nobody is to blame alone: the others are decided without this step
+        return result, Fault(jobs=(), nodes=(), quotas=(), traceback=text_of(error))
+    starts = second.starts[:1]
+    if not starts:
+        return result, fault
+    (job,) = (job for job in snapshot.world.jobs if job.id == starts[0].job)
+    waiting = tuple(refusal for refusal in decision.refusals if refusal.job != job.id)
+    reserved = replace(
+        result,
+        decision=replace(decision, starts=starts, refusals=waiting),
+        decided_on={**result.decided_on, job.id: job},
+        jobs_by_code=Counter([refusal.reason.code for refusal in waiting]),
+    )
+    return reserved, fault
+
+
+def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, book: PromiseBook) -> CycleResult:
     world = snapshot.world
     free = _with_foreign(replace(world, in_flight={}), snapshot.foreign)
-    decision = decide_around(world.in_flight, free, config, snapshot.now_s, cache)
-    reviews = review_snapshot(snapshot)
+    decision = decide_around(world.in_flight, free, config, snapshot.now_s, cache, book)
+    reviews = _review(snapshot)
     job_by_id = {job.id: job for job in world.jobs}
     waiting = [job_by_id[refusal.job] for refusal in decision.refusals]
     changed: tuple[Start | Stop | Grant | Denial, ...] = (
@@ -72,6 +164,7 @@ def run_cycle(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache
             (
                 *(job.not_before_s for job in waiting if job.not_before_s > snapshot.now_s),
                 *(wish.deadline_s for job in decision.postponed if (wish := job_by_id[job].wish) is not None),
+                *((decision.wake_s,) if decision.wake_s is not None else ()),
                 *_stop_deadlines_s(reviews),
             ),
             default=None,
@@ -80,7 +173,18 @@ def run_cycle(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache
 
 
 def review_snapshot(snapshot: CycleSnapshot) -> tuple[PlacementReview, ...]:
-    """The reviews of the placements that are not in force yet, beside everything in flight or held back."""
+    """The reviews of the placements that are not in force yet, beside everything in flight or held back.
+
+    A placement that cannot be judged gets none, and nothing else is placed on its nodes."""
+
+    def review(world: World) -> tuple[PlacementReview, ...]:
+        return _review(replace(snapshot, world=world))
+
+    reviews, _ = SetApart().judge(snapshot.world, review, review)  # the next cycle reports what cannot be judged
+    return reviews
+
+
+def _review(snapshot: CycleSnapshot) -> tuple[PlacementReview, ...]:
     world = _with_foreign(snapshot.world, snapshot.foreign)
     return review_placements(world, epoch=snapshot.epoch, now_s=snapshot.now_s)
 
@@ -89,7 +193,7 @@ def _stop_deadlines_s(reviews: tuple[PlacementReview, ...]) -> Iterator[float]:
     """When placements are dropped whose stopped jobs have not left by then."""
     for review in reviews:
         if review.awaits_stops and review.job.placement is not None:
-            yield review.job.placement.bind_deadline_s
+            yield review.job.placement.bind_deadline_s + review.job.deadline_shift_s
 
 
 def _with_foreign(world: World, pods: tuple[InFlight, ...]) -> World:

@@ -26,7 +26,7 @@ class Attempt(NamedTuple):
     stops: tuple[Stop, ...] = ()
 
 
-_NOTHING = Attempt()
+NO_START = Attempt()
 
 
 class PlainStart:
@@ -48,7 +48,7 @@ class PlainStart:
     def attempt(self, queued: QueuedJob) -> Attempt:
         """Find nodes for the job."""
         shares = _place(self._index.rank_class(queued.gang_class), queued)
-        return _NOTHING if shares is None else Attempt(shares)
+        return NO_START if shares is None else Attempt(shares)
 
     def park(self, gang_class: GangClass) -> None:
         """Do not try the class again before a node gains free capacity for it."""
@@ -127,7 +127,7 @@ class ArrayStart:
                     return Attempt(stops=stopped_in_arrays(self._arrays, queued.job, rank_class))
             elif (shares := _place(rank_class, queued)) is not None:
                 return Attempt(shares, option.borrows)
-        return _NOTHING
+        return NO_START
 
     def park(self, gang_class: GangClass) -> None:
         """Do not try the class again before a node gains free capacity for it, in any way that it may start."""

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappop, heappush
+from typing import Final
 
 from coda.cache.gang_class import GangClass, QueuedJob
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
-from coda.cycle.reservation import Reservation, overdue, reserve
-from coda.cycle.start_ways import start_way
+from coda.cycle.judging import Judging
+from coda.cycle.start_ways import NO_START, Attempt, start_way
+from coda.cycle.victims import stopped_in_turn
 from coda.model.decision import Start, Stop
 from coda.model.job import Job, JobId
 from coda.policy.order import SortKey
+from coda.promises import Kept, PromiseBook, PromiseHold, keep_nodes, overdue, stopped_for_promise
+
+_PROMISED: Final = 4
+"""The overdue jobs, of different classes, that nodes are looked for in one cycle. Our choice: a search reads all nodes,
+and who waited longer can pay more."""
 
 _Line = tuple[SortKey, QueuedJob, Iterator[QueuedJob]]
 """The gangs of one class: when the first of them is tried, that one, and the others."""
@@ -23,33 +30,72 @@ class CycleStarts:
 
     With the first stops nothing else starts, so that nobody takes what is being freed."""
 
-    def __init__(self, index: WorldIndex, quotas: QuotaLedger, now_s: float) -> None:
+    def __init__(self, index: WorldIndex, quotas: QuotaLedger, judging: Judging, now_s: float) -> None:
         self.starts: list[Start] = []
         self.stops: tuple[Stop, ...] = ()
         self._index = index
         self._quotas = quotas
+        self._judging = judging
         self._now_s = now_s
         self._way = start_way(index, now_s)
         self._lines: list[_Line] = []
         self._overdue: set[JobId] = set()  # those that started because they are overdue
 
-    def start_overdue(self) -> Reservation | None:
-        """Start the jobs that waited too long, up to the first that does not fit; return its reservation."""
+    def start_overdue(self, book: PromiseBook) -> Kept | None:
+        """Start the jobs that waited too long; return what is kept for the first that does not fit and can pay.
+
+        For one that cannot pay with idle nodes, small jobs stop that resume."""
         hopeless: set[GangClass] = set()
+        promised = 0
         for queued in overdue(self._index, self._now_s):
             job = queued.job
-            if queued.gang_class in hopeless or self._is_barred(job) or self._quotas.shortage(job) is not None:
+            if queued.gang_class in hopeless or self._is_barred(job) or self._is_beyond_quota(queued):
                 continue
             if self._start(queued, is_overdue=True):
                 self._overdue.add(job.id)
                 continue
             if self.stops:
                 return None
-            reservation = reserve(self._index, job, self._index.rank_class(queued.gang_class))
-            if reservation is not None:
-                return reservation
+            kept = self._keep(queued, book)
+            if kept is not None:
+                return kept
+            self.stops = self._judging.ask(queued.gang_class, self._stopped_for_promise, queued, ())
+            if self.stops:
+                return None
             hopeless.add(queued.gang_class)
+            promised += job.id in book.promise_by_job
+            if promised >= _PROMISED:
+                return None
         return None
+
+    def start_in_between(self, kept: Kept, hold: PromiseHold, book: PromiseBook) -> None:
+        """Start on the kept nodes, in order, the jobs that are expected to end before the promised one can start.
+
+        They start where the policy puts them, and nobody is stopped for them. O(waiting jobs) if something is idle."""
+        if self.stops:
+            return
+        hopeless: set[GangClass] = set()
+        for gang_class in self._index.queue.class_by_key.values():
+            if not hold.keeps_idle(gang_class.job.request):
+                hopeless.add(gang_class)
+        if len(hopeless) == len(self._index.queue.class_by_key):
+            return
+        ends_in_s = kept.promise.start_s - self._now_s
+        is_certain, started = kept.promise.is_certain, set(self._index.started())
+        for queued in self._index.queue.queued_jobs:
+            job, gang_class = queued.job, queued.gang_class
+            if (
+                gang_class in hopeless
+                or job.id in started
+                or job.id == kept.job.id
+                or not queued.may_start(self._now_s)
+            ):
+                continue
+            run_s = job.run_limit_s if is_certain else book.ends.cautious_s(job, self._now_s)
+            if run_s is None or run_s > ends_in_s:
+                continue
+            if self._is_barred(job) or self._is_beyond_quota(queued) or not self._start(queued, may_stop=False):
+                hopeless.add(gang_class)
 
     def start_in_order(self) -> None:
         """Start every other job that fits, in the order of the policy."""
@@ -75,14 +121,14 @@ class CycleStarts:
             if blocks is not None or self._may_start(gang_class):
                 self._line_up(self._startable(gang_class))
             else:
-                self._way.park(gang_class)
+                self._park(gang_class)
         while lines and not self.stops:
             key, queued, startable = heappop(lines)
             if self._index.usage is not None and (sort_key := self._index.sort_key(queued)) != key:
                 heappush(lines, (sort_key, queued, startable))  # starts since then put it further back
                 continue
             queue = blocks(queued.job) if blocks is not None else None
-            if queue in blocked or self._quotas.shortage(queued.job) is not None:
+            if queue in blocked or self._is_beyond_quota(queued):
                 continue
             if self._start(queued):
                 self._line_up(startable)
@@ -92,15 +138,19 @@ class CycleStarts:
     def _start_class(self, gang_class: GangClass) -> None:
         """As `_start_classes`. A class alone needs no line, and its first job tells whether there is capacity."""
         if self._is_barred(gang_class.job):
-            self._way.park(gang_class)
+            self._park(gang_class)
             return
         for queued in self._startable(gang_class):
-            if self._quotas.shortage(queued.job) is not None or not self._start(queued):
+            if self._is_beyond_quota(queued) or not self._start(queued):
                 break
         else:
             return
-        if not self.stops and not self._way.may_start(gang_class):
-            self._way.park(gang_class)
+        if not self.stops and not self._may_start(gang_class):
+            self._park(gang_class)
+
+    def _park(self, gang_class: GangClass) -> None:
+        """Do not try the class again for a while, if it was tried."""
+        self._judging.ask(gang_class, self._way.park, gang_class, None)
 
     def _line_up(self, startable: Iterator[QueuedJob]) -> None:
         queued = next(startable, None)
@@ -116,14 +166,53 @@ class CycleStarts:
         return job.within is not None and self._index.config.level_index(job.within) is None
 
     def _may_start(self, gang_class: GangClass) -> bool:
-        return not self._is_barred(gang_class.job) and self._way.may_start(gang_class)
-
-    def _start(self, queued: QueuedJob, *, is_overdue: bool = False) -> bool:
-        """Start the job if it fits; if not, set who must stop for it. What an overdue job takes is its own."""
-        job, found = queued.job, self._way.attempt(queued)
-        if found.shares is None:
-            self.stops = found.stops
+        if self._is_barred(gang_class.job):
             return False
+        return self._judging.ask(gang_class, self._way.may_start, gang_class, False)
+
+    def _is_beyond_quota(self, queued: QueuedJob) -> bool:
+        return self._judging.ask(queued.gang_class, self._is_short, queued.job, True)
+
+    def _is_short(self, job: Job) -> bool:
+        return self._quotas.shortage(job) is not None
+
+    def _attempt_overdue(self, queued: QueuedJob) -> Attempt:
+        """As `_attempt`, but a CPU job tries first what its array owns: that nobody takes back."""
+        arrays = self._index.arrays
+        if arrays is None or queued.job.request.gpus:
+            return self._attempt(queued)
+        shares = self._judging.ask(queued.gang_class, arrays.place_on_own, queued.job, None)
+        return self._attempt(queued) if shares is None else Attempt(shares)
+
+    def _attempt(self, queued: QueuedJob) -> Attempt:
+        return self._judging.ask(queued.gang_class, self._way.attempt, queued, NO_START)
+
+    def _keep(self, queued: QueuedJob, book: PromiseBook) -> Kept | None:
+        def keep(queued: QueuedJob) -> Kept | None:
+            job, arrays = queued.job, self._index.arrays
+            is_of_array = arrays is not None and not job.request.gpus
+            own = arrays.own_rank_class(job) if is_of_array and arrays is not None else None
+            if is_of_array and own is None:
+                return None
+            rank_class = own or self._index.rank_class(queued.gang_class)
+            return keep_nodes(self._index, book, job, rank_class, self._now_s)
+
+        kept = self._judging.ask(queued.gang_class, keep, queued, None)
+        if kept is not None:
+            self._judging.reserves(queued.gang_class)
+        return kept
+
+    def _stopped_for_promise(self, queued: QueuedJob) -> tuple[Stop, ...]:
+        victims = stopped_for_promise(self._index, queued.job)
+        return stopped_in_turn(victims, queued.job, self._index.rank_class(queued.gang_class)) if victims else ()
+
+    def _start(self, queued: QueuedJob, *, is_overdue: bool = False, may_stop: bool = True) -> bool:
+        """Start the job if it fits; if not, set who must stop for it. What an overdue GPU job takes is its own."""
+        job, found = queued.job, self._attempt_overdue(queued) if is_overdue else self._attempt(queued)
+        if found.shares is None:
+            self.stops = found.stops if may_stop else ()
+            return False
+        self._judging.starts()
         self._quotas.count_start(job)
         start = Start(
             job=job.id,
@@ -131,7 +220,7 @@ class CycleStarts:
             generation=job.generation,
             nodes=self._index.assign(job, found.shares),
             cpus_per_replica=job.cpus_per_replica,
-            borrows=found.borrows and not is_overdue,
+            borrows=found.borrows and not (is_overdue and job.request.gpus),
         )
         self.starts.append(start)
         return True

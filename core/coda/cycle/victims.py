@@ -18,9 +18,16 @@ def preempted_for(running: RunningJobs, job: Job, rank_class: RankClass, now_s: 
 
     Jobs in reach are chosen in order until the job fits. Then, in the opposite order, each is spared if the job
     fits without stopping it. O(jobs in reach x their nodes); O(nodes) more for a job that needs one domain."""
+    return stopped_in_turn(running.in_reach(job, now_s), job, rank_class)
+
+
+def stopped_in_turn(
+    runners: Iterable[tuple[Job, tuple[str, ...]]], job: Job, rank_class: RankClass
+) -> tuple[Stop, ...]:
+    """Return who of these running jobs is preempted so that the job fits, as `preempted_for`."""
     what_if = WhatIf(rank_class, job.replicas)
     chosen: list[tuple[Job, tuple[str, ...]]] = []
-    for runner, nodes in running.in_reach(job, now_s):
+    for runner, nodes in runners:
         if what_if.remove(runner, nodes):
             chosen.append((runner, nodes))
             if what_if.fits():

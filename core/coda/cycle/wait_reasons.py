@@ -15,14 +15,26 @@ from typing import Final
 from coda.cache.gang_class import GangClass, QueuedJob, Shortfall
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
+from coda.cycle.judging import Judging
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import Refusal, WaitCode, WaitReason
-from coda.model.job import Job, JobId
+from coda.model.job import Job, JobId, WriteTrouble
 from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
 from coda.nodes.bottleneck import Limit, Side
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.node_search import RankClass
-from coda.wording import amounts_text, counted, free_text, listed, numbers_of, plural, quota_text, shortage_text
+from coda.promises import Kept, Promise
+from coda.wording import (
+    amounts_text,
+    counted,
+    free_text,
+    listed,
+    moment_text,
+    numbers_of,
+    plural,
+    quota_text,
+    shortage_text,
+)
 
 _CODE_BY_RESOURCE: Final[Mapping[str, WaitCode]] = {
     GPUS: WaitCode.INSUFFICIENT_GPUS,
@@ -36,25 +48,78 @@ EDITED: Final = WaitReason(
     code=WaitCode.EDITED, message="its spec was edited, and the operator has not accepted it yet"
 )
 
+UNWRITABLE: Final[Mapping[WriteTrouble, WaitReason]] = {
+    WriteTrouble.REFUSED: WaitReason(
+        code=WaitCode.STATUS_UNWRITABLE,
+        message="the API server refuses to store its placement (see its events); the next try comes after a pause",
+    ),
+    WriteTrouble.UNANSWERED: WaitReason(
+        code=WaitCode.STATUS_UNWRITABLE,
+        message="the API server gives no answer when its placement is written; the next try comes after a pause",
+    ),
+    WriteTrouble.OVERTAKEN: WaitReason(
+        code=WaitCode.CHANGED_MEANWHILE,
+        message="it is changed again and again before its placement is written; the next try comes after a pause",
+    ),
+    WriteTrouble.SLOW: WaitReason(
+        code=WaitCode.STATUS_WRITE_SLOW,
+        message="the API server takes long to store what is written to it or to its namespace; the next try comes soon",
+    ),
+}
+
 HELD_BY_POLICY: Final = WaitReason(
     code=WaitCode.HELD_BY_POLICY, message="enough is free now, but the policy keeps it for jobs that go first"
 )
 
+COSTLY_TO_JUDGE: Final = WaitReason(
+    code=WaitCode.JUDGED_IN_TURNS,
+    message="to compare what it asks for with the nodes takes long, so it is tried less often, in turns with others"
+    " like it; fewer terms and values in its node affinity help",
+)
 
-def _reserved_for(job: JobId) -> WaitReason:
-    message = f"enough is free now, but nodes are reserved for {job}, which has waited too long to be overtaken"
+MANY_TO_JUDGE: Final = WaitReason(
+    code=WaitCode.JUDGED_IN_TURNS,
+    message="the waiting jobs of its namespace ask for so many different things that they are tried in turns; jobs that"
+    " ask for the same are tried together",
+)
+
+_LATE_S: Final = 5.0  # a reason that is older says that it is
+
+
+def _kept_for(job: JobId) -> WaitReason:
+    message = "enough is free now, but nodes are kept for a job that has waited too long, and this one may end too late"
     return WaitReason(code=WaitCode.HELD_BY_POLICY, message=message, holders=(job,))
 
 
+_STEP_S: Final = 600.0  # promised moments are told to ten minutes, so that reasons rarely change
+
+
+def _promise_text(promise: Promise) -> str:
+    expected = moment_text(ceil(promise.start_s / _STEP_S) * _STEP_S)
+    if promise.latest_s is None:
+        return (
+            f"its start is promised, expected by {expected}; some jobs in its way have no deadline, so not for certain"
+        )
+    latest = moment_text(ceil(promise.latest_s / _STEP_S) * _STEP_S)
+    return f"its start is promised, expected by {expected}; the jobs in its way end by {latest} at the latest"
+
+
 def refusals_of(
-    index: WorldIndex, quotas: QuotaLedger, now_s: float, count: int | None, *, reserved_for: JobId | None = None
+    index: WorldIndex,
+    quotas: QuotaLedger,
+    now_s: float,
+    count: int | None,
+    judging: Judging,
+    *,
+    kept: Kept | None = None,
 ) -> tuple[Refusal, ...]:
     """Return why each job that does not start in this cycle waits; with `count`, for that many, in order.
 
-    `reserved_for`: the job that nodes are reserved for."""
+    `kept`: the nodes that are kept for a promised job."""
     if count == 0:
         return ()
-    finder = _ReasonFinder(index, quotas, now_s, reserved_for)
+    finder = _ReasonFinder(index, quotas, now_s, kept)
+    promised = None if kept is None else kept.job.id
     started = index.started()
     queued_jobs = index.queue.without(started) if started else index.queue.queued_jobs
     if count is not None:
@@ -63,12 +128,13 @@ def refusals_of(
     else:
         classes = list(index.queue.class_by_key.values())
     for gang_class in classes:
-        finder.judge(gang_class)
+        finder.judge(gang_class, judging)
     return tuple(
         [
             refusal
             if queued.reason is queued.gang_class.verdict.reason
             and not queued.is_held
+            and queued.job.id != promised
             and (refusal := queued.refusal) is not None
             else finder.refusal(queued)
             for queued in queued_jobs
@@ -79,7 +145,7 @@ def refusals_of(
 class _ReasonFinder:
     """The causes at the end of one cycle."""
 
-    def __init__(self, index: WorldIndex, quotas: QuotaLedger, now_s: float, reserved_for: JobId | None) -> None:
+    def __init__(self, index: WorldIndex, quotas: QuotaLedger, now_s: float, kept: Kept | None) -> None:
         self._index = index
         self._search = index.search
         self._bottlenecks = index.bottlenecks
@@ -87,11 +153,22 @@ class _ReasonFinder:
         self._config = index.config
         self._quotas = quotas
         self._now_s = now_s
-        self._held = HELD_BY_POLICY if reserved_for is None else _reserved_for(reserved_for)
-        self._may_hold_back = index.policy.may_hold_back or reserved_for is not None
+        self._held = HELD_BY_POLICY if kept is None else _kept_for(kept.job.id)
+        self._may_hold_back = index.policy.may_hold_back or kept is not None
+        self._promised = None if kept is None else kept.job.id
+        self._promise_text = "" if kept is None else _promise_text(kept.promise)
 
-    def judge(self, gang_class: GangClass) -> None:
-        """Find the reason that all jobs of a class share."""
+    def judge(self, gang_class: GangClass, judging: Judging) -> None:
+        """Find the reason that all jobs of a class share. If there is no time for it, the last one stays a while."""
+        judging.ask(gang_class, self._judge, gang_class, None)
+        verdict, left_out_s = gang_class.verdict, judging.left_out_s(gang_class)
+        if gang_class.fault is not None:
+            verdict.set_reason(gang_class.fault, comes_first=True)
+        elif left_out_s is not None and (verdict.reason is None or left_out_s >= _LATE_S):
+            reason = COSTLY_TO_JUDGE if judging.is_costly(gang_class) else MANY_TO_JUDGE
+            verdict.set_reason(reason, comes_first=False)
+
+    def _judge(self, gang_class: GangClass) -> None:
         job, verdict, rank_class = gang_class.job, gang_class.verdict, self._index.rank_class(gang_class)
         if verdict.nodes_version != self._index.nodes_version:
             verdict.nodes_version = self._index.nodes_version
@@ -112,10 +189,16 @@ class _ReasonFinder:
         job, verdict = queued.job, queued.gang_class.verdict
         reason = verdict.reason
         assert reason is not None
-        if job.edited:
+        if job.unreadable:
+            reason = WaitReason(code=WaitCode.UNREADABLE, message=job.unreadable)
+        elif job.edited:
             reason = EDITED
+        elif job.unwritable is not None:
+            reason = UNWRITABLE[job.unwritable]
         elif queued.is_held and not verdict.comes_first:
             reason = _rolling_back(job) or self._backing_off(job) or reason
+        if job.id == self._promised and not verdict.comes_first:
+            reason = replace(reason, message=f"{reason.message}; {self._promise_text}")
         refusal = queued.refusal
         if refusal is None or queued.reason != reason:
             refusal = queued.refusal = Refusal(job.id, job.generation, reason)
@@ -225,7 +308,7 @@ def _fits(job: Job, rank_class: RankClass) -> bool:
 
 
 def _rolling_back(job: Job) -> WaitReason | None:
-    if not job.bound and not job.unbound:
+    if not job.leftovers and not job.bound and not job.unbound:
         return None
     message = "pods of a dropped placement are still being deleted"
     return WaitReason(code=WaitCode.ROLLING_BACK, message=message)

@@ -9,8 +9,17 @@ what deserves an event.
 from __future__ import annotations
 
 from coda.lifecycle.evidence import Evidence, evidence_needed
-from coda.lifecycle.state import LifecycleConfig, PodState, Progress, RankPod, Situation, Step, Terms
-from coda.lifecycle.steps import TEMPLATE_REFUSED, furthest_step, step_refused
+from coda.lifecycle.state import (
+    TEMPLATE_REFUSED,
+    LifecycleConfig,
+    PodState,
+    Progress,
+    RankPod,
+    Situation,
+    Step,
+    Terms,
+)
+from coda.lifecycle.steps import furthest_step, step_refused
 
 __all__ = [
     "TEMPLATE_REFUSED",

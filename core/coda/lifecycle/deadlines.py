@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step
+from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step, kept_s
 from coda.model.job import FINISHED, Phase
 
 WAITS_FOR = "; waits for "
@@ -25,9 +25,9 @@ def with_stuck(progress: Progress, left: tuple[RankPod, ...], now_s: float, conf
 
 def with_wake(step: Step, now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     """Add the next time at which the answer may change although nothing else does."""
-    moments = _moments_of_pods(now, config) if step.progress.phase not in FINISHED or now.deleting else iter(())
+    moments = _moments_of_pods(now, config) if step.progress.phase not in FINISHED or now.held else iter(())
     of_resize = () if step.wake_s is None else (step.wake_s,)
-    all_moments = (*moments, *_moments_of_job(step.progress, now), *of_resize)
+    all_moments = (*moments, *_moments_of_job(step.progress, now, config), *of_resize)
     ahead = [moment_s for moment_s in all_moments if moment_s > now_s]
     return replace(step, wake_s=min(ahead, default=None))
 
@@ -46,13 +46,13 @@ def _moments_of_pods(now: Situation, config: LifecycleConfig) -> Iterator[float]
             yield pod.gone_by_s + config.stuck_s
 
 
-def _moments_of_job(progress: Progress, now: Situation) -> Iterator[float]:
+def _moments_of_job(progress: Progress, now: Situation, config: LifecycleConfig) -> Iterator[float]:
     terms = now.terms
     if now.deleting:
         return
     if progress.phase in FINISHED:
-        if terms.ttl_s is not None:
-            yield progress.completion_s + terms.ttl_s
+        if (limit_s := kept_s(now, config)) is not None:
+            yield progress.completion_s + limit_s
         return
     if terms.active_deadline_s is not None and progress.start_s:
         yield progress.start_s + terms.active_deadline_s

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from coda.lifecycle.state import Progress
-from coda.lifecycle.steps import TEMPLATE_REFUSED
+from coda.lifecycle.state import TEMPLATE_REFUSED, Progress
 from coda.lifecycle.transitions import LAUNCHED, STARTING
 from coda.model.job import Phase
 

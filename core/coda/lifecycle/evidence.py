@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from coda.lifecycle.state import LifecycleConfig, Situation, is_alone, missing_ranks, pods_left, released_placement
+from coda.lifecycle.state import (
+    LifecycleConfig,
+    Situation,
+    deletable,
+    is_alone,
+    lacks_its_record,
+    missing_ranks,
+    pods_left,
+    released_placement,
+)
 from coda.model.job import FINISHED, Phase
 
 
@@ -22,18 +31,29 @@ class Evidence(Enum):
 def evidence_needed(now: Situation, now_s: float, config: LifecycleConfig) -> Evidence | None:
     """Return what the next step must read besides the caches; None while every pod that it needs is there.
 
-    PODS if their absence ends an attempt, begins the next or ends the job; EPOCH if pods are created. O(pods)."""
+    PODS if their absence ends an attempt, begins the next or ends the job. Also before the pods of a deleted job are
+    deleted: without an owner they are to stay. A job that waits for its record reads after it. EPOCH if pods are
+    created. O(pods)."""
     phase = now.progress.phase
     if not now.deleting and (phase is None or phase in FINISHED or now.terms.suspend):
         return None
-    if now.deleting or phase in (Phase.RESTARTING, Phase.SUSPENDED):
+    if now.deleting:
+        return _evidence_to_delete(now, now_s, config)
+    if phase in (Phase.RESTARTING, Phase.SUSPENDED):
         return None if pods_left(now, now_s, config) else Evidence.PODS
     if phase is Phase.QUEUED and (released_placement(now) is None or now.progress.generation != now.generation):
         return None
-    if now.vanished:
+    if now.vanished - now.progress.succeeded - now.seen_succeeded:
         return Evidence.PODS
     if not missing_ranks(now):
         return None
     if phase is not Phase.QUEUED:
         return Evidence.PODS
-    return Evidence.EPOCH if is_alone(now, now_s, config) else None
+    return Evidence.EPOCH if now.room and is_alone(now, now_s, config) else None
+
+
+def _evidence_to_delete(now: Situation, now_s: float, config: LifecycleConfig) -> Evidence | None:
+    left = [pod for pod in pods_left(now, now_s, config) if pod.owned]
+    waits = any(pod.terminating for pod in left) and not deletable(tuple(left))
+    waits_for_record = not left and lacks_its_record(now)
+    return None if waits or waits_for_record or now.orphaning or not now.held else Evidence.PODS

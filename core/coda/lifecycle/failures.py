@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from coda.lifecycle.node_loss import ended_with_its_node
 from coda.lifecycle.state import (
     LifecycleConfig,
     PodState,
@@ -16,6 +17,8 @@ from coda.lifecycle.state import (
 )
 
 POD_GONE = "PodGone"
+MOST_AVOIDED = 64
+"""Nodes that one failure makes a job avoid. Our choice: the status stays short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +28,7 @@ class Failure:
     own: bool
     reason: str
     message: str
-    node: str | None = None  # to avoid from now on
+    nodes: tuple[str, ...] = ()  # to avoid from now on
 
 
 def gang_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
@@ -43,8 +46,8 @@ def attempt_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Fa
     """Return the first failure of the attempt's pods, or None: an own failure before a disruption, then by rank.
 
     A pod that was seen and is gone is a failure even if a new pod has its name: no rank starts twice in an attempt."""
-    if now.vanished:
-        return pod_gone(min(now.vanished))
+    if lost := now.vanished - now.progress.succeeded:
+        return pod_gone(min(lost))
     found = [
         (not failure.own, pod.rank, failure)
         for pod in of_attempt(now)
@@ -59,27 +62,37 @@ def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleCo
         return None
     if pod.terminating:
         return Failure(own=False, reason="PodDeleted", message=f"the pod of {where} was deleted by somebody else")
+    if pod.state is PodState.FAILED and not pod.disrupted and ended_with_its_node(pod, now, config):
+        message = f"{where} ended when its node went away"
+        return Failure(own=False, reason="NodeOutage", message=message, nodes=_nodes(pod.node))
     if pod.state is PodState.FAILED and not pod.disrupted:
         code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
         said = f": {pod.reason}" if pod.reason not in ("", "Error") else ""
         return Failure(own=True, reason="RankFailed", message=f"{where} failed{code}{said}")
     if pod.state is PodState.FAILED:
         message = f"{where} was ended from outside: {pod.reason}" + (f": {pod.message}" if pod.message else "")
-        return Failure(own=False, reason=pod.reason or "Disrupted", message=message, node=pod.node)
+        return Failure(own=False, reason=pod.reason or "Disrupted", message=message, nodes=_nodes(pod.node))
     if pod.node and is_lost(pod.node, now, now_s, config):
-        return Failure(own=False, reason="NodeLost", message=f"{where}: the node is not Ready", node=pod.node)
+        return Failure(own=False, reason="NodeLost", message=f"{where}: the node is not Ready", nodes=(pod.node,))
     since_s = pod.unschedulable_since_s
     if since_s is not None and now_s - since_s >= config.unschedulable_s:
-        message = f"rank {pod.rank} does not fit where it was planned: {pod.message}"
-        return Failure(own=False, reason="Unschedulable", message=message)
+        where = pod.pinned_to or "the node it was planned for"
+        message = f"{where} refused rank {pod.rank}: {pod.message}"
+        return Failure(own=False, reason="Unschedulable", message=message, nodes=_nodes(pod.pinned_to))
     return None
+
+
+def _nodes(node: str | None) -> tuple[str, ...]:
+    return (node,) if node else ()
 
 
 def bind_deadline_missed(pods: tuple[RankPod, ...], replicas: int) -> Failure:
     """Return the failure of an attempt whose pods are not all bound in time."""
     bound = sum(1 for pod in pods if pod.node)
     message = f"only {bound} of {replicas} pods were bound by the deadline"
-    return Failure(own=False, reason="BindDeadlineExceeded", message=message)
+    late = {pod.pinned_to for pod in pods if pod.pinned_to and not pod.node} if bound else set()
+    nodes = tuple(sorted(late))[:MOST_AVOIDED]  # with none bound, no node is at fault
+    return Failure(own=False, reason="BindDeadlineExceeded", message=message, nodes=nodes)
 
 
 def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
@@ -94,7 +107,7 @@ def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
     where = f"rank {late.rank} on {late.node}" if late.node else f"rank {late.rank}"
     why = f": {late.reason}" + (f": {late.message}" if late.message else "") if late.reason else ""
     message = f"{where} did not start within {now.terms.start_deadline_s:g} s{why}"
-    return Failure(own=True, reason="StartDeadlineExceeded", message=message, node=late.node)
+    return Failure(own=True, reason="StartDeadlineExceeded", message=message, nodes=_nodes(late.node))
 
 
 def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from coda.allocator.resize import RankSize, Resize
 from coda.model.job import Phase, Placement, PlacementState
+
+TEMPLATE_REFUSED: Final = "TemplateRefused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +22,19 @@ class LifecycleConfig:
     failure_backoff_s: float = 10.0  # after the job's own first failure; doubles (Kubernetes Jobs: 10 s)
     failure_backoff_limit_s: float = 360.0  # Kubernetes Jobs: 6 min
     disruption_backoff_s: float = 1.0  # after an attempt was ended from outside; doubles
-    disruption_backoff_limit_s: float = 60.0
-    avoid_node_s: float = 120.0  # how long a job avoids a node on which it failed
+    disruption_backoff_limit_s: float = 3600.0  # of attempts in a row that were ended from outside (our choice)
+    calm_s: float = 600.0  # an attempt that ran for this long ends such a row
+    avoid_node_s: float = 120.0  # how long a job avoids a node on which it failed, after its back-off
+    brake_share: float = 0.3  # node loss is suspended if this share of the nodes stops being Ready together ...
+    brake_least_nodes: int = 3  # ... and at least so many ...
+    brake_window_s: float = 300.0  # ... within this time
+    brake_limit_s: float = 1800.0  # but no longer, while most nodes are Ready (our choice)
+    brake_longest_s: float = 4 * 3600.0  # and no longer than this while any node is Ready (our choice)
+    brake_calm_s: float = 600.0  # brakes with less than this between them count as one (our choice)
+    node_back_s: float = 60.0  # a kubelet has told what ended with its node this long after the return (our choice)
     passing_s: float = 1.0  # STARTING is not written if RUNNING follows within it (our choice: half the 2 s promised)
+    finished_ttl_s: float = 7 * 86400.0  # how long a finished job is kept if it does not say; 0: for ever
+    edit_s: float = 30.0  # a job with a refused template is not written for so long: its user edits it (our choice)
     stuck_s: float = 15.0  # a pod that should have ended this long ago is named in the status (our choice)
 
 
@@ -44,12 +57,18 @@ class RankPod:
     rank: int
     plan_id: str = ""  # the placement that it was created for
     node: str | None = None
+    pinned_to: str | None = None  # the only node that it may be bound to
+    owned: bool = True  # the job is its owner; if not, it was forged or orphaned
+    named: bool = True  # it has the name of its attempt and rank
+    held: bool = False  # our finalizer keeps it, so that its end is seen whatever becomes of it
     state: PodState = PodState.WAITING
     ended: bool = False  # the whole pod, with its sidecars
     terminating: bool = False
     gone_by_s: float = 0.0  # the grace period of a terminating pod ends then
-    finalizers: tuple[str, ...] = ()  # what keeps a terminating pod besides its kubelet
+    finalizers: tuple[str, ...] = ()  # what keeps a terminating pod besides its kubelet and us
     unschedulable_since_s: float | None = None
+    started_s: float | None = None  # since when it was seen to have started, by our own clock
+    ended_s: float | None = None  # the same of its main container's end
     exit_code: int | None = None  # of the main container, after it ended
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
     reason: str = ""  # why it failed or cannot start
@@ -65,8 +84,10 @@ class Progress:
     attempt: int = 1
     failures: int = 0
     disruptions: int = 0
+    in_a_row: int = 0  # of these the last ones, since an attempt ran for long
     generation: int = 0  # of the spec that was last accepted or read
     queued_s: float = 0.0
+    waiting_s: float = 0.0  # since when it waits for a placement: the last attempt has ended, or an edit enlarged it
     returned: bool = False  # it was stopped for another job, and has not started again
     not_before_s: float = 0.0
     launch_s: float = 0.0
@@ -76,6 +97,7 @@ class Progress:
     reason: str = ""
     message: str = ""
     resize: Resize | None = None  # the state of the last grant of cores in this attempt
+    succeeded: frozenset[int] = frozenset()  # ranks of this attempt that succeeded and need no pod any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +111,7 @@ class Terms:
     start_deadline_s: float = 1800.0
     ttl_s: float | None = None
     suspend: bool = False
+    waits_for_nodes: bool = False  # `spec.onNodeLoss: Wait`: nothing is restarted while an old rank may still run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +121,20 @@ class Situation:
     terms: Terms
     generation: int
     progress: Progress
+    held: bool = False  # our finalizer keeps the job
+    recorded: bool = True  # the record of its end is stored, or nobody keeps any
     deleting: bool = False
+    orphaning: bool = False  # it is deleted, but its pods are to stay
     placement: Placement | None = None
     epoch: int | None = None
     pods: tuple[RankPod, ...] = ()
     vanished: frozenset[int] = frozenset()  # ranks of this attempt whose pod was seen and is gone
+    room: int = 4096  # how many pods may be created now
+    seen_succeeded: frozenset[int] = frozenset()  # those that had succeeded before
     unready_since_s: Mapping[str, float] = field(default_factory=dict)  # node -> since when it is gone or not Ready
+    given_up: frozenset[str] = frozenset()  # nodes that are deleted or tainted out-of-service: nothing runs there
+    braked: bool = False  # many nodes stopped being Ready together: none counts as lost
+    outages: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)  # node -> its last: since, until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +146,21 @@ class Step:
     create: tuple[int, ...] = ()  # ranks whose pod is missing
     resize: tuple[tuple[RankSize, int], ...] = ()  # ranks to give other cores (in millicores)
     delete: tuple[RankPod, ...] = ()
+    record: bool = False  # store the record of its end: until then the job is kept
+    let_go: tuple[RankPod, ...] = ()  # pods that are held and needed no longer; not those of `delete`
     finalize: bool = False  # let the API server delete the job: nothing of it is left
     remove: bool = False  # delete the job: its time to live is over
     wake_s: float | None = None  # decide again then, if nothing changes before
 
 
 def of_attempt(now: Situation) -> tuple[RankPod, ...]:
-    """Return the pods of the current attempt."""
-    return tuple(pod for pod in now.pods if pod.attempt == now.progress.attempt)
+    """Return the pods of the current attempt: one for each rank at most, and none that somebody forged."""
+    return tuple(pod for pod in now.pods if pod.attempt == now.progress.attempt and is_rank(pod, now))
+
+
+def is_rank(pod: RankPod, now: Situation) -> bool:
+    """True for a pod that the operator made for a rank. Labels alone prove nothing: anybody may write them."""
+    return pod.owned and pod.named and 0 <= pod.rank < now.terms.replicas
 
 
 def released_placement(now: Situation) -> Placement | None:
@@ -134,15 +172,30 @@ def released_placement(now: Situation) -> Placement | None:
     return placement if is_whole else None
 
 
+def kept_s(now: Situation, config: LifecycleConfig) -> float | None:
+    """Return how long the finished job is kept; None: for ever."""
+    return now.terms.ttl_s if now.terms.ttl_s is not None else config.finished_ttl_s or None
+
+
+def lacks_its_record(now: Situation) -> bool:
+    """True for a held job that was accepted, while history has no record of its end: it waits for that.
+
+    One whose template was refused leaves none: it may still be edited and run."""
+    accepted = now.progress.phase is not None and now.progress.reason != TEMPLATE_REFUSED
+    return now.held and not now.recorded and accepted
+
+
 def is_lost(node: str, now: Situation, now_s: float, config: LifecycleConfig) -> bool:
-    """True if the node has not been Ready for `node_loss_s`."""
+    """True if the node has not been Ready for `node_loss_s`, unless the brake or the job's own wish forbids it."""
     since_s = now.unready_since_s.get(node)
-    return since_s is not None and now_s - since_s >= config.node_loss_s
+    if since_s is None or now_s - since_s < config.node_loss_s:
+        return False
+    return node in now.given_up or not (now.braked or (now.terms.waits_for_nodes and not now.deleting))
 
 
 def missing_ranks(now: Situation) -> tuple[int, ...]:
-    """Return the ranks of the attempt without a pod, lowest first."""
-    present = {pod.rank for pod in of_attempt(now)}
+    """Return the ranks of the attempt that need a pod and have none, lowest first."""
+    present = {pod.rank for pod in of_attempt(now)} | now.progress.succeeded
     return tuple(rank for rank in range(now.terms.replicas) if rank not in present)
 
 
@@ -151,6 +204,12 @@ def pods_left(now: Situation, now_s: float, config: LifecycleConfig) -> tuple[Ra
     return tuple(
         pod for pod in now.pods if not (pod.terminating and pod.node and is_lost(pod.node, now, now_s, config))
     )
+
+
+def is_live(pod: RankPod, now: Situation, now_s: float, config: LifecycleConfig) -> bool:
+    """True if the pod may still run: it has not ended, and nobody has to confirm its end on a lost node."""
+    leaves = pod.terminating and pod.node is not None and is_lost(pod.node, now, now_s, config)
+    return not pod.ended and not leaves
 
 
 def is_alone(now: Situation, now_s: float, config: LifecycleConfig) -> bool:

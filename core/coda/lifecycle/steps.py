@@ -24,16 +24,22 @@ from coda.lifecycle.failures import (
     start_deadline_missed,
     with_trouble,
 )
+from coda.lifecycle.kept_pods import strays, with_let_go, with_succeeded
+from coda.lifecycle.node_loss import with_node_trouble
 from coda.lifecycle.retry import roll_back
 from coda.lifecycle.state import (
+    TEMPLATE_REFUSED,
     LifecycleConfig,
     PodState,
     Progress,
-    RankPod,
     Situation,
     Step,
     deletable,
     is_alone,
+    is_live,
+    is_rank,
+    kept_s,
+    lacks_its_record,
     missing_ranks,
     of_attempt,
     pods_left,
@@ -55,7 +61,6 @@ NEXT: Mapping[Phase | None, frozenset[Phase]] = {
 }
 """The legal changes of phase. A test runs `next_step` over random situations and checks them."""
 
-TEMPLATE_REFUSED = "TemplateRefused"
 MESSAGE_LIMIT = 1000  # characters; our choice: people read it in a column of a table
 ACCEPTED = "accepted; waits for a placement"
 
@@ -65,8 +70,9 @@ def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
     Without a change outside, a second call returns a step that does nothing new. A job that is not finished always
     waits for something: a placement, a pod, or `wake_s`. O(pods)."""
+    now = with_succeeded(now)
     step = _decide(now, now_s, config)
-    return with_wake(replace(step, progress=_in_short(step.progress)), now, now_s, config)
+    return with_let_go(with_wake(replace(step, progress=_in_short(step.progress)), now, now_s, config), now)
 
 
 def furthest_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -116,6 +122,20 @@ def template_refused(progress: Progress, generation: int, message: str, now_s: f
     return _in_short(refused)
 
 
+def is_refused_for_good(progress: Progress) -> bool:
+    """True if a refusal of its template ends the job until it is edited.
+
+    Not between two attempts: the template was accepted before, so a policy may have changed, or fail for a while."""
+    return progress.phase not in (Phase.RESTARTING, Phase.SUSPENDED)
+
+
+def not_admitted(progress: Progress, reason: str, message: str) -> Progress:
+    """Return the progress of a job that its surroundings do not admit now: only what is said of it changes.
+
+    Its phase stays, and the generation that was accepted last. A finished job keeps the reason of its end."""
+    return progress if progress.phase in FINISHED else _in_short(replace(progress, reason=reason, message=message))
+
+
 def _in_short(progress: Progress) -> Progress:
     """Cut the message: kubelets, schedulers and webhooks may send pages. So the status is exactly what was decided."""
     message = progress.message
@@ -127,8 +147,8 @@ def _in_short(progress: Progress) -> Progress:
 
 
 def _new(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    if now.pods:  # its status was deleted: the pods still know the attempt
-        attempt = max(now.progress.attempt, *(pod.attempt for pod in now.pods))
+    if known := [pod.attempt for pod in now.pods if is_rank(pod, now)]:  # its status was deleted, its pods know
+        attempt = max(now.progress.attempt, *known)
         lost = replace(now, progress=replace(now.progress, attempt=attempt, queued_s=now_s))
         failure = Failure(own=False, reason="StatusLost", message="the status of the job was lost")
         return roll_back(lost, failure, now_s, config)
@@ -148,16 +168,16 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return roll_back(now, dropped, now_s, config)
     if placement is None:  # the planner avoids every node named here and compares no times
         avoid = {node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s}
-        return Step(progress=replace(now.progress, avoid=avoid), delete=_strays(now))
+        return Step(progress=replace(now.progress, avoid=avoid), delete=strays(now))
     failure = attempt_failure(now, now_s, config)
     if failure is None and now_s > placement.bind_deadline_s:
         failure = bind_deadline_missed(pods, now.terms.replicas)
     if failure is not None:
         return roll_back(now, failure, now_s, config)
     if missing := missing_ranks(now):
-        create = missing if _may_create(now, placement, now_s, config) else ()
-        return Step(progress=now.progress, create=create, delete=_strays(now))
-    return Step(progress=all_created(now.progress, now.terms.replicas, now_s), delete=_strays(now))
+        create = missing[: now.room] if _may_create(now, placement, now_s, config) else ()
+        return Step(progress=now.progress, create=create, delete=strays(now))
+    return Step(progress=all_created(now.progress, now.terms.replicas, now_s), delete=strays(now))
 
 
 def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -177,8 +197,10 @@ def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         if now_s > placement.bind_deadline_s:
             return roll_back(now, bind_deadline_missed(pods, now.terms.replicas), now_s, config)
         launched = all_created(now.progress, now.terms.replicas, now.progress.launch_s)
-        return Step(progress=with_trouble(launched, pods), delete=_strays(now))
-    return Step(progress=with_trouble(all_bound(now), pods), delete=_strays(now))
+        told = with_node_trouble(with_trouble(launched, pods), now, now_s, config)
+        return Step(progress=told, delete=strays(now))
+    told = with_node_trouble(with_trouble(all_bound(now), pods), now, now_s, config)
+    return Step(progress=told, delete=strays(now))
 
 
 def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -189,7 +211,8 @@ def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return roll_back(now, failure, now_s, config)
     pods = of_attempt(now)
     if any(pod.state is PodState.WAITING for pod in pods):
-        return Step(progress=with_trouble(all_bound(now), pods), delete=_strays(now))
+        told = with_node_trouble(with_trouble(all_bound(now), pods), now, now_s, config)
+        return Step(progress=told, delete=strays(now))
     running = replace(
         now.progress,
         phase=Phase.RUNNING,
@@ -197,7 +220,7 @@ def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         reason="Running",
         message=f"all {now.terms.replicas} ranks have started",
     )
-    return Step(progress=running, delete=_strays(now))
+    return Step(progress=running, delete=strays(now))
 
 
 def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -208,7 +231,8 @@ def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     failure = gang_failure(now, now_s, config)
     if failure is not None:
         return roll_back(now, failure, now_s, config)
-    step = Step(progress=replace(now.progress, generation=now.generation), delete=_strays(now))
+    told = with_node_trouble(replace(now.progress, generation=now.generation), now, now_s, config)
+    step = Step(progress=told, delete=strays(now))
     return _with_resize(step, now, now_s)
 
 
@@ -259,14 +283,29 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         again = replace(now, progress=replace(progress, completion_s=0.0))
         return enqueue(again, now_s, attempt=progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
     running = tuple(pod for pod in now.pods if not pod.ended and not pod.terminating)
-    over = now.terms.ttl_s is not None and now_s >= progress.completion_s + now.terms.ttl_s
-    return Step(progress=replace(progress, generation=now.generation), delete=running, remove=over)
+    limit_s = kept_s(now, config)
+    over = limit_s is not None and now_s >= progress.completion_s + limit_s
+    edited_s = progress.completion_s + config.edit_s if refused else 0.0  # its user is about to write it, too
+    record = lacks_its_record(now)
+    free = now.held and now_s >= edited_s and not any(is_live(pod, now, now_s, config) for pod in now.pods)
+    return Step(
+        progress=replace(progress, generation=now.generation),
+        delete=running,
+        record=record,
+        finalize=free and not record,
+        remove=over and not record,
+        wake_s=edited_s if now.held else None,
+    )
 
 
 def _delete(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    left = pods_left(now, now_s, config)
+    unrecorded = lacks_its_record(now)
+    if now.orphaning:
+        return Step(progress=now.progress, record=unrecorded, finalize=now.held and not unrecorded)
+    left = tuple(pod for pod in pods_left(now, now_s, config) if pod.owned)
     told = with_stuck(now.progress, left, now_s, config)
-    return Step(progress=told, delete=deletable(left), finalize=not left)
+    record = unrecorded and not left
+    return Step(progress=told, delete=deletable(left), record=record, finalize=not left and now.held and not record)
 
 
 _PASSING = frozenset({Phase.LAUNCHED, Phase.STARTING})
@@ -292,14 +331,9 @@ def _may_create(now: Situation, placement: Placement, now_s: float, config: Life
     return now.epoch == placement.epoch and is_alone(now, now_s, config)
 
 
-def _strays(now: Situation) -> tuple[RankPod, ...]:
-    """The pods of another attempt that are not being deleted yet."""
-    return tuple(pod for pod in now.pods if pod.attempt != now.progress.attempt and not pod.terminating)
-
-
 def _success(now: Situation) -> str | None:
     """Why the attempt has succeeded, or None."""
-    succeeded = {pod.rank for pod in of_attempt(now) if pod.state is PodState.SUCCEEDED}
+    succeeded = now.progress.succeeded | {pod.rank for pod in of_attempt(now) if pod.state is PodState.SUCCEEDED}
     if now.terms.rank_zero_decides and 0 in succeeded:
         return "rank 0 succeeded"
     return f"all {now.terms.replicas} ranks succeeded" if len(succeeded) == now.terms.replicas else None

@@ -24,6 +24,8 @@ def suspend(now: Situation) -> Step:
         launch_s=0.0,
         start_s=0.0,
         not_before_s=0.0,
+        in_a_row=0,
+        succeeded=frozenset(),
         reason="Suspended",
         message="spec.suspend is true",
     )
@@ -40,6 +42,9 @@ def accept_again(now: Situation) -> Step:
     taken = replace(
         now.progress,
         attempt=now.progress.attempt + (1 if released else 0),
+        succeeded=frozenset(),
+        in_a_row=0,
+        not_before_s=0.0,
         generation=now.generation,
         reason="Edited",
         message="the edited spec is accepted; waits for a placement",
@@ -48,19 +53,21 @@ def accept_again(now: Situation) -> Step:
 
 
 def enqueue(now: Situation, now_s: float, *, attempt: int, not_before_s: float, reason: str, message: str) -> Step:
-    """Wait for a placement of `attempt`; the job keeps its age in the queue."""
+    """Wait for a placement of `attempt`, from now on; the job keeps its place in the queue."""
     queued = replace(
         now.progress,
         phase=Phase.QUEUED,
         attempt=attempt,
         generation=now.generation,
         queued_s=now.progress.queued_s or now_s,
+        waiting_s=now_s,
         not_before_s=not_before_s,
         launch_s=0.0,
         avoid={node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s},
         reason=reason,
         message=message,
         resize=None,
+        succeeded=frozenset(),
     )
     return Step(progress=queued, accept=True)
 

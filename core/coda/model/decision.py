@@ -16,7 +16,13 @@ class WaitCode(Enum):
 
     __hash__ = object.__hash__  # faster than the enum's own: tens of thousands are counted in one cycle
 
+    UNREADABLE = "Unreadable"  # a field of its object cannot be read
+    UNDECIDABLE = "Undecidable"  # judging it raised an error of our own
+    JUDGED_IN_TURNS = "JudgedInTurns"  # judging it takes long, so it is tried less often than others
     EDITED = "Edited"  # its spec was edited, and the operator has not accepted the edit yet
+    STATUS_UNWRITABLE = "StatusUnwritable"  # writes to its status fail: it is left out for a while
+    STATUS_WRITE_SLOW = "StatusWriteSlow"  # writes to its status, or of its namespace, take long
+    CHANGED_MEANWHILE = "ChangedMeanwhile"  # others change it between a decision and its write, again and again
     ROLLING_BACK = "RollingBack"  # pods of a dropped placement still exist
     BACKING_OFF = "BackingOff"  # its last attempt failed; it may start again later
     QUOTA_EXCEEDED = "QuotaExceeded"  # a ResourceQuota leaves less than the whole gang needs
@@ -42,6 +48,12 @@ class WaitReason:
     holders: tuple[JobId, ...] = ()
 
 
+def name_for(namespace: str, job: JobId) -> str:
+    """Return what users of a namespace may know of a job: all, or `<its namespace>/*` for one of another namespace."""
+    own = job.split("/", 1)[0]
+    return str(job) if own == namespace else f"{own}/*"
+
+
 class Refusal(NamedTuple):
     """Why `job` does not start now. Equal refusals are the same answer: nothing is written again.
 
@@ -60,6 +72,12 @@ class Refusal(NamedTuple):
     def message(self) -> str:
         """The sentence of the reason."""
         return self.reason.message
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The holders as the job's users may see them: of another namespace only that."""
+        namespace = self.job.split("/", 1)[0]
+        return tuple(dict.fromkeys([name_for(namespace, holder) for holder in self.reason.holders]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +141,16 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An error of our own in judging these jobs, nodes or quotas, by name: they are left out until they change."""
+
+    jobs: tuple[JobId, ...] = ()
+    nodes: tuple[str, ...] = ()
+    quotas: tuple[str, ...] = ()
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The result of one cycle: stops, starts in the order of decision, and a refusal for every job left waiting.
 
@@ -136,4 +164,5 @@ class Decision:
     grants: tuple[Grant, ...] = ()
     denials: tuple[Denial, ...] = ()
     postponed: tuple[JobId, ...] = ()
+    faults: tuple[Fault, ...] = ()  # found in this cycle; the jobs are refused
     wake_s: float | None = None  # decide again then, if nothing changes before: a stop becomes due with time

@@ -23,7 +23,8 @@ wait reason   code, sentence, numbers, holders; one for all jobs that ask for th
 holder        a job that has what a refused job needs
 bottleneck    the one resource that keeps a job from starting
 inadmissible  a class of jobs that is not tried again before capacity grows
-reservation   nodes set aside for a gang that has waited too long
+promise       a start promised to a job that has waited too long; its price bounds what is kept idle for it
+kept          of a node: set aside for a promised job; others start there only if they end in time, or beside it
 stop          end a running job for another one: reclaim (abort), migrate or preempt
 protected     a node where no job may be stopped; an evictable node is one where some job may
 array         large GPU jobs, small GPU jobs or CPU jobs; each array has capacity of its own
@@ -102,6 +103,15 @@ class PlacementState(Enum):
     RELEASED = "Released"
 
 
+class WriteTrouble(Enum):
+    """Why nothing is decided about a job: what is decided could not be written to its status."""
+
+    REFUSED = "refused"  # the API server does not store it
+    UNANSWERED = "unanswered"  # the API server does not answer
+    OVERTAKEN = "overtaken"  # others change the job all the time
+    SLOW = "slow"  # an earlier write, or several of its namespace, go on, or the API server is too busy
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Where the ranks of one attempt go; `nodes[rank]` is a node name."""
@@ -148,19 +158,24 @@ class Job:
     attempt: int
     generation: int
     edited: bool = False  # queued, and the operator has not accepted this `generation` yet: it must not start
+    unreadable: str = ""  # why its object cannot be read, in words: it must not start
+    unwritable: WriteTrouble | None = None  # its status cannot be written now: nothing is decided about it
     replicas: int
     request: Resources  # of one rank
     cpus_per_replica: int = 0  # whole cores proposed for the main container of each rank
     constraints: NodeConstraints = field(default_factory=NodeConstraints)
     priority: int = 0
-    queued_s: float = 0.0  # since when it counts as waiting: its age in the queue
+    queued_s: float = 0.0  # its place in the queue
+    waiting_s: float = 0.0  # since when it waits, if that is later: an attempt ended, or an edit enlarged it
     not_before_s: float = 0.0  # back-off: no start before this time
     avoid: frozenset[str] = frozenset()  # names of nodes that this job avoids for a while
     within: str | None = None  # topology level; one domain of it must hold all ranks
     quota: Mapping[str, int] = field(default_factory=dict)  # use of one rank by ResourceQuota key, in milli-units
     placement: Placement | None = None
+    deadline_shift_s: float = 0.0  # by how much the placement's deadline counts later than it says: clocks may differ
     bound: frozenset[int] = frozenset()  # ranks of the current attempt whose pod has a node
     unbound: Mapping[int, str] = field(default_factory=dict)  # rank -> pinned node of a live pod that is not bound yet
+    leftovers: bool = False  # queued, and pods of its attempt exist that are no ranks of its placement
     wish: Wish | None = None  # the last one of its attempt, answered or not
     resized: int = 0  # sequence of the last wish whose resize has ended, with success or not
     pod_cpu_m: Mapping[int, int] = field(default_factory=dict)  # bound rank -> cores its pod has, if not `request`
@@ -170,6 +185,10 @@ class Job:
     served_s: float = 0.0  # total run time up to `as_of_s`; a running job has run longer by now
     remaining_s: float | None = None  # run time left at `as_of_s`, if known; a running job has less left by now
     as_of_s: float = 0.0  # the time at which the two above were true
+    category: str = ""  # what it trains, if that is said: CV, NLP or Speech
+    resumable: bool = False  # it says that it goes on where it was when it is stopped
+    run_limit_s: float | None = None  # it is ended so long after it first ran
+    first_run_s: float = 0.0  # when it first ran; 0: it did not, or the limit counts from its placement
 
     @property
     def namespace(self) -> str:

@@ -53,9 +53,10 @@ def is_resizing(job: Job) -> bool:
 
 
 def open_wish(job: Job) -> Wish | None:
-    """Return the unanswered wish of a running job, or None; None too while an earlier one is being carried out."""
+    """Return the unanswered wish of a running job, or None; None too while an earlier one is being carried out, and
+    while no answer can be written."""
     wish = job.wish
-    if wish is None or job.phase is not Phase.RUNNING or is_resizing(job):
+    if wish is None or job.phase is not Phase.RUNNING or job.unwritable or is_resizing(job):
         return None
     placement = live_placement(job)
     if placement is None or (placement.answer is not None and placement.answer.sequence >= wish.sequence):

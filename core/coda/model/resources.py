@@ -93,7 +93,7 @@ class Resources:
             and (self.cpu_m <= free.cpu_m or not self.cpu_m)
             and (self.memory_bytes <= free.memory_bytes or not self.memory_bytes)
             and (self.pods <= free.pods or not self.pods)
-            and (not self.other or all(count <= free.other.get(name, 0) for name, count in self.other.items() if count))
+            and (not self.other or all(count <= _other_free(free, name) for name, count in self.other.items() if count))
         )
 
     def helps(self, wanted: Resources, free: Resources) -> bool:
@@ -103,7 +103,7 @@ class Resources:
             or (wanted.cpu_m > free.cpu_m and self.cpu_m)
             or (wanted.memory_bytes > free.memory_bytes and self.memory_bytes)
             or (wanted.pods > free.pods and self.pods)
-            or any(count > free.other.get(name, 0) and self.other.get(name) for name, count in wanted.other.items())
+            or any(count > _other_free(free, name) and self.other.get(name) for name, count in wanted.other.items())
         )
 
     def times_in(self, free: Resources) -> int:
@@ -116,7 +116,7 @@ class Resources:
         if self.pods:
             counts.append(free.pods // self.pods)
         if self.other:
-            counts += [free.other.get(name, 0) // asked for name, asked in self.other.items() if asked]
+            counts += [_other_free(free, name) // asked for name, asked in self.other.items() if asked]
         return max(0, min(counts, default=0))
 
 
@@ -136,11 +136,18 @@ def key_of_amount(amount: Resources) -> Hashable:
     return (amount.gpus, amount.cpu_m, amount.memory_bytes, amount.pods, other)
 
 
+HOST_PORT: Final = "hostPort/"
+"""Begins the names, in `Resources.other`, of host ports. A port of a node can be used by one pod at a time."""
 GPUS: Final = "gpus"
 CPU: Final = "cpu_m"
 MEMORY: Final = "memory_bytes"
 PODS: Final = "pods"
 MAIN: Final = (GPUS, CPU, MEMORY, PODS)  # field names of Resources, in the order in which a shortage is named
+
+
+def _other_free(free: Resources, name: str) -> int:
+    """As `amount_free`, of a name in `Resources.other`: that may be any text, also the name of a field."""
+    return free.other.get(name, 0) + (1 if name.startswith(HOST_PORT) else 0)
 
 
 def amount_of(resources: Resources, name: str) -> int:
@@ -152,6 +159,13 @@ def amount_of(resources: Resources, name: str) -> int:
     if name == MEMORY:
         return resources.memory_bytes
     return resources.pods if name == PODS else resources.other.get(name, 0)
+
+
+def amount_free(free: Resources, name: str) -> int:
+    """Return how much of a resource is left where `free` is left, by a name of `MAIN` or of `Resources.other`.
+
+    Of a host port every node has one, although no node says so: one that is used stands as -1 in `free`."""
+    return amount_of(free, name) + (1 if name.startswith(HOST_PORT) else 0)
 
 
 def amounts_asked(request: Resources) -> dict[str, int]:

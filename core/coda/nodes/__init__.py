@@ -1,8 +1,8 @@
 """Which nodes can hold a gang. Nothing here knows the queue, written placements or what other jobs wait for.
 
-Read `eligibility` and `free_capacity` first: which nodes accept a pod, and what is free on them. Then `node_groups`,
-`candidates` and `node_search`: nodes that are alike, the best of them, and the search that gangs share. `bottleneck`
-says which resource is in the way.
+Read `eligibility`, `label_index` and `free_capacity` first: which nodes accept a pod, and what is free on them. Then
+`node_groups`, `candidates` and `node_search`: nodes that are alike, the best of them, and the search that gangs share.
+`bottleneck` says which resource is in the way.
 """
 
 from coda.nodes.bottleneck import Bottlenecks

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources, amount_of
+from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources, amount_free
 from coda.nodes.node_groups import NodeGroups
 from coda.nodes.node_search import RankClass
 
@@ -88,7 +88,7 @@ class Bottlenecks:
         total = self._free.get((rank_class, name))
         if total is None:
             total = self._free[rank_class, name] = RankTotal(
-                rank_class.groups, lambda free: max(0, amount_of(free, name))
+                rank_class.groups, lambda free: max(0, amount_free(free, name))
             )
         return total.now() >= rank_class.asked[name] * replicas
 
@@ -129,7 +129,7 @@ class Bottlenecks:
 
 def _free_beside(name: str, least: tuple[str, int] | None, free: Resources) -> int | None:
     """How much of a resource is free; None if less of another one is free than `least`."""
-    return amount_of(free, name) if least is None or amount_of(free, least[0]) >= least[1] else None
+    return amount_free(free, name) if least is None or amount_free(free, least[0]) >= least[1] else None
 
 
 def _only(request: Resources, *names: str) -> Resources:

@@ -1,8 +1,10 @@
 """Where a gang goes: the fewest nodes, in the tightest domain that holds it.
 
-Nodes are ranked by how many ranks of this gang they hold, most first. Filling them in this order takes the fewest
-nodes. Ties: least left over. A gang of one GPU goes to the fullest node that fits.
-Source: Philly (Jeon et al., ATC 2019), section 2.1; ties are our choice.
+A gang that one node holds goes to the fullest such node, so that emptier nodes stay whole for larger gangs. For any
+other gang, nodes are ranked by how many of its ranks they hold, most first. Filling them in this order takes the fewest
+nodes. Ties: least left over.
+Source: Philly (Jeon et al., ATC 2019), section 2.1, for gangs of several nodes; the fullest node and ties are our
+choice (docs/decisions/0049).
 """
 
 from __future__ import annotations
@@ -76,9 +78,10 @@ class Candidates:
     def place(self, replicas: int, within: int | None) -> list[tuple[int, int]] | None:
         """Return nodes and how many ranks each gets, in rank order; None if the gang does not fit.
 
-        First choice: one node. Second: one domain of the narrowest level that holds the gang; ties: fewest nodes, then
-        most ranks, then by name. Third: fewest nodes anywhere, unless `within` (a level's index) forbids it.
-        O(amounts in domains) within a domain, O(n log n) in the nodes it may be spread over."""
+        First choice: the fullest node that holds the gang; ties: by name. Second: one domain of the narrowest level
+        that holds it; ties: fewest nodes, then most ranks, then by name. Third: fewest nodes anywhere, unless `within`
+        (a level's index) forbids it. O(amounts) for several ranks on one node or in one domain, O(n log n) in the nodes
+        that the gang may be spread over."""
         if not self.may_hold(replicas):
             return None
         shares = self._place_whole(replicas, within)
@@ -89,7 +92,7 @@ class Candidates:
     def _place_whole(self, replicas: int, within: int | None) -> list[tuple[int, int]] | None:
         best = self._keys[0][1]
         if self._ranks[best] >= replicas:
-            return [(self._groups.first_node(best), replicas)]
+            return [(self._groups.first_node(best if replicas == 1 else self._fullest(replicas)), replicas)]
         if replicas == 1:
             return None
         for level in range(len(self._capacity.levels) - 1, -1 if within is None else within - 1, -1):
@@ -97,6 +100,18 @@ class Candidates:
             if domain is not None:
                 return self._spread(self._capacity.levels[level].nodes_by_domain[domain], replicas)
         return self._spread(self._groups.amount_by_node, replicas) if within is None else None
+
+    def _fullest(self, replicas: int) -> int:
+        """Return the amount with least left over among those that hold this many ranks; there must be one."""
+        nodes_by_amount, ranks_by_amount = self._groups.nodes_by_amount, self._ranks
+        fullest = self._keys[0]
+        for key, amount in self._keys:
+            ranks = ranks_by_amount[amount]
+            if ranks < replicas:
+                break  # they come by ranks, most first
+            if ranks < ranks_by_amount[fullest[1]] and amount in nodes_by_amount:
+                fullest = (key, amount)
+        return fullest[1]
 
     def most_ranks_in_one_domain(self, level: int) -> int:
         """Return how many ranks the best domain of a level holds. Every node must be in one. 0 without any."""

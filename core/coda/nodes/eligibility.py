@@ -37,9 +37,12 @@ def exclusion(constraints: NodeConstraints, node: Node) -> Exclusion | None:
         return Exclusion.SELECTOR
     if constraints.terms and not any(_term_matches(term, node) for term in constraints.terms):
         return Exclusion.AFFINITY
-    if not all(_is_condition(taint) or tolerates(constraints.tolerations, taint) for taint in node.taints):
-        return Exclusion.TAINT
-    return None
+    return Exclusion.TAINT if is_tainted(constraints, node) else None
+
+
+def is_tainted(constraints: NodeConstraints, node: Node) -> bool:
+    """True if a taint keeps the job from the node for good."""
+    return not all(_is_condition(taint) or tolerates(constraints.tolerations, taint) for taint in node.taints)
 
 
 def is_blocked(constraints: NodeConstraints, node: Node) -> bool:
@@ -76,14 +79,14 @@ def _is_condition(taint: Taint) -> bool:
 def _term_matches(term: NodeTerm, node: Node) -> bool:
     if not term.labels and not term.fields:
         return False  # an empty term selects nothing
-    return all(_label_matches(requirement, node.labels) for requirement in term.labels) and all(
+    return all(_label_matches(requirement, node.labels.get(requirement.key)) for requirement in term.labels) and all(
         _field_matches(requirement, node.name) for requirement in term.fields
     )
 
 
-def _label_matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def _label_matches(requirement: Requirement, label: str | None) -> bool:
     test = _LABEL_TESTS.get(requirement.operator)
-    return test is not None and test(labels.get(requirement.key), requirement.values)
+    return test is not None and test(label, requirement.values)
 
 
 def _field_matches(requirement: Requirement, name: str) -> bool:
@@ -93,7 +96,8 @@ def _field_matches(requirement: Requirement, name: str) -> bool:
     return same if requirement.operator == "In" else requirement.operator == "NotIn" and not same
 
 
-def _integer(text: str | None) -> int | None:
+def integer_of(text: str | None) -> int | None:
+    """The number that a label or a value is for Gt and Lt; None if it is none."""
     if text is None or not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -101,12 +105,12 @@ def _integer(text: str | None) -> int | None:
 
 
 def _above(label: str | None, values: tuple[str, ...]) -> bool:
-    one, two = _integer(label), _integer(values[0]) if len(values) == 1 else None
+    one, two = integer_of(label), integer_of(values[0]) if len(values) == 1 else None
     return one is not None and two is not None and one > two
 
 
 def _below(label: str | None, values: tuple[str, ...]) -> bool:
-    one, two = _integer(label), _integer(values[0]) if len(values) == 1 else None
+    one, two = integer_of(label), integer_of(values[0]) if len(values) == 1 else None
     return one is not None and two is not None and one < two
 
 

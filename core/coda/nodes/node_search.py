@@ -7,47 +7,60 @@ free capacity once per class of ranks. Both are kept up to date.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 from coda.model.constraints import NodeConstraints, key_of_constraints
 from coda.model.job import Job
 from coda.model.resources import amounts_asked, key_of_amount
 from coda.model.world import Node
 from coda.nodes.candidates import Candidates, Score
-from coda.nodes.eligibility import Exclusion, exclusion, is_blocked
+from coda.nodes.eligibility import Exclusion, is_blocked, is_tainted
 from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.label_index import LabelIndex, count_of, numbers_in
 from coda.nodes.node_groups import NodeGroups
 from coda.policy.config import PolicyConfig
 
 
 class EligibleNodes:
-    """The nodes, by number, that accept pods with these constraints. One for each distinct constraints."""
+    """The nodes, by number, that accept pods with these constraints. One for each distinct constraints.
 
-    def __init__(self, constraints: NodeConstraints) -> None:
+    Names and labels of the nodes must stay the same: what they exclude is found once."""
+
+    def __init__(self, constraints: NodeConstraints, labels: LabelIndex, nodes: Sequence[Node]) -> None:
+        """O(values that the constraints name + nodes they select)."""
         self.constraints = constraints
         self.accepting: set[int] = set()  # now
         self.matching: set[int] = set()  # also those that are cordoned, not ready or under pressure
         self.excluded: Counter[Exclusion] = Counter()  # how many nodes each part of the constraints keeps out
+        selected = labels.selected(constraints.selector)
+        self._allowed = selected & labels.in_terms(constraints)  # by its labels, as bits
+        for cause, count in (
+            (Exclusion.SELECTOR, len(nodes) - count_of(selected)),
+            (Exclusion.AFFINITY, count_of(selected) - count_of(self._allowed)),
+        ):
+            if count:
+                self.excluded[cause] = count
+        for number in numbers_in(self._allowed):
+            self.add(number, nodes[number])
 
     def add(self, number: int, node: Node) -> None:
-        """Judge a node and count it."""
-        reason = exclusion(self.constraints, node)
-        if reason is not None:
-            self.excluded[reason] += 1
+        """Judge a node by its taints and its state, and count it."""
+        if not self._allowed >> number & 1:
+            return
+        if is_tainted(self.constraints, node):
+            self.excluded[Exclusion.TAINT] += 1
             return
         self.matching.add(number)
         if not is_blocked(self.constraints, node):
             self.accepting.add(number)
 
-    def remove(self, number: int, node: Node) -> None:
-        """Undo `add` of this node. It must be the same version of the node."""
+    def remove(self, number: int) -> None:
+        """Undo `add` of this node."""
         if number in self.matching:
             self.matching.remove(number)
             self.accepting.discard(number)
-            return
-        reason = exclusion(self.constraints, node)
-        if reason is not None:
-            self.excluded[reason] -= 1
+        elif self._allowed >> number & 1:
+            self.excluded[Exclusion.TAINT] -= 1
 
 
 class RankClass:
@@ -76,7 +89,7 @@ class NodeSearch:
         self.groups_by_key: dict[tuple[EligibleNodes, int | None, frozenset[str], Hashable], NodeGroups] = {}
         self.sides: Mapping[Hashable, frozenset[int]] = {}  # parts of the cluster that jobs can be limited to
         self._empties_by_eligible: dict[tuple[EligibleNodes, int | None], Counter[tuple[str, int]]] = {}
-        self._nodes_by_label: dict[str, dict[str, list[int]]] = {}
+        self._labels = LabelIndex(capacity.nodes)
 
     def rank_class(self, job: Job, side: Hashable = None) -> RankClass:
         """Return the class of this job's ranks, on one side's nodes where given. An unknown level counts as none."""
@@ -90,10 +103,10 @@ class NodeSearch:
         """The node changed, but not its name and labels. The caller sets what is free on it.
 
         Return True if it now matches constraints that it did not match before, or the other way round."""
-        before, moved = self.capacity.nodes[number], False
+        moved = False
         for eligible in self._eligible_by_constraints.values():
             matched = number in eligible.matching
-            eligible.remove(number, before)
+            eligible.remove(number)
             eligible.add(number, node)
             moved |= matched != (number in eligible.matching)
         self.capacity.replace_node(number, node)
@@ -121,7 +134,7 @@ class NodeSearch:
     def _rank_class(self, job: Job, within: int | None, side: Hashable) -> RankClass:
         eligible = self._eligible(job.constraints)
         score = self._score if job.replicas == 1 else None
-        packs = job.replicas == 1 and job.request.gpus <= 1
+        packs = job.replicas == 1
         groups = self._groups(eligible, within, job.avoid, side)
         key = (groups, packs, score is not None, key_of_amount(job.request))
         rank_class = self.rank_classes.get(key)
@@ -131,16 +144,11 @@ class NodeSearch:
         return rank_class
 
     def _eligible(self, constraints: NodeConstraints) -> EligibleNodes:
-        """O(nodes) for each distinct constraints, fewer with a selector."""
         key = key_of_constraints(constraints)
         eligible = self._eligible_by_constraints.get(key)
         if eligible is None:
-            eligible = self._eligible_by_constraints[key] = EligibleNodes(constraints)
-            asked = self._nodes_selected(constraints)
-            if len(asked) < len(self.capacity.nodes):
-                eligible.excluded[Exclusion.SELECTOR] = len(self.capacity.nodes) - len(asked)
-            for number in asked:
-                eligible.add(number, self.capacity.nodes[number])
+            eligible = EligibleNodes(constraints, self._labels, self.capacity.nodes)
+            self._eligible_by_constraints[key] = eligible  # last: judging a node may raise
         return eligible
 
     def _empties(self, eligible: EligibleNodes, level: int | None) -> Counter[tuple[str, int]]:
@@ -169,18 +177,3 @@ class NodeSearch:
         if avoid and self.capacity.nodes[number].name in avoid:
             return False
         return within is None or self.capacity.levels[within].domain_by_node[number] is not None
-
-    def _nodes_selected(self, constraints: NodeConstraints) -> list[int]:
-        """The nodes with the selector's rarest label; all nodes without a selector."""
-        groups = [self._labelled(key).get(value, []) for key, value in constraints.selector.items()]
-        return min(groups, key=len, default=None) or ([] if groups else list(range(len(self.capacity.nodes))))
-
-    def _labelled(self, key: str) -> dict[str, list[int]]:
-        numbers_by_value = self._nodes_by_label.get(key)
-        if numbers_by_value is None:
-            numbers_by_value = self._nodes_by_label[key] = {}
-            for number, node in enumerate(self.capacity.nodes):
-                value = node.labels.get(key)
-                if value is not None:
-                    numbers_by_value.setdefault(value, []).append(number)
-        return numbers_by_value

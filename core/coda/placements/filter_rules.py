@@ -1,4 +1,4 @@
-"""What the filter lets pass: answers about one pod and the nodes offered to it.
+"""What the filter lets pass and preemption may evict: answers about one pod and the nodes offered to it.
 
 Two kinds of pods ask. A rank of a gang may go only where its released placement says. A foreign pod may not take
 capacity that placements withhold, nor capacity that a bound pod took without kube-scheduler knowing. For the rest
@@ -31,12 +31,14 @@ _MAY_BIND = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """What a gang's pod says about itself: the job's uid, its attempt, rank and placement."""
+    """What a gang's pod says about itself: the job's uid, its attempt, rank and placement, its pin and its request."""
 
     job_uid: str
     attempt: int
     rank: int
     plan_id: str
+    pinned_to: str | None
+    request: Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +50,29 @@ class InFlight:
     nodes: tuple[str, ...] | None
 
 
-def planned_node(job: Job | None, rank: Rank) -> str | None:
-    """Return the node where this rank may go, by the job's live released placement; None if none names it."""
-    if job is None or job.uid != rank.job_uid or job.phase not in _MAY_BIND:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evictable:
+    """A bound pod that kube-scheduler wants to evict."""
+
+    request: Resources
+    is_rank: bool
+
+
+def planned_node(job: Job | None, rank: Rank | None) -> str | None:
+    """Return the node where this rank may go, by the job's live released placement; None if none names it.
+
+    The rank must be pinned there, and ask for no more than was planned for it."""
+    if job is None or rank is None or job.uid != rank.job_uid or job.phase not in _MAY_BIND:
         return None
     placement = live_placement(job)
     if placement is None or placement.state is not PlacementState.RELEASED:
         return None
     if (placement.attempt, placement.plan_id) != (rank.attempt, rank.plan_id):
         return None
-    return placement.nodes[rank.rank] if 0 <= rank.rank < len(placement.nodes) else None
+    node = placement.nodes[rank.rank] if 0 <= rank.rank < len(placement.nodes) else None
+    if node is None or rank.pinned_to != node or not rank.request.fits_in(job.request):
+        return None  # the operator made no such pod: with more, or elsewhere, it takes what is withheld for others
+    return node
 
 
 def kept_for_gangs(
@@ -117,6 +132,19 @@ def _sum_up(sum_by_mask: dict[int, Resources], mask: int, pods: Sequence[InFligh
     for larger in reversed(missing):
         lowest = (larger & -larger).bit_length() - 1
         sum_by_mask[larger] = sum_by_mask[larger & (larger - 1)] + pods[lowest].request
+
+
+def may_evict(victims: Iterable[Evictable | None], request: Resources, free: Resources) -> bool:
+    """True if kube-scheduler may evict these pods of one node for a foreign pod with this request.
+
+    `free`: what the node has free now, less all that is withheld there and what others in flight may take. Never if
+    one of them is a rank, since Coda decides about whole gangs; nor if a victim is unknown (None); nor if the pod
+    would not fit afterwards, since the filter would refuse the node and the victims would die for nothing."""
+    for victim in victims:
+        if victim is None or victim.is_rank:
+            return False
+        free = free + victim.request
+    return request.fits_in(free)
 
 
 def best_candidates(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Final
 
 from coda.errors import InvalidInput
 from coda.model.capacity import after_stops, free_by_node
@@ -16,6 +18,9 @@ from coda.model.world import Node, World
 from coda.nodes.eligibility import exclusion, is_blocked
 from coda.policy.config import PolicyConfig
 
+AT_ONCE_NODES = 64
+"""Our choice: looking at so many takes below a millisecond. Larger gangs are committed first, and then reviewed."""
+
 
 class PlacementAction(Enum):
     """What is done next about a placement."""
@@ -24,12 +29,14 @@ class PlacementAction(Enum):
     ADOPT = "adopt"  # it is another leader's and still fits: it becomes this epoch's
     WAIT = "settle"  # it fits unless foreign pods in flight land on its nodes, or once stopped jobs are gone
     DROP = "drop"  # it no longer fits, or is too late
+    VOID = "void"  # it is too late and cannot be removed: it counts no more
 
 
 class DropCause(Enum):
     """Why a placement is dropped, besides a `DefectKind` of its nodes."""
 
     LATE = "its bind deadline passed before it was released"
+    UNUSED = "long after its bind deadline not all its pods are bound, and nobody has ended the attempt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,38 +54,52 @@ class PlacementReview:
         return self.action is PlacementAction.WAIT and not self.awaits_stops
 
 
-def awaits_decision(job: Job, *, epoch: int) -> bool:
+UNUSED_S: Final = 60.0
+"""This long after its bind deadline, a released placement whose pods are not all bound is not left to the operator any
+more. Our choice: an operator that lives ends the attempt within seconds."""
+
+
+def awaits_decision(job: Job, *, epoch: int, now_s: float = 0.0) -> bool:
     """True if a cycle can decide something about the job: it waits, its placement is to be reviewed, or it wants other
     cores.
 
-    If it is true for no job, `decide` and `review_placements` return nothing, in any world."""
-    return is_waiting(job) or _open_placement(job, epoch) is not None or open_wish(job) is not None
+    If it is true for no job, `decide` and `review_placements` return nothing at that time, in any world."""
+    if is_waiting(job) or _open_placement(job, epoch) is not None or open_wish(job) is not None:
+        return True
+    return job.placement is not None and _overdue(job, now_s) is not None
 
 
 def review_placements(world: World, *, epoch: int, now_s: float) -> tuple[PlacementReview, ...]:
     """Review each live placement that is not fully bound and is not released yet or is another leader's, oldest first.
 
     If placements together need more than a node has, only the last one is dropped on each node: committed before
-    released, then the younger. The others get no review until that is done. Released placements of this epoch are the
-    operator's. Cost: O(nodes + jobs) if there is such a placement, else O(jobs)."""
+    released, then the younger. The others get no review until that is done. A placement that cannot be written keeps
+    its capacity until its deadline, and nobody waits for it to be dropped. Released placements of this epoch are the
+    operator's, until long after their deadline.
+    Cost: O(nodes + jobs) if there is such a placement, else O(jobs)."""
     queued, launched = Phase.QUEUED, Phase.LAUNCHED
     placed = [job for job in world.jobs if job.placement and ((phase := job.phase) is queued or phase is launched)]
-    found = [(job, placement) for job in placed if (placement := _open_placement(job, epoch)) is not None]
+    reviews: list[PlacementReview] = []
+    found: list[tuple[Job, Placement]] = []
+    for job in placed:
+        if (overdue := _overdue(job, now_s)) is not None:
+            reviews.append(overdue)
+        elif not job.unwritable and (placement := _open_placement(job, epoch)) is not None:
+            found.append((job, placement))
     if not found:
-        return ()
+        return tuple(reviews)
     found.sort(key=lambda entry: (entry[1].committed_s, entry[0].id))
     job_ids = [job.id for job, _ in found]
     calm = placement_defects(replace(after_stops(world), in_flight={}), job_ids)
     still = placement_defects(replace(world, in_flight={}), job_ids) if world.leaving else calm
     busy = placement_defects(world, job_ids) if world.in_flight else still
     last_by_node = _last_by_node([(job, placement, calm[job.id]) for job, placement in found])
-    reviews: list[PlacementReview] = []
     for job, placement in found:
         defect = calm[job.id]
         if defect is not None:
             if defect.kind is not DefectKind.NO_CAPACITY or last_by_node[defect.name] == job.id:
                 reviews.append(PlacementReview(job=job, action=PlacementAction.DROP, defect=defect))
-        elif placement.state is PlacementState.COMMITTED and placement.bind_deadline_s <= now_s:
+        elif placement.state is PlacementState.COMMITTED and _deadline_s(job, placement) <= now_s:
             reviews.append(PlacementReview(job=job, action=PlacementAction.DROP, defect=DropCause.LATE))
         else:
             action = _action(placement, epoch, fits_beside_all=busy[job.id] is None)
@@ -93,6 +114,24 @@ def _open_placement(job: Job, epoch: int) -> Placement | None:
     if placement is None or len(job.bound) >= job.replicas:
         return None
     return placement if placement.state is PlacementState.COMMITTED or placement.epoch != epoch else None
+
+
+def _deadline_s(job: Job, placement: Placement) -> float:
+    return placement.bind_deadline_s + job.deadline_shift_s
+
+
+def _overdue(job: Job, now_s: float) -> PlacementReview | None:
+    """The review of a placement that nobody ends in time: its deadline is long over, or cannot be acted on."""
+    placement = live_placement(job)
+    is_open = job.phase is Phase.QUEUED or job.phase is Phase.LAUNCHED
+    if placement is None or not is_open or len(job.bound) >= job.replicas:
+        return None
+    released = placement.state is PlacementState.RELEASED
+    if _deadline_s(job, placement) + (UNUSED_S if released else 0.0) > now_s:
+        return None
+    if job.unwritable:
+        return PlacementReview(job=job, action=PlacementAction.VOID)
+    return PlacementReview(job=job, action=PlacementAction.DROP, defect=DropCause.UNUSED) if released else None
 
 
 def _action(placement: Placement, epoch: int, *, fits_beside_all: bool) -> PlacementAction:
@@ -121,7 +160,7 @@ def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float
         nodes=start.nodes,
         cpus_per_replica=start.cpus_per_replica,
         committed_s=now_s,
-        bind_deadline_s=now_s + config.bind_deadline_s,
+        bind_deadline_s=now_s + config.bind_time_s(len(start.nodes)),
         borrows=start.borrows,
     )
 
@@ -131,8 +170,27 @@ def released_placement(placement: Placement, *, epoch: int, now_s: float, config
 
     At least half of the bind deadline is left for its pods: stopped jobs may have had its capacity until long after the
     commit."""
-    deadline_s = max(placement.bind_deadline_s, now_s + config.bind_deadline_s / 2)
+    deadline_s = max(placement.bind_deadline_s, now_s + config.bind_time_s(len(placement.nodes)) / 2)
     return replace(placement, epoch=epoch, state=PlacementState.RELEASED, bind_deadline_s=deadline_s)
+
+
+def fits_at_once(
+    job: Job, nodes: Sequence[str], node_by_name: Mapping[str, Node], free_by_node: Mapping[str, Resources]
+) -> bool:
+    """True if a review would release this placement of a waiting job now: then its first write may release it.
+
+    `free_by_node`: allocatable - used - withheld - in flight, for these nodes; an absent node is not known well enough.
+    Never true for more than `AT_ONCE_NODES` nodes. O(nodes)."""
+    ranks_by_node = Counter(nodes)
+    if len(ranks_by_node) > AT_ONCE_NODES:
+        return False
+    for name, ranks in ranks_by_node.items():
+        node, free = node_by_name.get(name), free_by_node.get(name)
+        if node is None or free is None or not (job.request * ranks).fits_in(free):
+            return False
+        if is_blocked(job.constraints, node) or exclusion(job.constraints, node) is not None:
+            return False
+    return True
 
 
 def adopted_placement(placement: Placement, *, epoch: int) -> Placement:

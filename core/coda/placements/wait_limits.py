@@ -14,6 +14,9 @@ CALM_S: Final = 5.0
 LONGEST_S: Final = 60.0
 """kube-scheduler watches again after 30 s, which client-go at most doubles by chance."""
 
+UNSEEN_S: Final = 1.0
+"""kube-scheduler may ask about a pod before our watch shows it, by milliseconds. A pod that nobody shows is made up."""
+
 SETTLE_S: Final = 2.0
 """This long after the first rank of a gang ended the others are waited for. A kubelet looks at its containers once a
 second (`genericPlegRelistPeriod` in pkg/kubelet/kubelet.go, 1.36) and reports the end once the sandbox is gone."""
@@ -40,3 +43,23 @@ def is_held_back(*, was_bound: bool, is_stopped: bool, live_ranks: int) -> bool:
 def may_still_end(first_end_s: float, now_s: float, settle_s: float = SETTLE_S) -> bool:
     """True while the other ranks are waited for. A rank that ends later leaves its capacity at once."""
     return now_s < first_end_s + settle_s
+
+
+LEAVES_WITHIN_S: Final = 120.0
+"""A pod whose attempt was ordered to stop, and that is not being deleted after this time, is not counted on any more:
+nobody carries the order out. Our choice: many times what an operator takes."""
+
+LONGEST_GRACE_S: Final = 300.0
+"""Longer grace periods are not waited for: their owner chooses them, and others would wait. Our choice."""
+
+OVERDUE_S: Final = 60.0
+"""A pod that should have gone this long ago is not expected to go any more. Our choice: a kubelet takes seconds."""
+
+
+def is_leaving(now_s: float, *, ordered_s: float, deleted_s: float | None, grace_s: float) -> bool:
+    """True while a pod is expected to go whose attempt was ordered to stop. Times are of one local clock.
+
+    `deleted_s`: since when it is seen being deleted; None: not yet."""
+    if deleted_s is None:
+        return now_s < ordered_s + LEAVES_WITHIN_S
+    return now_s < deleted_s + min(grace_s, LONGEST_GRACE_S) + OVERDUE_S

@@ -83,7 +83,8 @@ def held_by(job: Job, ranks: int, *, is_guest: bool) -> Held:
 
     A gang that is partly on its own nodes cannot be moved: that would free capacity where nobody needs it."""
     placement, request = job.placement, job.request
-    may_stop = placement is not None and not job.unbound and (job.phase is Phase.RUNNING or job.phase in RUNNING)
+    is_running = job.phase is Phase.RUNNING or job.phase in RUNNING
+    may_stop = placement is not None and not job.unbound and not job.unwritable and is_running
     return Held(
         job,
         request if ranks == 1 else request * ranks,
@@ -98,6 +99,7 @@ class Claims(NamedTuple):
     gpu_jobs_cpu_m: int = 0  # held by GPU jobs
     borrowed: Resources = NOTHING  # held by borrowers: what stops for small GPU jobs free
     movable: Resources = NOTHING  # the same plus what guests hold: what stops for large GPU jobs free
+    cpu_jobs_cpu_m: int = 0  # held by CPU jobs that do not give it back
 
 
 NO_CLAIMS: Final = Claims()
@@ -105,22 +107,24 @@ NO_CLAIMS: Final = Claims()
 
 def claims_of(held: Iterable[Held]) -> Claims:
     """Return the sums."""
-    cpu_m, borrowed, moved = 0, NOTHING, NOTHING
+    cpu_m, own_m, borrowed, moved = 0, 0, NOTHING, NOTHING
     for job, amount, is_borrower, may_move in held:
         if job.request.gpus:
             cpu_m += amount.cpu_m
+        elif not is_borrower:
+            own_m += amount.cpu_m
         if is_borrower:
             borrowed = borrowed + amount if borrowed is not NOTHING else amount
         elif may_move:
             moved = moved + amount if moved is not NOTHING else amount
-    return Claims(cpu_m, borrowed, borrowed if moved is NOTHING else borrowed + moved)
+    return Claims(cpu_m, borrowed, borrowed if moved is NOTHING else borrowed + moved, own_m)
 
 
 def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Claims | None:
     """Return the sums after a job holds `after` instead of `before`; None if they must be computed again."""
     if before is not None and after is not None and before[1:] == after[1:]:
         return claims
-    cpu_m = 0
+    cpu_m = own_m = 0
     for held, sign in ((before, -1), (after, 1)):
         if held is None:
             continue
@@ -128,7 +132,11 @@ def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Clai
             return None
         if held.amount.gpus:
             cpu_m += sign * held.amount.cpu_m
-    return claims._replace(gpu_jobs_cpu_m=claims.gpu_jobs_cpu_m + cpu_m) if cpu_m else claims
+        else:
+            own_m += sign * held.amount.cpu_m
+    if not cpu_m and not own_m:
+        return claims
+    return Claims(claims.gpu_jobs_cpu_m + cpu_m, claims.borrowed, claims.movable, claims.cpu_jobs_cpu_m + own_m)
 
 
 Victim = tuple[Held, StopCause]

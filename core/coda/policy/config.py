@@ -65,8 +65,12 @@ class PolicyConfig:
     usual network domain (Philly, section 2.1), and every kubelet sets the host name label."""
 
     bind_deadline_s: float = 60.0
-    """Seconds from commit until all ranks must be bound, > 0. Default: a 512-pod gang binds in under 10 s, so a gang
-    misses a minute only if something took the capacity. No gang holds part of its nodes for longer."""
+    """Seconds from commit until all ranks must be bound, > 0; more for large gangs. Default: a 512-pod gang binds in
+    under 10 s, so a gang misses a minute only if something took the capacity."""
+
+    bind_deadline_per_rank_s: float = 0.05
+    """Seconds more for each rank, >= 0. Default: 20 pods per second, a sixth of what was measured (docs/benchmarks.md).
+    So 4096 ranks have 4.4 min, and no gang holds part of its nodes for longer."""
 
     resize_deadline_s: float = 30.0
     """Seconds from a grant of more cores until every rank must have them, > 0; else all of it is taken back. Default:
@@ -87,10 +91,15 @@ class PolicyConfig:
     arrays: ArraysConfig = ArraysConfig()
     """How the cluster is divided, if the policy has arrays."""
 
-    overtaking_limit_s: float | None = 6 * 3600.0
-    """Seconds after which no other job may overtake a waiting job that does not fit: nodes are reserved for it
-    (`cycle.reservation`), > 0; None: never. Only for policies that limit overtaking. Our choice: longer than most run
-    times (CODA: 40 % above 2 h), so that reservations stay rare."""
+    promise_patience_s: float | None = 24 * 3600.0
+    """Seconds after which a waiting job that does not fit is promised a start (`promises`), > 0; None: never. Only for
+    policies that limit overtaking. Our choice: a day, so that promises are for jobs that the order alone leaves behind;
+    after 6 h they kept nodes idle on every loaded trace."""
+
+    promise_price: float = 0.03
+    """What a promise may keep idle, 0..1: this share of the job's own GPUs (a CPU job's: cores) times the time it has
+    waited. 0: nodes are never kept. Our choice: a job that waited a day may idle its own GPUs for 43 min;
+    with 0.1 the jobs of an overloaded Philly month waited a fifth longer."""
 
     def __post_init__(self) -> None:
         names = [level.name for level in self.levels]
@@ -100,14 +109,21 @@ class PolicyConfig:
             raise InvalidInput("a topology level needs a name and a node label")
         if not self.bind_deadline_s > 0:
             raise InvalidInput(f"bind_deadline_s must be above 0, got {self.bind_deadline_s}")
+        if self.bind_deadline_per_rank_s < 0:
+            raise InvalidInput(f"bind_deadline_per_rank_s must not be negative, got {self.bind_deadline_per_rank_s}")
         if not self.resize_deadline_s > 0:
             raise InvalidInput(f"resize_deadline_s must be above 0, got {self.resize_deadline_s}")
-        limit_s = self.overtaking_limit_s
-        require(limit_s is None or limit_s > 0, "overtaking_limit_s must be above 0", limit_s)
+        patience_s = self.promise_patience_s
+        require(patience_s is None or patience_s > 0, "promise_patience_s must be above 0", patience_s)
+        require(0 <= self.promise_price <= 1, "promise_price must be 0 to 1", self.promise_price)
         if self.refusal_holders < 0:
             raise InvalidInput(f"refusal_holders must not be negative, got {self.refusal_holders}")
         policy_of(self.policy)
         require(all(typical.weight >= 0 for typical in self.mix), "weights of a mix must not be negative", self.mix)
+
+    def bind_time_s(self, ranks: int) -> float:
+        """Return how long a gang of `ranks` may take from its commit until all of it is bound."""
+        return self.bind_deadline_s + ranks * self.bind_deadline_per_rank_s
 
     def level_index(self, name: str) -> int | None:
         """Return the index of `name` in `levels`; None for a level that this installation does not have."""

@@ -36,26 +36,34 @@ def starting_cores(
     `asked`: by the user. `tuned`: the allocator's start point. `reserved_per_gpu`: cores that belong to the GPU array;
     None without arrays. `best`: the count at which a profile says the job is fastest; 0: unknown.
 
-    TUNED: at most the share of the GPU array for these GPUs, rounded down, at least 1. The job then never waits for a
-    core of the CPU array and takes none from the GPUs beside it; its search goes up from there. Source: CODA (a job
-    may first use its own array only); per GPU is our choice.
+    TUNED: at most the share of the GPU array for these GPUs, and at most PROPORTIONAL's. So the job never waits for a
+    core of the CPU array, takes none from the GPUs beside it, and two jobs of four GPUs fit a node of eight; its search
+    goes up from there. Source: CODA (a job may first use its own array only); both shares are our choice.
 
     PROPORTIONAL: the GPUs' share of a node, rounded down, at least 1. If nodes differ: the node with the fewest cores
     per GPU among those with enough GPUs, so that the job fits on all of them (our choice); as asked if there is none.
+    Once it runs, it gets the share of its own nodes (`proportional_share`) if these cores are free.
     Source: Philly (ATC 2019), section 2.1.
 
     AT_BEST: the same, but no more than the job can use. Source: Synergy (OSDI 2022), Synergy-TUNE."""
     if not gpus or rule is CoresRule.ASKED:
         return asked
-    if rule is CoresRule.TUNED:
-        return tuned if reserved_per_gpu is None else max(1, min(tuned, int(reserved_per_gpu * gpus)))
+    if rule is CoresRule.TUNED and reserved_per_gpu is not None:
+        tuned = max(1, min(tuned, int(reserved_per_gpu * gpus)))
     parts = (
         node.allocatable.cpu_m * gpus // (node.allocatable.gpus * 1000)
         for node in nodes
         if node.allocatable.gpus >= gpus
     )
+    if rule is CoresRule.TUNED:
+        return min(tuned, max(1, min(parts, default=tuned)))
     part = max(1, min(parts, default=asked))
     return min(part, best) if best and rule is CoresRule.AT_BEST else part
+
+
+def proportional_share(gpus: int, nodes: Iterable[Node]) -> int:
+    """Return the whole cores of a rank with `gpus` GPUs in proportion to the GPUs of its node; the least of `nodes`."""
+    return min(node.allocatable.cpu_m * gpus // (node.allocatable.gpus * 1000) for node in nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,15 @@ from coda.policy.fair_share import (
     user_of,
     virtual_cluster_of,
 )
-from coda.policy.node_score import Scorer, best_fit, dot_product, fewest_gpus, least_allocated, least_fragmenting
+from coda.policy.node_score import (
+    Scorer,
+    best_fit,
+    dot_product,
+    fewest_gpus,
+    least_fragmenting,
+    least_in_the_way,
+    spread_and_balanced,
+)
 from coda.policy.order import Order, by_arrival, by_attained_service, by_least_left, by_remaining
 from coda.policy.preemption import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FIRST, PreemptionRule
 
@@ -36,12 +44,13 @@ class Policy:
     order: who goes first, as far as a job alone decides
     fairness: the shares that count before the order, if any
     blocks: None: a job that does not fit is skipped; else the queue of a job, and no job overtakes within a queue
-    score: the node of a gang of one rank; None: the fullest for one GPU, the one that fits most ranks for several.
+    score: the node of a gang of one rank; None: the fullest that fits (fewest free GPUs, then cores, then by name).
         Under every policy, gangs of several ranks go to the fewest nodes, in the tightest domain.
     cores: how many cores training jobs start with
     lends_spare_cores: cores that no job owns are lent to training jobs that gain from them (`cores`)
+    profiles_jobs: a profile says what a job can use only after it ran for a while (`cores` AT_BEST)
     preempts: the rule by which running jobs are stopped for jobs that go first; None: no job is stopped
-    limits_overtaking: no job overtakes a job that has waited too long (`cycle.reservation`)
+    limits_overtaking: a job that has waited too long is promised a start (`promises`)
     has_arrays: the cluster is divided between CPU jobs, large and small GPU jobs
     throttles: CPU jobs get less memory bandwidth while they slow a training job (`contention`)"""
 
@@ -52,6 +61,7 @@ class Policy:
     score: Scorer | None = fewest_gpus
     cores: CoresRule = CoresRule.ASKED
     lends_spare_cores: bool = False
+    profiles_jobs: bool = False
     preempts: PreemptionRule | None = None
     limits_overtaking: bool = False
     has_arrays: bool = False
@@ -81,11 +91,14 @@ DEFAULT: Final = "arrival"
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
         DEFAULT: Policy(
-            summary="priority, then arrival; skips what does not fit; packs single GPUs, keeps gangs close together",
+            summary="priority, then arrival; skips what does not fit; fills node by node, keeps gangs together",
             score=None,
             limits_overtaking=True,
         ),
         "fifo-skip": Policy(summary="arrival order over all jobs; skips what does not fit"),
+        "fifo-skip-tuned": Policy(
+            summary="as fifo-skip, with the cores that coda's allocator finds", cores=CoresRule.TUNED
+        ),
         "fifo-class": Policy(summary="arrival order, one blocking queue per class", blocks=_queue_by_class),
         "fifo-strict": Policy(summary="arrival order, one blocking queue", blocks=_one_queue),
         "drf": Policy(
@@ -99,6 +112,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         "coda": Policy(
             summary="arrays with borrowing and migration, fair shares inside each; tuned cores",
             fairness=Fairness(party=user_of, account=rank_of_array, measure=array_share),
+            score=least_in_the_way,
             cores=CoresRule.TUNED,
             limits_overtaking=True,
             has_arrays=True,
@@ -127,13 +141,24 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         "best-fit": Policy(summary="arrival order; the node with least left over", score=best_fit),
         "dot-product": Policy(summary="arrival order; the node whose free room looks most alike", score=dot_product),
         "fgd": Policy(summary="arrival order; the node that fragments least", score=least_fragmenting),
-        "proportional": Policy(summary="arrival order; cores in proportion to GPUs", cores=CoresRule.PROPORTIONAL),
+        "proportional": Policy(
+            summary="arrival order; cores in proportion to the GPUs of its node", cores=CoresRule.PROPORTIONAL
+        ),
         "synergy-tune": Policy(
             summary="arrival order; the cores a job can use, at most in proportion to GPUs; spare ones where they help",
             cores=CoresRule.AT_BEST,
             lends_spare_cores=True,
+            profiles_jobs=True,
         ),
-        "k8s-default": Policy(summary="priority, then arrival; spreads over nodes", score=least_allocated),
+        "synergy-tune-oracle": Policy(
+            summary="as synergy-tune, but what a job can use is known before it ever ran: a bound",
+            cores=CoresRule.AT_BEST,
+            lends_spare_cores=True,
+        ),
+        "k8s-default": Policy(
+            summary="priority, then arrival; spreads over nodes, with cores and memory used alike",
+            score=spread_and_balanced,
+        ),
     }
 )
 

@@ -8,8 +8,10 @@ never succeed as it is.
 from __future__ import annotations
 
 import asyncio
+import socket
+import weakref
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -20,6 +22,8 @@ from aiohttp.http_exceptions import LineTooLong
 
 from coda.errors import CodaError, Conflict, Outage
 from coda_kube.api.credentials import find_access, new_session
+from coda_kube.api.json_text import read_json
+from coda_kube.api.steady_clock import SteadyClock
 from coda_kube.objects.json_types import Json
 
 APPLY = "application/apply-patch+yaml"
@@ -27,6 +31,7 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
+_CLOSING_TURNS = 20  # of the loop; a handful are needed
 ITEMS_AT_ONCE = 200  # our choice: a parsed pod is 40 KiB, and memory for a thousand of them is not freed soon
 
 
@@ -47,6 +52,14 @@ class AlreadyExists(Rejected):
     """An object of that name exists already (409 on create)."""
 
 
+class TooSlow(Outage):
+    """The API server sent nothing for too long, though it was reached."""
+
+
+class TooBusy(Outage):
+    """The API server takes no more requests for now (429): nothing was stored, and the object is not to blame."""
+
+
 class Expired(Outage):
     """A watch or list cannot continue from its resourceVersion: that is too old (410), or the next event cannot be
     read. List again."""
@@ -60,6 +73,8 @@ class Client:
         self._configuration = configuration
         self._timeout_s = timeout_s
         self._server = configuration.host.rstrip("/")
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self.clock = SteadyClock()  # the API server's time
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
         """GET the object or list at `path`."""
@@ -77,13 +92,15 @@ class Client:
         """PATCH with a merge patch, or another kind of patch by its content type."""
         return await self._call("PATCH", path, None, body, content_type)
 
-    async def apply(self, path: str, body: Json, *, manager: str) -> Json:
+    async def apply(self, path: str, body: Json, *, manager: str, timeout_s: float | None = None) -> Json:
         """Server-side apply as `manager`, taking its fields by force. A resourceVersion in `body` is a precondition.
+
+        `timeout_s`: for the whole request; None: as every other.
 
         The schema still prunes and checks `body`. But the API server is not asked to warn of unknown fields, which
         nobody would read: it then parses `body` once and not twice, which saves 5 % of a status write."""
         query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
-        return await self._call("PATCH", path, query, body, APPLY)
+        return await self._call("PATCH", path, query, body, APPLY, timeout_s)
 
     async def delete(self, path: str, *, uid: str | None = None, grace_s: int | None = None) -> None:
         """DELETE in the background; no error if it is gone already. With `uid`, never another object of that name."""
@@ -105,14 +122,40 @@ class Client:
     ) -> AsyncIterator[Json]:
         """The collection as lists of at most `page` items, all of one resourceVersion.
 
+        A page that takes too long is asked for again at half the size: with items as large as can be, 200 are 280 MB.
         Raises Expired if that version is too old for the next page."""
         wanted = dict(query or {}) | {"limit": str(page)}
         while True:
-            answer = await self._call("GET", path, wanted)
+            try:
+                answer = await self._call("GET", path, wanted)
+            except TooSlow:
+                if page == 1:
+                    raise
+                page = max(1, page // 2)
+                wanted["limit"] = str(page)
+                continue
             wanted["continue"] = answer["metadata"].get("continue") or ""
             yield answer
             if not wanted["continue"]:
                 return
+
+    async def newest_version(self, path: str) -> int:
+        """The newest resourceVersion there is, by a consistent read of a collection."""
+        first = await anext(self.pages(path, page=1))
+        return int(first["metadata"]["resourceVersion"])
+
+    async def version_at(self, path: str, key: str, version: int) -> int | None:
+        """The resourceVersion that an object of the collection `path` had at that version; None: there was none.
+
+        `key`: `namespace/name`, or the name alone. One key is read. Raises Expired for what is forgotten already."""
+        namespace, _, name = key.rpartition("/")
+        if namespace and "/namespaces/" not in path:
+            collection, _, plural = path.rpartition("/")
+            path = f"{collection}/namespaces/{namespace}/{plural}"
+        query = {"fieldSelector": f"metadata.name={name}", "resourceVersion": str(version)}
+        answer = await anext(self.pages(path, query | {"resourceVersionMatch": "Exact"}))
+        versions = [int(item["metadata"]["resourceVersion"]) for item in answer.get("items") or ()]
+        return versions[0] if versions else None
 
     async def list_pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> Json:
         """The whole collection as one list, read in pages. Its metadata is that of the last page."""
@@ -159,20 +202,51 @@ class Client:
             "proxy_url": configuration.proxy,
         }
 
+    @property
+    def server(self) -> str:
+        """Its URL."""
+        return str(self._server)
+
+    async def new_session(self, **options: Any) -> aiohttp.ClientSession:
+        """Return connections of another library to the same server as the same identity. `options`: as ClientSession's.
+
+        The identity is that of now: a new session is due when the server does not know it any more."""
+        token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        headers = {"Authorization": token} if token else {}
+        return new_session(self._configuration, headers=headers, **options)
+
     async def close(self) -> None:
         """Close the connections."""
         if self._open is not None:
             await self._open.close()
-        await asyncio.sleep(0)  # aborted transports close their sockets in the next turn of the loop
+        await self._closed()
+
+    async def _closed(self) -> None:
+        """Wait until every socket is closed, which takes the loop a few turns.
+
+        After a request without an answer, a proper TLS shutdown would wait for the silent server for half a minute."""
+        for left in [one for one in self._sockets if one.fileno() >= 0]:
+            with suppress(OSError):
+                left.shutdown(socket.SHUT_RDWR)
+        for _ in range(_CLOSING_TURNS):
+            await asyncio.sleep(0)
+            if all(one.fileno() < 0 for one in self._sockets):
+                return
 
     async def _session(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
         if self._open is None:
-            self._open = new_session(self._configuration)
+            self._open = new_session(self._configuration, opened=self._sockets.add)
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
         return self._open, {"Authorization": token} if token else {}
 
     async def _call(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Any = None, content_type: str | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Any = None,
+        content_type: str | None = None,
+        timeout_s: float | None = None,
     ) -> Json:
         try:
             session, headers = await self._session()
@@ -183,17 +257,26 @@ class Client:
                 params=query,
                 data=None if body is None else orjson.dumps(body),
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+                timeout=self._timeout(timeout_s or self._timeout_s, is_list="limit" in (query or {})),
             ) as response:
+                self.clock.observe(response.headers.get("Date"))
                 await _raise_for(response)
-                answer: Json = orjson.loads(await response.read())
+                answer: Json = await read_json(await response.read())
                 return answer
+        except ValueError as error:
+            raise Outage(f"{method} {path}: the answer is not JSON: {str(error)[:200]}") from error
+        except aiohttp.SocketTimeoutError as error:
+            raise TooSlow(f"{method} {path}: {str(error) or type(error).__name__}") from error
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Outage(f"{method} {path}: {str(error) or type(error).__name__}") from error
         except RuntimeError as error:
             if not _is_descriptor_clash(error):
                 raise
             raise Outage(f"{method} {path}: {error}") from error
+
+    def _timeout(self, limit_s: float, *, is_list: bool) -> aiohttp.ClientTimeout:
+        """A page may be long: it counts as lost once nothing more comes. All else has one limit."""
+        return aiohttp.ClientTimeout(connect=limit_s, sock_read=limit_s) if is_list else aiohttp.ClientTimeout(limit_s)
 
 
 def _is_descriptor_clash(error: RuntimeError) -> bool:
@@ -229,9 +312,14 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
     try:
         async for line in response.content:
             if line.strip():
-                yield orjson.loads(line)
+                yield await read_json(line)
     except (LineTooLong, ValueError) as error:
         raise Expired(f"an event cannot be read: {str(error)[:200]}") from error
+
+
+def _may_have_worked(message: str) -> bool:
+    """False if the API server says that it stored nothing: the object is refused as it is."""
+    return not any(words in message for words in ("request is too large", "failed calling webhook"))
 
 
 async def _raise_for(response: aiohttp.ClientResponse) -> None:
@@ -250,6 +338,8 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
         raise AlreadyExists(409, reason, message) if reason == "AlreadyExists" else Conflict(message)
     if response.status == 410:
         raise Expired(message)
-    if response.status == 429 or response.status >= 500:
-        raise Outage(f"HTTP {response.status}: {message}")
+    if response.status == 429:
+        raise TooBusy(f"HTTP 429: {message}", may_have_worked=False)
+    if response.status >= 500:
+        raise Outage(f"HTTP {response.status}: {message}", may_have_worked=_may_have_worked(message))
     raise Rejected(response.status, reason, message)

@@ -8,9 +8,10 @@ Read here: a service account, and a kubeconfig with a token or with certificates
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -55,12 +56,23 @@ class Access:
         return f"Bearer {self.token}" if self.token else None
 
 
-def new_session(configuration: Any) -> aiohttp.ClientSession:
-    """Return connections to the server of an Access or of a Configuration. Its certificates are read now."""
-    connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, ssl=_context(configuration))
+def new_session(
+    configuration: Any, *, opened: Callable[[socket.socket], None] = lambda _: None, **options: Any
+) -> aiohttp.ClientSession:
+    """Return connections to the server of an Access or of a Configuration. Its certificates are read now.
+
+    `opened` is told of each socket. `options`: more arguments of ClientSession."""
+
+    def open_socket(address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, *_ = address
+        found = socket.socket(family, kind, protocol)
+        opened(found)
+        return found
+
+    connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, ssl=_context(configuration), socket_factory=open_socket)
     # With trust_env, the environment and ~/.netrc are read for every request: a fifth of the cost of a busy client.
     return aiohttp.ClientSession(
-        connector=connector, trust_env=False, proxy=configuration.proxy, read_bufsize=LINE_BYTES
+        connector=connector, trust_env=False, proxy=configuration.proxy, read_bufsize=LINE_BYTES, **options
     )
 
 

@@ -1,9 +1,9 @@
 """Leader election on a coordination.k8s.io Lease.
 
 The rules are client-go's. A holder renews every `retry_s`. Another candidate takes over once the record has not changed
-for `duration_s` on its own monotonic clock, so the clocks of two machines are never compared. `held()` is false from
-`renew_deadline_s` after the last renewal, before anybody may take over; also in a process that was stopped and
-continued.
+for `duration_s` on its own monotonic clock, so the clocks of two machines are never compared; so too if the record was
+deleted. `held()` is false from `renew_deadline_s` after the last renewal, before anybody may take over; also in a
+process that was stopped and continued.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from coda.errors import CodaError
 from coda_kube.api.client import Client, NotFound
@@ -21,6 +22,13 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import micro_time_from_seconds
 
 log = logging.getLogger(__name__)
+
+
+LONGEST_S: Final = 60.0
+"""A record is not believed to last longer, whatever it says: anybody may have edited it. Our choice."""
+
+MOST_TRANSITIONS: Final = 2**31 - 2
+"""The field has 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +48,14 @@ class Elector:
     identity by mistake take the Lease from each other once, and not in turns."""
 
     def __init__(
-        self, client: Client, namespace: str, name: str, identity: str, times: LeaseTimes | None = None
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        times: LeaseTimes | None = None,
+        *,
+        known_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         self._client = client
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -51,7 +66,9 @@ class Elector:
         self._times = times or LeaseTimes()
         self._renewed_s = float("-inf")  # monotonic, taken before the request that renewed
         self._seen: tuple[object, ...] | None = None  # the last record seen; `_seen_s`: since when
-        self._seen_s = 0.0
+        self._seen_s: float | None = None
+        self._seen_epoch = 0  # the highest
+        self._known_epoch = known_epoch
         self._expires_s = float("inf")  # then that record is too old, unless it changes before
         self._said = ""  # why there was no answer: an outage is one line of the log
         self.epoch = -1
@@ -120,23 +137,38 @@ class Elector:
         try:
             lease = await self._client.get(f"{self._collection}/{self._name}")
         except NotFound:
-            lease = await self._client.create(self._collection, self._first())
-            return self._won(lease, started_s)
-        spec = lease["spec"]
+            return await self._make_again(started_s)
+        spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
-        mine = holder == self._holder
-        if not mine and holder and not self._is_left_behind(holder) and not self._expired(spec):
+        # An older record came back, by an edit or a restored backup: somebody else may have held the Lease since.
+        is_older = _transitions(spec) < self._seen_epoch
+        mine = holder == self._holder and (self.held() or not is_older)
+        is_left = self._is_left_behind(holder) and not is_older
+        expired = self._expired(spec)
+        if not mine and holder and not is_left and not expired:
             return False
+        # Somebody may have edited the record: an epoch that was seen is never given twice.
+        seen = max(_transitions(spec), self._seen_epoch)
         if not mine:
-            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
             spec["acquireTime"] = micro_time_from_seconds(time.time())
+        spec["leaseTransitions"] = max(self.epoch, seen) if mine else seen + 1
         spec["holderIdentity"] = self._holder
         spec["leaseDurationSeconds"] = int(self._times.duration_s)
         spec["renewTime"] = micro_time_from_seconds(time.time())
+        lease["spec"] = spec
         return self._won(await self._client.replace(f"{self._collection}/{self._name}", lease), started_s)
 
+    async def _make_again(self, started_s: float) -> bool:
+        """Create a Lease that is not there: somebody may have deleted it under a holder that goes on for a while."""
+        if self.held():
+            return self._won(await self._client.create(self._collection, self._new(self.epoch)), started_s)
+        self._seen_epoch = max(self._seen_epoch, self._known_epoch())
+        if self._seen_epoch and not self._expired({}):
+            return False
+        return self._won(await self._client.create(self._collection, self._new(self._seen_epoch + 1)), started_s)
+
     def _won(self, lease: Json, started_s: float) -> bool:
-        self.epoch = int(lease["spec"].get("leaseTransitions") or 0)
+        self.epoch = self._seen_epoch = _transitions(lease["spec"])
         self._renewed_s = started_s
         self._has_held = True
         self._said = ""
@@ -147,14 +179,17 @@ class Elector:
         return not self._has_held and holder.rpartition("_")[0] == self._identity
 
     def _expired(self, spec: Json) -> bool:
-        record = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
+        """True once this record has not changed for its duration; a record that is not there has ours."""
+        self._seen_epoch = max(self._seen_epoch, _transitions(spec))
+        record = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions")) if spec else None
         now_s = time.monotonic()
-        if record != self._seen:
+        if self._seen_s is None or (record is not None and record != self._seen):
             self._seen, self._seen_s = record, now_s
-        self._expires_s = self._seen_s + float(spec.get("leaseDurationSeconds") or self._times.duration_s)
+        duration_s = float(spec.get("leaseDurationSeconds") or self._times.duration_s)
+        self._expires_s = self._seen_s + min(duration_s, max(LONGEST_S, self._times.duration_s))
         return now_s >= self._expires_s
 
-    def _first(self) -> Json:
+    def _new(self, epoch: int) -> Json:
         now = micro_time_from_seconds(time.time())
         return {
             "apiVersion": "coordination.k8s.io/v1",
@@ -165,9 +200,15 @@ class Elector:
                 "leaseDurationSeconds": int(self._times.duration_s),
                 "acquireTime": now,
                 "renewTime": now,
-                "leaseTransitions": 1,
+                "leaseTransitions": epoch,
             },
         }
+
+
+def _transitions(spec: Json) -> int:
+    """The epoch of a record; 0 for one that nobody can have reached: the next one could not be written."""
+    value = int(spec.get("leaseTransitions") or 0)
+    return value if 0 <= value < MOST_TRANSITIONS else 0
 
 
 async def lead(elector: Elector, work: Callable[[], asyncio.Task[None]]) -> None:

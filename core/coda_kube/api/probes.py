@@ -39,7 +39,10 @@ class Probes:
 
     async def _readyz(self, _: web.Request) -> web.Response:
         ready = self._ready()
-        return web.Response(text="ok\n" if ready else "not synced yet\n", status=200 if ready else 503)
+        return web.Response(
+            text="ok\n" if ready else "not synced yet, or crds/ is older than this version (see the log)\n",
+            status=200 if ready else 503,
+        )
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})

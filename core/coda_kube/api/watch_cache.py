@@ -2,25 +2,35 @@
 
 A `WatchCache` holds every object of one collection and calls one listener for each change. It survives all that an API
 server does: it lists again when its place in the stream is gone, and reconnects with a growing delay. Our own writes
-are `put` at once, so no decision works on a state older than the last write.
+are `put` at once, so no decision works on a state older than the last write. An object that cannot be read is left out
+alone until it changes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from coda.errors import Outage
 from coda_kube.api.client import Client, Expired, Rejected
+from coda_kube.api.history import history_of
+from coda_kube.api.json_text import CutJson
 from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
 
 SERVER_TIMEOUT_S = 30  # the server ends a watch after this; the next one continues there
 IDLE_TIMEOUT_S = 35.0  # after this time without a byte, the connection counts as dead
+CALM_WATCH_S = (300, 600)  # for thousands of watchers, which need no news of an outage: chosen at random between these
+CALM_IDLE_S = 90.0  # the server sends a bookmark every minute
 _DELAYS_S = (0.1, 0.3, 1.0)
+_LIST_DELAYS_S = (0.1, 0.3, 1.0, 3.0, 10.0)  # between two lists: one costs the server much more than a watch
+_CALM_S = 15.0  # after this time without a list, the next one begins a new row
 _TOMBSTONES = 10_000
 
 Listener = Callable[[Json | None, Json | None], None]
@@ -31,7 +41,7 @@ def key_of(item: Mapping[str, Any]) -> str:
     """`namespace/name`, or only the name of an object without namespace."""
     metadata = item["metadata"]
     namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+    return sys.intern(f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"]))  # many maps have it
 
 
 def version_of(item: Mapping[str, Any]) -> int:
@@ -39,11 +49,44 @@ def version_of(item: Mapping[str, Any]) -> int:
     return int(item["metadata"].get("resourceVersion") or 0)
 
 
+def metadata_only(item: Mapping[str, Any]) -> Json:
+    """What a cache itself needs of an object."""
+    metadata = item["metadata"]
+    names = ("name", "namespace", "uid", "resourceVersion")
+    return {"metadata": {name: metadata[name] for name in names if name in metadata}}
+
+
+class _Pauses:
+    """The pauses between lists. They grow in a row and count from the last list: after a quiet time none is due."""
+
+    def __init__(self) -> None:
+        self._now_s = asyncio.get_running_loop().time
+        self._listed_s = self._now_s() - _CALM_S
+        self._row = 0
+
+    @contextmanager
+    def of_a_list(self) -> Iterator[None]:
+        """Around a list, whether it succeeds or not."""
+        self._row = 0 if self._now_s() - self._listed_s >= _CALM_S else self._row + 1
+        try:
+            yield
+        finally:
+            self._listed_s = self._now_s()
+
+    def before_the_next(self) -> float:
+        """The seconds from now until the next list may begin."""
+        pause_s = _LIST_DELAYS_S[min(self._row, len(_LIST_DELAYS_S) - 1)]
+        return max(_LIST_DELAYS_S[0], pause_s - (self._now_s() - self._listed_s))
+
+
 class WatchCache:
     """Every object at `path`, by `key_of`. `run` keeps it up to date; `synced` is set after the first list.
 
     `in_touch` is cleared from the break of a watch until the next one runs: changes in between are not seen. `on_break`
-    is called when a watch breaks, and at each failed try to start the next one."""
+    is called when a watch breaks, and at each failed try to start the next one. `held_part` is asked what
+    to hold of an object after the listener: itself, its metadata, or None; then the listener hears no more of it.
+    `unreadable` says, by key, which objects could not be read, or not as a whole. `is_calm`: a longer watch, with later
+    news of an outage."""
 
     def __init__(
         self,
@@ -52,9 +95,14 @@ class WatchCache:
         *,
         listener: Listener | None = None,
         on_break: Callable[[], None] | None = None,
+        on_restored: Callable[[], None] | None = None,
         query: Mapping[str, str] | None = None,
+        held_part: Callable[[Json], Json | None] = lambda item: item,
+        is_calm: bool = False,
     ) -> None:
+        """`on_restored`: called before a list of another history than the known one, as after a restored backup."""
         self.by_key: dict[str, Json] = {}
+        self.unreadable: dict[str, str] = {}
         self.synced = asyncio.Event()
         self.in_touch = asyncio.Event()
         self.in_touch.set()
@@ -63,8 +111,19 @@ class WatchCache:
         self._query = dict(query or {})
         self._listener = listener
         self._on_break = on_break
+        self._held_part = held_part
+        self._on_restored = on_restored
+        self._is_calm = is_calm
+        self._history = history_of(client)
+        self._era = self._history.era  # of the last list that was read to its end
+        self._newest = 0  # the newest version seen
         self._seen_until: str | None = None  # the resourceVersion from which to watch; None: list first
-        self._gone: dict[str, int] = {}  # key -> version of a deletion: a late answer cannot bring the object back
+        self._gone: dict[str, int] = {}  # key -> version of an end: a late answer cannot bring the object back
+
+    @property
+    def plural(self) -> str:
+        """The kind of its objects, as in paths."""
+        return self._path.rsplit("/", 1)[-1]
 
     def put(self, item: Json) -> None:
         """Set an object from the answer to a write of our own. Ignored if it is older than the known one."""
@@ -74,27 +133,65 @@ class WatchCache:
         """Remove an object whose deletion was seen elsewhere."""
         self._drop(key_of(item), version_of(item))
 
+    def forget(self, key: str) -> None:
+        """Hold an object no more. It comes back only in a newer version."""
+        held = self.by_key.pop(key, None)
+        self._bury(key, version_of(held) if held is not None else 0)
+
+    def put_again(self, item: Json) -> None:
+        """Set an object that was just read, also one that was forgotten in this version."""
+        if self._gone.get(key_of(item)) == version_of(item):
+            del self._gone[key_of(item)]
+        self._set(item)
+
+    def is_past(self, key: str) -> bool:
+        """True for an object that was dropped or forgotten lately."""
+        return key in self._gone and key not in self.by_key
+
+    def forget_ends(self) -> None:
+        """What was dropped or forgotten may come back in any version."""
+        self._gone.clear()
+
+    def forget_all(self) -> None:
+        """Forget every object, silently. For a cache that is filled by `put`."""
+        self.by_key.clear()
+        self.unreadable.clear()
+        self._gone.clear()
+
     async def run(self) -> None:
         """Keep the cache up to date until cancelled."""
         failures = 0
+        pauses = _Pauses()
         while True:
             try:
+                if not self.in_touch.is_set():
+                    await self._verify_history()
                 if self._seen_until is None:
-                    self._seen_until = await self._list()
+                    with pauses.of_a_list():
+                        self._seen_until = await self._list()
                 await self._watch(self._seen_until)
                 failures = 0
             except Expired as expired:
                 self._break()
-                log.info("%s: %s; listing again", self._path, expired)
+                delay_s = pauses.before_the_next()
+                log.info("%s: %s; listing again in %.1f s", self._path, expired, delay_s)
                 self._seen_until = None
-                await asyncio.sleep(_DELAYS_S[0])
-            except (Outage, Rejected) as error:
-                self._break()
-                delay_s = _DELAYS_S[min(failures, len(_DELAYS_S) - 1)]
-                if failures == 0 or isinstance(error, Rejected):
-                    log.warning("%s: %s; trying again in %.1f s", self._path, error, delay_s)
-                failures += 1
                 await asyncio.sleep(delay_s)
+            except (Outage, Rejected) as error:
+                failures = await self._pause(failures, error)
+            except Exception as error:  # whatever an answer says, the other caches go on, and this one tries again
+                if failures == 0:
+                    log.exception("%s: an error of our own; listing again", self._path)
+                self._seen_until = None
+                failures = await self._pause(failures, Outage(str(error)))
+
+    async def _pause(self, failures: int, error: Outage | Rejected) -> int:
+        self._break()
+        delay_s = _DELAYS_S[min(failures, len(_DELAYS_S) - 1)]
+        if failures == 0 or isinstance(error, Rejected):
+            log.warning("%s: %s; trying again in %.1f s", self._path, error, delay_s)
+        await asyncio.sleep(delay_s)
+        return failures + 1
 
     def _break(self) -> None:
         self.in_touch.clear()
@@ -102,65 +199,158 @@ class WatchCache:
             self._on_break()
 
     async def _list(self) -> str:
-        version = ""
+        version, era, is_restored = "", self._history.era, False
         present = set()
         async for page in self._client.pages(self._path, self._query):
-            version = str(page["metadata"]["resourceVersion"])
+            if not version:
+                version = str(page["metadata"]["resourceVersion"])
+                era, is_restored = self._begin_list(int(version))
             for item in page.get("items") or ():
-                present.add(key_of(item))
-                self._set(item)
+                key = self._take(item, listed_at=None if is_restored else int(version), is_forced=is_restored)
+                present.add(key)
         for key in [key for key in self.by_key if key not in present]:
             # An object that is newer than the list comes from our own write: the watch reports its deletion.
-            if version_of(self.by_key[key]) <= int(version):
-                self._drop(key, int(version))
+            if is_restored or version_of(self.by_key[key]) <= int(version):
+                self._drop(key, int(version), is_forced=is_restored)
+        self.unreadable = {key: why for key, why in self.unreadable.items() if key in present}
+        if era != self._history.era:
+            raise Expired("another history began during the list")
+        self._era = era
+        self._newest = max(self._newest, int(version))
         self.synced.set()
         return version
 
+    def _begin_list(self, version: int) -> tuple[int, bool]:
+        """Return the era of a list of this version, and whether it replaces all that is known.
+
+        It does until one list of the new era was read to its end: a list that breaks off leaves a mixture."""
+        if version < self._newest and self._era == self._history.era:
+            self._history.begin(version)
+        is_restored = self._era != self._history.era
+        if is_restored:
+            self._gone.clear()
+            self._newest = version
+            if self._on_restored is not None:
+                self._on_restored()
+        return self._history.era, is_restored
+
+    async def _verify_history(self) -> None:
+        """After a break: raise Expired unless a watch may go on where the last one ended.
+
+        A server with other data tells nothing of what happened before its own version of that number. Of bookmarks,
+        which have no witness, only the part is taken that is proven."""
+        if self._is_calm:
+            await self._require_history()
+            return
+        until = await self._history.verified_until(self._client, self._path, self._newest)
+        if self._seen_until is None:
+            return
+        if until is None or self._era != self._history.era:
+            raise Expired("the server's history may be another one")
+        self._seen_until = str(min(int(self._seen_until), until))
+
+    async def _require_history(self) -> None:
+        """Raise Expired if the server's history ends before what is known: a watch from there tells nothing."""
+        newest = await self._client.newest_version(self._path)
+        if self._seen_until is not None and newest < self._newest:
+            raise Expired(f"version {newest} is the newest, and {self._newest} was known")
+
     async def _watch(self, version: str) -> None:
+        """Watch until the server ends it."""
+        server_s = random.randint(*CALM_WATCH_S) if self._is_calm else SERVER_TIMEOUT_S
         query = self._query | {
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(SERVER_TIMEOUT_S),
+            "timeoutSeconds": str(server_s),
         }
-        async with self._client.watch(self._path, query, idle_s=IDLE_TIMEOUT_S) as events:
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        idle_s = CALM_IDLE_S if self._is_calm else IDLE_TIMEOUT_S
+        async with self._client.watch(self._path, query, idle_s=idle_s) as events:
             self.in_touch.set()
             async for event in events:
-                item = event["object"]
-                if event["type"] == "ERROR":
-                    if item.get("code") == 410:
-                        raise Expired(str(item.get("message")))
-                    raise Outage(str(item.get("message")))
-                version = item["metadata"]["resourceVersion"]
-                if event["type"] == "DELETED":
-                    self._drop(key_of(item), int(version))
-                elif event["type"] != "BOOKMARK":
-                    self._set(item)
-                self._seen_until = version  # after a break, the next watch continues here
+                self._apply(event)
+        if loop.time() - started_s < server_s - 1.0:  # the server went: its successor may have other data
+            self._break()
 
-    def _set(self, item: Json) -> None:
+    def _apply(self, event: Json) -> None:
+        if self._era != self._history.era:
+            raise Expired("another history began")
+        item = event["object"]
+        if event["type"] == "ERROR":
+            if item.get("code") == 410:
+                raise Expired(str(item.get("message")))
+            raise Outage(str(item.get("message")))
+        version = item["metadata"]["resourceVersion"]
+        if event["type"] == "DELETED":
+            self.unreadable.pop(key_of(item), None)
+            self._drop(key_of(item), int(version))
+            self._history.note(self._path, key_of(item), int(version), is_end=True)
+        elif event["type"] != "BOOKMARK":
+            self._take(item)
+        self._newest = max(self._newest, int(version))
+        self._seen_until = version  # after a break, the next watch continues here
+
+    def _take(self, item: Json, *, listed_at: int | None = None, is_forced: bool = False) -> str:
+        """Set an object that the server sent; return its key. One that cannot be read is noted, and left as it was."""
+        key = "an object without a name"
+        try:
+            key = key_of(item)
+            self._history.note(self._path, key, version_of(item))
+            self._set(item, listed_at=listed_at, is_forced=is_forced)
+        except Exception as error:  # one object that cannot be read must not end the list or watch of the others
+            self._note_unreadable(key, f"{type(error).__name__}: {error}")
+        return key
+
+    def _set(self, item: Json, *, listed_at: int | None = None, is_forced: bool = False) -> None:
+        """`listed_at`: the item is of a list of this version. It wins over all that is not newer than the list."""
         item["metadata"].pop("managedFields", None)
         key, version = key_of(item), version_of(item)
         old = self.by_key.get(key)
-        if version <= self._gone.get(key, -1) or (old is not None and version <= version_of(old)):
-            return
+        if not is_forced:
+            known = self._gone.get(key, -1) if old is None else version_of(old)
+            rewritten = listed_at is not None and version < known <= listed_at
+            if version <= known and not rewritten:
+                return
+        self._newest = max(self._newest, version)
         self.by_key[key] = item
         self._call_listener(old, item)
+        held = self._held_part(item)
+        if held is None:
+            self.forget(key)
+        elif held is not item:
+            self.by_key[key] = held
 
-    def _drop(self, key: str, version: int) -> None:
+    def _drop(self, key: str, version: int, *, is_forced: bool = False) -> None:
         old = self.by_key.get(key)
-        if old is not None and version_of(old) > version:
+        if old is not None and version_of(old) > version and not is_forced:
             return  # an old deletion, reported again: a newer object has the name
-        self._gone.pop(key, None)
-        self._gone[key] = version
-        if len(self._gone) > _TOMBSTONES:
-            del self._gone[next(iter(self._gone))]
+        self._bury(key, version)
         if self.by_key.pop(key, None) is not None:
             self._call_listener(old, None)
 
+    def _bury(self, key: str, version: int) -> None:
+        self._gone[key] = max(version, self._gone.pop(key, version))
+        if len(self._gone) > _TOMBSTONES:
+            del self._gone[next(iter(self._gone))]
+
     def _call_listener(self, old: Json | None, new: Json | None) -> None:
-        if self._listener is None:
-            return
-        try:
-            self._listener(old, new)
-        except Exception:  # one object that cannot be read must not end the watch of the others
-            log.exception("%s: %s could not be taken over", self._path, key_of(new or old or {}))
+        key = key_of(new or old or {})
+        why = "a part of it is nested too deeply, and is not read" if isinstance(new, CutJson) else ""
+        if self._listener is not None:
+            try:
+                self._listener(old, new)
+            except Exception as error:  # one object that cannot be read must not end the watch of the others
+                if key not in self.unreadable:
+                    log.exception("%s: %s could not be taken over", self._path, key)
+                why = f"{type(error).__name__}: {error}"
+        if why:
+            self._note_unreadable(key, why)
+        else:
+            self.unreadable.pop(key, None)
+
+    def _note_unreadable(self, key: str, why: str) -> None:
+        """Say it once for each object, until it can be read again."""
+        if key not in self.unreadable:
+            log.warning("%s: %s cannot be read (%s); the others can", self._path, key, why[:200])
+        self.unreadable[key] = why[:200]

@@ -22,6 +22,7 @@ EXTENDER: Final = "coda-extender"
 AGENT: Final = "coda-agent"
 
 FINALIZER: Final = f"{GROUP}/operator"
+RANK_FINALIZER: Final = f"{GROUP}/rank"  # on pods: their end is seen, whoever deletes them and whenever
 
 # On pods of a gang.
 LABEL_JOB: Final = f"{GROUP}/job"

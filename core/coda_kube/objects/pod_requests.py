@@ -9,20 +9,27 @@ wanted amount does not count if it is infeasible (KEP-1287).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from coda.errors import InvalidQuantity
 from coda.model import Resources
+from coda.model.resources import HOST_PORT
 from coda_kube.objects.names import GPU
 from coda_kube.objects.quantities import milli_from_quantity, quantity_from_milli, whole_from_quantity
 
+MOST_HOST_PORTS = 16
+"""Host ports of one pod that are counted. Our choice: few pods have more than two, and each costs time in a cycle."""
 Amounts = dict[str, int]  # milli-cores for cpu, whole units for everything else
 
 
 def _amounts(quantities: Mapping[str, Any] | None) -> Amounts:
-    return {
-        name: milli_from_quantity(text) if name == "cpu" else whole_from_quantity(text)
-        for name, text in (quantities or {}).items()
-    }
+    """A negative amount counts as none: nobody gives capacity back by asking for less than nothing."""
+    return {name: _amount(name, text) for name, text in (quantities or {}).items()}
+
+
+def _amount(name: str, quantity: Any) -> int:
+    return max(0, milli_from_quantity(quantity) if name == "cpu" else whole_from_quantity(quantity))
 
 
 def _add(into: Amounts, more: Amounts) -> None:
@@ -86,7 +93,23 @@ def pod_amounts(pod: Mapping[str, Any], kind: str = "requests") -> Amounts:
     _raise_to(total, peak)
     total |= _amounts((spec.get("resources") or {}).get(kind))
     _add(total, _amounts(spec.get("overhead")))
+    if kind == "requests":
+        total |= dict.fromkeys(host_ports(spec), 1)
     return total
+
+
+def host_ports(spec: Mapping[str, Any]) -> list[str]:
+    """Return the host ports of a pod as names of resources. Of too many, some are left to kube-scheduler.
+
+    Source: kube-scheduler's plugin NodePorts. Addresses (`hostIP`) are not told apart."""
+    sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    names = {
+        f"{HOST_PORT}{port['hostPort']}-{port.get('protocol') or 'TCP'}"
+        for container in (*(spec.get("containers") or ()), *sidecars)
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    }
+    return sorted(names)[:MOST_HOST_PORTS]
 
 
 def resources_from_amounts(amounts: Mapping[str, int], *, pods: int) -> Resources:
@@ -106,6 +129,16 @@ def resources_from_quantities(quantities: Mapping[str, Any], *, pods: int) -> Re
     return resources_from_amounts(_amounts(quantities), pods=pods)
 
 
+def readable_quantities(quantities: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what can be read of quantities that a kubelet or a device plugin reported; the rest counts as absent."""
+    found: dict[str, Any] = {}
+    for name, quantity in quantities.items():
+        with suppress(InvalidQuantity):
+            _amount(name, quantity)
+            found[name] = quantity
+    return found
+
+
 def quantities_from_amounts(amounts: Mapping[str, int]) -> dict[str, str]:
     """Return the amounts as quantities, sorted by name."""
     return {
@@ -120,8 +153,10 @@ def quota_use(pod: Mapping[str, Any]) -> dict[str, str]:
     requests, limits = pod_amounts(pod, "requests"), pod_amounts(pod, "limits")
     use: dict[str, str] = {"pods": "1", "count/pods": "1"}
     for name, quantity in quantities_from_amounts(requests).items():
+        if name.startswith(HOST_PORT):
+            continue
         use[f"requests.{name}"] = quantity
-        if name in ("cpu", "memory", "ephemeral-storage"):
+        if name in ("cpu", "memory", "ephemeral-storage") or name.startswith("hugepages-"):
             use[name] = quantity
     for name, quantity in quantities_from_amounts(limits).items():
         if name in ("cpu", "memory", "ephemeral-storage"):

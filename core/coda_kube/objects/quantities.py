@@ -7,11 +7,13 @@ import re
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeGuard
 
 from coda.errors import InvalidInput, InvalidQuantity
 
-_QUANTITY = re.compile(r"^([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)|[eE]([+-]?\d{1,3}))?$")
+_QUANTITY = re.compile(
+    r"^([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)|[eE]([+-]?\d+))?$", re.ASCII
+)
 _SCALE: dict[str | None, Fraction] = {
     None: Fraction(1),
     **{suffix: Fraction(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
@@ -19,30 +21,71 @@ _SCALE: dict[str | None, Fraction] = {
     **{suffix: Fraction(1, 1000) ** power for power, suffix in enumerate(("m", "u", "n"), 1)},
 }
 
+MOST: Final = 2**63 - 1
+"""No quantity is more than this many units. Source: apimachinery `resource.ParseQuantity`, which caps there too."""
+_LEAST: Final = Fraction(1, 10**9)  # apimachinery rounds up to it
 _SPELLINGS: Final = 4096  # cached: pods use few spellings again and again, and an exact fraction takes 4 us
+_LONGEST: Final = 64  # characters of a spelling that is cached, and digits that are read exactly
+_EXPONENTS: Final = 100  # beyond this, any number of at most `_LONGEST` digits is capped or rounded up
 
 
 def fraction_from_quantity(text: str | int | float) -> Fraction:
-    """Return the exact value of a quantity. Raises InvalidQuantity.
+    """Return the exact value of a quantity, at most `MOST` and in size at least a billionth. Raises InvalidQuantity.
 
     Source: apimachinery `resource.Quantity`: sign, decimal number, binary or decimal suffix or exponent."""
-    if isinstance(text, int):
-        return Fraction(text)
+    if isinstance(text, int) and not isinstance(text, bool):
+        return _capped(Fraction(text))
     match = _QUANTITY.match(str(text))
-    if match is None:
+    if match is None or isinstance(text, bool):
         raise InvalidQuantity(text)
     number, suffix, exponent = match.groups()
-    return Fraction(number) * (Fraction(10) ** int(exponent) if exponent else _SCALE[suffix])
+    digits = number.strip("+-0.")
+    if not digits:
+        return Fraction(0)
+    if len(number) > _LONGEST:
+        number, shift = _shortened(number)
+        exponent = str(shift + (int(exponent[:_LONGEST]) if exponent else 0))
+        return _capped(_power(number, exponent) * _SCALE[suffix])
+    return _capped(_power(number, exponent) if exponent else Fraction(number) * _SCALE[suffix])
+
+
+def _shortened(number: str) -> tuple[str, int]:
+    """A number of many digits as one of few, rounded towards zero, and a power of ten."""
+    sign = "-" if number.startswith("-") else ""
+    whole, _, rest = number.lstrip("+-").partition(".")
+    significant = (whole + rest).lstrip("0")
+    left = len(whole + rest) - len(significant)  # zeros that were dropped
+    kept = significant[:_LONGEST]
+    return f"{sign}{kept}", len(whole) - left - len(kept)
+
+
+def _power(number: str, exponent: str) -> Fraction:
+    """`number` x 10^`exponent`, where an exponent far beyond any limit counts as one just beyond it."""
+    sign = -1 if exponent.startswith("-") else 1
+    digits = exponent.lstrip("+-").lstrip("0")
+    power = min(_EXPONENTS, int(digits or 0)) if len(digits) < _LONGEST else _EXPONENTS
+    return Fraction(number) * Fraction(10) ** (sign * power)
+
+
+def _capped(value: Fraction) -> Fraction:
+    if abs(value) > MOST:
+        return Fraction(MOST if value > 0 else -MOST)
+    return value if not value or abs(value) >= _LEAST else _LEAST * (1 if value > 0 else -1)
 
 
 def milli_from_quantity(text: str | int | float) -> int:
     """Return a quantity in thousandths, rounded up as the API server does: "1.5" -> 1500."""
-    return _milli_from_text(text) if isinstance(text, str) else math.ceil(fraction_from_quantity(text) * 1000)
+    return _milli_from_text(text) if _is_short(text) else math.ceil(fraction_from_quantity(text) * 1000)
 
 
 def whole_from_quantity(text: str | int | float) -> int:
     """Return a quantity in whole units, rounded up: "1500m" -> 2, "1Ki" -> 1024."""
-    return _whole_from_text(text) if isinstance(text, str) else math.ceil(fraction_from_quantity(text))
+    return _whole_from_text(text) if _is_short(text) else math.ceil(fraction_from_quantity(text))
+
+
+def _is_short(text: str | int | float) -> TypeGuard[str]:
+    """True if it is worth a place in the cache: a long spelling would fill memory."""
+    return isinstance(text, str) and len(text) <= _LONGEST
 
 
 @lru_cache(_SPELLINGS)
@@ -66,7 +109,7 @@ def seconds_from_time(text: str | None) -> float:
         return 0.0
     try:
         return datetime.fromisoformat(text).timestamp()
-    except ValueError as error:
+    except (ValueError, OverflowError, TypeError) as error:
         raise InvalidInput(f"{text!r} is not an RFC 3339 time") from error
 
 

@@ -13,9 +13,23 @@ from coda.model import FINISHED, Job, JobId, Node, Phase, Placement, PlacementSt
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
 from coda.model.job import StopCause, StopOrder
 from coda.model.world import Quota
-from coda_kube.objects.names import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
-from coda_kube.objects.pod_requests import pod_amounts, resources_from_amounts, resources_from_quantities
-from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time
+from coda_kube.objects.names import (
+    ANNOTATION_PLAN,
+    GROUP,
+    KIND,
+    LABEL_ATTEMPT,
+    LABEL_JOB,
+    LABEL_JOB_UID,
+    LABEL_RANK,
+    pod_name,
+)
+from coda_kube.objects.pod_requests import (
+    pod_amounts,
+    readable_quantities,
+    resources_from_amounts,
+    resources_from_quantities,
+)
+from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
 from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, wish_from_json
 
 Item = Mapping[str, Any]
@@ -23,6 +37,8 @@ Item = Mapping[str, Any]
 AUTO: Final = "auto"
 """`spec.cpusPerReplica` of a job whose core count Coda finds."""
 
+ENDED: Final = ("Succeeded", "Failed")
+"""The phases of pods that use no capacity any more."""
 
 Owner = tuple[JobId, str]
 """A TrainingJob and its uid. A later job of the same name has another uid."""
@@ -59,8 +75,9 @@ class Pod:
     given_up: bool  # by kube-scheduler, for the time being: no node fits, or an error occurred
     scheduler: str
     member: GangMember | None
+    nominated_to: str | None = None  # where kube-scheduler expects to bind it: it waits there, for a volume perhaps
     has_wishes: bool = False  # has affinity or spreading of its own
-    gone_by_s: float | None = None  # when the grace period of a terminating pod ends
+    grace_s: float = 0.0  # of a terminating pod: how long it may take to end
 
 
 def id_of(item: Item) -> JobId:
@@ -72,8 +89,8 @@ def node_from_json(item: Item) -> Node:
     """Read a Node object. It is schedulable if it is Ready, not cordoned, and not being deleted."""
     spec, status, metadata = item.get("spec") or {}, item.get("status") or {}, item["metadata"]
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
-    allocatable = dict(status.get("allocatable") or {})
-    pods = int(allocatable.pop("pods", 0))
+    allocatable = readable_quantities(status.get("allocatable") or {})
+    pods = max(0, whole_from_quantity(allocatable.pop("pods", 0)))
     return Node(
         name=metadata["name"],
         allocatable=resources_from_quantities(allocatable, pods=pods),
@@ -93,34 +110,53 @@ def pod_from_json(item: Item) -> Pod:
         id=f"{metadata['namespace']}/{metadata['name']}",
         uid=metadata["uid"],
         node=spec.get("nodeName") or None,
-        pinned_to=_pin(spec),
+        pinned_to=pin_of(spec),
         request=resources_from_amounts(pod_amounts(item), pods=1),
-        ended=status.get("phase") in ("Succeeded", "Failed"),
+        ended=status.get("phase") in ENDED,
         terminating="deletionTimestamp" in metadata,
         gated=bool(spec.get("schedulingGates")),
         given_up=scheduled.get("status") == "False",
         scheduler=spec.get("schedulerName") or "default-scheduler",
         member=_member(metadata),
+        nominated_to=status.get("nominatedNodeName") or None,
         has_wishes=bool(spec.get("affinity") or spec.get("topologySpreadConstraints")),
-        gone_by_s=seconds_from_time(metadata.get("deletionTimestamp")) or None,
+        grace_s=float(metadata.get("deletionGracePeriodSeconds") or 0),
     )
 
 
 def _member(metadata: Item) -> GangMember | None:
+    """The rank that the pod is; None unless labels, name and owner agree. Names are unique, so a rank has one pod.
+
+    Anybody may write labels; the API server lets only the operator make pods that a TrainingJob controls."""
     labels = metadata.get("labels") or {}
-    if LABEL_JOB_UID not in labels:
+    job, attempt, rank = labels.get(LABEL_JOB) or "", labels.get(LABEL_ATTEMPT) or "", labels.get(LABEL_RANK) or ""
+    if not labels.get(LABEL_JOB_UID) or not (_is_number(attempt) and _is_number(rank)):
         return None
-    attempt, rank = labels.get(LABEL_ATTEMPT, ""), labels.get(LABEL_RANK, "")
+    if metadata["name"] != pod_name(job, int(attempt), int(rank)) or _owning_job(metadata) != labels[LABEL_JOB_UID]:
+        return None
     return GangMember(
-        job=JobId(f"{metadata['namespace']}/{labels.get(LABEL_JOB, '')}"),
+        job=JobId(f"{metadata['namespace']}/{job}"),
         job_uid=labels[LABEL_JOB_UID],
-        attempt=int(attempt) if attempt.isdigit() else -1,
-        rank=int(rank) if rank.isdigit() else -1,
-        plan_id=(metadata.get("annotations") or {}).get(ANNOTATION_PLAN, ""),
+        attempt=int(attempt),
+        rank=int(rank),
+        plan_id=(metadata.get("annotations") or {}).get(ANNOTATION_PLAN) or "",
     )
 
 
-def _pin(spec: Item) -> str | None:
+def _owning_job(metadata: Item) -> str | None:
+    """The uid of the TrainingJob that controls the pod."""
+    for owner in metadata.get("ownerReferences") or ():
+        is_job = owner.get("kind") == KIND and str(owner.get("apiVersion")).startswith(f"{GROUP}/")
+        if is_job and owner.get("controller"):
+            return str(owner.get("uid"))
+    return None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+def pin_of(spec: Item) -> str | None:
     """The node that every required term asks for, if it is the same one in all."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
@@ -143,9 +179,15 @@ def quota_from_json(item: Item) -> Quota | None:
     return Quota(
         namespace=item["metadata"]["namespace"],
         name=item["metadata"]["name"],
-        hard={key: milli_from_quantity(text) for key, text in (spec.get("hard") or {}).items()},
-        used={key: milli_from_quantity(text) for key, text in (status.get("used") or {}).items()},
+        hard=_milli_by_key(spec.get("hard")),
+        used=_milli_by_key(status.get("used")),
     )
+
+
+def _milli_by_key(quantities: Item | None) -> dict[str, int]:
+    """A key whose amount cannot be read is left out: the API server alone judges it then."""
+    readable = readable_quantities(quantities or {})
+    return {key: max(0, milli_from_quantity(text)) for key, text in readable.items()}
 
 
 def placement_from_json(status: Item) -> Placement | None:
@@ -217,8 +259,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     attempt = int(status.get("attempt") or 1)
     asked, cores, resized = _sizes(status, request, attempt)
     wish = wish_from_json(status, attempt=attempt) if spec.get("cpusPerReplica") == AUTO else None
-    bound, unbound = ranks_of(pods, attempt)
-    return Job(
+    job = Job(
         id=id_of(item),
         uid=metadata["uid"],
         phase=phase,
@@ -231,18 +272,39 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         constraints=constraints_from_json(request, tuple(request.get("nodeSelectorTerms") or ())),
         priority=int(request.get("priority") or 0),
         queued_s=seconds_from_time(status.get("queuedTime")),
+        waiting_s=seconds_from_time(status.get("waitingSince")),
         not_before_s=seconds_from_time(status.get("notBefore")),
         avoid=frozenset(entry["name"] for entry in status.get("avoidNodes") or ()),
         within=(spec.get("locality") or {}).get("required"),
         quota={key: milli_from_quantity(text) for key, text in (request.get("quota") or {}).items()},
         placement=placement_from_json(status),
-        bound=bound,
-        unbound=unbound,
         wish=wish,
         resized=resized,
-        pod_cpu_m=pod_cpu_of(pods, attempt, asked) if wish is not None else {},
         user=id_of(item).partition("/")[0],  # shares are fair between namespaces
         returned=bool(status.get("returned")),
+        category=str(spec.get("category") or ""),
+        resumable=bool(spec.get("resumable")),
+        run_limit_s=None if (limit_s := spec.get("activeDeadlineSeconds")) is None else float(limit_s),
+        first_run_s=seconds_from_time(status.get("startTime")),
+    )
+    return with_ranks(job, pods)
+
+
+def unreadable_job(item: Item, error: Exception) -> Job | None:
+    """Return, for a job that `job_from_json` cannot read, one that only says so; None if it does not wait."""
+    metadata = item["metadata"]
+    if (item.get("status") or {}).get("phase") != Phase.QUEUED.value or metadata.get("deletionTimestamp"):
+        return None
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return Job(
+        id=id_of(item),
+        uid=metadata["uid"],
+        phase=Phase.QUEUED,
+        attempt=1,
+        generation=int(metadata.get("generation") or 0),
+        replicas=1,
+        request=Resources(pods=1),
+        unreadable=f"Coda cannot read the job ({said}): submit it again; the other jobs are not affected",
     )
 
 
@@ -269,18 +331,38 @@ def _sizes(status: Item, request: Item, attempt: int) -> tuple[Resources, int, i
     return asked, resize.cores, resize.sequence if resize.has_ended else resize.sequence - 1
 
 
-def pod_cpu_of(pods: Mapping[str, Pod], attempt: int, asked: Resources) -> dict[int, int]:
-    """The CPU requests of an attempt's bound ranks, in millicores, where they differ from `asked`."""
-    members = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
-    return {rank: pod.request.cpu_m for rank, pod in members if pod.node and pod.request.cpu_m != asked.cpu_m}
+def with_ranks(job: Job, pods: Mapping[str, Pod]) -> Job:
+    """Return the job with those of its `pods` that are ranks of its placement, where it says. O(pods).
+
+    Others are no ranks, whatever their labels say: they are counted where they are bound, like any pod. Those of the
+    attempt, of a dropped placement perhaps, keep the job from starting until the operator has deleted them."""
+    members = [(pod.member, pod) for pod in pods.values() if pod.member and pod.member.attempt == job.attempt]
+    placement = _placement_of_pods(job)
+    ranks = [(member.rank, pod) for member, pod in members if placement is not None and is_rank_of(pod, placement)]
+    bound = frozenset([rank for rank, pod in ranks if pod.node])
+    waiting = [(rank, pod) for rank, pod in ranks if not pod.node and not pod.ended and not pod.terminating]
+    unbound = {rank: pod.pinned_to for rank, pod in waiting if pod.pinned_to is not None}
+    cpu_m = {rank: pod.request.cpu_m for rank, pod in ranks if pod.node} if job.wish is not None else {}
+    return replace(
+        job,
+        bound=bound,
+        unbound=unbound,
+        leftovers=job.phase is Phase.QUEUED and len(ranks) < len(members),
+        pod_cpu_m={rank: amount_m for rank, amount_m in cpu_m.items() if amount_m != job.request.cpu_m},
+    )
 
 
-def ranks_of(pods: Mapping[str, Pod], attempt: int) -> tuple[frozenset[int], dict[int, str]]:
-    """The ranks of an attempt whose pod is bound, and the node of each rank whose live pod waits for it."""
-    ranks = [(pod.member.rank, pod) for pod in pods.values() if pod.member and pod.member.attempt == attempt]
-    unbound = {
-        rank: pod.pinned_to
-        for rank, pod in ranks
-        if not pod.node and not pod.ended and not pod.terminating and pod.pinned_to
-    }
-    return frozenset([rank for rank, pod in ranks if pod.node]), unbound
+def is_rank_of(pod: Pod, placement: Placement) -> bool:
+    """True for a rank of this placement, on the node or pinned to the node that it names."""
+    member = pod.member
+    if member is None or (member.attempt, member.plan_id) != (placement.attempt, placement.plan_id):
+        return False
+    return member.rank < len(placement.nodes) and placement.nodes[member.rank] == (pod.node or pod.pinned_to)
+
+
+def _placement_of_pods(job: Job) -> Placement | None:
+    """The placement whose pods count. That of a finished job is over: the filter refuses its pods."""
+    placement = job.placement
+    if placement is None or placement.attempt != job.attempt or job.phase in FINISHED:
+        return None
+    return placement if job.phase is not Phase.QUEUED or placement.generation == job.generation else None

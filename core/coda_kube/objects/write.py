@@ -64,5 +64,5 @@ def pending_json(refusal: Refusal, *, since_s: float) -> Json:
         "generation": refusal.generation,
         "since": time_from_seconds(since_s),
         "numbers": dict(reason.numbers),
-        "holders": list(reason.holders),
+        "holders": list(refusal.holders),
     }

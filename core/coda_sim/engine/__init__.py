@@ -11,10 +11,12 @@ from coda_sim.engine.cluster import nodes_of_shape
 from coda_sim.engine.job_run import job_from_gang
 from coda_sim.engine.log import CAUSES, RunLog
 from coda_sim.engine.simulation import Simulation
-from coda_sim.engine.simulation_config import Costs, SimulationConfig
+from coda_sim.engine.simulation_config import COSTS_BY_SETTING, Costs, CostSetting, SimulationConfig
 
 __all__ = [
     "CAUSES",
+    "COSTS_BY_SETTING",
+    "CostSetting",
     "Costs",
     "RunLog",
     "Simulation",

@@ -1,7 +1,7 @@
 """The adaptive CPU allocator inside a simulation: what is measured, and which cores a search wants next.
 
 Start points and search are the core's. A wanted count becomes a wish, which the planner answers. The reading of a
-window is the exact utilisation at its end: a simulation has no noise.
+window is the utilisation at its end, exact unless the simulation asks for noise.
 """
 
 from __future__ import annotations
@@ -24,19 +24,29 @@ from coda.allocator.start_point import NO_EXPERIENCE, Experience, Tuned, experie
 from coda_sim.engine.job_run import JobRun
 from coda_sim.workload.cluster_shape import ClusterShape
 from coda_sim.workload.gangs import Gang
+from coda_sim.workload.inaccuracy import EXACT, Inaccuracy
 from coda_sim.workload.model_profiles import ModelProfile
 
+_KEPT_STEPS: Final = 100_000
+"""Steps of searches that are kept. Our choice: the month takes far fewer, and this many take some 100 MB."""
+
 _ADDS_EXPERIENCE: Final = frozenset({SearchOutcome.FOUND, SearchOutcome.LIMITED})  # finished searches, as the operator
+
+_WINDOWS_OF_AN_ATTEMPT: Final = 1000  # more than any search measures: each window of a job has a number of its own
 
 
 class AllocatorModel:
     """All searches of one simulation, and the experience from finished jobs."""
 
-    def __init__(self, config: CoreSearchConfig, shape: ClusterShape) -> None:
+    def __init__(self, config: CoreSearchConfig, shape: ClusterShape, inaccuracy: Inaccuracy = EXACT) -> None:
         self._config = config
+        self._inaccuracy = inaccuracy
         self._shape = shape
         self._ceiling_by_ranks: dict[tuple[int, int], int] = {}
         self._experience: Experience = NO_EXPERIENCE
+        self._begun: dict[tuple[int, int, int], CoreSearch] = {}  # by cores, GPUs per rank and limit
+        # By the identity of a search, what was measured and the limit: that search, and what it wants next.
+        self._steps: dict[tuple[int, float, int], tuple[CoreSearch, CoreSearch | SearchResult]] = {}
         self._search_by_run: dict[int, CoreSearch] = {}
         self._answered: dict[int, SearchResult] = {}
 
@@ -55,7 +65,11 @@ class AllocatorModel:
         answer = self._answered.get(id(run))
         if answer is not None and answer.outcome is not SearchOutcome.ABANDONED:
             return False
-        self._search_by_run[id(run)] = begin_search(run.cores, run.gang.gpus_per_replica, CoreLimits(most=most_cores))
+        key = (run.cores, run.gang.gpus_per_replica, most_cores)
+        search = self._begun.get(key)
+        if search is None:
+            search = self._begun[key] = begin_search(run.cores, run.gang.gpus_per_replica, CoreLimits(most=most_cores))
+        self._search_by_run[id(run)] = search
         return True
 
     def is_searching(self, run: JobRun) -> bool:
@@ -64,9 +78,25 @@ class AllocatorModel:
 
     def after_window(self, run: JobRun, most_cores: int) -> int:
         """Return the cores per rank that are wanted after a window. `most_cores` as for `begin`."""
-        reading = WindowReading(share=min(1.0, run.busy_gpus / run.gpus))
-        step = next_search(self._search_by_run[id(run)], reading, CoreLimits(most=most_cores), self._config)
-        return self._go_on(run, step)
+        search = self._search_by_run[id(run)]
+        window = run.attempt * _WINDOWS_OF_AN_ATTEMPT + sum(point.windows for point in search.curve)
+        share, variance = self._inaccuracy.reading(min(1.0, run.busy_gpus / run.gpus), run.gang.row.job_id, window)
+        return self._go_on(run, self._next_step(search, WindowReading(share=share, variance=variance), most_cores))
+
+    def _next_step(self, search: CoreSearch, reading: WindowReading, most_cores: int) -> CoreSearch | SearchResult:
+        """Return `next_search`. Of exact readings it is found once: many jobs train the same model on as many cores."""
+        limits = CoreLimits(most=most_cores)
+        if reading.variance:
+            return next_search(search, reading, limits, self._config)
+        key = (id(search), reading.share, most_cores)
+        found = self._steps.get(key)
+        if found is not None:
+            return found[1]
+        step = next_search(search, reading, limits, self._config)
+        if len(self._steps) >= _KEPT_STEPS:
+            self._steps.clear()
+        self._steps[key] = (search, step)
+        return step
 
     def after_denial(self, run: JobRun, most_cores: int) -> int:
         """Return the cores per rank that are wanted instead, if no more than `most_cores` are available."""
@@ -96,7 +126,7 @@ class AllocatorModel:
         answer = self._answered.pop(id(run), None)
         if answer is None:
             return 0
-        if answer.outcome in _ADDS_EXPERIENCE:
+        if answer.outcome in _ADDS_EXPERIENCE and not self._inaccuracy.forgets:
             tuned = Tuned(
                 owner=run.gang.row.user,
                 category=profile.category,

@@ -80,7 +80,8 @@ class Cluster:
     def start(self, run: JobRun, start: Start, now_s: float, cost_s: float = 0.0) -> None:
         """Start the job where the decision says. `cost_s`: seconds that a restart costs."""
         run.attempt += 1
-        run.cores = start.cpus_per_replica
+        run.cores = run.working_cores = start.cpus_per_replica
+        run.resizes += 1
         run.nodes = _ranks_by_node(start, self._number_by_name)
         run.job = replace(
             run.job,
@@ -118,14 +119,21 @@ class Cluster:
         """Give a running job `cores` per rank. `own`: granted for its wish; else lent, and the planner does not know.
 
         Own cores change at once when granted, so no answer is stored."""
-        self._remove_holding(run)
+        job, more, asked_m = run.job.id, cores - run.cores, run.job.request.cpu_m
         run.cores = cores
         if own:
             run.set_request(cores)
-            self.wishing.pop(run.job.id, None)
-        self._add_holding(run)
-        if own:
+            self.wishing.pop(job, None)
             self._update_job(run)
+        more_m = run.job.request.cpu_m - asked_m
+        for number, ranks in run.nodes:
+            self.free_cores[number] -= ranks * more
+            self._touched.add(number)
+            on_node = self.on_node[number]
+            on_node[job] = on_node.pop(job)  # as if it had left and come again
+            if more_m:
+                name = self.nodes[number].name
+                self._used.put(name, (self._used.get(name) or NOTHING) + Resources(cpu_m=ranks * more_m))
 
     def spare_cores(self, number: int) -> int:
         """Return the whole cores of a node that no running job owns."""

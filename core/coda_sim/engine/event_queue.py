@@ -13,6 +13,8 @@ class Event(Enum):
 
     SUBMIT = "submit"
     RESTARTED = "restarted"  # the time that a restart costs is over: work goes on
+    RESIZED = "resized"  # the pods can use the cores that the job was given
+    PROFILED = "profiled"  # the cores at which the job is fastest are known now
     TUNING_WINDOW = "tuning window"  # a profiling step of the allocator is over
     NODE_WINDOW = "node window"  # a window of the eliminator is over, on one node
     WAKE = "wake"  # the planner asked for a cycle at this time
@@ -36,9 +38,15 @@ class EventQueue:
         return heappop(self._heap)[2:]
 
     def add(self, at_s: float, event: Event, run: JobRun) -> None:
-        """Add an event of a job. It is void if the job has another version (for a window: another attempt) by then."""
+        """Add an event of a job. It is void if the job has another version by then.
+
+        For a window or a profile that is another attempt, for a resize another resize."""
         self._sequence += 1
-        version = run.attempt if event is Event.TUNING_WINDOW else run.version
+        version = run.version
+        if event is Event.TUNING_WINDOW or event is Event.PROFILED:
+            version = run.attempt
+        elif event is Event.RESIZED:
+            version = run.resizes
         heappush(self._heap, (at_s, self._sequence, event, run, version))
 
     def add_node_window(self, at_s: float, node: int) -> None:

@@ -77,6 +77,8 @@ class IdleCauses:
         touched: Iterable[int] = self._cluster.pop_touched()
         self._update_single()
         requests = [*self._single, *self._of_gangs()] if self._gangs else self._single
+        if not requests and not self._judged:
+            return self._idle
         if requests != self._judged:
             self._judged, touched = requests, range(len(self._idle_by_node))
         cores, memory, policy = self._idle

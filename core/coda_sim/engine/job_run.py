@@ -31,40 +31,52 @@ class JobRun:
         "done_s",
         "gang",
         "gpus",
+        "is_profiled",
         "is_restarting",
         "is_victim",
         "job",
         "limit",
+        "lost_pace",
         "model",
         "nodes",
         "pace",
         "piece_done_s",
         "piece_from_s",
+        "resizes",
         "since_s",
+        "told_factor",
         "version",
+        "victim_lost_s",
         "victim_s",
         "wishes",
         "work_s",
+        "working_cores",
     )
 
     job: Job  # as the planner sees it, from its submission on
 
-    def __init__(self, gang: Gang, model: JobModel) -> None:
+    def __init__(self, gang: Gang, model: JobModel, told_factor: float = 1.0) -> None:
         self.gang = gang
         self.model = model
         self.gpus = gang.gpus
         self.work_s = gang.row.duration_s
+        self.told_factor = told_factor  # of its run times, as the planner is told
         self.done_s = 0.0  # work that counts
         self.attempt = 0  # starts so far
+        self.is_profiled = True  # the cores at which it is fastest are known
         self.is_restarting = False  # it has its nodes, and does nothing yet
         self.nodes: tuple[tuple[int, int], ...] = ()  # node number and ranks there; empty: not running
         self.cores = gang.cpus_per_replica  # per rank, held while it runs
+        self.working_cores = self.cores  # per rank, that its pods can use now: fewer in the middle of a resize
+        self.resizes = 0  # begun so far
         self.pace = 0.0  # work per second, now
         self.busy_gpus = 0.0  # now
         self.bandwidth_bytes_per_s = 0  # of a CPU job: wanted now on all its nodes
         self.limit = 1.0  # share of its bandwidth that a throttle leaves it
         self.is_victim = False  # below 95 % of its undisturbed utilisation, now
         self.victim_s = 0.0  # total time as a victim
+        self.lost_pace = 0.0  # work per second that contention takes from a victim, now
+        self.victim_lost_s = 0.0  # total work lost as a victim
         self.since_s = 0.0  # up to when the work is counted
         self.piece_from_s = 0.0  # since when it has these nodes and cores
         self.piece_done_s = 0.0  # work done since then
@@ -74,7 +86,7 @@ class JobRun:
 
     def submit(self, cores: int) -> None:
         """Submit the job; each of its ranks asks for `cores`."""
-        self.job = job_from_gang(self.gang, cores)
+        self.job = job_from_gang(self.gang, cores, self.told_factor)
 
     def set_request(self, cores: int) -> None:
         """Set the cores that each rank asks for, as the planner sees it, and remove its wish."""
@@ -85,6 +97,16 @@ class JobRun:
     def held_cores(self) -> int:
         """The cores on all its nodes."""
         return self.cores * self.gang.replicas
+
+    def set_working_cores(self, *, takes_time: bool) -> bool:
+        """Let its pods use the cores that it holds; if more cores take time, only `end_resize` does. True if it must.
+
+        Fewer cores work at once: a lower limit is one write to the kernel."""
+        self.resizes += 1
+        if takes_time and self.cores > self.working_cores:
+            return True
+        self.working_cores = self.cores
+        return False
 
     def begin_piece(self, now_s: float) -> None:
         """Begin a stretch of time with the present nodes and cores."""
@@ -118,8 +140,9 @@ class JobRun:
             returned=cause is not StopCause.PREEMPT,
             wish=None,
             served_s=job.served_s + (now_s - began.committed_s if began else 0.0),
-            remaining_s=self.work_s - self.done_s,
+            remaining_s=(self.work_s - self.done_s) * self.told_factor,
             as_of_s=now_s,
+            waiting_s=now_s,
             request=with_cores(job.request, own),
             cpus_per_replica=own,
         )
@@ -134,6 +157,7 @@ class JobRun:
             self.busy_gpu_s += passed_s * self.busy_gpus
             if self.is_victim:
                 self.victim_s += passed_s
+                self.victim_lost_s += passed_s * self.lost_pace
             self.since_s = now_s
 
     def end_s(self, now_s: float) -> float:
@@ -149,10 +173,11 @@ def with_cores(request: Resources, cores: int) -> Resources:
     return Resources(gpus=request.gpus, cpu_m=cpu_m, memory_bytes=request.memory_bytes)
 
 
-def job_from_gang(gang: Gang, cores: int) -> Job:
+def job_from_gang(gang: Gang, cores: int, told_factor: float = 1.0) -> Job:
     """Return the job as the planner sees it at submission; each rank asks for `cores`.
 
-    Its remaining time is known: the recorded run time. It passes as real time does if the job has what it asked for.
+    Its remaining time is known: the recorded run time, times `told_factor`. It passes as real time does if the job has
+    what it asked for.
     """
     row = gang.row
     return Job(
@@ -172,6 +197,6 @@ def job_from_gang(gang: Gang, cores: int) -> Job:
         queued_s=row.submit_s,
         user=row.user,
         virtual_cluster=row.virtual_cluster,
-        remaining_s=row.duration_s,
+        remaining_s=row.duration_s * told_factor,
         as_of_s=row.submit_s,
     )

@@ -26,6 +26,14 @@ class Piece(NamedTuple):
     kept: bool  # False: the work was thrown away later
 
 
+class Restart(NamedTuple):
+    """A stopped job held its GPUs and cores again from `start_s` to `end_s`, and did nothing yet."""
+
+    start_s: float
+    end_s: float
+    cores: int  # of all its ranks
+
+
 @dataclass(slots=True)
 class JobEntry:
     """The history of one job. `end_s` None: it was refused, and `refusal` says why."""
@@ -39,6 +47,8 @@ class JobEntry:
     preemptions: int = 0
     tuning_steps: int = 0
     victim_s: float = 0.0  # time below 95 % of its undisturbed utilisation
+    victim_lost_s: float = 0.0  # work that it would have done in that time without its neighbours
+    restarts: list[Restart] = field(default_factory=list)  # that took time
 
     @property
     def start_s(self) -> float | None:
@@ -50,6 +60,11 @@ class JobEntry:
         self.aborts += cause is StopCause.RECLAIM
         self.migrations += cause is StopCause.MIGRATE
         self.preemptions += cause is StopCause.PREEMPT
+
+    def cut_restart(self, now_s: float) -> None:
+        """End the last restart at `now_s` if the job was stopped again in the middle of it."""
+        if self.restarts and self.restarts[-1].end_s > now_s:
+            self.restarts[-1] = self.restarts[-1]._replace(end_s=now_s)
 
     def discard_work(self) -> None:
         """Mark the work done so far as lost."""

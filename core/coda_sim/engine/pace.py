@@ -65,11 +65,13 @@ class PaceModel:
         """Set the job's pace and busy GPUs to their present values."""
         profile = run.model.profile
         if profile is None:
-            run.pace = run.limit * run.cores / run.gang.cpus_per_replica
+            run.pace = run.limit * run.working_cores / run.gang.cpus_per_replica
             return
         at_speed = self._speed(run, profile)
-        run.is_victim = self._worst_loss(run, profile) > VICTIM_LOSS
+        loss = self._worst_loss(run, profile)
+        run.is_victim = loss > VICTIM_LOSS
         run.pace = at_speed / self._asked_speed(run, profile)
+        run.lost_pace = run.pace * loss / (1 - loss) if VICTIM_LOSS < loss < 1 else 0.0
         run.busy_gpus = utilisation(profile, at_speed) * run.gpus
 
     def _change_bandwidth(self, run: JobRun, sign: int) -> set[int]:
@@ -109,11 +111,12 @@ class PaceModel:
         if len(run.nodes) == 1:
             ((number, ranks),) = run.nodes
             if self._wanted_bytes_per_s[number] <= self._calm_bytes_per_s:
-                return self._quiet_speed(profile, run.cores * ranks, gpus * ranks)
-            return speed(profile, run.cores * ranks, gpus * ranks, Distance.ONE_NODE, self.share(number))
+                return self._quiet_speed(profile, run.working_cores * ranks, gpus * ranks)
+            return speed(profile, run.working_cores * ranks, gpus * ranks, Distance.ONE_NODE, self.share(number))
         distance = Distance.BUSY_NODES if self._has_neighbours(run) else Distance.NODES
         return min(
-            speed(profile, run.cores * ranks, gpus * ranks, distance, self.share(number)) for number, ranks in run.nodes
+            speed(profile, run.working_cores * ranks, gpus * ranks, distance, self.share(number))
+            for number, ranks in run.nodes
         )
 
     def _quiet_speed(self, profile: ModelProfile, cores: int, gpus: int) -> float:

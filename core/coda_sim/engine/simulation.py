@@ -11,17 +11,19 @@ from typing import Protocol
 
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
+from coda.history.run_times import FinishedRun
 from coda.model.decision import Decision, Stop, StopCause
 from coda.model.job import JobId
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
-from coda.policy.cores import starting_cores
+from coda.policy.cores import CoresRule, proportional_share, starting_cores
+from coda.promises import PromiseBook
 from coda_sim.engine.allocator_model import AllocatorModel
 from coda_sim.engine.cluster import Cluster
 from coda_sim.engine.contention_model import NodeContention
 from coda_sim.engine.event_queue import Event, EventQueue
 from coda_sim.engine.job_run import JobRun
-from coda_sim.engine.log import JobEntry, RunLog
+from coda_sim.engine.log import JobEntry, Restart, RunLog
 from coda_sim.engine.pace import PaceModel
 from coda_sim.engine.simulation_config import SimulationConfig
 from coda_sim.engine.spare_cores import SpareCores, best_of
@@ -37,7 +39,14 @@ class Decide(Protocol):
     """The planner's `decide`, or a wrapper around it."""
 
     def __call__(
-        self, world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
+        self,
+        world: World,
+        config: PolicyConfig,
+        now_s: float,
+        cache: PlannerCache | None,
+        *,
+        book: PromiseBook | None,
+        explain: int | None,
     ) -> Decision:
         """As `coda.cycle.decide.decide`."""
 
@@ -53,14 +62,16 @@ class Simulation:
         self._cluster = Cluster(config.shape, virtual_clusters(gangs, config.shape.gpus))
         self._paces = PaceModel(self._cluster, config.profiles)
         self._usage = UsageRecorder(self._cluster)
-        self._allocator = AllocatorModel(config.tuning, config.shape) if config.allocator else None
+        self._allocator = AllocatorModel(config.tuning, config.shape, config.inaccuracy) if config.allocator else None
         self._cache = PlannerCache()
+        self._book = PromiseBook()
         self._events = EventQueue()
         self._contention = NodeContention(config.contention, self._cluster, self._paces, self._events)
         self._spare_cores = SpareCores(self._cluster) if config.lends_spare_cores else None
         self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
         self._models = models
         self._entries: dict[JobId, JobEntry] = {}
+        self._shrinks: dict[JobId, tuple[JobRun, int]] = {}  # wishes for fewer cores that no cycle has seen
         self._now_s = 0.0
         self._may_start = False  # since the last cycle, something changed that could let a job start or grow
         self._cycles = 0
@@ -77,9 +88,7 @@ class Simulation:
             self._now_s = now_s
             while self._events.next_s == now_s:
                 ended += self._apply(*self._events.pop())
-            while self._may_start and (self._cluster.waiting or self._cluster.wishing):
-                self._run_cycle()
-            self._may_start = False
+            self._run_cycles()
             self._lend()
             self._usage.record(now_s)
             times += 1
@@ -106,9 +115,9 @@ class Simulation:
                 self._may_start = True
         elif event is Event.SUBMIT:
             self._submit(run)
-        elif event is Event.TUNING_WINDOW:
-            if version == run.attempt and run.nodes:
-                self._tune(run)
+        elif event is Event.TUNING_WINDOW or event is Event.PROFILED or event is Event.RESIZED:
+            if run.nodes:
+                self._apply_to_cores(event, run, version)
         elif version == run.version:
             if event is Event.END:
                 self._end(run)
@@ -117,14 +126,28 @@ class Simulation:
             self._repace((run,))
         return False
 
+    def _apply_to_cores(self, event: Event, run: JobRun, version: int) -> None:
+        """Apply an event about the cores of a running job, unless it is void."""
+        if event is Event.RESIZED:
+            if version == run.resizes:
+                run.working_cores = run.cores
+                self._repace((run,))
+        elif version == run.attempt:
+            if event is Event.TUNING_WINDOW:
+                self._tune(run)
+            else:
+                self._profile(run)
+
     def _next_submission(self) -> None:
         gang = next(self._gangs, None)
         if gang is not None:
             model = self._models.of(gang.row)
-            self._events.add(gang.row.submit_s, Event.SUBMIT, JobRun(gang, model))
+            told_factor = self._config.inaccuracy.run_time_factor(gang.row.job_id)
+            self._events.add(gang.row.submit_s, Event.SUBMIT, JobRun(gang, model, told_factor))
 
     def _submit(self, run: JobRun) -> None:
         self._next_submission()
+        run.is_profiled = not (run.gpus and self._config.profiling_s)
         run.submit(self._starting_cores(run))
         self._entries[run.job.id] = JobEntry(gang=run.gang)
         self._wait(run)
@@ -138,7 +161,7 @@ class Simulation:
             asked=gang.cpus_per_replica,
             gpus=gang.gpus_per_replica,
             tuned=tuned,
-            best=best_of(run),
+            best=best_of(run) if run.is_profiled else 0,
             nodes=self._cluster.nodes,
             reserved_per_gpu=self._config.reserved_per_gpu,
         )
@@ -148,11 +171,30 @@ class Simulation:
         self._usage.add_waiting(run)
         self._may_start = True
 
+    def _run_cycles(self) -> None:
+        """Run cycles until nothing that happened at this time can let a job start or change its cores.
+
+        A wish for fewer cores is always granted. If there is nothing else to decide, no cycle is run for it: it would
+        only grant, in this order. The cores that become free are for the next cycle, as they are with one."""
+        while self._may_start or self._shrinks:
+            if self._may_start and (self._cluster.waiting or self._cluster.wishing):
+                self._run_cycle()
+            elif self._shrinks:
+                shrinks, self._shrinks = self._shrinks, {}
+                for job in sorted(shrinks):
+                    self._grant(*shrinks[job])
+            else:
+                break
+        self._may_start = False
+
     def _run_cycle(self) -> None:
         self._cycles += 1
         self._may_start = False
+        for run, cores in self._shrinks.values():
+            self._cluster.add_wish(run, cores, self._now_s)
+        self._shrinks.clear()
         world = self._cluster.world()
-        decision = self._decide(world, self._config.planner, self._now_s, self._cache, explain=0)
+        decision = self._decide(world, self._config.planner, self._now_s, self._cache, book=self._book, explain=0)
         for grant in decision.grants:
             self._grant(self._cluster.running[grant.job], grant.cores)
         for denial in decision.denials:
@@ -193,12 +235,27 @@ class Simulation:
         touched = self._paces.add_bandwidth(run)
         if run.is_restarting:
             self._events.add(now_s + cost_s, Event.RESTARTED, run)
+            restart = Restart(start_s=now_s, end_s=now_s + cost_s, cores=run.held_cores)
+            self._entries[run.job.id].restarts.append(restart)
         self._repace((run,))
         if touched:
             self._repace(other for other in self._paces.neighbours(touched) if other is not run)
             self._contention.watch(touched, self._now_s)
         if self._allocator and run.gpus and self._allocator.begin(run, self._cluster.most_cores(run)):
             self._events.add(now_s + cost_s + self._config.tuning.window_s, Event.TUNING_WINDOW, run)
+        if not run.is_profiled:
+            self._events.add(now_s + cost_s + self._config.profiling_s, Event.PROFILED, run)
+        if run.gpus and self._config.cores_rule is CoresRule.PROPORTIONAL:
+            nodes = (self._cluster.nodes[number] for number, _ in run.nodes)
+            share = proportional_share(run.gang.gpus_per_replica, nodes)
+            self._want(run, max(run.cores, share))
+
+    def _profile(self, run: JobRun) -> None:
+        """The job's best cores are known: give back what it cannot use, and let it be lent what it can."""
+        assert self._spare_cores is not None
+        run.is_profiled = True
+        self._spare_cores.mark_nodes(run)
+        self._want(run, min(run.cores, best_of(run)))
 
     def _tune(self, run: JobRun) -> None:
         """After a window: wish for the cores that the job's search wants next."""
@@ -207,20 +264,25 @@ class Simulation:
 
     def _want(self, run: JobRun, cores: int) -> None:
         """Wish for other cores than the job has; if it has them, begin the next window."""
-        if cores != run.cores:
+        if cores < run.cores:
+            self._shrinks[run.job.id] = (run, cores)
+        elif cores > run.cores:
             self._cluster.add_wish(run, cores, self._now_s)
             self._may_start = True
         elif self._allocator and self._allocator.is_searching(run):
-            self._events.add(self._now_s + self._config.tuning.window_s, Event.TUNING_WINDOW, run)
+            resize_s = self._config.costs.resize_s if run.working_cores < run.cores else 0.0
+            self._events.add(self._now_s + resize_s + self._config.tuning.window_s, Event.TUNING_WINDOW, run)
 
     def _grant(self, run: JobRun, cores: int) -> None:
         self._resize(run, cores)
         self._want(run, cores)
 
     def _deny(self, run: JobRun, most_cores: int) -> None:
-        assert self._allocator is not None
         self._cluster.remove_wish(run)
-        self._want(run, self._allocator.after_denial(run, most_cores))
+        if self._allocator is None:
+            self._want(run, max(run.cores, most_cores))
+        else:
+            self._want(run, self._allocator.after_denial(run, most_cores))
 
     def _lend(self) -> None:
         """Lend spare cores to the jobs that gain from them, and take them back, after all events of this time."""
@@ -234,6 +296,9 @@ class Simulation:
         self._may_start |= own and cores < run.cores
         self._usage.remove_holding(run)
         self._cluster.resize(run, cores, own=own)
+        resize_s = self._config.costs.resize_s
+        if run.set_working_cores(takes_time=resize_s > 0):
+            self._events.add(self._now_s + resize_s, Event.RESIZED, run)
         self._usage.add_holding(run)
         run.begin_piece(self._now_s)
         self._repace((run,))
@@ -256,21 +321,27 @@ class Simulation:
         run.advance(self._now_s)
         if self._allocator and run.model.profile:
             entry.tuning_steps = self._allocator.end_job(run, run.model.profile)
+        job = run.job
+        if job.placement is not None and not self._config.inaccuracy.forgets:
+            run_s = (job.served_s + self._now_s - job.placement.committed_s) * run.told_factor
+            self._book.run_times.add(FinishedRun(job.user, job.category, run.gpus, run_s))
         self._leave(run, entry)
         entry.end_s = self._now_s
 
     def _leave(self, run: JobRun, entry: JobEntry) -> None:
         """Take a job off its nodes."""
         entry.pieces.append(run.piece(self._now_s))
-        entry.victim_s = run.victim_s
+        entry.victim_s, entry.victim_lost_s = run.victim_s, run.victim_lost_s
+        entry.cut_restart(self._now_s)
         self._usage.remove_holding(run)
         self._usage.change_pace(run, -run.busy_gpus, -run.pace)
-        run.pace = run.busy_gpus = 0.0
+        run.pace = run.busy_gpus = run.lost_pace = 0.0
         run.version += 1
         touched = self._paces.remove_bandwidth(run)
         if self._spare_cores:
             self._spare_cores.mark_nodes(run)
         self._cluster.stop(run)
+        self._shrinks.pop(run.job.id, None)
         if touched:
             self._repace(self._paces.neighbours(touched))
         self._may_start = True
@@ -279,7 +350,7 @@ class Simulation:
         if not self._cluster.waiting:
             return
         world = self._cluster.world()
-        decision = self._decide(world, self._config.planner, self._now_s, self._cache, explain=None)
+        decision = self._decide(world, self._config.planner, self._now_s, self._cache, book=self._book, explain=None)
         for refusal in decision.refusals:
             self._entries[refusal.job].refusal = f"{refusal.code.value}: {refusal.message}"
             self._cluster.remove_waiting(self._cluster.waiting[refusal.job])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from enum import Enum
+from types import MappingProxyType
+from typing import Annotated, Final
 
 from coda.allocator.config import CoreSearchConfig
 from coda.contention.config import ContentionConfig
@@ -12,6 +15,7 @@ from coda.policy.config import Component, PolicyConfig
 from coda.policy.cores import CoresRule
 from coda.policy.policies import policy_of
 from coda_sim.workload.cluster_shape import ClusterShape
+from coda_sim.workload.inaccuracy import EXACT, Inaccuracy
 from coda_sim.workload.model_profiles import ProfileSet
 from coda_sim.workload.provenance import Origin, Provenance
 
@@ -20,17 +24,20 @@ A, M = Provenance.ASSUMED, Provenance.MEASURED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """The costs and losses of a restart. Raises InvalidInput for a negative time."""
+    """What changes of running jobs cost. Raises InvalidInput for a negative time."""
 
     restart_s: Annotated[float, Origin(M, "of a GPU job with up to `many_gpus`; Lucid, Tiresias")] = 40.0
     restart_many_s: Annotated[float, Origin(M, "of a larger one; Lucid, Tiresias")] = 60.0
     many_gpus: Annotated[int, Origin(M, "above it the larger cost counts")] = 8
     cpu_restart_s: Annotated[float, Origin(A, "of a CPU job; CODA: containers are cheap to move")] = 0.0
     cpu_jobs_resume: Annotated[bool, Origin(A, "an aborted CPU job goes on where it was")] = True
+    resize_s: Annotated[float, Origin(A, "until pods can use more cores; a kubelet takes 1 to 3 s")] = 0.0
+    profiling_s: Annotated[float, Origin(A, "until a profile knows a new job; 5 windows of 90 s")] = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.restart_s, self.restart_many_s, self.cpu_restart_s) < 0:
-            raise InvalidInput("costs of a restart must not be negative")
+        times_s = (self.restart_s, self.restart_many_s, self.cpu_restart_s, self.resize_s, self.profiling_s)
+        if min(times_s) < 0:
+            raise InvalidInput("costs in time must not be negative")
 
     def of(self, gpus: int) -> float:
         """Return the seconds for which a restarted job with `gpus` GPUs holds them and does nothing."""
@@ -39,12 +46,32 @@ class Costs:
         return self.restart_s if gpus <= self.many_gpus else self.restart_many_s
 
 
+class CostSetting(Enum):
+    """Who pays for what a policy does to running jobs; see `COSTS_BY_SETTING`."""
+
+    PAID = "paid"  # a CPU pod without a checkpoint begins again; whatever changes a running job takes time
+    RESUMED = "resumed"  # the same, but an aborted CPU job goes on where it was, as in CODA's text
+    FREE = "free"  # only GPU jobs pay, for their restarts
+
+
+COSTS_BY_SETTING: Final[Mapping[CostSetting, Costs]] = MappingProxyType(
+    {
+        CostSetting.PAID: Costs(cpu_jobs_resume=False, resize_s=3.0, profiling_s=450.0),
+        CostSetting.RESUMED: Costs(resize_s=3.0, profiling_s=450.0),
+        CostSetting.FREE: Costs(),
+    }
+)
+"""Restarts of GPU jobs and windows of the allocator take their time under each setting. `profiling_s`: to bisect the
+cores of a node takes five points, each as long as a window of Coda's allocator; our choice."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationConfig:
     """The configuration of one simulation.
 
     `planner`: the planner's. `allocator`: GPU jobs get the cores that it finds instead of those they ask for.
-    `tuning`: the allocator's search. `contention`: the eliminator's; None: no job is throttled."""
+    `tuning`: the allocator's search. `contention`: the eliminator's; None: no job is throttled. `inaccuracy`: of what
+    planner and allocator are told."""
 
     shape: ClusterShape
     profiles: ProfileSet
@@ -53,6 +80,7 @@ class SimulationConfig:
     allocator: bool = False
     tuning: CoreSearchConfig = field(default_factory=CoreSearchConfig)
     contention: ContentionConfig | None = None
+    inaccuracy: Inaccuracy = EXACT
 
     @property
     def cores_rule(self) -> CoresRule:
@@ -66,6 +94,11 @@ class SimulationConfig:
     def lends_spare_cores(self) -> bool:
         """True if cores that no job owns are lent to jobs that gain from them."""
         return policy_of(self.planner.policy).lends_spare_cores
+
+    @property
+    def profiling_s(self) -> float:
+        """Seconds that a new job must run until its profile is known; 0: it is known from the start."""
+        return self.costs.profiling_s if policy_of(self.planner.policy).profiles_jobs else 0.0
 
     @property
     def reserved_per_gpu(self) -> float | None:

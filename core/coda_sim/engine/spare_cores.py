@@ -45,7 +45,7 @@ class SpareCores:
                 job=run.job.id,
                 nodes=tuple(names[number] for number, ranks in run.nodes for _ in range(ranks)),
                 own=run.job.cpus_per_replica,
-                best=best_of(run),
+                best=best_of(run) if run.is_profiled else run.job.cpus_per_replica,
             )
             for run in runs
         ]

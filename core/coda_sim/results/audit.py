@@ -130,7 +130,8 @@ def _of_job(job: AuditedJob) -> Iterator[str]:
 def measures(jobs: Sequence[AuditedJob], gpus: int, cores: int, from_s: float, to_s: float) -> dict[str, float | None]:
     """Return some metrics under their names in `summary.json`, computed in other ways than the simulator's."""
     counted = [job for job in jobs if job.kind == "gpu" and from_s <= job.submit_s <= to_s]
-    waits = sorted(job.spans[0].start_s - job.submit_s for job in counted if job.pieces)
+    waits = [_waited_s(job) for job in counted if job.pieces]
+    firsts = [job.spans[0].start_s - job.submit_s for job in counted if job.pieces]
     spent = [job.spans[-1].end_s - job.submit_s for job in counted if job.finished]
     queueing = _united(_waits_of([job for job in jobs if job.kind == "gpu"], to_s), from_s, to_s)
     queueing_s = math.fsum(end_s - start_s for start_s, end_s in queueing)
@@ -143,11 +144,17 @@ def measures(jobs: Sequence[AuditedJob], gpus: int, cores: int, from_s: float, t
         "gpu_active_queueing": _over(_within(held, queueing), queueing_s * gpus),
         "cpu_active_all": _over(_within(held_cores, [(from_s, to_s)]), all_s * cores),
         "gpu_wait_mean_s": _over(math.fsum(waits), len(waits)),
-        "gpu_started_10min": _over(sum(wait <= 600 for wait in waits), len(counted)),
+        "gpu_started_10min": _over(sum(wait <= 600 for wait in firsts), len(counted)),
         "gpu_jct_mean_s": _over(math.fsum(spent), len(spent)),
         "makespan_s": max(ends) - min(job.submit_s for job in jobs) if ends else None,
         "jobs_finished": sum(job.finished for job in jobs),
     }
+
+
+def _waited_s(job: AuditedJob) -> float:
+    """All the time in which it neither ran nor had ended: the whole, less its pieces."""
+    spans = job.spans
+    return spans[-1].end_s - job.submit_s - math.fsum(piece.end_s - piece.start_s for piece in spans)
 
 
 def _waits_of(jobs: Sequence[AuditedJob], to_s: float) -> Iterator[tuple[float, float]]:

@@ -40,6 +40,12 @@ def _of_jobs(kind: str) -> tuple[Measure, ...]:
             Unit.SHARE, **{f"{kind}_started_{key}": f"{jobs} started within {text}" for key, text in started.items()}
         ),
         *_measures(Unit.SPAN, **{f"{kind}_wait_{key}_s": f"{text} wait of {jobs}" for key, text in waits.items()}),
+        *_measures(
+            Unit.SPAN,
+            **{
+                f"{kind}_first_wait_{key}_s": f"{key} wait of {jobs} until their first start" for key in ("mean", "p99")
+            },
+        ),
         *_measures(Unit.SPAN, **{f"{kind}_jct_{key}_s": f"{key} completion time of {jobs}" for key in ("mean", "p99")}),
     )
 
@@ -68,7 +74,19 @@ SECTIONS: Final[tuple[tuple[str, tuple[Measure, ...]], ...]] = (
             ),
         ),
     ),
-    ("GPU jobs", _of_jobs("gpu")),
+    (
+        "GPU jobs",
+        (
+            *_of_jobs("gpu"),
+            *_measures(
+                Unit.NUMBER,
+                gpu_slowdown_mean="mean bounded slowdown of GPU jobs",
+                gpu_slowdown_1="bounded slowdown with 1 GPU",
+                gpu_slowdown_2_7="bounded slowdown with 2 to 7 GPUs",
+                gpu_slowdown_8_up="bounded slowdown with 8 or more GPUs",
+            ),
+        ),
+    ),
     ("CPU jobs", _of_jobs("cpu")),
     (
         "Users",
@@ -90,7 +108,11 @@ SECTIONS: Final[tuple[tuple[str, tuple[Measure, ...]], ...]] = (
                 cores_same="GPU jobs that kept their cores",
             ),
             *_measures(Unit.COUNT, throttles="throttles"),
-            *_measures(Unit.UNIT_SECONDS, victim_seconds="job seconds slowed by neighbours"),
+            *_measures(
+                Unit.UNIT_SECONDS,
+                victim_seconds="job seconds slowed by neighbours",
+                victim_lost_gpu_s="GPU seconds lost to neighbours",
+            ),
             *_measures(Unit.COUNT, aborts="aborts", migrations="migrations", preemptions="preemptions"),
             *_measures(
                 Unit.UNIT_SECONDS, lost_gpu_s="GPU seconds of lost work", lost_core_s="core seconds of lost work"

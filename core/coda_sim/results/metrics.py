@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from coda.errors import InvalidInput
+from coda_sim.durations import duration_from_seconds
 from coda_sim.engine.log import JobEntry, RunLog, UsageTrail
+from coda_sim.results.slowdown import slowdown_measures
 from coda_sim.results.statistics import jain_index, mean, percentile, started_measures, wait_measures
 
 HOUR_S = 3600.0
@@ -35,8 +39,16 @@ class MeasuredSpan:
 
 
 def window_of(submits_s: Sequence[float], *, warmup_s: float, drain_s: float) -> MeasuredSpan:
-    """Return the span from `warmup_s` after the first submission to `drain_s` before the last one."""
-    return MeasuredSpan(from_s=min(submits_s) + warmup_s, to_s=max(submits_s) - drain_s)
+    """Return the span from `warmup_s` after the first submission to `drain_s` before the last one.
+
+    Raises InvalidInput if warm-up and drain leave no time to measure."""
+    first_s, last_s = min(submits_s), max(submits_s)
+    window = MeasuredSpan(from_s=first_s + warmup_s, to_s=last_s - drain_s)
+    if window.from_s >= window.to_s and (warmup_s or drain_s):
+        cut = f"--warmup {duration_from_seconds(warmup_s)} and --drain {duration_from_seconds(drain_s)}"
+        spans = f"the last job is submitted {duration_from_seconds(last_s - first_s)} after the first"
+        raise InvalidInput(f"{cut} leave no time to measure: {spans}")
+    return window
 
 
 def metrics_of(log: RunLog, window: MeasuredSpan) -> RunMetrics:
@@ -49,6 +61,7 @@ def metrics_of(log: RunLog, window: MeasuredSpan) -> RunMetrics:
     return {
         **_over_time(log, window),
         **_of_jobs("gpu", gpu_jobs),
+        **slowdown_measures(gpu_jobs),
         **_of_jobs("cpu", cpu_jobs),
         "makespan_s": _makespan_s(log),
         **_of_users(counted),
@@ -56,6 +69,7 @@ def metrics_of(log: RunLog, window: MeasuredSpan) -> RunMetrics:
         **_of_cores(gpu_jobs),
         "throttles": log.throttles,
         "victim_seconds": math.fsum(entry.victim_s for entry in log.entries),
+        "victim_lost_gpu_s": math.fsum(entry.victim_lost_s * entry.gang.gpus for entry in log.entries),
         "jobs_finished": sum(entry.end_s is not None for entry in log.entries),
         "jobs_refused": sum(entry.end_s is None for entry in log.entries),
     }
@@ -148,20 +162,37 @@ def _lost(entry: JobEntry, window: MeasuredSpan) -> float:
     )
 
 
+def _restarting(entry: JobEntry, window: MeasuredSpan) -> Iterator[tuple[float, int]]:
+    """Seconds within the window in which the job held its nodes again and did nothing, and the cores that it held."""
+    for restart in entry.restarts:
+        yield window.overlap_s(restart.start_s, restart.end_s), restart.cores
+
+
 def _of_jobs(kind: str, entries: Sequence[JobEntry]) -> RunMetrics:
     waits = [wait for entry in entries if (wait := wait_s(entry)) is not None]
+    firsts = [wait for entry in entries if (wait := first_wait_s(entry)) is not None]
     spent = [entry.end_s - entry.gang.row.submit_s for entry in entries if entry.end_s is not None]
     return {
         **wait_measures(kind, waits),
-        **started_measures(kind, waits, len(entries)),
+        f"{kind}_first_wait_mean_s": mean(firsts),
+        f"{kind}_first_wait_p99_s": percentile(firsts, 0.99),
+        **started_measures(kind, firsts, len(entries)),
         f"{kind}_jct_mean_s": mean(spent),
         f"{kind}_jct_p99_s": percentile(spent, 0.99),
     }
 
 
-def wait_s(entry: JobEntry) -> float | None:
+def first_wait_s(entry: JobEntry) -> float | None:
     """Return the time from submission to the first start; None if the job never started."""
     return None if entry.start_s is None else entry.start_s - entry.gang.row.submit_s
+
+
+def wait_s(entry: JobEntry) -> float | None:
+    """Return all the time that the job waited, before its first start and after each stop; None if it never started."""
+    first_s = first_wait_s(entry)
+    if first_s is None or not entry.aborts + entry.migrations + entry.preemptions:
+        return first_s
+    return first_s + math.fsum(after.start_s - before.end_s for before, after in pairwise(entry.pieces))
 
 
 def _makespan_s(log: RunLog) -> float | None:
@@ -189,11 +220,12 @@ def _of_users(entries: Sequence[JobEntry]) -> RunMetrics:
 
 
 def _slowdowns(waits: Mapping[str, Sequence[float]], entries: Sequence[JobEntry]) -> list[float]:
-    """Per user (mean wait + mean run) / mean run; run is from the first start to the end."""
+    """Per user (mean wait + mean run) / mean run; run is the time in which a job held its nodes."""
     runs: dict[str, list[float]] = {}
     for entry in entries:
         if entry.end_s is not None and entry.start_s is not None:
-            runs.setdefault(entry.gang.row.user, []).append(entry.end_s - entry.start_s)
+            stopped_s = (wait_s(entry) or 0.0) - (first_wait_s(entry) or 0.0)
+            runs.setdefault(entry.gang.row.user, []).append(entry.end_s - entry.start_s - stopped_s)
     means = ((mean(waits[user]) or 0.0, mean(of_user) or 0.0) for user, of_user in sorted(runs.items()))
     return [(wait + run) / run for wait, run in means if run > 0]
 
@@ -203,9 +235,14 @@ def _of_losses(log: RunLog, window: MeasuredSpan) -> RunMetrics:
         "aborts": sum(entry.aborts for entry in log.entries),
         "migrations": sum(entry.migrations for entry in log.entries),
         "preemptions": sum(entry.preemptions for entry in log.entries),
-        "lost_gpu_s": math.fsum(_lost(entry, window) * entry.gang.gpus for entry in log.entries),
+        "lost_gpu_s": math.fsum(
+            (_lost(entry, window) + sum(seconds for seconds, _ in _restarting(entry, window))) * entry.gang.gpus
+            for entry in log.entries
+        ),
         "lost_core_s": math.fsum(
-            _lost(entry, window) * entry.gang.cpus_per_replica * entry.gang.replicas for entry in log.entries
+            _lost(entry, window) * entry.gang.cpus_per_replica * entry.gang.replicas
+            + sum(seconds * cores for seconds, cores in _restarting(entry, window))
+            for entry in log.entries
         ),
     }
 

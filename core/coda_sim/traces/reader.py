@@ -46,7 +46,8 @@ def read_trace(path: Path, *, on_error: OnError) -> Trace:
     if wrong and on_error is OnError.REFUSE:
         raise BadRows(str(path), wrong)
     if not rows:
-        raise InvalidInput(f"{path}: no usable row ({len(bad)} bad ones): there is nothing to run")
+        first = f"; the first: {path}:{bad[0].line}: {bad[0].sentence}" if bad else ""
+        raise InvalidInput(f"{path}: no usable row ({len(bad)} bad ones): there is nothing to run{first}")
     ordered = sorted(rows, key=lambda row: (row.submit_s, row.line))
     was_sorted = ordered == rows
     began_s = ordered[0].submit_s // DAY_S * DAY_S if has_dates else 0.0

@@ -62,9 +62,11 @@ class Selected:
     durations_cut: int
 
 
-def select(rows: Sequence[Row], selection: Selection) -> Selected:
-    """Return the selected rows in order, with scaled times. Raises InvalidInput if an id has no digits to hash."""
-    chosen = [row for row in rows if _is_wanted(row, selection)][: selection.limit]
+def select(rows: Sequence[Row], selection: Selection, source: str) -> Selected:
+    """Return the selected rows in order, with scaled times. Raises InvalidInput if an id has no digits to hash.
+
+    `source`: the file or workload that an error names."""
+    chosen = [row for row in rows if _is_wanted(row, selection, source)][: selection.limit]
     scaled = tuple(_scaled(row, selection) for row in chosen)
     cut = sum(after.duration_s < before.duration_s for after, before in zip(scaled, chosen, strict=True))
     return Selected(rows=scaled, left_out=len(rows) - len(chosen), durations_cut=cut)
@@ -79,7 +81,7 @@ def days_from_window(text: str) -> tuple[float, float]:
     return first, last
 
 
-def _is_wanted(row: Row, selection: Selection) -> bool:
+def _is_wanted(row: Row, selection: Selection, source: str) -> bool:
     if selection.window_days is not None:
         first, last = selection.window_days
         if not first * DAY_S <= row.submit_s < last * DAY_S:
@@ -88,14 +90,14 @@ def _is_wanted(row: Row, selection: Selection) -> bool:
         return not selection.gpu_jobs_only
     if selection.max_gpus_per_job is not None and row.gpus > selection.max_gpus_per_job:
         return False
-    return selection.keep is None or _is_kept(row, selection.keep)
+    return selection.keep is None or _is_kept(row, selection.keep, source)
 
 
-def _is_kept(row: Row, keep: int) -> bool:
+def _is_kept(row: Row, keep: int, source: str) -> bool:
     digits = "".join(re.findall(r"\d", row.job_id, re.ASCII))
     if not digits:
         raise InvalidInput(
-            f"line {row.line}: job_id {row.job_id!r} has no digits, so the rule of --keep has nothing to hash"
+            f"{source}:{row.line}: job_id {row.job_id!r} has no digits, so the rule of --keep has nothing to hash"
         )
     return int(digits) * _KNUTH % KEEP_OF < keep
 

@@ -96,8 +96,13 @@ def shape_from_text(text: str) -> ClusterShape:
 
 
 def shape_from_groups(groups: Sequence[NodeGroup]) -> ClusterShape:
-    """Return the shape of these groups. Raises InvalidInput if only some of them have a limited memory."""
+    """Return the shape of these groups.
+
+    Raises InvalidInput for too many nodes, or if only some groups have a limited memory."""
     shape = ClusterShape(groups=tuple(groups))
+    nodes = sum(group.nodes for group in groups)
+    if nodes > _MAX_NODES:
+        raise InvalidInput(f"a cluster of {nodes} nodes is too large: at most {_MAX_NODES} are possible")
     if shape.limits_memory and not all(group.memory_gib for group in groups):
         raise InvalidInput(f"{shape}: either all groups of nodes have a memory (NODESxGPUSxCORESxGIB), or none has")
     return shape

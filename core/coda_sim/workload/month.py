@@ -11,11 +11,12 @@ import math
 import random
 from bisect import bisect
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
 from coda_sim.traces.trace import JobKind, RecordedStatus, Row
-from coda_sim.workload.month_config import DAY_S, HOUR_S, Arrivals, CoresReading, Mix, MonthConfig
+from coda_sim.workload.month_config import DAY_S, HOUR_S, STANDING_USER, Arrivals, CoresReading, Mix, MonthConfig
 
 _SATURDAY = 5
 
@@ -45,13 +46,24 @@ class _Draws:
 def coda_month(config: MonthConfig | None = None, *, seed: int) -> tuple[Row, ...]:
     """Return exactly `gpu_jobs` + `cpu_jobs` rows by (submit_s, kind), ids from `cm-1`; `line` is the row's number.
 
-    Run times are those at the requested cores. `job_models` draws the models. 10 us per job."""
+    `standing_jobs` more rows come first, ids from `standing-1`; the others are the same without them. Run times are
+    those at the requested cores. `job_models` draws the models. 10 us per job."""
     config = config or MonthConfig()
     gpu = _gpu_jobs(config, random.Random(f"coda-month {seed} gpu"))
     cpu = _cpu_jobs(config, random.Random(f"coda-month {seed} cpu"))
     drafts = sorted([*gpu, *cpu], key=lambda draft: draft.submit_s)
     tenants = _tenants(config)
-    return tuple(_row(number, draft, tenants[draft.user]) for number, draft in enumerate(drafts, 1))
+    return (
+        *_standing(config),
+        *(_row(number, draft, tenants[draft.user]) for number, draft in enumerate(drafts, 1)),
+    )
+
+
+def _standing(config: MonthConfig) -> Iterator[Row]:
+    """The CPU jobs that run for the whole month."""
+    draft = _Draft(submit_s=0.0, user=1, duration_s=config.days * DAY_S, gpus=0, cpus=config.standing_cores, nodes=1)
+    for number in range(1, config.standing_jobs + 1):
+        yield replace(_row(number, draft, STANDING_USER), job_id=f"standing-{number}", user=STANDING_USER)
 
 
 def _gpu_jobs(config: MonthConfig, draw: random.Random) -> Iterator[_Draft]:

@@ -17,6 +17,8 @@ from coda_sim.workload.provenance import Origin, Provenance
 
 HOUR_S = 3600.0
 DAY_S = 86_400.0
+STANDING_USER = "standing"
+"""The user of the month's standing CPU jobs."""
 
 A, D, M, T = Provenance.ASSUMED, Provenance.DERIVED, Provenance.MEASURED, Provenance.TEXT
 
@@ -91,13 +93,17 @@ class MonthConfig:
         amplitude=0.84, batch_jobs=(2, 20)
     )
 
+    standing_jobs: Annotated[int, Origin(A, "CPU jobs that run from the first second on; 0: as in CODA's trace")] = 0
+    standing_cores: Annotated[int, Origin(A, "of each, on one node")] = 12
+
     def __post_init__(self) -> None:
         for name in ("many_cores", "gpus", "cpu_cores"):
             if not math.isclose(sum(share for _, share in getattr(self, name)), 1.0, abs_tol=1e-9):
                 raise InvalidInput(f"month: the shares of {name} must sum to 1")
         if self.few_cores_share + self.many_cores_share > 1 or self.hour_share + self.two_hours_share > 1:
             raise InvalidInput("month: shares of one kind of job must not sum to more than 1")
-        if min(self.days, self.mixed_users) < 1 or min(self.gpu_jobs, self.cpu_jobs, self.cpu_only_users) < 0:
+        counts = (self.gpu_jobs, self.cpu_jobs, self.cpu_only_users, self.standing_jobs)
+        if min(self.days, self.mixed_users, self.standing_cores) < 1 or min(counts) < 0:
             raise InvalidInput("month: it needs a day and a user, and no count may be negative")
 
     @property

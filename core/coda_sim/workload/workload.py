@@ -23,9 +23,10 @@ _LONG_S = 10 * DAY_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSource:
-    """The source of the rows. `trace` None: the generated month, drawn from the run's seed."""
+    """The source of the rows. `trace` None: the generated month, with the numbers of `month` and the run's seed."""
 
     trace: Path | None = None
+    month: MonthConfig = field(default_factory=MonthConfig)
     on_error: OnError = OnError.SKIP
     selection: Selection = field(default_factory=Selection)
     request_table: Path | None = None
@@ -48,6 +49,11 @@ class Load:
     trace: Trace | None
 
     @property
+    def submits_s(self) -> list[float]:
+        """The submit times of the gangs, in their order."""
+        return [gang.row.submit_s for gang in self.gangs]
+
+    @property
     def rows_skipped(self) -> int:
         """The number of lines without a usable row."""
         return len(self.trace.bad) if self.trace else 0
@@ -61,9 +67,9 @@ class Load:
 def load(source: WorkloadSource, shape: ClusterShape, *, seed: int) -> Load:
     """Return the workload of one seed. Raises InvalidInput if no job is left."""
     trace = None if source.trace is None else read_trace(source.trace, on_error=source.on_error)
-    rows = coda_month(seed=seed) if trace is None else trace.rows
+    rows = coda_month(source.month, seed=seed) if trace is None else trace.rows
     table = read_request_table(source.request_table) if source.request_table else ()
-    selected = select(rows, source.selection)
+    selected = select(rows, source.selection, source.name)
     gangs, refused = gangs_from_rows(selected.rows, shape, Cores(table=table, seed=seed))
     if not gangs:
         why = "every one can never fit the cluster" if refused else "the selection leaves none"
@@ -80,12 +86,12 @@ def load(source: WorkloadSource, shape: ClusterShape, *, seed: int) -> Load:
 
 def default_shape(source: WorkloadSource) -> str | None:
     """Return the cluster of a workload; None for a trace: the user must name one."""
-    return MonthConfig().cluster if source.trace is None else None
+    return source.month.cluster if source.trace is None else None
 
 
 def default_warmup_s(found: Load) -> float:
     """Return a day if submissions span ten days or more, else 0: a short slice begins empty, as a replay does."""
-    submits_s = [gang.row.submit_s for gang in found.gangs]
+    submits_s = found.submits_s
     return DAY_S if max(submits_s) - min(submits_s) >= _LONG_S else 0.0
 
 

@@ -52,6 +52,7 @@ class Checker:
         self._changed = asyncio.Event()
         self._news = asyncio.Event()
         self._failure: BaseException | None = None
+        self._followers: list[Follower] = []
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[Checker]:
@@ -61,10 +62,10 @@ class Checker:
         them.
         """
         sink = Sink(replace=self._replace, put=self._put, drop=self._drop, outage=self._outage)
-        followers = [Follower(self._reader, kind, sink) for kind in (Kind.LEASE, Kind.JOB, Kind.NODE, Kind.POD)]
-        for follower in followers:
+        self._followers = [Follower(self._reader, kind, sink) for kind in (Kind.LEASE, Kind.JOB, Kind.NODE, Kind.POD)]
+        for follower in self._followers:
             await follower.fill()
-        tasks = [asyncio.create_task(follower.follow()) for follower in followers]
+        tasks = [asyncio.create_task(follower.follow()) for follower in self._followers]
         tasks.append(asyncio.create_task(self._judge_always()))
         for task in tasks:
             task.add_done_callback(self._ended)
@@ -78,6 +79,15 @@ class Checker:
             raise self._failure
         with suppress(Outage, Rejected):
             await self._judge()
+
+    def restored(self) -> None:
+        """The cluster was put back to an earlier state, by an administrator: begin again, and charge nobody for it.
+
+        Only the history is forgotten: every state from now on is judged as always."""
+        self._history = History()
+        self._open.interrupted(self._clock())
+        for follower in self._followers:
+            follower.restart()
 
     async def news(self) -> None:
         """Return when there are more breaches than at the last call. Raises the error that ended the watch."""

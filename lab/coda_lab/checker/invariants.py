@@ -60,6 +60,8 @@ def _what_is_wrong(job: JobSeen | None, pod: PodSeen) -> tuple[str | None, float
     member = pod.member
     if member is None or member.attempt is None or member.rank is None:
         return "carries a job's uid but no readable attempt and rank", SETTLE_S, None
+    if (job is None or job.deleting) and not pod.is_controlled:
+        return None, GONE_S, None
     if job is None:
         return "lives on, but its job is gone", GONE_S, None
     if member.attempt > job.attempt:
@@ -130,7 +132,7 @@ def _is_running_somewhere(view: View, pod: PodSeen) -> bool:
 
 
 def _half_bound_gang(view: View, job: JobSeen) -> list[Suspicion]:
-    """(e)"""
+    """(e). The deadline is by the planner's clock, which may be wrong: its length counts from the first pod, too."""
     plan = job.current_plan
     if plan is None or not plan.released:
         return []
@@ -142,6 +144,7 @@ def _half_bound_gang(view: View, job: JobSeen) -> list[Suspicion]:
     alive = sorted(pod.name for pod in pods if pod.live)
     if not bound or not unbound or not alive:
         return []
+    first_s = min(pod.created_s for pod in pods)
     return [
         Suspicion(
             invariant=Invariant.HALF_BOUND_GANG,
@@ -151,7 +154,7 @@ def _half_bound_gang(view: View, job: JobSeen) -> list[Suspicion]:
             f"the bind deadline is over and {len(alive)} pods are not being deleted",
             allowance_s=DEADLINE_S,
             duty=Part.OPERATOR,
-            not_before_s=plan.bind_deadline_s,
+            not_before_s=max(plan.bind_deadline_s, first_s + plan.bind_deadline_s - plan.committed_s),
         )
     ]
 

@@ -46,8 +46,10 @@ class PodSeen:
     node: str | None = None
     request: Amounts = field(default_factory=dict)
     terminal: bool = False
+    created_s: float = 0.0  # by the API server's clock, like all times of a pod
     deleted_s: float | None = None  # when its deletion began
     member: Member | None = None
+    is_controlled: bool = True  # False: nobody owns it, as after `kubectl delete --cascade=orphan`
     pinned_to: str | None = None
     started: bool = False  # one of its containers has started at some time
     outsider_since_s: float | None = None  # bound then, and not by Coda's scheduler
@@ -160,8 +162,10 @@ def read_pod(pod: Json) -> PodSeen:
         node=spec.get("nodeName"),
         request=pod_request(pod),
         terminal=status.get("phase") in ("Succeeded", "Failed"),
+        created_s=seconds_from_time(metadata.get("creationTimestamp")),
         deleted_s=deleted_s,
         member=member,
+        is_controlled=any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
         pinned_to=_pin(spec),
         started=_has_started(status),
         outsider_since_s=_bound_s(metadata, status) if foreign and spec.get("nodeName") else None,
@@ -177,7 +181,7 @@ def read_job(job: Json) -> JobSeen:
         name=full_name(job),
         version=metadata.get("resourceVersion", ""),
         generation=metadata.get("generation", 1),
-        deleting=bool(metadata.get("deletionTimestamp")),
+        deleting=bool(metadata.get("deletionTimestamp")) and "orphan" not in (metadata.get("finalizers") or ()),
         suspended=bool(job["spec"].get("suspend")),
         phase=_phase(status.get("phase")),
         attempt=status.get("attempt") or 0,

@@ -66,22 +66,26 @@ class Follower:
         self._version = answer["metadata"]["resourceVersion"]
         self._sink.replace(self._kind, answer["items"])
 
+    def restart(self) -> None:
+        """List again before the next watch: versions count from elsewhere now."""
+        self._version = None
+
     async def follow(self) -> None:
         """Watch, and list again if the watch cannot continue. Never returns."""
         while True:
             try:
                 if self._version is None:
                     await self.fill()
-                await self._stream()
+                await self._stream(self._version or "")
             except Expired:
                 self._version = None
             except (Outage, Rejected) as error:
                 self._sink.outage(str(error))
                 await asyncio.sleep(RETRY_S)
 
-    async def _stream(self) -> None:
+    async def _stream(self, version: str) -> None:
         query = {
-            "resourceVersion": self._version or "",
+            "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(SERVER_TIMEOUT_S),
         }

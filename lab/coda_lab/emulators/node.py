@@ -14,6 +14,7 @@ from typing import Any
 
 from coda_agent.gpus.allocations import Grant
 from coda_agent.gpus.samples import Moment
+from coda_kube.objects.names import API_VERSION, KIND, LABEL_JOB, LABEL_JOB_UID
 from coda_lab.emulators.cgroups.file_access import files_over
 from coda_lab.emulators.cgroups.kernel import Kernel
 from coda_lab.emulators.cgroups.kubelet import Kubelet, Quality, Setup
@@ -243,6 +244,7 @@ class EmulatedNode:
                 "namespace": work.namespace,
                 "uid": work.uid,
                 "labels": dict(work.labels),
+                "ownerReferences": _owners(work.labels),
                 "resourceVersion": str(self._seconds + 1),
             },
             "spec": {"containers": [{"name": MAIN, "resources": resources}]},
@@ -272,3 +274,16 @@ def _write_topology(sys: Path, domains: Sequence[int], cores: int) -> None:
         cache = sys / f"devices/system/cpu/cpu{cpu}/cache/index3"
         cache.mkdir(parents=True)
         (cache / "id").write_text(f"{domains[cpu * len(domains) // cores]}\n")
+
+
+def _owners(labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The job that controls a rank, as the operator writes it."""
+    if LABEL_JOB_UID not in labels:
+        return []
+    owner: dict[str, Any] = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": labels[LABEL_JOB],
+        "uid": labels[LABEL_JOB_UID],
+    }
+    return [owner | {"controller": True}]

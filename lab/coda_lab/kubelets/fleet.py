@@ -20,16 +20,24 @@ from coda_lab.kubelets.resizer import Resizer
 log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
-LOST = PREFIX + "lost"  # annotation on a node: "true" silences its kubelet
+LOST = PREFIX + "lost"
+"""Annotation on a node: "true" silences its kubelet, "reboot" ends its containers too, as a machine that restarts."""
 
 _QUICK_S = 0.02  # a state that lasts no longer is not worth a write: saves a third of all writes
 _KILLED_BY_TERM = 143
 _KILLED_AFTER_GRACE = 137
+_LOST_TASK = 255  # containerd's words for a container that it does not find again after a reboot: 255, Unknown
+_REBOOT = "reboot"
 
 
 def is_lost(node: Json) -> bool:
     """True when the node's annotation says that its kubelet is cut off."""
-    return (node["metadata"].get("annotations") or {}).get(LOST) == "true"
+    return _loss(node) in ("true", _REBOOT)
+
+
+def _loss(node: Json) -> str | None:
+    found: str | None = (node["metadata"].get("annotations") or {}).get(LOST)
+    return found
 
 
 class Fleet:
@@ -126,8 +134,11 @@ class Fleet:
                 self.returned(machine)  # the node controller gave it up although it lives: it says so at once
             return
         if is_lost(item):
-            log.warning("%s is lost: its %d pods go on unseen", machine.name, len(machine.pods))
             machine.silent = True
+            if _loss(item) == _REBOOT:
+                self._reboot(machine)
+            else:
+                log.warning("%s is lost: its %d pods go on unseen", machine.name, len(machine.pods))
             return
         log.warning("%s is back: it reports its %d pods", machine.name, len(machine.pods))
         machine.silent = False
@@ -137,6 +148,15 @@ class Fleet:
                 pod.revision += 1  # the node controller has marked it not ready meanwhile: report its state again
             self._report(pod)
             self._attend(pod)
+
+    def _reboot(self, machine: Machine) -> None:
+        log.warning("%s reboots: the containers of its %d pods are gone", machine.name, len(machine.pods))
+        machine.boots += 1
+        for pod in list(machine.pods.values()):
+            if pod.stage is Stage.RUNNING:
+                self._cancel(pod)
+                pod.ended_s, pod.exit_code, pod.end_reason = self._now(), _LOST_TASK, "Unknown"
+                self._ended(pod)
 
     def node_gone(self, name: str) -> None:
         """The Node object is gone: the machine was taken away, until a Node of that name is made again."""
@@ -245,6 +265,9 @@ class Fleet:
             is_in_time = pod.behaviour.stop_s <= (pod.grace_s or 0.0)
             pod.exit_code = _KILLED_BY_TERM if is_in_time else _KILLED_AFTER_GRACE
             pod.ended_s = pod.stop_s
+        self._ended(pod)
+
+    def _ended(self, pod: SimPod) -> None:
         pod.enter(Stage.ENDED)
         self._resizer.release(pod)
         pod.removal_due = pod.stop_s is not None

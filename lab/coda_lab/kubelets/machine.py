@@ -65,6 +65,7 @@ class Machine:
     index: int
     ledger: Ledger
     silent: bool = False
+    boots: int = 0  # since the start of this process
     manners: Manners = USUAL  # with resizes
     pods: dict[str, SimPod] = field(default_factory=dict)  # by uid, in order of arrival
     waiting: dict[str, SimPod] = field(default_factory=dict)  # those whose resize is not done, by uid, longest first
@@ -117,6 +118,7 @@ class SimPod:
     started_s: float = 0.0
     ended_s: float = 0.0
     exit_code: int = 0
+    end_reason: str | None = None  # None: as the exit code says
 
     grace_s: float | None = None  # someone deletes it and grants this grace period
     stop_s: float | None = None  # when its containers will have stopped because of that

@@ -98,7 +98,8 @@ class Registrar:
     async def _take_over(self, spec: NodeSpec) -> Json:
         path = f"/api/v1/nodes/{spec.name}"
         await self._client.patch(path, node_patch(spec), STRATEGIC)
-        status = node_status(spec, self._port, self._version, time.time())
+        boots = self._machines[spec.name].boots
+        status = node_status(spec, self._port, self._version, time.time(), boots=boots)
         return await self._client.patch(f"{path}/status", status, STRATEGIC)
 
     async def _fresh_lease(self, node: Json) -> None:

@@ -14,7 +14,7 @@ from coda_lab.kubelets.pods.statuses import HOST_ADDRESS
 
 Json = dict[str, Any]
 
-LABEL_SIMULATED: Final = f"{names.GROUP}/simulated"
+LABEL_SIMULATED: Final = f"local.{names.GROUP}/simulated"
 LABEL_RACK: Final = f"topology.{names.GROUP}/rack"
 MOST_NODES: Final = 5000
 PODS_PER_NODE: Final = 110  # a kubelet's default
@@ -105,7 +105,7 @@ def node_patch(spec: NodeSpec) -> Json:
     return patch
 
 
-def node_status(spec: NodeSpec, port: int, version: str, now_s: float) -> Json:
+def node_status(spec: NodeSpec, port: int, version: str, now_s: float, *, boots: int = 0) -> Json:
     """The part of the Node that its kubelet writes: capacity, conditions, where its logs are."""
     conditions = [_condition("Ready", "True", "KubeletReady", "simulated kubelet is ready", now_s)]
     for kind, reason, message in (
@@ -127,7 +127,7 @@ def node_status(spec: NodeSpec, port: int, version: str, now_s: float) -> Json:
             "nodeInfo": {
                 "machineID": spec.name,
                 "systemUUID": spec.name,
-                "bootID": spec.name,
+                "bootID": f"{spec.name}-{boots}" if boots else spec.name,
                 "kernelVersion": "simulated",
                 "osImage": "simulated",
                 "containerRuntimeVersion": "simulated://1",

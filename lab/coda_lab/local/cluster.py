@@ -19,10 +19,11 @@ from coda_lab.host.errors import LabFailure, last_lines
 from coda_lab.host.paths import Settings
 from coda_lab.host.ports import LOOPBACK, check_free, free_ports
 from coda_lab.host.processes import Process
+from coda_lab.kubeconfigs import write_agent_credentials
 from coda_lab.local.parts import Part, coda_parts, control_plane
 from coda_lab.programs.control_plane import Binaries
 from coda_lab.realnode.node import RealNode
-from coda_lab.spec import FORWARDER, ClusterSpec, Layout
+from coda_lab.spec import ClusterSpec, Layout
 
 READY_TIMEOUT_S = 120.0  # for one step; seconds are usual
 READY_TIMEOUT_REAL_NODE_S = 480.0  # more, where there is one: 60 s are usual, under emulation
@@ -79,6 +80,23 @@ class LocalCluster:
             yield api
         finally:
             await api.close()
+
+    @asynccontextmanager
+    async def agent_client(self, node: str, *, timeout_s: float = 30.0) -> AsyncIterator[Client]:
+        """A client with the identity of the agent on `node`, closed when the block is left."""
+        path = await self.agent_kubeconfig(node)
+        api = await connect(str(path), timeout_s=timeout_s)
+        try:
+            yield api
+        finally:
+            await api.close()
+
+    async def agent_kubeconfig(self, node: str) -> Path:
+        """A new kubeconfig with the identity of the agent on `node`."""
+        path = self.layout.kubeconfig(f"agent-on-{node}")
+        async with self.client() as admin:
+            await write_agent_credentials(admin, path, node=node, server=self.server, authority=self.layout.certificate)
+        return path
 
     def process(self, part: str) -> Process | None:
         """The newest process of a part, ended or not; None if it was never started."""
@@ -197,7 +215,7 @@ async def answers_ok(url: str, *, timeout_s: float = 2.0) -> bool:
 
 
 def _choose_ports(spec: ClusterSpec) -> dict[str, int]:
-    names = list(dict.fromkeys((*spec.names, "etcd-peer", FORWARDER)))
+    names = spec.port_names
     found = [port for port in free_ports(len(names) + 1, random.Random()) if port != spec.api_port]
     chosen = dict(zip(names, found, strict=False))
     if spec.api_port:

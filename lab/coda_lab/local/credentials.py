@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from coda_kube.objects.names import SYSTEM_NAMESPACE
+from coda_lab.kubeconfigs import kubeconfig_text, write_private
 from coda_lab.realnode.configuration import NODE
 from coda_lab.spec import identity_of
 
@@ -63,12 +62,12 @@ def write_credentials(
     for number, identity in enumerate(IDENTITIES, 1):
         token = secrets.token_hex(16)
         lines.append(f'{token},{identity.user},{number},"{",".join(identity.groups)}"\n')
-        _write_private(folder / f"{identity.name}.yaml", _kubeconfig(identity, token, server, authority))
+        write_private(folder / f"{identity.name}.yaml", kubeconfig_text(identity.name, token, server, authority))
         for part, its_server in (server_by_part or {}).items():
             if identity_of(part) == identity.name:
-                _write_private(folder / f"{part}.yaml", _kubeconfig(identity, token, its_server, authority))
+                write_private(folder / f"{part}.yaml", kubeconfig_text(identity.name, token, its_server, authority))
     tokens = folder / "tokens.csv"
-    _write_private(tokens, "".join(lines))
+    write_private(tokens, "".join(lines))
     return tokens
 
 
@@ -120,22 +119,3 @@ def _cluster_binding(name: str, user: str, role: str) -> dict[str, Any]:
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
     }
-
-
-def _kubeconfig(identity: Identity, token: str, server: str, authority: Path) -> str:
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "coda", "cluster": {"server": server, "certificate-authority": str(authority)}}],
-            "users": [{"name": identity.name, "user": {"token": token}}],
-            "contexts": [{"name": "coda", "context": {"cluster": "coda", "user": identity.name}}],
-            "current-context": "coda",
-        },
-        sort_keys=False,
-    )
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(text)

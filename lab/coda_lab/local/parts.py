@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from coda_kube.certificates import SERVER_NAME
 from coda_kube.objects import names
 from coda_kube.objects.names import SYSTEM_NAMESPACE
 from coda_lab.host.ports import LOOPBACK
@@ -27,6 +28,7 @@ from coda_lab.spec import (
     ClusterSpec,
     Layout,
     identity_of,
+    metrics_port_of,
 )
 
 PORT_ANNOTATION = "local.coda.scheduler/port"
@@ -88,7 +90,7 @@ def coda_parts(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> t
         elif name.startswith(AGENT):
             parts.append(_agent(name, spec, layout, ports[name]))
         elif name.startswith((OPERATOR, EXTENDER)):
-            parts.append(_shell(name, spec, layout, ports[name]))
+            parts.append(_shell(name, spec, layout, ports))
     return tuple(parts)
 
 
@@ -125,9 +127,17 @@ def scheduler_config(spec: ClusterSpec, layout: Layout, forwarder_port: int) -> 
     if spec.coda:
         config["extenders"] = [
             {
-                "urlPrefix": f"http://{LOOPBACK}:{forwarder_port}",
+                "urlPrefix": f"https://{LOOPBACK}:{forwarder_port}",
+                "enableHTTPS": True,
+                "tlsConfig": {
+                    "serverName": SERVER_NAME,
+                    "certFile": str(layout.tls(SCHEDULER) / "tls.crt"),
+                    "keyFile": str(layout.tls(SCHEDULER) / "tls.key"),
+                    "caFile": str(layout.tls(SCHEDULER) / "ca.crt"),
+                },
                 "filterVerb": "filter",
                 "prioritizeVerb": "prioritize",
+                "preemptVerb": "preempt",
                 "weight": 13,  # with less, the in-tree scores (about 1200) would outvote it
                 "httpTimeout": "1s",  # it answers in milliseconds; a stalled one delays every pod for this long
                 "nodeCacheCapable": True,
@@ -267,21 +277,26 @@ def _agent(name: str, spec: ClusterSpec, layout: Layout, port: int) -> Part:
     return Part(name=name, argv=argv, port=port, ready_url=url, environ=environ)
 
 
-def _shell(name: str, spec: ClusterSpec, layout: Layout, port: int) -> Part:
+def _shell(name: str, spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> Part:
+    port = ports[name]
+    status_port = ports.get(metrics_port_of(name), port)
     kind, _, number = name.partition("-")
     environ = {
         "CODA_KUBECONFIG": str(layout.kubeconfig_of(name, spec)),
         "CODA_IDENTITY": f"coda-{kind}-{number}",
     }
     if kind == OPERATOR:
-        environ["CODA_METRICS_PORT"] = str(port)
+        history = layout.folder / "history.sqlite"  # two operators may share it: they run on one machine
+        environ |= {"CODA_METRICS_PORT": str(port), "CODA_POOL_MODE": "shared", "CODA_HISTORY_FILE": str(history)}
     else:
         environ |= {
             "CODA_HOST": LOOPBACK,
             "CODA_PORT": str(port),
+            "CODA_METRICS_PORT": str(status_port),
+            "CODA_TLS_DIR": str(layout.tls(EXTENDER)),
             "CODA_POD_NAMESPACE": SYSTEM_NAMESPACE,
             "CODA_POD_NAME": f"coda-{name}",
             "CODA_SCHEDULER_NAMES": ",".join(profiles(spec)),
         }
-    url = f"http://{LOOPBACK}:{port}/readyz"
+    url = f"http://{LOOPBACK}:{status_port}/readyz"
     return Part(name=name, argv=python_command(f"coda_{kind}"), port=port, ready_url=url, environ=environ)

@@ -14,11 +14,14 @@ from typing import Any
 
 from coda.errors import CodaError
 from coda.wording import counted
+from coda_kube.certificates import AUTHORITY_S, files_of, new_authority, new_leaf
 from coda_lab import install
 from coda_lab.emulators.nvml.library import build
 from coda_lab.host.errors import failure_from_os_error
 from coda_lab.host.paths import Settings, crds, manifests
 from coda_lab.host.temp_folder import temporary_folder
+from coda_lab.kubeconfigs import write_agent_credentials, write_private
+from coda_lab.kubelets.nodes import node_specs
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.credentials import local_objects, write_credentials
 from coda_lab.local.parts import account_key, extender_pod, foreign_scheduler_config, scheduler_config
@@ -35,6 +38,7 @@ from coda_lab.spec import (
     REAL_NODE,
     SCHEDULER,
     ClusterSpec,
+    Layout,
     Tell,
     identity_of,
 )
@@ -138,9 +142,24 @@ class _Steps:
     async def start_agents(self) -> None:
         agents = [name for name in self._cluster.part_by_name if identity_of(name) == AGENT]
         await self.start(MACHINES)
+        if agents:
+            await self.guarded(self._write_agent_credentials(agents), "making the agents' tokens")
         await together(*(self.start(name) for name in agents))
         if any(self._cluster.is_running(name) for name in agents):
             self._say(f"{counted(len(agents), 'agent')} started, each on an emulated machine")
+
+    async def _write_agent_credentials(self, agents: list[str]) -> None:
+        cluster = self._cluster
+        nodes = node_specs(cluster.spec.nodes, racks=cluster.spec.racks)
+        async with cluster.client() as admin:
+            for number, agent in enumerate(agents):
+                await write_agent_credentials(
+                    admin,
+                    cluster.layout.kubeconfig_of(agent, cluster.spec),
+                    node=nodes[number].name,
+                    server=cluster.spec.server_by_part.get(agent, cluster.server),
+                    authority=cluster.layout.certificate,
+                )
 
     def _say(self, what: str) -> None:
         self._tell(f"{time.monotonic() - self._began_s:5.1f} s  {what}")
@@ -171,6 +190,7 @@ def write_files(cluster: LocalCluster) -> None:
         layout.machines.mkdir(mode=0o700, exist_ok=True)
     layout.account_key.touch(mode=0o600)
     layout.account_key.write_text(account_key())
+    _write_tls(layout)
     layout.scheduler_config.write_text(scheduler_config(cluster.spec, layout, cluster.ports["forwarder"]))
     if cluster.spec.foreign_scheduler:
         layout.foreign_scheduler_config.write_text(foreign_scheduler_config(layout))
@@ -178,6 +198,17 @@ def write_files(cluster: LocalCluster) -> None:
     admin = shlex.quote(str(layout.kubeconfig("admin")))
     layout.kubectl.write_text(f'#!/bin/sh\nKUBECONFIG="${{KUBECONFIG:-{admin}}}" exec {words} "$@"\n')
     layout.kubectl.chmod(0o755)
+
+
+def _write_tls(layout: Layout) -> None:
+    """The certificates between scheduler and extender, for as long as a local cluster may live."""
+    now_s = time.time()
+    authority = new_authority(now_s)
+    for side, serves in ((EXTENDER, True), (SCHEDULER, False)):
+        leaf = new_leaf(authority, serves=serves, now_s=now_s, valid_s=AUTHORITY_S)
+        layout.tls(side).mkdir(mode=0o700, parents=True)
+        for name, content in files_of(leaf, authority).items():
+            write_private(layout.tls(side) / name, content.decode())
 
 
 async def _install(cluster: LocalCluster) -> None:
@@ -191,3 +222,4 @@ async def _install(cluster: LocalCluster) -> None:
         await install.wait_for_account(api, "default")
     async with cluster.client("user") as user:
         await install.wait_until_allowed(user, verb="create", resource="trainingjobs")
+        await install.wait_until_refused(user)

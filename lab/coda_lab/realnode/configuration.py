@@ -19,7 +19,7 @@ GPUS: Final = 8
 KUBELET_ROOT: Final = "/var/lib/kubelet"  # a device plug-in's folder is there with any kubelet option
 POD_RESOURCES: Final = f"{KUBELET_ROOT}/pod-resources/kubelet.sock"
 CONTAINERD_SOCKET: Final = "/run/containerd/containerd.sock"
-LABEL_REAL: Final = f"{names.GROUP}/real"
+LABEL_REAL: Final = f"local.{names.GROUP}/real"
 
 _GPU_NAMESPACE: Final = uuid.UUID("2f1f9a52-6f0a-5d0c-9f4e-0c1d9a7b5e11")  # ours; the same ids in every run
 _POD_NETWORK: Final = "10.88.0.0/16"

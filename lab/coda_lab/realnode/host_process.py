@@ -22,6 +22,7 @@ from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings
 from coda_lab.host.ports import LOOPBACK
 from coda_lab.host.signals import run_until_signalled
+from coda_lab.kubeconfigs import write_agent_credentials
 from coda_lab.realnode import vm
 from coda_lab.realnode.artifacts import ensure_node
 from coda_lab.realnode.configuration import GPUS, NODE, portable_kubeconfig
@@ -31,7 +32,8 @@ from coda_lab.realnode.vm import Machine
 MEMORY_MIB = 4096
 _START_TIMEOUT_S = 300.0
 _READY_TIMEOUT_S = 300.0
-_CREDENTIALS = (KUBELET, "agent")
+_CREDENTIALS = (KUBELET,)
+_AGENT = "agent"
 _NODE_ONLY = {"fieldSelector": f"metadata.name={NODE}"}  # a kubelet may read its own node, no other
 
 
@@ -56,6 +58,7 @@ async def host(options: argparse.Namespace, settings: Settings) -> None:
         await booted.guarded(
             _wait_until_usable(options), timeout_s=_READY_TIMEOUT_S, doing="waiting for the node to be Ready"
         )
+        node.write_kubeconfig(_AGENT, await _agent_credentials(options))
         _say(began_s, f"the node is Ready with {GPUS} GPUs")
         print("ready", flush=True)  # noqa: T201 - the cluster waits for this line
         code = await booted.process.ended()
@@ -77,6 +80,18 @@ async def _wait_until_usable(options: argparse.Namespace) -> None:
         await install.until(api, "/api/v1/nodes", is_usable, query=_NODE_ONLY)
     finally:
         await api.close()
+
+
+async def _agent_credentials(options: argparse.Namespace) -> str:
+    """The agent's kubeconfig: its token names this node, so the node must be there first."""
+    path = options.credentials / f"{_AGENT}-on-{NODE}.yaml"
+    api = await connect(str(options.credentials / "admin.yaml"), timeout_s=10.0)
+    server = f"https://{LOOPBACK}:{options.api_port}"
+    try:
+        await write_agent_credentials(api, path, node=NODE, server=server, authority=options.authority)
+    finally:
+        await api.close()
+    return portable_kubeconfig(path.read_text(), options.authority.read_bytes())
 
 
 def _portable_credentials(options: argparse.Namespace) -> dict[str, str]:

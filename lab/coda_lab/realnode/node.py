@@ -146,6 +146,10 @@ class RealNode:
         """Start the device plug-in that was killed. Raises LabFailure."""
         await self.start(GPU_PLUGIN, "/run/coda-vm/guest", "gpus", _UNHEALTHY, *configuration.gpu_ids())
 
+    def write_kubeconfig(self, name: str, kubeconfig: str) -> None:
+        """Put a kubeconfig into the machine, in the place of an earlier one of that name."""
+        self._write(f"{name}.kubeconfig", kubeconfig, mode=0o600)
+
     def _write_files(self, pieces: NodePieces, credentials: Mapping[str, str]) -> None:
         (self.share / "node").mkdir(parents=True, exist_ok=True)
         self._write("containerd.toml", configuration.containerd_toml(PurePosixPath(pieces.runtime)))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
 from coda.allocator import Tuning
-from coda.errors import CodaError
+from coda.errors import CodaError, Outage
 from coda_agent.cluster.jobs import TunedJob
 from coda_agent.cluster.pods import LocalPod, local_pod_from_json
-from coda_kube.api.client import Client, NotFound
+from coda_kube.api.client import AlreadyExists, Client, NotFound
 from coda_kube.api.watch_cache import WatchCache, version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT, API_VERSION, GROUP, KIND, THROTTLING, VERSION
@@ -21,7 +22,9 @@ from coda_kube.objects.tuning_status import tuning_json
 
 log = logging.getLogger(__name__)
 
-READ_ERRORS: Final = (CodaError, LookupError, TypeError, ValueError)
+EVENT_KEPT_S: Final = 600.0
+"""An event that could not be posted for this long is lost. Our choice: longer than most outages."""
+READ_ERRORS: Final = (CodaError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """What reading a broken object raises."""
 
 
@@ -31,8 +34,10 @@ class AgentCaches:
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
         self._node = node
-        self._pods = WatchCache(client, "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node}"})
-        self._namespaces = WatchCache(client, "/api/v1/namespaces", query={"labelSelector": f"{THROTTLING}=true"})
+        self._pods = WatchCache(client, "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node}"}, is_calm=True)
+        self._namespaces = WatchCache(
+            client, "/api/v1/namespaces", query={"labelSelector": f"{THROTTLING}=true"}, is_calm=True
+        )
         self._read: dict[str, tuple[int, frozenset[str], LocalPod | None]] = {}  # by key: version, namespaces, pod
         self._fresh_at_s = float("-inf")
         self._jobs: dict[str, tuple[WatchCache, asyncio.Task[None]]] = {}
@@ -48,6 +53,10 @@ class AgentCaches:
             for task in (*tasks, *jobs):
                 task.cancel()
             await asyncio.gather(*tasks, *jobs, return_exceptions=True)
+
+    def all(self) -> tuple[WatchCache, ...]:
+        """Return every cache."""
+        return (self._pods, self._namespaces, *(cache for cache, _task in self._jobs.values()))
 
     def is_synced(self) -> bool:
         """True once every list was read."""
@@ -94,7 +103,9 @@ class AgentCaches:
             log.error("the watch of job %s ended and begins anew: %r", job, error)
         for job in wanted - self._jobs.keys():
             namespace, _, name = job.partition("/")
-            cache = WatchCache(self._client, _jobs_path(namespace), query={"fieldSelector": f"metadata.name={name}"})
+            cache = WatchCache(
+                self._client, _jobs_path(namespace), query={"fieldSelector": f"metadata.name={name}"}, is_calm=True
+            )
             self._jobs[job] = (cache, asyncio.create_task(cache.run()))
 
     def job(self, job: str) -> Json | None:
@@ -132,8 +143,25 @@ class AgentCaches:
         self._has_profile = True
 
     async def post_event(self, event: Json) -> None:
-        """Create the event."""
-        await self._client.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
+        """Create the event; while the API server is away, again for up to `EVENT_KEPT_S`. Raises the last error.
+
+        It gets its name here, so that a second post of the same event changes nothing."""
+        metadata = event["metadata"]
+        named = metadata | {"name": f"{metadata['generateName']}{uuid.uuid4().hex[:10]}"}
+        until_s = asyncio.get_running_loop().time() + EVENT_KEPT_S
+        delay_s = 1.0
+        while True:
+            try:
+                with suppress(AlreadyExists):
+                    await self._client.create(
+                        f"/api/v1/namespaces/{metadata['namespace']}/events", event | {"metadata": named}
+                    )
+                return
+            except Outage:
+                if asyncio.get_running_loop().time() >= until_s:
+                    raise
+            await asyncio.sleep(delay_s)
+            delay_s = min(30.0, 2 * delay_s)
 
     async def _owners(self) -> list[Json]:
         """This Node as an owner reference; nothing where the cluster has no such Node."""

@@ -10,15 +10,15 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import IDLE_TIMEOUT_S, SERVER_TIMEOUT_S
 from coda_kube.objects.names import GROUP, VERSION
 from coda_operator.feed.lean_kopf import kopf
+from coda_operator.feed.session import Connections
 from coda_operator.view import ClusterView
 
 ERROR_DELAYS_S = (1, 2, 4, 8, 16, 30)
 OUTAGE_DELAY_S = 1.0
-JOBS_AT_ONCE = 100  # one answer with 10 000 jobs takes longer than a request may; parsed, a job is 30 KiB
+JOBS_AT_ONCE = 50  # parsed, a job is 30 KiB; with objects as large as can be, a list of them is 70 MB
 
 
 class _EndlessDelays:
@@ -59,13 +59,13 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.inactivity_timeout = IDLE_TIMEOUT_S
 
 
-def registry_for(cluster: ClusterView, client: Client) -> kopf.OperatorRegistry:
-    """Return kopf's registry with our handlers, bound to `cluster`. kopf logs in as `client` does."""
+def registry_for(cluster: ClusterView, connections: Connections) -> kopf.OperatorRegistry:
+    """Return kopf's registry with our handlers, bound to `cluster`."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    async def login(**_: Any) -> kopf.ConnectionInfo:
-        return kopf.ConnectionInfo(**await client.connection())
+    async def log_in(**_: Any) -> kopf.AiohttpSession:
+        return await connections.log_in()
 
     @kopf.on.startup(registry=registry)
     async def started(settings: kopf.OperatorSettings, **_: Any) -> None:

@@ -12,6 +12,7 @@ from coda_kube.api.client import Client
 from coda_kube.objects.names import API_VERSION, GROUP
 from coda_operator.feed.handlers import registry_for
 from coda_operator.feed.lean_kopf import EphemeralMemories, kopf
+from coda_operator.feed.session import Connections
 from coda_operator.view import ClusterView
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ RESTART_DELAY_S = 1.0  # after kopf gave up
 async def feed(cluster: ClusterView, client: Client, listen_to_signals: Callable[[], None]) -> NoReturn:
     """Feed `cluster` with jobs until cancelled. kopf ends on errors it does not know; then it is started again.
 
+    It is also started again when the API server's data come from a backup: kopf would wait for versions to come.
     kopf handles the signals of the process itself; `listen_to_signals` makes them ours again."""
     while True:
         await _served(client)
@@ -37,16 +39,23 @@ async def _run_kopf(cluster: ClusterView, client: Client, listen_to_signals: Cal
     """Run kopf until it ends or is cancelled, and wait for all of its tasks.
 
     `kopf.run` is not used: at its end it cancels every task that is younger than itself, ours too."""
+    connections = Connections(client)
     tasks = await kopf.spawn_tasks(
-        registry=registry_for(cluster, client), memories=EphemeralMemories(), clusterwide=True, standalone=True
+        registry=registry_for(cluster, connections), memories=EphemeralMemories(), clusterwide=True, standalone=True
     )
     listen_to_signals()
+    restored = asyncio.create_task(cluster.restored.wait(), name="restored")
     try:
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait({*tasks, restored}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
+        for task in (*tasks, restored):
             task.cancel()
-        await asyncio.wait(tasks)
+        await asyncio.wait({*tasks, restored})
+        await connections.close()
+    if cluster.restored.is_set():
+        cluster.restored.clear()
+        cluster.forget_jobs()
+        return
     for task in ended:
         task.result()
 

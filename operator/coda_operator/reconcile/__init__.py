@@ -6,7 +6,8 @@ Nothing is decided here, and every write may be repeated. Read `reconciler` firs
 """
 
 from coda_operator.reconcile.events import Recorder
+from coda_operator.reconcile.ownerless_pods import OwnerlessPods
 from coda_operator.reconcile.reconciler import Reconciler
 from coda_operator.reconcile.request_slots import RequestSlots
 
-__all__ = ["Reconciler", "Recorder", "RequestSlots"]
+__all__ = ["OwnerlessPods", "Reconciler", "Recorder", "RequestSlots"]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coda.allocator import start_cores
-from coda_kube.api.client import Client, Rejected
+from coda.lifecycle.waiting import GangSize
+from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
-from coda_operator.reconcile.api_refusals import Blame, blame_for
+from coda_kube.objects.quantities import milli_from_quantity
+from coda_kube.objects.read import AUTO
+from coda_kube.objects.volumes import claims_of, problem_of, terms_with_volumes
+from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_to_wait
 from coda_operator.reconcile.pod_spec import probe_pod
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.view import ClusterView, JobRecord
 
+CLASSES_PATH = "/apis/storage.k8s.io/v1/storageclasses"
 MOST_CORES = 1024  # the CRD's limit; used while no node is known
 
 
@@ -20,6 +26,14 @@ MOST_CORES = 1024  # the CRD's limit; used while no node is known
 class TemplateRefused:
     """The API server never accepts such a pod; `message` says why."""
 
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotAdmitted:
+    """The API server would accept such a pod, but not now: something in the namespace must change first."""
+
+    reason: str
     message: str
 
 
@@ -31,11 +45,10 @@ class Acceptor:
         self._cluster = cluster
         self._requests = requests
 
-    async def request_of(self, job: JobRecord, attempt: int) -> Json | TemplateRefused:
+    async def request_of(self, job: JobRecord, attempt: int) -> Json | TemplateRefused | NotAdmitted:
         """Return what one rank requests once admitted. Raises Outage, or Rejected if nothing was judged.
 
-        A refusal by the surroundings (a quota, say) is ignored here: the planner knows quotas, and the create shows the
-        rest."""
+        Without an admitted pod there is no request: what the template says is not judged, capped or completed."""
         cores = self._cores(job)
         probe = probe_pod(job.json, attempt=attempt, cores=cores)
         try:
@@ -49,8 +62,46 @@ class Acceptor:
                 raise
             if blame is Blame.TEMPLATE:
                 return TemplateRefused(message=str(refusal))
-            admitted = probe
-        return request_from_pod(admitted, cores=cores)
+            return NotAdmitted(reason=reason_to_wait(refusal), message=f"not accepted yet: {refusal}")
+        claims = claims_of(admitted)
+        volumes = await self._volumes(job, claims) if claims else []
+        if isinstance(volumes, NotAdmitted):
+            return volumes
+        request = request_from_pod(admitted, cores=cores)
+        return request | {"nodeSelectorTerms": terms_with_volumes(request["nodeSelectorTerms"], volumes)}
+
+    async def _volumes(self, job: JobRecord, claims: Iterable[str]) -> list[Json] | NotAdmitted:
+        """Return the volumes of the claims that are bound, or what keeps all pods with such a claim from starting.
+
+        Without the right to read them nothing is known: kube-scheduler's refusal is learned from then."""
+        try:
+            return await self._read_volumes(job, claims)
+        except Rejected as refusal:
+            if refusal.status != 403:
+                raise
+            return []
+
+    async def _read_volumes(self, job: JobRecord, claims: Iterable[str]) -> list[Json] | NotAdmitted:
+        volumes: list[Json] = []
+        for name in claims:
+            claim = await self._found(f"{job.pods_path.rpartition('/')[0]}/persistentvolumeclaims/{name}")
+            spec = (claim or {}).get("spec") or {}
+            kind = spec.get("storageClassName")
+            storage_class = await self._found(f"{CLASSES_PATH}/{kind}") if kind and not spec.get("volumeName") else None
+            if (problem := problem_of(name, claim, storage_class)) is not None:
+                reason, sentence = problem
+                return NotAdmitted(reason=reason, message=f"not accepted yet: {sentence}")
+            if spec.get("volumeName"):
+                volume = await self._found(f"/api/v1/persistentvolumes/{spec['volumeName']}")
+                volumes += [] if volume is None else [volume]
+        return volumes
+
+    async def _found(self, path: str) -> Json | None:
+        try:
+            async with self._requests.reading():
+                return await self._client.get(path)
+        except NotFound:
+            return None
 
     def _cores(self, job: JobRecord) -> int:
         """Return the cores of the spec; else as tuned by the job or its owner's jobs; else by category and hints."""
@@ -60,8 +111,9 @@ class Acceptor:
             return wanted
         gpus = spec["gpusPerReplica"]
         ceiling_cores = self._cluster.nodes.most_cores(gpus) or MOST_CORES
-        learned = self._cluster.learned_cores.cores_for(job.json, ceiling_cores)
-        return start_cores(job.category, job.hints, gpus, ceiling_cores) if learned is None else learned
+        part_cores = (self._cluster.nodes.part_of_cores(gpus) if gpus else 0) or ceiling_cores
+        learned = self._cluster.learned_cores.cores_for(job.json, ceiling_cores, part_cores)
+        return start_cores(job.category, job.hints, gpus, part_cores) if learned is None else learned
 
 
 def request_from_pod(pod: Json, *, cores: int) -> Json:
@@ -79,3 +131,20 @@ def request_from_pod(pod: Json, *, cores: int) -> Json:
         "nodeSelectorTerms": affinity.get("nodeSelectorTerms") or [],
         "tolerations": spec.get("tolerations") or [],
     }
+
+
+def gang_size(spec: Json, replicas: int, request: Json) -> GangSize:
+    """Return the size of a gang with this request per rank. Cores that Coda finds are not of the user's making."""
+    amounts = {name: milli_from_quantity(quantity) for name, quantity in request["resources"].items()}
+    if spec.get("cpusPerReplica") == AUTO:
+        amounts.pop("cpu", None)
+    return GangSize(replicas, amounts)
+
+
+def size_from_status(job: Json) -> GangSize | None:
+    """Return the size at which a job was accepted last; None if it never was."""
+    status = job.get("status") or {}
+    request, cores = status.get("request"), status.get("cores")
+    if not request or not cores or not request.get("cpusPerReplica"):
+        return None
+    return gang_size(job["spec"], cores // request["cpusPerReplica"], request)

@@ -20,11 +20,12 @@ class Blame(Enum):
 
 _BAD_REQUESTS = (400, 413, 422)
 _QUOTA = "exceeded quota"
-_SURROUNDINGS = (
-    _QUOTA,
-    "status unknown for quota",  # a new ResourceQuota whose use is not counted yet
-    "error looking up service account",  # in a new namespace it appears a moment later
-)
+QUOTA_EXCEEDED = "QuotaExceeded"
+_SURROUNDINGS = {
+    _QUOTA: QUOTA_EXCEEDED,
+    "status unknown for quota": "QuotaNotCounted",  # a new ResourceQuota
+    "error looking up service account": "ServiceAccountMissing",  # in a new namespace it appears a moment later
+}
 _MOMENT = (
     "not yet ready to handle request",  # an admission plugin of an API server that has just started
     "because it is being terminated",  # the namespace: the job goes with it
@@ -43,9 +44,15 @@ def blame_for(refusal: Rejected) -> Blame:
     return Blame.SURROUNDINGS if any(sentence in said for sentence in _SURROUNDINGS) else Blame.TEMPLATE
 
 
+def reason_to_wait(refusal: Rejected) -> str:
+    """Return one word for a job that is not accepted yet, for a refusal by its surroundings."""
+    said = str(refusal)
+    return next((reason for sentence, reason in _SURROUNDINGS.items() if sentence in said), "NotAdmitted")
+
+
 def reason_for(refusal: Rejected) -> str:
     """Return one word for an attempt that ends because a pod was refused."""
-    return "QuotaExceeded" if _QUOTA in str(refusal) else "PodRefused"
+    return QUOTA_EXCEEDED if _QUOTA in str(refusal) else "PodRefused"
 
 
 def reason_for_resize(refusal: Rejected) -> str:
@@ -54,7 +61,7 @@ def reason_for_resize(refusal: Rejected) -> str:
     Source: pod resize validation and the NodeDeclaredFeatures, LimitRanger and quota admission of Kubernetes 1.36."""
     said = str(refusal)
     if _QUOTA in said:
-        return "QuotaExceeded"
+        return QUOTA_EXCEEDED
     if refusal.status == 404 or "without support for resize" in said:
         return "ResizeUnsupported"
     return "NodeTooSmall" if "enough allocatable resources" in said else "ResizeRefused"

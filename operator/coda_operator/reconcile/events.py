@@ -1,4 +1,6 @@
-"""Posts events on jobs in the background. No step waits for it: when too many events wait, new ones are lost."""
+"""Posts events on jobs in the background. No step waits for it.
+
+While the API server is away, events wait for up to `KEPT_S`. When too many wait, new ones are lost."""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ import logging
 import time
 from typing import Final
 
-from coda.errors import CodaError
+from coda.errors import CodaError, Outage
 from coda.lifecycle import Progress
 from coda.lifecycle.event_rules import EVENT_DELAY_S, makes_waiting_old, may_wait
 from coda.model import Phase
-from coda_kube.api.client import Client
+from coda_kube.api.client import AlreadyExists, Client
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND, OPERATOR
 from coda_kube.objects.quantities import micro_time_from_seconds
@@ -19,6 +21,9 @@ from coda_kube.objects.quantities import micro_time_from_seconds
 log = logging.getLogger(__name__)
 
 _WAITING_LIMIT: Final = 2000
+_DELAYS_S: Final = (1.0, 2.0, 4.0, 8.0)
+KEPT_S: Final = 600.0
+"""An event that could not be posted for this long is lost. Our choice: longer than most outages."""
 _WARNINGS: Final = frozenset({Phase.RESTARTING, Phase.FAILED})
 
 
@@ -30,7 +35,7 @@ class Recorder:
     def __init__(self, client: Client, identity: str) -> None:
         self._client = client
         self._identity = identity
-        self._waiting: asyncio.Queue[Json] = asyncio.Queue(_WAITING_LIMIT)
+        self._waiting: asyncio.Queue[tuple[Json, float]] = asyncio.Queue(_WAITING_LIMIT)
         self._delayed_by_uid: dict[str, tuple[Json, asyncio.TimerHandle]] = {}
 
     def record(self, job: Json, progress: Progress) -> None:
@@ -49,11 +54,24 @@ class Recorder:
     async def run(self) -> None:
         """Post until cancelled."""
         while True:
-            event = await self._waiting.get()
-            try:
-                await self._client.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
-            except CodaError as error:
-                log.debug("event lost: %s", error)
+            event, until_s = await self._waiting.get()
+            tries = 0
+            while not await self._post(event) and asyncio.get_running_loop().time() < until_s:
+                await asyncio.sleep(_DELAYS_S[min(tries, len(_DELAYS_S) - 1)])
+                tries += 1
+
+    async def _post(self, event: Json) -> bool:
+        """Post once; False if the API server is away. A second post of the same event changes nothing."""
+        try:
+            await self._client.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
+        except AlreadyExists:
+            return True
+        except Outage as error:
+            log.debug("event not posted yet: %s", error)
+            return False
+        except CodaError as error:
+            log.info("event lost: %s", error)
+        return True
 
     def _post_now(self, uid: str) -> None:
         if uid in self._delayed_by_uid:
@@ -62,8 +80,10 @@ class Recorder:
             self._enqueue(event)
 
     def _enqueue(self, event: Json) -> None:
-        if not self._waiting.full():
-            self._waiting.put_nowait(event)
+        if self._waiting.full():
+            log.warning("too many events wait: lost one on %s", event["involvedObject"]["name"])
+        else:
+            self._waiting.put_nowait((event, asyncio.get_running_loop().time() + KEPT_S))
 
 
 def event_json(job: Json, progress: Progress, *, identity: str, now_s: float) -> Json:

@@ -1,4 +1,4 @@
-"""Creates, resizes and deletes the pods of a gang, and creates its Service. Every write is safe to repeat.
+"""Creates and resizes the pods of a gang, and creates its Service. Every write is safe to repeat.
 
 A pod's creation cannot be made conditional on its job's version. So each create is preceded by a check that the job is
 still the one that was decided on; otherwise no further pod is made.
@@ -13,18 +13,19 @@ from typing import Any, Final
 
 from coda.allocator import RankSize
 from coda.errors import Conflict
-from coda.lifecycle import RankPod, Situation, Step
+from coda.lifecycle import Situation, Step
 from coda_kube.api.client import STRATEGIC_MERGE, AlreadyExists, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import KIND
 from coda_kube.objects.quantities import quantity_from_milli
+from coda_kube.objects.quota_scopes import shortage
 from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for, reason_for_resize
+from coda_operator.reconcile.pod_endings import ANOTHER
 from coda_operator.reconcile.pod_spec import headless_service, rank_pod
-from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.reconcile.request_slots import Purpose, RequestSlots
 from coda_operator.view import ClusterView, JobRecord
 
-_ANOTHER: Final = "metadata.uid"  # another pod has the name now: the API server takes that for a change of the field
 _NOT_SERVED: Final = "the server could not find the requested resource"
 
 
@@ -62,22 +63,12 @@ class GangPods:
         refusal = await self._resize(job, step.resize)
         return None if refusal is None else PodRefused(reason=reason_for_resize(refusal), error=refusal)
 
-    async def delete_pods(self, job: JobRecord, pods: Iterable[RankPod]) -> None:
-        """Delete these pods, and no other pods of their names. Raises Outage."""
-
-        async def delete(pod: RankPod) -> None:
-            async with self._requests.writing(bulk=True):
-                await self._client.delete(f"{job.pods_path}/{pod.name}", uid=pod.uid)
-
-        for error in await _errors_of(delete(pod) for pod in pods):
-            raise error
-
     async def _create(self, job: JobRecord, now: Situation, ranks: Iterable[int]) -> Rejected | None:
         errors: list[BaseException] = []
 
         async def create(rank: int) -> None:
             try:
-                async with self._requests.writing(bulk=True):
+                async with self._requests.writing(Purpose.CREATE, job.uid):
                     if not errors:
                         self._check_unchanged(job)
                         await self._create_pod(job, rank)
@@ -86,6 +77,7 @@ class GangPods:
 
         try:
             if job.terms.replicas > 1 and not now.pods:
+                await self._require_scoped_quotas(job)
                 await self._create_service(job)
         except Rejected as error:
             errors.append(error)
@@ -96,6 +88,18 @@ class GangPods:
     async def _resize(self, job: JobRecord, changes: Iterable[tuple[RankSize, int]]) -> Rejected | None:
         errors = await _errors_of(self._resize_pod(job, size, cores_m) for size, cores_m in changes)
         return _final_refusal(errors, _is_final_for_resize)
+
+    async def _require_scoped_quotas(self, job: JobRecord) -> None:
+        """Raise Rejected if a quota with scopes has not enough for the whole gang: else it would start by halves."""
+        assert job.placement is not None
+        async with self._requests.reading():
+            listing = await self._client.list_pages(f"{job.pods_path.rpartition('/')[0]}/resourcequotas")
+        if not listing["items"]:
+            return
+        use = (job.request or {}).get("quota") or {}
+        lacks = shortage(listing["items"], rank_pod(job.json, job.placement, 0), use, job.terms.replicas)
+        if lacks is not None:
+            raise Rejected(403, "Forbidden", lacks)
 
     async def _create_service(self, job: JobRecord) -> None:
         """Create the Service under which ranks find rank 0.
@@ -127,15 +131,15 @@ class GangPods:
             created = await self._client.get(f"{job.pods_path}/{name}")
             if not _is_owned(created, job):
                 raise NameTaken("pod", name) from None
-        self._cluster.pods.put(created)
+        self._cluster.pods.put_again(created)
 
     async def _resize_pod(self, job: JobRecord, size: RankSize, cores_m: int) -> None:
         path = f"{job.pods_path}/{size.name}"
-        async with self._requests.writing(bulk=True):
+        async with self._requests.writing(Purpose.CREATE, job.uid):
             try:
                 changed = await self._client.patch(f"{path}/resize", resize_patch(size, cores_m), STRATEGIC_MERGE)
             except (Conflict, Rejected) as error:
-                if not isinstance(error, Conflict) and _ANOTHER not in str(error):
+                if not isinstance(error, Conflict) and ANOTHER not in str(error):
                     raise
                 self._cluster.pods.put(await self._client.get(path))
                 raise Conflict(f"{path} is not as it was seen") from error

@@ -11,13 +11,14 @@ from dataclasses import replace
 from coda.lifecycle import Progress
 from coda.lifecycle.event_rules import is_news
 from coda_kube.api.client import Client
+from coda_kube.api.status_apply import apply_status
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER, OPERATOR
 from coda_kube.objects.write import status_patch
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.request_slots import RequestSlots
-from coda_operator.reconcile.status import status_json
+from coda_operator.reconcile.status import PASSING_FIELDS, status_json
 from coda_operator.view import ClusterView, JobRecord
 
 
@@ -49,7 +50,9 @@ class JobWriter:
         return replace(job, json=written, is_held=True)
 
     async def remove_finalizer(self, job: JobRecord) -> None:
-        """Let the API server delete the job."""
+        """Let the API server delete the job, now or whenever somebody asks. No request if it is not held."""
+        if not job.is_held:
+            return
         finalizers = job.json["metadata"]["finalizers"]
         await self._set_finalizers(job, [name for name in finalizers if name != FINALIZER])
 
@@ -62,11 +65,12 @@ class JobWriter:
         status = status_json(after, job.json.get("status") or {}, request, job.json["spec"], self._clock())
         patch = status_patch(job.key, status, uid=job.uid, version=job.version)
         async with self._requests.writing():
-            written = await self._client.apply(f"{job.path}/status", patch, manager=OPERATOR)
+            path = f"{job.path}/status"
+            written = await apply_status(self._client, path, patch, manager=OPERATOR, fields=PASSING_FIELDS)
         self._metrics.count_ends(before, after)
         if is_news(before, after):
             self._recorder.record(job.json, after)
-        self._cluster.jobs.put(written)
+        self._cluster.put_written(written)
 
     async def delete_job(self, job: JobRecord) -> None:
         """Delete the job; it goes once its finalizers are gone."""
@@ -77,5 +81,5 @@ class JobWriter:
         patch = {"metadata": {"finalizers": finalizers, "resourceVersion": job.version}}
         async with self._requests.writing():
             written = await self._client.patch(job.path, patch)
-        self._cluster.jobs.put(written)
+        self._cluster.put_written(written)
         return written

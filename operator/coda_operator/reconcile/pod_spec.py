@@ -21,6 +21,7 @@ from coda_kube.objects.names import (
     LABEL_JOB_UID,
     LABEL_RANK,
     POOL_TAINT,
+    RANK_FINALIZER,
     SCHEDULER,
     pod_name,
     rank_hostname,
@@ -29,6 +30,12 @@ from coda_kube.objects.names import (
 MASTER_PORT = 29500  # torchrun's default
 
 Job = Mapping[str, Any]
+
+_NODE_TROUBLE = tuple(
+    {"key": f"node.kubernetes.io/{trouble}", "operator": "Exists", "effect": "NoExecute"}
+    for trouble in ("not-ready", "unreachable")
+)
+"""Coda judges itself when a node is lost. Without these, Kubernetes would evict the ranks after 5 min in any case."""
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -52,8 +59,10 @@ def rank_pod(job: Job, placement: Placement, rank: int) -> Json:
 def headless_service(job: Job) -> Json:
     """Return the Service under which all ranks find rank 0, also before it is ready.
 
-    It selects rank 0 only: with all ranks, Kubernetes writes the addresses of the whole gang at each pod's start."""
+    It selects rank 0 only, unless the job wants the names of all: then Kubernetes writes the addresses of the whole
+    gang at each pod's start."""
     metadata = job["metadata"]
+    all_ranks = job["spec"].get("dnsNames") == "AllRanks"
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -65,7 +74,7 @@ def headless_service(job: Job) -> Json:
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {LABEL_JOB_UID: metadata["uid"], LABEL_RANK: "0"},
+            "selector": {LABEL_JOB_UID: metadata["uid"]} | ({} if all_ranks else {LABEL_RANK: "0"}),
             "ports": [{"name": "rendezvous", "port": MASTER_PORT}],
         },
     }
@@ -80,7 +89,7 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int) -> Json:
         "schedulerName": SCHEDULER,
         "hostname": rank_hostname(attempt, rank),
         "subdomain": metadata["name"],
-        "tolerations": [*(wanted.get("tolerations") or ()), {"key": POOL_TAINT, "operator": "Exists"}],
+        "tolerations": [*(wanted.get("tolerations") or ()), {"key": POOL_TAINT, "operator": "Exists"}, *_NODE_TROUBLE],
         "containers": [_equipped(main, job, attempt=attempt, rank=rank, cores=cores), *others],
     }
     return {
@@ -97,6 +106,7 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int) -> Json:
             },
             "annotations": dict(template_metadata.get("annotations") or {}),
             "ownerReferences": [_owner(metadata)],
+            "finalizers": [RANK_FINALIZER],
         },
         "spec": pod_spec,
     }

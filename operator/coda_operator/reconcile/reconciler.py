@@ -13,18 +13,33 @@ from dataclasses import replace
 from typing import Final
 
 from coda.errors import Conflict
-from coda.lifecycle import Evidence, LifecycleConfig, Situation, Step, evidence_needed, furthest_step, step_refused
+from coda.lifecycle import (
+    Evidence,
+    LifecycleConfig,
+    Progress,
+    Situation,
+    Step,
+    evidence_needed,
+    furthest_step,
+    step_refused,
+)
 from coda.lifecycle.event_rules import is_passing
-from coda.lifecycle.steps import template_refused
+from coda.lifecycle.steps import is_refused_for_good, not_admitted, template_refused
+from coda.lifecycle.waiting import after_acceptance
+from coda.model import FINISHED
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
+from coda_operator.history import Outbox, finished_job
 from coda_operator.metrics import Metrics
-from coda_operator.reconcile.acceptance import Acceptor, TemplateRefused
+from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, gang_size, size_from_status
+from coda_operator.reconcile.api_refusals import QUOTA_EXCEEDED
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.gang_pods import GangPods, PodRefused
 from coda_operator.reconcile.job_writer import JobWriter
+from coda_operator.reconcile.pod_endings import PodEndings
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.view import ClusterView, JobRecord
+from coda_operator.work_queue import FIRST_DELAY_S, LAST_DELAY_S
 
 TRIES_AT_ONCE: Final = 3  # after this many conflicts in a row another writer fights us: back off as after an outage
 ACCEPTED_AT_ONCE: Final = 8
@@ -44,17 +59,21 @@ class Reconciler:
         recorder: Recorder,
         metrics: Metrics,
         config: LifecycleConfig,
+        outbox: Outbox,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._outbox = outbox
         self._cluster = cluster
         self._requests = requests
         self._config = config
         self._clock = clock
         self._accepting = asyncio.Semaphore(ACCEPTED_AT_ONCE)
+        self._refusals_by_uid: dict[str, int] = {}  # dry runs in a row that the surroundings of a job refused
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
         self._acceptor = Acceptor(client, cluster, requests)
         self._gang = GangPods(client, cluster, requests)
+        self._endings = PodEndings(client, cluster, requests, clock)
         self._writer = JobWriter(client, cluster, requests, recorder, metrics, clock)
 
     async def reconcile(self, key: str) -> float | None:
@@ -86,18 +105,34 @@ class Reconciler:
         """Read, decide, write; return when to look again."""
         if job.is_deleted and not job.is_held:
             return None  # another removed our finalizer: the garbage collector does what is left
-        if job.progress.phase is not None:  # a new job gets it while it is admitted
+        if job.progress.phase is not None and job.progress.phase not in FINISHED:  # a new job: while it is admitted
             job = await self._writer.add_finalizer(job)
         now = await self._read(job)
         step = furthest_step(now, self._clock(), self._config)
-        request = job.request
-        if step.accept:
-            job, step, request = await self._admit(job, step)
-        return await self._write(job, now, step, request)
+        answer: Json | TemplateRefused | NotAdmitted | None
+        job, answer = await self._ask(job, step) if step.accept else (job, job.request)
+        if isinstance(answer, TemplateRefused) and not is_refused_for_good(job.progress):
+            answer = NotAdmitted(reason="PodRefused", message=f"not accepted again yet: {answer.message}")
+        if isinstance(answer, NotAdmitted):
+            return await self._wait_for_admission(job, answer)
+        self._refusals_by_uid.pop(job.uid, None)
+        self._cluster.quota_waiters.discard(job.key)
+        if isinstance(answer, TemplateRefused):
+            refused = template_refused(step.progress, job.generation, answer.message, self._clock())
+            return await self._write(job, now, replace(step, progress=refused), None)
+        if step.accept and answer is not None:
+            step = replace(step, progress=self._with_waiting(job, step.progress, answer))
+        return await self._write(job, now, step, answer)
+
+    def _with_waiting(self, job: JobRecord, progress: Progress, request: Json) -> Progress:
+        """The progress with the waiting clock of a job that is accepted with this request."""
+        size = gang_size(job.json["spec"], job.json["spec"]["replicas"], request)
+        return after_acceptance(job.progress, progress, size_from_status(job.json), size, self._clock())
 
     async def _read(self, job: JobRecord) -> Situation:
         """Read what the step rests on: from the caches, and from the API server what they cannot prove."""
-        now = self._cluster.situation(job)
+        recorded = self._outbox.is_settled(job.uid, job.progress.attempt)
+        now = replace(self._cluster.situation(job), recorded=recorded)
         evidence = evidence_needed(now, self._clock(), self._config)
         if evidence is None:
             return now
@@ -107,40 +142,64 @@ class Reconciler:
                 await self._cluster.read_pods_again(job)
             else:
                 epoch = await self._cluster.planner_epoch()
-        return self._cluster.situation(job, epoch=epoch)
+        return replace(self._cluster.situation(job, epoch=epoch), recorded=recorded)
 
-    async def _admit(self, job: JobRecord, step: Step) -> tuple[JobRecord, Step, Json | None]:
-        """Ask the API server what one rank is, and add our finalizer meanwhile.
-
-        Returns the job as it is then, the step that the answer leaves, and the request of one rank."""
+    async def _ask(self, job: JobRecord, step: Step) -> tuple[JobRecord, Json | TemplateRefused | NotAdmitted]:
+        """Ask the API server what one rank is, and add our finalizer meanwhile. Returns the job as it is then."""
         asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress.attempt))
         try:
-            job = await self._writer.add_finalizer(job)
-            answer = await asking
+            return await self._writer.add_finalizer(job), await asking
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-        if isinstance(answer, TemplateRefused):
-            refused = template_refused(step.progress, job.generation, answer.message, self._clock())
-            return job, replace(step, progress=refused), None
-        return job, step, answer
+
+    async def _wait_for_admission(self, job: JobRecord, answer: NotAdmitted) -> float:
+        """Say why the job is not accepted yet; return when to ask again. What was accepted before stays as it is."""
+        refusals = self._refusals_by_uid.get(job.uid, 0)
+        self._refusals_by_uid[job.uid] = refusals + 1
+        if answer.reason == QUOTA_EXCEEDED:
+            self._cluster.quota_waiters.add(job.key)
+        progress = not_admitted(job.progress, answer.reason, answer.message)
+        await self._writer.write_progress(job, progress, job.request)
+        return self._clock() + min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(refusals, 30))
 
     async def _write(self, job: JobRecord, now: Situation, step: Step, request: Json | None) -> float | None:
         """Carry out what was decided, in an order that a death between two writes does not harm."""
         if (until_s := self._kept_back_s(job, step)) is not None:
             return min(until_s, step.wake_s or until_s)
+        if not all(pod.owned for pod in step.delete):
+            await self._require_newest(job)
         refused = await self._gang.create_or_resize(job, now, step)
         if refused is not None:
             step = self._after_refusal(self._cluster.situation(job), step, refused)
         elif step.create:
             return self._clock()  # the next step, at once, decides on the pods that now exist
         await self._writer.write_progress(job, step.progress, request)
-        await self._gang.delete_pods(job, step.delete)
+        namespace = job.json["metadata"]["namespace"]
+        not_deleted_s = await self._endings.delete(namespace, job.uid, step.delete)
+        not_let_go_s = await self._endings.let_go(namespace, job.uid, step.let_go)
+        not_recorded_s = self._post_record(job) if step.record else None
         if step.finalize:
-            await self._writer.remove_finalizer(job)
+            await self._writer.remove_finalizer(self._cluster.job(job.key) or job)
+            self._outbox.forget(job.uid, job.progress.attempt)
         if step.remove:
             await self._writer.delete_job(job)
-        return step.wake_s
+        moments_s = (step.wake_s, not_deleted_s, not_let_go_s, not_recorded_s)
+        return min((at_s for at_s in moments_s if at_s is not None), default=None)
+
+    def _post_record(self, job: JobRecord) -> float:
+        """Have the record of the job's end stored; return when to look again."""
+        record = finished_job(job, self._cluster.times.of(job.uid), self._clock())
+        since_s = job.progress.completion_s if job.progress.phase in FINISHED else job.deleted_s
+        return self._outbox.post(job.key, record, since_s)
+
+    async def _require_newest(self, job: JobRecord) -> None:
+        """Raise Conflict if the job changed. A pod without an owner is forged, unless its job is being orphaned."""
+        async with self._requests.reading():
+            await self._cluster.read_job_again(job.key)
+        known = self._cluster.job(job.key)
+        if known is None or known.version != job.version:
+            raise Conflict(f"{job.key} changed")
 
     def _after_refusal(self, now: Situation, step: Step, refused: PodRefused) -> Step:
         """Take back what a refused pod makes useless. Raises the refusal where nothing is left to take back."""

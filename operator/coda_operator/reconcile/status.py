@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
 
 from coda.lifecycle import TEMPLATE_REFUSED, Progress
 from coda.model import FINISHED, Phase
@@ -17,17 +17,31 @@ _LAUNCHED = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING, Phase.SUCC
 _BOUND = _LAUNCHED - {Phase.LAUNCHED}
 
 
+PASSING_FIELDS: Final = (
+    "waitingSince",
+    "notBefore",
+    "launchTime",
+    "startTime",
+    "completionTime",
+    "disruptionsInARow",
+    "returned",
+    "succeededRanks",
+    "resize",
+)
+"""The fields that a later status may lack. Each has a meaning while it is there: it must go, whoever else owns it."""
+
+
 def status_json(progress: Progress, old: Item, request: Item | None, spec: Item, now_s: float) -> Json:
     """Return all status fields of the operator; the apply removes those left out."""
     times = {
         "queuedTime": progress.queued_s,
+        "waitingSince": progress.waiting_s,
         "notBefore": progress.not_before_s,
         "launchTime": progress.launch_s,
         "startTime": progress.start_s,
         "completionTime": progress.completion_s,
     }
     status: Json = {
-        "phase": progress.phase.value if progress.phase else None,
         "observedGeneration": progress.generation,
         "array": "GPU",
         "gpus": spec["replicas"] * spec["gpusPerReplica"],
@@ -41,9 +55,15 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
         ],
         "conditions": list(_conditions(progress, old, now_s)),
     }
+    if progress.phase is not None:  # it is absent until the job is accepted
+        status["phase"] = progress.phase.value
     status |= {name: time_from_seconds(moment_s) for name, moment_s in times.items() if moment_s}
+    if progress.in_a_row:
+        status["disruptionsInARow"] = progress.in_a_row
     if progress.returned:
         status["returned"] = True
+    if progress.succeeded:
+        status["succeededRanks"] = text_from_ranks(progress.succeeded)
     if request is not None:
         status["request"] = dict(request)
         status["cores"] = spec["replicas"] * request["cpusPerReplica"]
@@ -51,6 +71,17 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
         status["resize"] = resize_json(progress.resize)
         status["cores"] = spec["replicas"] * progress.resize.cores
     return status
+
+
+def text_from_ranks(ranks: Collection[int]) -> str:
+    """Return ranks as a short text: ranges joined by commas, "0-2,5". The worst of 4096 takes 10 KB."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 def _conditions(progress: Progress, old: Item, now_s: float) -> Iterator[Json]:

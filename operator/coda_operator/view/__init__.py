@@ -1,7 +1,8 @@
 """What the operator knows: jobs, pods and nodes, read from caches.
 
 Nothing is decided or written to the API server here. Read `cluster` (all that is known), then `job_record` (a job, read
-once per step), `rank_pods` and `rank_sizes` (a pod as the life cycle sees it), `nodes` and `experience`.
+once per step), `packed_jobs` (how it is kept), `rank_pods` and `rank_sizes` (a pod as the life cycle sees it), `nodes`
+and `experience`.
 """
 
 from coda_operator.view.cluster import ClusterView

@@ -11,28 +11,30 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
-import orjson
-
 from coda.errors import CodaError
-from coda.lifecycle import TEMPLATE_REFUSED, RankPod, Situation
-from coda.model import FINISHED
+from coda.lifecycle import LifecycleConfig, PodState, RankPod, Situation
 from coda_kube.api.client import Client, NotFound
-from coda_kube.api.watch_cache import WatchCache, key_of, version_of
+from coda_kube.api.json_text import shallow
+from coda_kube.api.watch_cache import WatchCache, key_of, metadata_only, version_of
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import API_VERSION, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
+from coda_kube.objects.names import API_VERSION, FINALIZER, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
+from coda_kube.objects.read import placement_from_json
 from coda_kube.objects.write import job_path
+from coda_operator.view.deadlines import Deadlines
 from coda_operator.view.experience import LearnedCores
 from coda_operator.view.job_record import JobRecord, record_from_json
 from coda_operator.view.nodes import Nodes
+from coda_operator.view.packed_jobs import FINISHED_PHASES, KnownJob, packed_job, unpacked_job
+from coda_operator.view.quota_waiters import QuotaWaiters
 from coda_operator.view.rank_pods import rank_pod_from_json
+from coda_operator.view.time_ledger import TimeLedger
+from coda_operator.view.unbound_pods import UnboundPods
 
 log = logging.getLogger(__name__)
 
 JOBS_PATH = f"/apis/{API_VERSION}/trainingjobs"
 PLANNER_LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{PLANNER_LEASE}"
 LISTING_S = 2.0  # kopf passes a list on object by object; after this it is done
-
-_FINISHED = frozenset(phase.value for phase in FINISHED)
 
 
 class ClusterView:
@@ -48,21 +50,36 @@ class ClusterView:
         wake_soon: Callable[[str], None],
         *,
         clock: Callable[[], float] = time.time,
+        config: LifecycleConfig | None = None,
     ) -> None:
         self._client = client
-        self._packed_by_key: dict[str, bytes] = {}  # jobs as bytes: a tenth of the parsed size, in one piece
+        self._packed_by_key: dict[str, bytes] = {}
         self._wake = wake
         self._wake_soon = wake_soon
         self._clock = clock
         self._key_by_uid: dict[str, str] = {}  # of the jobs known
         self._pods_by_job_uid: dict[str, dict[str, RankPod]] = {}
         self._vanished_by_job_uid: dict[str, tuple[int, set[int]]] = {}  # (newest attempt that lost pods, their ranks)
+        self._succeeded_by_job_uid: dict[str, tuple[int, set[int]]] = {}  # the same of pods that had succeeded
         self._job_uid_by_pod_by_node: dict[str, dict[str, str]] = {}
+        self._unheard_since_s: float | None = None
+        self._deadlines = Deadlines()
+        self._unbound = UnboundPods(clock)
         self._listed_again = asyncio.Event()
+        self.restored = asyncio.Event()  # the API server's data come from a backup: list the jobs again
         self.learned_cores = LearnedCores()
+        self.times = TimeLedger()
+        self.quota_waiters = QuotaWaiters(wake_soon)
         self.jobs = WatchCache(client, JOBS_PATH, listener=self._on_job)
-        self.pods = WatchCache(client, "/api/v1/pods", listener=self._on_pod, query={"labelSelector": LABEL_JOB_UID})
-        self.nodes = Nodes(client, self._on_node, clock)
+        self.pods = WatchCache(
+            client,
+            "/api/v1/pods",
+            listener=self._on_pod,
+            query={"labelSelector": LABEL_JOB_UID},
+            held_part=self._held_part,
+            on_restored=self._on_restored,
+        )
+        self.nodes = Nodes(client, self._on_node, clock, config or LifecycleConfig())
 
     async def run(self) -> None:
         """Watch pods and nodes until cancelled. Jobs come from kopf."""
@@ -80,6 +97,7 @@ class ClusterView:
         """Apply what kopf saw; `event` is a watch's, None in a list.
 
         kopf keeps events in order per uid only: a job's end may come after the start of the next job of its name."""
+        self._unheard_since_s = None
         known = self.jobs.by_key.get(key_of(job))
         if event == "DELETED":
             if known is None or _uid(known) == _uid(job):
@@ -89,10 +107,22 @@ class ClusterView:
             self._listed_again.set()
         self.jobs.put(job)
 
+    def put_written(self, job: Json) -> None:
+        """Apply the answer to a write of our own, of which kopf will tell, too."""
+        known = self.jobs.by_key.get(key_of(job))
+        is_news = known is None or version_of(known) < version_of(job)  # else kopf was faster, or nothing changed
+        if is_news and self._unheard_since_s is None:
+            self._unheard_since_s = self._clock()
+        self.jobs.put(job)
+
+    def unheard_since_s(self) -> float | None:
+        """Return since when kopf has not told of a write of ours; None if it has told of something since."""
+        return self._unheard_since_s
+
     def job(self, key: str) -> JobRecord | None:
         """Return a job as it is known, read from its JSON; of a finished one, what may still matter."""
         packed = self._packed_by_key.get(key)
-        return None if packed is None else record_from_json(key, orjson.loads(packed))
+        return None if packed is None else record_from_json(key, unpacked_job(packed))
 
     def is_new(self, key: str) -> bool:
         """True for a job that is not accepted yet."""
@@ -103,36 +133,53 @@ class ClusterView:
         """Forget all jobs until kopf tells of them again: another replica may change them meanwhile.
 
         What is known of their pods stays until a list shows which jobs are gone."""
-        self.jobs.by_key.clear()
+        self._unheard_since_s = None
+        self.jobs.forget_all()
+        self.times.forget_all()
         self._packed_by_key.clear()
         self._listed_again.set()
+
+    def _on_restored(self) -> None:
+        """What is known of jobs and of vanished pods may never have happened."""
+        self._vanished_by_job_uid.clear()
+        self._succeeded_by_job_uid.clear()
+        self.restored.set()
 
     def pods_of(self, job: Json) -> Collection[RankPod]:
         """Return the gang pods of a job, of every attempt."""
         return tuple(self._pods_by_job_uid.get(_uid(job), {}).values())
 
-    def vanished(self, job: Json, attempt: int) -> frozenset[int]:
-        """Return the ranks of that attempt whose pod was seen and is gone."""
-        newest, ranks = self._vanished_by_job_uid.get(_uid(job), (0, set()))
-        return frozenset(ranks) if newest == attempt else frozenset()
+    def held_without_job(self) -> list[tuple[str, str, list[RankPod]]]:
+        """Return namespace, job uid and pods of every job that is not known and has pods that our finalizer holds."""
+        unknown = self._pods_by_job_uid.keys() - self._key_by_uid.keys()
+        held = {uid: [pod for pod in self._pods_by_job_uid[uid].values() if pod.held] for uid in sorted(unknown)}
+        return [(*uid.split("/", 1), pods) for uid, pods in held.items() if pods]  # type: ignore[misc]
 
-    def unready_nodes(self, pods: Collection[RankPod]) -> Mapping[str, float]:
-        """Return the nodes of these pods that are not Ready or gone, with since when (seconds since 1970)."""
-        return self.nodes.unready_since_s({pod.node for pod in pods if pod.node})
+    def vanished(self, job: Json, attempt: int) -> frozenset[int]:
+        """Return the ranks of that attempt whose pod was seen and is gone, but for those that had succeeded."""
+        return _of_attempt(self._vanished_by_job_uid, _uid(job), attempt)
 
     def situation(self, job: JobRecord, *, epoch: int | None = None) -> Situation:
         """Return what the life cycle looks at: the job as it was read, its pods and their nodes as they are now."""
         pods = self.pods_of(job.json)
+        nodes = {pod.node for pod in pods if pod.node}
         return Situation(
             terms=job.terms,
             generation=job.generation,
             progress=job.progress,
+            held=job.is_held,
             deleting=job.is_deleted,
-            placement=job.placement,
+            orphaning=job.is_orphaning,
+            placement=self._deadlines.local(_uid(job.json), job.placement, self._clock()),
             epoch=epoch,
             pods=tuple(sorted(pods, key=lambda pod: (pod.attempt, pod.rank, pod.uid))),
+            room=self._unbound.room(_uid(job.json)),
             vanished=self.vanished(job.json, job.progress.attempt),
-            unready_since_s=self.unready_nodes(pods),
+            seen_succeeded=_of_attempt(self._succeeded_by_job_uid, _uid(job.json), job.progress.attempt),
+            unready_since_s=self.nodes.unready_since_s(nodes),
+            given_up=self.nodes.given_up(nodes),
+            braked=self.nodes.is_braked(),
+            outages=self.nodes.outages(nodes),
         )
 
     async def read_pods_again(self, job: JobRecord) -> None:
@@ -140,7 +187,7 @@ class ClusterView:
         listing = await self._client.list_pages(job.pods_path, {"labelSelector": f"{LABEL_JOB_UID}={job.uid}"})
         present = {key_of(pod) for pod in listing["items"]}
         for pod in listing["items"]:
-            self.pods.put(pod)
+            self.pods.put_again(pod)
         for key in self._pods_by_job_uid.get(_uid(job.json), {}).keys() - present:
             self._drop_older(self.pods, self.pods.by_key[key], int(listing["metadata"]["resourceVersion"]))
 
@@ -187,7 +234,10 @@ class ClusterView:
 
     def _forget_uid(self, uid: str) -> None:
         self._key_by_uid.pop(uid, None)
+        self.times.forget(uid.partition("/")[2])
+        self._deadlines.forget(uid)
         self._vanished_by_job_uid.pop(uid, None)
+        self._succeeded_by_job_uid.pop(uid, None)
 
     def _drop_older(self, cache: WatchCache, item: Json, version: int) -> None:
         """Drop an item that a list of that version lacks, unless the item is newer than the list."""
@@ -199,13 +249,53 @@ class ClusterView:
         if old is not None and (new is None or _uid(new) != _uid(old)):
             self._forget_uid(_uid(old))
         if new is None:
+            self.quota_waiters.discard(key)
             self._packed_by_key.pop(key, None)
         else:
-            self._packed_by_key[key] = orjson.dumps(_without_finished_parts(new))
-            self.jobs.by_key[key] = _phase_only(new)
-            self._key_by_uid[_uid(new)] = key
+            self._see_deadlines(old, new)
+            self._packed_by_key[key] = packed_job(shallow(new)[0])
+            known = self.jobs.by_key[key] = KnownJob(new)
+            self._key_by_uid.setdefault(known.uid, key)
             self.learned_cores.learn_from(new)
+            self.times.see(new["metadata"]["uid"], new.get("status") or {}, self._clock())
+            if known.is_finished:
+                self._forget_past(known.uid)
+                if FINALIZER not in (new["metadata"].get("finalizers") or ()):  # its record is stored
+                    self.times.forget(new["metadata"]["uid"])
         self._wake(key)
+
+    def _forget_past(self, job_uid: str) -> None:
+        """Of a finished job's pods nothing is needed but of those that may still run or are held."""
+        self._vanished_by_job_uid.pop(job_uid, None)
+        self._succeeded_by_job_uid.pop(job_uid, None)
+        for key, pod in [*self._pods_by_job_uid.get(job_uid, {}).items()]:
+            if self._is_past(job_uid, pod):
+                self._take_out(key, job_uid)
+                self.pods.forget(key)
+
+    def _is_past(self, job_uid: str, pod: RankPod) -> bool:
+        """True for an ended pod that nobody needs: our finalizer is lifted, and no job under way is known to own it.
+
+        A replica that does not lead knows no job. Where the absence of such a pod would matter, a list is read."""
+        return pod.ended and not pod.held and not self._is_under_way(job_uid)
+
+    def _is_under_way(self, job_uid: str) -> bool:
+        job = self.jobs.by_key.get(self._key_by_uid.get(job_uid, ""))
+        return isinstance(job, KnownJob) and job.uid == job_uid and not job.is_finished
+
+    def _held_part(self, pod: Json) -> Json | None:
+        """Return what the cache holds of a pod. One that is past comes back only if it changes, or by a list."""
+        job_uid, key = _job_uid(pod), key_of(pod)
+        known = self._pods_by_job_uid.get(job_uid, {}).get(key)
+        if known is not None and not self._is_past(job_uid, known):
+            return _pod_of_job(pod)
+        self._take_out(key, job_uid)
+        return None
+
+    def _see_deadlines(self, old: Json | None, new: Json) -> None:
+        status = new.get("status") or {}
+        placement = None if status.get("phase") in FINISHED_PHASES else placement_from_json(status)
+        self._deadlines.see(_uid(new), placement, self._clock(), in_the_middle=old is None)
 
     def _on_pod(self, old: Json | None, new: Json | None) -> None:
         key = key_of(new or old or {})
@@ -213,6 +303,7 @@ class ClusterView:
         if new is not None:
             known = self._pods_by_job_uid.get(_job_uid(new), {}).get(key)
             pod_now = rank_pod_from_json(new, now_s=self._clock(), before=known)
+            self._unbound.see(_job_uid(new), pod_now, known)
         if old is not None:
             stays = new is not None and _job_uid(new) == _job_uid(old)
             self._remove_pod(key, _job_uid(old), pod_now if stays else None)
@@ -220,35 +311,38 @@ class ClusterView:
             self._pods_by_job_uid.setdefault(_job_uid(new), {})[key] = pod_now
             if pod_now.node:
                 self._job_uid_by_pod_by_node.setdefault(pod_now.node, {})[key] = _job_uid(new)
-            self.pods.by_key[key] = _pod_of_job(new)
+        if pod_now is None or pod_now.ended:
+            self.quota_waiters.on_freed(key.partition("/")[0])
         for uid in {_job_uid(item) for item in (old, new) if item is not None}:
             self._wake_job(uid)
 
     def _remove_pod(self, key: str, job_uid: str, pod_now: RankPod | None) -> None:
         """Forget a pod as it was. If the rank has lost it, remember that the rank had one."""
-        pods = self._pods_by_job_uid.get(job_uid, {})
-        pod = pods.pop(key, None)
+        pod = self._take_out(key, job_uid)
         if pod is None:
             return
-        if not pods:
-            del self._pods_by_job_uid[job_uid]
-        if pod.node:
-            self._remove_from_node(pod.node, key)
+        if pod_now is None:
+            self._unbound.see(job_uid, None, pod)
         is_same = pod_now is not None and (pod_now.uid, pod_now.attempt, pod_now.rank) == (
             pod.uid,
             pod.attempt,
             pod.rank,
         )
-        if not is_same and job_uid in self._key_by_uid:
-            self._note_vanished(job_uid, pod)
+        if not is_same and self._is_under_way(job_uid) and pod.owned and pod.named:
+            succeeded = pod.state is PodState.SUCCEEDED
+            _note_gone(self._succeeded_by_job_uid if succeeded else self._vanished_by_job_uid, job_uid, pod)
 
-    def _note_vanished(self, job_uid: str, pod: RankPod) -> None:
-        attempt, ranks = self._vanished_by_job_uid.get(job_uid, (pod.attempt, set()))
-        if pod.attempt > attempt:
-            attempt, ranks = pod.attempt, set()
-        if pod.attempt == attempt:
-            ranks.add(pod.rank)
-            self._vanished_by_job_uid[job_uid] = attempt, ranks
+    def _take_out(self, key: str, job_uid: str) -> RankPod | None:
+        """Remove a pod from the maps; return it as it was known."""
+        pods = self._pods_by_job_uid.get(job_uid, {})
+        pod = pods.pop(key, None)
+        if pod is None:
+            return None
+        if not pods:
+            del self._pods_by_job_uid[job_uid]
+        if pod.node:
+            self._remove_from_node(pod.node, key)
+        return pod
 
     def _remove_from_node(self, node: str, key: str) -> None:
         pods = self._job_uid_by_pod_by_node[node]
@@ -269,6 +363,21 @@ class ClusterView:
             self._wake_soon(self._key_by_uid[uid])
 
 
+def _of_attempt(gone: Mapping[str, tuple[int, set[int]]], job_uid: str, attempt: int) -> frozenset[int]:
+    newest, ranks = gone.get(job_uid, (0, set()))
+    return frozenset(ranks) if newest == attempt else frozenset()
+
+
+def _note_gone(gone: dict[str, tuple[int, set[int]]], job_uid: str, pod: RankPod) -> None:
+    """Add the rank of a pod that is gone; ranks of older attempts are forgotten."""
+    attempt, ranks = gone.get(job_uid, (pod.attempt, set()))
+    if pod.attempt > attempt:
+        attempt, ranks = pod.attempt, set()
+    if pod.attempt == attempt:
+        ranks.add(pod.rank)
+        gone[job_uid] = attempt, ranks
+
+
 def _uid(job: Json) -> str:
     """Return a job's uid within its namespace: a pod's labels may claim any uid, but only in their own namespace."""
     return f"{job['metadata']['namespace']}/{job['metadata']['uid']}"
@@ -278,27 +387,7 @@ def _job_uid(pod: Json) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['labels'][LABEL_JOB_UID]}"
 
 
-def _without_content(item: Json) -> Json:
-    """Return only what a cache itself needs of an object."""
-    return {"metadata": {name: item["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}}
-
-
 def _pod_of_job(pod: Json) -> Json:
-    kept = _without_content(pod)
+    kept = metadata_only(pod)
     kept["metadata"]["labels"] = {LABEL_JOB_UID: pod["metadata"]["labels"][LABEL_JOB_UID]}
     return kept
-
-
-def _phase_only(job: Json) -> Json:
-    return _without_content(job) | {"status": {"phase": (job.get("status") or {}).get("phase")}}
-
-
-def _without_finished_parts(job: Json) -> Json:
-    """Return a finished job without its template and placement, which nothing reads again; jobs stay for weeks.
-
-    A refused template stays: it may be edited."""
-    status = job.get("status") or {}
-    if status.get("phase") not in _FINISHED or status.get("reason") == TEMPLATE_REFUSED:
-        return job
-    spec = {name: field for name, field in job["spec"].items() if name != "template"}
-    return job | {"spec": spec, "status": {name: field for name, field in status.items() if name != "placement"}}

@@ -1,7 +1,7 @@
 """What tuning found: a job's own result for its next attempt, those of finished jobs for their owner's next job.
 
-It comes from the TrainingJobs that the API server still has; jobs deleted before a restart are forgotten. A job's owner
-is its namespace, because a TrainingJob does not say who submitted it.
+It comes from the TrainingJobs that the API server still has, and at the start from the history store. A job's owner is
+its namespace, because a TrainingJob does not say who submitted it.
 """
 
 from __future__ import annotations
@@ -46,17 +46,23 @@ class LearnedCores:
             gpus_per_replica=job["spec"]["gpusPerReplica"],
             cores_per_replica=tuning.found.cores,
         )
+        self.learn(tuned)
+
+    def learn(self, tuned: Tuned) -> None:
+        """Learn from a finished job of which only this is known: the history store has it, the API server does not."""
         self._experience = experience_with(self._experience, tuned)
 
-    def cores_for(self, job: Item, ceiling_cores: int) -> int | None:
-        """Return the cores that the job's own tuning found, else those of its owner's jobs; None without both."""
+    def cores_for(self, job: Item, ceiling_cores: int, part_cores: int) -> int | None:
+        """Return the cores that the job's own tuning found, else those of its owner's jobs; None without both.
+
+        At most `ceiling_cores`; those of other jobs at most `part_cores`, because the search goes up from there."""
         gpus = job["spec"]["gpusPerReplica"]
         own = own_cores(job)
         if own is not None:
             return max(1, min(own, ceiling_cores))
         owner = job["metadata"]["namespace"]
         category = category_from_json(job["spec"])
-        return experienced_cores(self._experience, owner, category, gpus, ceiling_cores)
+        return experienced_cores(self._experience, owner, category, gpus, part_cores)
 
 
 def own_cores(job: Item) -> int | None:

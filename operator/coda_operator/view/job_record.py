@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from coda.allocator import Category, Hints
 from coda.lifecycle import Progress, Terms
@@ -18,6 +18,8 @@ from coda_kube.objects.write import job_path
 
 Item = Mapping[str, Any]
 
+_ORPHAN: Final = "orphan"  # the garbage collector's finalizer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
@@ -30,6 +32,8 @@ class JobRecord:
     pods_path: str  # of the pods of its namespace
     is_held: bool  # our finalizer keeps the job from going before its pods
     is_deleted: bool
+    deleted_s: float  # by the API server's clock; 0: it is not deleted
+    is_orphaning: bool  # it is deleted with --cascade=orphan: its pods are to stay
     generation: int
     terms: Terms
     category: Category | None
@@ -61,6 +65,8 @@ def record_from_json(key: str, job: Json) -> JobRecord:
         pods_path=f"/api/v1/namespaces/{metadata['namespace']}/pods",
         is_held=FINALIZER in (metadata.get("finalizers") or ()),
         is_deleted="deletionTimestamp" in metadata,
+        deleted_s=seconds_from_time(metadata.get("deletionTimestamp")),
+        is_orphaning="deletionTimestamp" in metadata and _ORPHAN in (metadata.get("finalizers") or ()),
         generation=metadata["generation"],
         terms=terms_from_json(spec),
         category=category_from_json(spec),
@@ -80,6 +86,7 @@ def terms_from_json(spec: Item) -> Terms:
         start_deadline_s=spec["startDeadlineSeconds"],
         ttl_s=spec.get("ttlSecondsAfterFinished"),
         suspend=spec["suspend"],
+        waits_for_nodes=spec.get("onNodeLoss") == "Wait",
     )
 
 
@@ -99,6 +106,15 @@ def hints_from_json(spec: Item) -> Hints:
     )
 
 
+def ranks_from_text(text: str) -> frozenset[int]:
+    """Return the ranks of a text as `reconcile.status.text_from_ranks` makes it: "0-2,5"."""
+    ranks: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        ranks.update(range(int(first), int(last or first) + 1))
+    return frozenset(ranks)
+
+
 def progress_from_json(status: Item) -> Progress:
     """Return the operator's part of the status, as `reconcile.status.status_json` wrote it."""
     phase = status.get("phase")
@@ -107,8 +123,10 @@ def progress_from_json(status: Item) -> Progress:
         attempt=status.get("attempt") or 1,
         failures=status.get("failures") or 0,
         disruptions=status.get("disruptions") or 0,
+        in_a_row=status.get("disruptionsInARow") or 0,
         generation=status.get("observedGeneration") or 0,
         queued_s=seconds_from_time(status.get("queuedTime")),
+        waiting_s=seconds_from_time(status.get("waitingSince")),
         returned=bool(status.get("returned")),
         not_before_s=seconds_from_time(status.get("notBefore")),
         launch_s=seconds_from_time(status.get("launchTime")),
@@ -118,4 +136,5 @@ def progress_from_json(status: Item) -> Progress:
         reason=status.get("reason") or "",
         message=status.get("message") or "",
         resize=resize_from_json(status),
+        succeeded=ranks_from_text(status.get("succeededRanks") or ""),
     )

@@ -1,52 +1,96 @@
 """What the operator knows of nodes: since when each is not Ready, and how many cores the largest has.
 
-Nothing else of a Node object is kept: with its images and labels it is a hundred times as large.
+Nothing else of a Node object is kept: with its images and labels it is a hundred times as large. Times are those at
+which the operator saw a change, by its own clock: the clocks of the node and of Kubernetes' controllers may differ.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from coda.lifecycle import LifecycleConfig
+from coda.lifecycle.node_loss import Brake, brake_moment, next_brake
 from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import WatchCache, key_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GPU
-from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
+from coda_kube.objects.pod_requests import readable_quantities
+from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
+
+log = logging.getLogger(__name__)
+
+_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSeen:
-    """A node as last seen; `ready` is its Ready condition's status (True, False, Unknown), `since_s` its transition."""
+    """A node as last seen; `ready` is its Ready condition's status (True, False, Unknown)."""
 
     ready: str
-    since_s: float
+    changed: str  # when that changed last, by another machine's clock: only compared with itself
+    boot: str  # the kernel's boot id: another one means that the node was restarted
+    out_of_service: bool  # an administrator says that nothing runs there any more
+    may_have_run: bool  # its status does not exclude that it has been Ready
     gpus: int
     cores: int
 
 
 class Nodes:
-    """A watch on nodes; `changed` is called with the name of each node that becomes Ready or stops being Ready."""
+    """A watch on nodes; `changed` is called with the name of each node whose loss is to be judged again."""
 
-    def __init__(self, client: Client, changed: Callable[[str], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, client: Client, changed: Callable[[str], None], clock: Callable[[], float], config: LifecycleConfig
+    ) -> None:
         self._changed = changed
         self._clock = clock
+        self._config = config
         self._seen: dict[str, NodeSeen] = {}
         self._unready_since_s: dict[str, float] = {}
+        self._outages: dict[str, tuple[float, float | None]] = {}
+        self._been_ready: set[str] = set()  # nodes that count for the brake
+        self._brake = Brake()
+        self._brake_timer: asyncio.TimerHandle | None = None
         self._most_cores_by_gpus: dict[int, int] = {}
+        self._part_by_gpus: dict[int, int] = {}
         self.cache = WatchCache(client, "/api/v1/nodes", listener=self._on_node)
 
     def unready_since_s(self, names: Iterable[str]) -> Mapping[str, float]:
-        """Return the nodes among `names` that are not Ready or gone, with since when (seconds since 1970)."""
+        """Return the nodes among `names` that are not Ready or gone, with since when (by our clock).
+
+        Not before the brake was last released: until then, nobody could judge them."""
         for name in names:
             if name not in self._seen:
                 self._unready_since_s.setdefault(name, self._clock())
-        return {name: self._unready_since_s[name] for name in names if name in self._unready_since_s}
+        floor_s = self._brake.released_s
+        return {name: max(floor_s, since) for name in names if (since := self._unready_since_s.get(name)) is not None}
+
+    def given_up(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the nodes among `names` that are deleted or tainted out-of-service."""
+        return frozenset(name for name in names if (seen := self._seen.get(name)) is None or seen.out_of_service)
+
+    def outages(self, names: Iterable[str]) -> Mapping[str, tuple[float, float | None]]:
+        """Return the last outage that was seen of each node among `names`: since when, until when (None: it lasts)."""
+        return {name: self._outages[name] for name in names if name in self._outages}
+
+    def is_braked(self) -> bool:
+        """True while so many nodes are not Ready that none may be called lost."""
+        moment_s = brake_moment(self._brake, self._config)
+        if moment_s is not None and self._clock() >= moment_s:
+            self._judge_brake()
+        return self._brake.since_s is not None
+
+    def unready_count(self) -> int:
+        """Return how many of the nodes that exist are not Ready."""
+        return sum(1 for name in self._unready_since_s if name in self._seen)
 
     def forget_if_gone(self, name: str) -> None:
         """Forget a node that is gone, once no pod of a gang is on it."""
         if name not in self._seen:
             self._unready_since_s.pop(name, None)
+            self._outages.pop(name, None)
 
     def most_cores(self, gpus: int) -> int:
         """Return the cores of the largest node with at least `gpus` GPUs; 0 if there is none."""
@@ -56,9 +100,19 @@ class Nodes:
             self._most_cores_by_gpus[gpus] = cores
         return cores
 
+    def part_of_cores(self, gpus: int) -> int:
+        """Return the whole cores that go with `gpus` GPUs, above 0, on the poorest node that has so many.
+
+        At least 1; 0 without such a node. So ranks that fill its GPUs fit its cores (docs/decisions/0053)."""
+        part = self._part_by_gpus.get(gpus)
+        if part is None:
+            parts = (max(1, node.cores * gpus // node.gpus) for node in self._seen.values() if node.gpus >= gpus)
+            part = self._part_by_gpus[gpus] = min(parts, default=0)
+        return part
+
     def _on_node(self, old: Json | None, new: Json | None) -> None:
         name = key_of(new or old or {})
-        was_unready, before = name in self._unready_since_s, self._seen.get(name)
+        before, was_unready = self._seen.get(name), name in self._unready_since_s
         if new is None:
             self._seen.pop(name, None)
             after = None
@@ -69,34 +123,92 @@ class Nodes:
             }
         if _size(before) != _size(after):
             self._most_cores_by_gpus.clear()
+            self._part_by_gpus.clear()
         self._note(name, before, after)
-        if was_unready != (name in self._unready_since_s):
+        given_up = before is not None and not before.out_of_service and (after is None or after.out_of_service)
+        changed = was_unready != (name in self._unready_since_s)
+        if self._count(name, before, after) or changed:
+            self._judge_brake()
+        if changed or given_up:
             self._changed(name)
 
+    def _count(self, name: str, before: NodeSeen | None, after: NodeSeen | None) -> bool:
+        """Note whether the node counts for the brake; True if that changed.
+
+        Of nodes that were there before this process, their status tells whether they may have been Ready."""
+        counted = name in self._been_ready
+        if after is None or after.out_of_service:
+            self._been_ready.discard(name)
+        elif after.ready == "True" or (before is None and not self.cache.synced.is_set() and after.may_have_run):
+            self._been_ready.add(name)
+        return counted != (name in self._been_ready)
+
     def _note(self, name: str, before: NodeSeen | None, after: NodeSeen | None) -> None:
+        now_s = self._clock()
+        rebooted = before is not None and after is not None and before.boot != after.boot and bool(before.boot)
         if after is None:
-            self._unready_since_s.setdefault(name, self._clock())
+            self._unready_since_s.setdefault(name, now_s)
         elif after.ready == "True":
-            self._unready_since_s.pop(name, None)
+            since_s = self._unready_since_s.pop(name, now_s if rebooted else None)
+            if since_s is not None:
+                self._outages[name] = since_s, now_s
+            return
         elif name not in self._unready_since_s or _came_back_unseen(before, after):
-            self._unready_since_s[name] = after.since_s or self._clock()
+            self._unready_since_s[name] = now_s
+        self._outages[name] = self._unready_since_s[name], None
+
+    def _judge_brake(self) -> None:
+        """Judge again whether node loss is suspended; if that changed, every node that is not Ready is judged again."""
+        unready = {name: since for name, since in self._unready_since_s.items() if name in self._been_ready}
+        before, nodes = self._brake, len(self._been_ready)
+        self._brake = next_brake(before, unready, nodes, self._clock(), self._config)
+        self._set_brake_timer()
+        if (before.since_s is None) != (self._brake.since_s is None):
+            log.warning("%d of %d nodes are not Ready: %s", len(unready), nodes, self._brake_says())
+            for name in [name for name in self._unready_since_s if name in self._seen]:
+                self._changed(name)
+
+    def _set_brake_timer(self) -> None:
+        if self._brake_timer is not None:
+            self._brake_timer.cancel()
+        moment_s = brake_moment(self._brake, self._config)
+        delay_s = None if moment_s is None else moment_s - self._clock() + 0.001
+        later = asyncio.get_running_loop().call_later
+        self._brake_timer = None if delay_s is None else later(max(0.0, delay_s), self._judge_brake)
+
+    def _brake_says(self) -> str:
+        judged = "each is judged alone again, from now on"
+        return judged if self._brake.since_s is None else "too many at once, none is called lost for now"
 
 
 def _came_back_unseen(before: NodeSeen | None, after: NodeSeen) -> bool:
     """True if the node was Ready in between, while the watch was away: same status, another time of change."""
-    return before is not None and before.ready == after.ready and before.since_s != after.since_s
+    return before is not None and before.ready == after.ready and before.changed != after.changed
 
 
 def _node_from_json(node: Json) -> NodeSeen:
-    status = node.get("status") or {}
+    spec, status = node.get("spec") or {}, node.get("status") or {}
     ready: Json = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
-    allocatable = status.get("allocatable") or {}
+    allocatable = readable_quantities(status.get("allocatable") or {})
     return NodeSeen(
         ready=ready.get("status") or "Unknown",
-        since_s=seconds_from_time(ready.get("lastTransitionTime")),
+        changed=str(ready.get("lastTransitionTime") or ""),
+        boot=str((status.get("nodeInfo") or {}).get("bootID") or ""),
+        out_of_service=any(taint["key"] == _OUT_OF_SERVICE for taint in spec.get("taints") or ()),
+        may_have_run=bool(ready) and not _never_ran(ready, status["conditions"]),
         gpus=whole_from_quantity(allocatable.get(GPU, "0")),
         cores=milli_from_quantity(allocatable.get("cpu", "0")) // 1000,
     )
+
+
+def _never_ran(ready: Json, conditions: Iterable[Json]) -> bool:
+    """True if its kubelet never spoke, or has called it not Ready since it first told its conditions.
+
+    Kubelets write all conditions at once when they begin, and each one's time again only when it changes."""
+    if ready.get("reason") == "NodeStatusNeverUpdated":
+        return True
+    others = {other.get("lastTransitionTime") for other in conditions if other["type"] != "Ready"}
+    return ready.get("status") == "False" and ready.get("lastTransitionTime") in others
 
 
 def _size(node: NodeSeen | None) -> tuple[int, int] | None:

@@ -11,37 +11,62 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coda.lifecycle import PodState, RankPod
-from coda_kube.objects.names import ANNOTATION_PLAN, LABEL_ATTEMPT, LABEL_RANK
+from coda_kube.objects.names import (
+    ANNOTATION_PLAN,
+    KIND,
+    LABEL_ATTEMPT,
+    LABEL_JOB,
+    LABEL_JOB_UID,
+    LABEL_RANK,
+    RANK_FINALIZER,
+    pod_name,
+)
 from coda_kube.objects.quantities import seconds_from_time
+from coda_kube.objects.read import pin_of
 from coda_operator.view.rank_sizes import rank_size_from_json
 
 Item = Mapping[str, Any]
 
 _ORDINARY_WAITS = frozenset({"", "ContainerCreating", "PodInitializing"})
 _OWN_ENDS = frozenset({"DeadlineExceeded"})  # reasons on the pod that the template causes
+_OWN_EVICTIONS = ("exceeds the limit", "exceeds the total limit", "exceeded its local ephemeral storage limit")
 _LOST = "ContainerStatusUnknown"  # the kubelet no longer found the container: its node was restarted
+_BY_KUBELET = "TerminationByKubelet"
+_ENDED = (PodState.SUCCEEDED, PodState.FAILED)
+LONGEST_START_S = 10.0  # from the bind, which the API server stamps, until the kubelet takes the pod; our choice
+LONGEST_WAIT_S = 120.0  # from the creation, where nobody says when it was bound
 
 
 def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None) -> RankPod:
     """Return a pod of a gang. `before`: as it was known; since when it is unschedulable is by our own clock."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     main = _main_container(spec, status)
-    state, disrupted = _outcome(metadata, status, main)
+    state, disrupted = _outcome(pod, main, before)
     reason, message = _trouble(main, status)
     labels = metadata["labels"]
+    attempt, rank = _number(labels.get(LABEL_ATTEMPT)), _number(labels.get(LABEL_RANK))
+    finalizers = tuple(metadata.get("finalizers") or ())
+    known = before if before is not None and before.uid == metadata["uid"] else None
+    has_started, has_ended = state is not PodState.WAITING, state in _ENDED
     return RankPod(
         name=metadata["name"],
         uid=metadata["uid"],
-        attempt=_number(labels.get(LABEL_ATTEMPT)),
-        rank=_number(labels.get(LABEL_RANK)),
+        attempt=attempt,
+        rank=rank,
         plan_id=(metadata.get("annotations") or {}).get(ANNOTATION_PLAN, ""),
         node=spec.get("nodeName") or None,
+        pinned_to=pin_of(spec),
+        owned=_is_owned(metadata),
+        named=metadata["name"] == pod_name(labels.get(LABEL_JOB, ""), attempt, rank),
+        held=RANK_FINALIZER in finalizers,
         state=state,
         ended=status.get("phase") in ("Failed", "Succeeded"),
         terminating="deletionTimestamp" in metadata,
-        gone_by_s=seconds_from_time(metadata.get("deletionTimestamp")),
-        finalizers=tuple(metadata.get("finalizers") or ()),
+        gone_by_s=_gone_by_s(metadata, now_s, known),
+        finalizers=tuple(name for name in finalizers if name != RANK_FINALIZER),
         unschedulable_since_s=_unschedulable_since(status, metadata["uid"], now_s, before),
+        started_s=_first_s(has_started, now_s, known.started_s if known else None),
+        ended_s=_first_s(has_ended, now_s, known.ended_s if known else None),
         exit_code=_terminated(main).get("exitCode"),
         disrupted=disrupted,
         reason=reason,
@@ -51,7 +76,15 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
 
 
 def _number(label: str | None) -> int:
-    return int(label) if label and label.isdecimal() else -1
+    """Return the number of a label; -1 for one that the operator never writes."""
+    return int(label) if label and len(label) < 10 and label.isascii() and label.isdecimal() else -1
+
+
+def _is_owned(metadata: Item) -> bool:
+    """True if the job that the labels name owns the pod. After `--cascade=orphan` nobody does."""
+    uid, name = metadata["labels"].get(LABEL_JOB_UID), metadata["labels"].get(LABEL_JOB)
+    owners = metadata.get("ownerReferences") or ()
+    return any((owner["kind"], owner["uid"], owner["name"]) == (KIND, uid, name) for owner in owners)
 
 
 def _main_container(spec: Item, status: Item) -> Item:
@@ -63,40 +96,73 @@ def _terminated(container: Item) -> Item:
     return (container.get("state") or {}).get("terminated") or {}
 
 
-def _outcome(metadata: Item, status: Item, main: Item) -> tuple[PodState, bool]:
-    """Return how far the rank came, and whether it was ended from outside."""
+def _outcome(pod: Item, main: Item, before: RankPod | None) -> tuple[PodState, bool]:
+    """Return how far the rank came, and whether it was ended from outside. What was seen of its end stays true."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    known = before if before is not None and before.uid == metadata["uid"] else None
+    if known is not None and known.state in _ENDED:
+        return known.state, known.disrupted
     phase, ended = status.get("phase"), _terminated(main)
-    stopped = _is_marked(status, ended) or _ended_by_deletion(metadata, ended)
+    stopped = (bool(ended) and known is not None and known.terminating) or _was_stopped(metadata, status, ended)
     done = ended.get("exitCode") == 0 or phase == "Succeeded"
     if done and not stopped and not (phase == "Failed" and status.get("reason")):
         return PodState.SUCCEEDED, False  # its sidecars do not matter
     if not ended and phase not in ("Failed", "Succeeded"):
         return PodState.STARTED if "running" in (main.get("state") or {}) else PodState.WAITING, False
-    if status.get("reason") in _OWN_ENDS:
+    if _is_own_end(status):
         return PodState.FAILED, False
     refused = not ended and _failed_container(status) is None
-    return PodState.FAILED, stopped or refused or ended.get("reason") == _LOST
+    return PodState.FAILED, stopped or refused or bool(status.get("reason")) or _is_lost_container(ended)
 
 
-def _is_marked(status: Item, ended: Item) -> bool:
-    """True if Kubernetes says that it was evicted, preempted or shut down with its node before it had ended."""
-    ended_s = seconds_from_time(ended.get("finishedAt"))
-    return any(
-        not ended_s or ended_s >= seconds_from_time(condition.get("lastTransitionTime"))
-        for condition in status.get("conditions") or ()
-        if condition["type"] == "DisruptionTarget" and condition["status"] == "True"
-    )
+def _is_own_end(status: Item) -> bool:
+    """True for an end that Kubernetes ordered and the template causes."""
+    reason, message = status.get("reason"), status.get("message") or ""
+    return reason in _OWN_ENDS or (reason == "Evicted" and any(said in message for said in _OWN_EVICTIONS))
 
 
-def _ended_by_deletion(metadata: Item, ended: Item) -> bool:
-    """True if the main container ended after the pod's deletion was requested.
+def _is_lost_container(ended: Item) -> bool:
+    """True if the runtime lost the container, as at a reboot. Source: containerd's exit code of a lost task."""
+    return ended.get("reason") == _LOST or (ended.get("exitCode") == 255 and ended.get("reason") == "Unknown")
 
-    An exit code of 0 is then only its answer to SIGTERM."""
-    deletion_s = seconds_from_time(metadata.get("deletionTimestamp"))
-    if not deletion_s or not ended:
+
+def _was_stopped(metadata: Item, status: Item, ended: Item) -> bool:
+    """True if the main container was told to end before it had ended.
+
+    An exit code of 0 is then only its answer to SIGTERM. Clocks of two machines are not compared. The kubelet's mark
+    and the end have one clock; whoever else marks a pod also deletes it."""
+    failed = ended.get("exitCode") != 0
+    for condition in status.get("conditions") or ():
+        if condition["type"] != "DisruptionTarget" or condition["status"] != "True":
+            continue
+        ended_s = seconds_from_time(ended.get("finishedAt"))
+        by_kubelet = condition.get("reason") == _BY_KUBELET
+        if by_kubelet and (not ended_s or ended_s >= seconds_from_time(condition.get("lastTransitionTime"))):
+            return True
+        if not by_kubelet and failed:
+            return True
+    if not ended or "deletionTimestamp" not in metadata:
         return False
-    asked_s = deletion_s - (metadata.get("deletionGracePeriodSeconds") or 0)
-    return seconds_from_time(ended.get("finishedAt")) >= asked_s
+    return failed or not _ended_before_deletion(metadata, status, ended)
+
+
+def _ended_before_deletion(metadata: Item, status: Item, ended: Item) -> bool:
+    """True if the pod of an unseen end had ended before its deletion was requested.
+
+    The kubelet told the end before it knew of the deletion, which is a new generation. Or durations show it: the API
+    server says how long the pod was bound, its kubelet how long it ran; in between is the short time to its start."""
+    if 0 < (status.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
+        return True
+    conditions = status.get("conditions") or ()
+    bound = next((c.get("lastTransitionTime") for c in conditions if c["type"] == "PodScheduled"), None)
+    from_s, longest_start_s = seconds_from_time(bound), LONGEST_START_S
+    if not from_s:
+        from_s, longest_start_s = seconds_from_time(metadata.get("creationTimestamp")), LONGEST_WAIT_S
+    started_s, ended_s = seconds_from_time(status.get("startTime")), seconds_from_time(ended.get("finishedAt"))
+    if not (from_s and started_s and ended_s):
+        return False
+    asked_s = seconds_from_time(metadata["deletionTimestamp"]) - (metadata.get("deletionGracePeriodSeconds") or 0)
+    return asked_s - from_s > ended_s - started_s + longest_start_s
 
 
 def _failed_container(status: Item) -> Item | None:
@@ -107,6 +173,17 @@ def _failed_container(status: Item) -> Item | None:
 def _others(status: Item) -> Iterator[Item]:
     yield from status.get("initContainerStatuses") or ()
     yield from status.get("containerStatuses") or ()
+
+
+def _first_s(is_true: bool, now_s: float, known_s: float | None) -> float | None:
+    return (now_s if known_s is None else known_s) if is_true else None
+
+
+def _gone_by_s(metadata: Item, now_s: float, known: RankPod | None) -> float:
+    if "deletionTimestamp" not in metadata:
+        return 0.0
+    grace_s = metadata.get("deletionGracePeriodSeconds") or 0
+    return known.gone_by_s if known is not None and known.terminating else now_s + float(grace_s)
 
 
 def _unschedulable_since(status: Item, uid: str, now_s: float, before: RankPod | None) -> float | None:

@@ -8,21 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from coda.model import JobId, World
+from coda.model import NOTHING, Job, JobId, Placement, Resources
+from coda.model.job import WriteTrouble
 from coda.model.live_placement import is_waiting, open_wish
 from coda.placements import awaits_decision
+from coda.placements.review import fits_at_once
 from coda.placements.wait_limits import SETTLE_S
+from coda.policy.priorities import PriorityRule
 from coda_extender.cluster.ending_gangs import EndingGangs
 from coda_extender.guard.guard import Guard
 from coda_kube.api.client import Client
-from coda_kube.api.watch_cache import WatchCache, key_of
+from coda_kube.api.watch_cache import WatchCache, key_of, metadata_only
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
-from coda_kube.objects.read import id_of
+from coda_kube.objects.read import ENDED, Pod, id_of
 
 GATHER_S: Final = 0.04  # our choice: a waiting job does not notice it, and most changes are pods of others
 
@@ -41,8 +44,9 @@ class ExtenderCluster:
         settle_s: float = SETTLE_S,
         gather_s: float = GATHER_S,
         clock: Callable[[], float] = time.monotonic,
+        priorities: PriorityRule | None = None,
     ) -> None:
-        self.state = ClusterState()
+        self.state = ClusterState(clock, priorities, client.clock)
         self.changed = asyncio.Event()
         self.urgent = asyncio.Event()
         self.guard = Guard(
@@ -54,15 +58,33 @@ class ExtenderCluster:
         )
         self._endings = EndingGangs(self.state, clock, settle_s=settle_s)
         self._gather_s = gather_s
+        self.on_job_changed: Callable[[JobId], None] = lambda _job: None
         self.stale_pending: set[JobId] = set()  # jobs that left the queue and still show why they waited
-        self.jobs = WatchCache(client, f"/apis/{API_VERSION}/trainingjobs", listener=self._on_job)
+        self.jobs = WatchCache(
+            client,
+            f"/apis/{API_VERSION}/trainingjobs",
+            listener=self._on_job,
+            held_part=lambda job: job if id_of(job) in self.state.job_json_by_id else None,
+        )
+        self.pods = WatchCache(
+            client,
+            "/api/v1/pods",
+            listener=self._on_pod,
+            on_break=self.guard.outage,
+            on_restored=self._begin_again,
+            held_part=self._held_part_of_pod,
+        )
         self._caches = (
             WatchCache(client, "/api/v1/nodes", listener=self._on_node),
-            WatchCache(client, "/api/v1/pods", listener=self._on_pod, on_break=self.guard.outage),
+            self.pods,
             WatchCache(client, "/api/v1/resourcequotas", listener=self._on_quota),
             self.jobs,
         )
         self._version = self.state.version
+
+    def caches(self) -> tuple[WatchCache, ...]:
+        """Every cache."""
+        return self._caches
 
     async def run(self) -> None:
         """Keep the caches up to date until cancelled."""
@@ -89,13 +111,23 @@ class ExtenderCluster:
             for cache in self._caches:
                 await cache.in_touch.wait()
 
-    def awaits_decision(self, *, epoch: int) -> bool:
+    def awaits_decision(self, *, epoch: int, now_s: float = 0.0) -> bool:
         """True if there is anything to decide. If not, no change of pods, nodes or quotas is worth a cycle."""
-        return bool(self.stale_pending) or any(awaits_decision(job, epoch=epoch) for job in self.state.starting())
+        return bool(self.stale_pending) or any(
+            awaits_decision(job, epoch=epoch, now_s=now_s) for job in self.state.starting()
+        )
 
-    def world(self, *, now_s: float) -> World:
-        """The world now. What is held back of ending attempts counts as in flight; foreign pods in flight do not."""
-        return self.state.snapshot(self._endings.held_by_node(), now_s=now_s)
+    def held_back(self) -> dict[str, Resources]:
+        """Per node, what is held back of ending attempts for a moment."""
+        return self._endings.held_by_node()
+
+    def fits_at_once(self, job: Job, nodes: Sequence[str]) -> bool:
+        """True if the ranks of a waiting job may start on these nodes now, beside everything that is known."""
+        names = set(nodes)
+        free, held_back = self.guard.free_beside_all(names), self.held_back()
+        free_by_node = {name: amount - held_back.get(name, NOTHING) for name, amount in free.items()}
+        node_by_name = {name: node for name in names if (node := self.state.node(name)) is not None}
+        return fits_at_once(job, nodes, node_by_name, free_by_node)
 
     def next_expiry_in_s(self) -> float | None:
         """How long until time alone frees something in flight or held back; None where nothing is."""
@@ -109,6 +141,37 @@ class ExtenderCluster:
                 async with asyncio.timeout(self._gather_s):
                     await self.urgent.wait()
 
+    def begin_write(self, job: JobId, placement: Placement | None) -> int:
+        """Count the placement as written from now on; see `ClusterState.begin_write`."""
+        version = self.state.begin_write(job, placement)
+        self.guard.job_changed(job)
+        return version
+
+    def end_write_in(self, job: JobId, version: int, delay_s: float) -> None:
+        """The write to that version is not known to have worked: count it no more after the delay."""
+        if delay_s > 0:
+            asyncio.get_running_loop().call_later(delay_s, self._end_write, job, version)
+        else:
+            self._end_write(job, version)
+
+    def set_unwritable(self, job: JobId, trouble: WriteTrouble | None) -> None:
+        """Leave the job out of decisions from now on, or no longer."""
+        self.state.set_unwritable(job, trouble)
+        self._note_job(job)
+
+    def void_placement(self, job: JobId, plan_id: str) -> None:
+        """Count the placement no more, though the object shows it."""
+        self.state.void_placement(job, plan_id)
+        self._note_job(job)
+
+    def _end_write(self, job: JobId, version: int) -> None:
+        self.state.end_write(job, version)
+        self._note_job(job)
+
+    def _note_job(self, job: JobId) -> None:
+        self.guard.job_changed(job)
+        self._note_change()
+
     def _on_node(self, old: Json | None, new: Json | None) -> None:
         self.state.on_node(old, new)
         if self._note_change():
@@ -121,12 +184,36 @@ class ExtenderCluster:
         after = self.state.pod_by_id.get(key)
         self._endings.observe(before, after)
         self.guard.pod_changed(before, after, old, new)
+        if after is not None and after.ended and self._is_past(after):
+            self.state.forget_pod(key)
         self._note_change()
+
+    def _begin_again(self) -> None:
+        """The API server's data come from a backup: finished jobs and their ranks may run again."""
+        self.guard.begin_again()
+        self.jobs.forget_ends()
+
+    def _held_part_of_pod(self, pod: Json) -> Json | None:
+        """An ended rank counts as bound until its job has finished; of any other ended pod nothing is needed."""
+        if (pod.get("status") or {}).get("phase") not in ENDED:
+            return pod
+        return metadata_only(pod) if key_of(pod) in self.state.pod_by_id else None
+
+    def _is_past(self, ended: Pod) -> bool:
+        return ended.member is None or self.jobs.is_past(ended.member.job)
+
+    def _forget_ended_pods(self, job: Json) -> None:
+        for key in self.state.ended_pods((id_of(job), job["metadata"]["uid"])):
+            self.state.forget_pod(key)
+            self.pods.forget(key)
 
     def _on_job(self, old: Json | None, new: Json | None) -> None:
         self.state.on_job(old, new)
         job = id_of(new or old or {})
         self.guard.job_changed(job)
+        self.on_job_changed(job)
+        if new is not None and job not in self.state.job_json_by_id:
+            self._forget_ended_pods(new)
         if new is not None and _shows_stale_pending(new):
             self.stale_pending.add(job)
             self._set_urgent()

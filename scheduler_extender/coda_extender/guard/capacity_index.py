@@ -11,6 +11,7 @@ from bisect import bisect_left
 from typing import Final
 
 from coda.model import Resources
+from coda.model.resources import HOST_PORT
 
 _OTHER: Final = "other/"  # before the name of any further resource, which may be any text
 
@@ -84,5 +85,6 @@ def _amounts(resources: Resources) -> dict[str, int]:
         "pods": resources.pods,
     }
     if resources.other:
-        amounts.update({_OTHER + name: amount for name, amount in resources.other.items()})
+        others = resources.other.items()
+        amounts.update({_OTHER + name: amount for name, amount in others if not name.startswith(HOST_PORT)})
     return amounts

@@ -6,21 +6,22 @@ Reasons are constants. kube-scheduler writes them to the pod, and a reason that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from itertools import filterfalse
 from typing import Final
 
-from coda.model import JobId, Resources
+from coda.model import NOTHING, JobId, Resources
 from coda.placements import InFlight, Rank, kept_for_gangs, planned_node
-from coda.placements.filter_rules import MAX_SCORE, best_candidates
+from coda.placements.filter_rules import MAX_SCORE, Evictable, best_candidates, in_flight_by_node, may_evict
 from coda_extender.guard.in_flight import Clock, InFlightPods
 from coda_extender.guard.node_capacity import NodeCapacity
-from coda_extender.guard.unconfirmed_binds import UnconfirmedBinds
-from coda_extender.protocol import Answer, Question
+from coda_extender.guard.passed_ranks import PassedRank, PassedRanks
+from coda_extender.guard.unconfirmed_binds import ShownVersions, UnconfirmedBinds
+from coda_extender.protocol import Answer, Preemption, Question
 from coda_kube.api.watch_cache import version_of
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.read import GangMember, Pod
+from coda_kube.objects.read import Pod
 
 NOT_LEADER: Final = "coda: not the leader"
 NO_PLAN: Final = "coda: no released plan for this pod"
@@ -30,9 +31,11 @@ TAKEN: Final = "coda: a pod bound there has taken the room"
 OUT_OF_TOUCH: Final = "coda: not in touch with the API server"
 BOUND: Final = "coda: this pod is bound already"
 
+_MOST_OFFERED: Final = 5000  # nodes, to all pods in flight together: counting them takes below a millisecond
+
 
 class Guard:
-    """Answers filter and prioritize. `ExtenderCluster` tells it of every change.
+    """Answers filter, prioritize and preempt. `ExtenderCluster` tells it of every change.
 
     `on_settled` is called when a foreign pod leaves flight. `in_touch`: whether changes arrive as they happen."""
 
@@ -48,7 +51,9 @@ class Guard:
         self.in_flight = InFlightPods(clock, on_settled)
         self._state = state
         self._capacity = NodeCapacity(state)
+        self._passed_ranks = PassedRanks(clock)
         self._binds = UnconfirmedBinds(clock)
+        self._shown = ShownVersions()
         self._limit_s = in_flight_limit_s
         self._in_touch = in_touch
 
@@ -57,17 +62,23 @@ class Guard:
 
         A foreign pod that passes is in flight from now on."""
         pod = question.pod
-        self._binds.note_question(question.pod_version)
+        self._binds.note_question(self._shown.version_of(pod.uid, question.pod_version))
         known = self._state.pod_by_id.get(pod.id)
-        if known is not None and known.uid == pod.uid and known.node is not None:
+        if known is not None and known.uid != pod.uid:
+            known = None
+        if known is not None and known.node is not None:
             return _only(known.node, question, BOUND)  # the answer to its binding was lost
         if pod.member is not None:
-            node = planned_node(self._state.job_but_for_ranks(pod.member.job), _rank_of(pod.member))
+            rank = known or pod  # as the API server shows it, where it does
+            node = planned_node(self._state.job_but_for_ranks(pod.member.job), _rank_of(rank))
+            if node is not None and node in question.names:
+                passed = PassedRank(pod=rank, node=node, version=question.pod_version)
+                self._passed_ranks.add(passed, pod.member.job, limit_s=self._limit_s)
             return _only(node, question, NO_PLAN if node is None else OTHER_NODE)
         if not self._in_touch():
             self._binds.note_outage()
             return Answer(passed=(), refused={}, error=OUT_OF_TOUCH)  # kube-scheduler may miss binds, too
-        return self._foreign(question)
+        return self._foreign(question, is_known=known is not None)
 
     def scores(self, question: Question) -> dict[str, int]:
         """How much better each node is than the worst one offered, up to `MAX_SCORE`; the worst are left out.
@@ -76,7 +87,7 @@ class Guard:
         scores to its own, and nothing for a node that is left out: only differences matter."""
         member = question.pod.member
         if member is not None:
-            node = planned_node(self._state.job_but_for_ranks(member.job), _rank_of(member))
+            node = planned_node(self._state.job_but_for_ranks(member.job), _rank_of(question.pod))
             return {node: MAX_SCORE} if node is not None and len(question.names) > 1 and node in question.names else {}
         self._capacity.catch_up()
         score_by_node = self._capacity.score_by_node
@@ -89,19 +100,64 @@ class Guard:
             return {}
         return {name: score - worst for name, score in zip(question.names, scores, strict=True) if score > worst}
 
+    def evictable_nodes(self, preemption: Preemption) -> list[str]:
+        """The nodes where kube-scheduler may evict the pods it chose, so that a foreign pod can go there.
+
+        None while changes do not arrive. Pods in flight count where capacity is withheld, as in the filter."""
+        pod = preemption.pod
+        if pod.member is not None or not self._in_touch():
+            return []
+        self._capacity.catch_up()
+        nodes = [node for node in preemption.uids_by_node if node in self._capacity.free_by_node]
+        others, _ = self.in_flight.others(pod.uid)
+        taken = in_flight_by_node(others, self._capacity.withholding_nodes.intersection(nodes))
+        return [
+            node
+            for node in nodes
+            if may_evict(
+                [self._evictable(uid, node) for uid in preemption.uids_by_node[node]],
+                pod.request,
+                self._capacity.free_by_node[node] - taken.get(node, NOTHING),
+            )
+        ]
+
+    def free_beside_all(self, names: Collection[str]) -> dict[str, Resources]:
+        """What is free on these nodes beside everything that is withheld or in flight; empty if that is not known now.
+
+        Cost: O(names), and O(nodes offered) for the pods in flight; with too many of those it is not known either."""
+        pods = self.in_flight.pods()
+        if not self._in_touch() or sum([len(pod.nodes or ()) for pod in pods]) > _MOST_OFFERED:
+            return {}
+        self._capacity.catch_up()
+        taken = in_flight_by_node(pods, names)
+        known = self._capacity.free_by_node
+        return {name: known[name] - taken.get(name, NOTHING) for name in names if name in known}
+
     def take_over(self, scheduler_names: tuple[str, ...], limit_s: float) -> None:
         """Become the replica that is asked. Count each pod that may have passed another's filter on every node."""
         self.in_flight.clear()
+        self._passed_ranks.clear()
         for pod in self._state.pod_by_id.values():
-            if pod.node or pod.ended or pod.gated or pod.given_up or pod.member is not None:
+            if pod.node or pod.ended or pod.gated or pod.given_up or pod.scheduler not in scheduler_names:
                 continue
-            if pod.scheduler in scheduler_names:
-                nodes = (pod.pinned_to,) if pod.pinned_to else None
-                self.in_flight.add(InFlight(uid=pod.uid, request=pod.request, nodes=nodes), version=0, limit_s=limit_s)
+            if pod.member is not None:
+                if pod.pinned_to is not None:
+                    rank = PassedRank(pod=pod, node=pod.pinned_to, version=0)
+                    self._passed_ranks.add(rank, pod.member.job, limit_s=limit_s)
+                    self._count_unplanned(pod.member.job, limit_s)
+            else:
+                node = pod.nominated_to or pod.pinned_to
+                nodes = (node,) if node else None
+                in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=nodes)
+                lasts_s = float("inf") if pod.nominated_to else limit_s
+                self.in_flight.add(in_flight, version=0, limit_s=lasts_s)
 
     def pod_changed(self, before: Pod | None, after: Pod | None, old: Json | None, new: Json | None) -> None:
         """A pod came, changed or went; the state knows already."""
         self.in_flight.observe(before, after, old, new)
+        self._passed_ranks.observe(before, after, old, new)
+        if proven := self._shown.observe(before, after, new):
+            self._binds.note_question(proven)
         if before is not None and after is not None and before == after:
             return
         if after is not None and after.node and not after.ended and new is not None and not _takes_alike(before, after):
@@ -116,15 +172,38 @@ class Guard:
         """The watch of pods broke: kube-scheduler may forget the binds of this moment."""
         self._binds.note_outage()
 
+    def begin_again(self) -> None:
+        """The API server's data come from a backup: versions count from elsewhere, and prove nothing of before."""
+        self._binds.begin_again()
+        self._shown.clear()
+        self.in_flight.begin_again(self._limit_s)
+
     def job_changed(self, job: JobId) -> None:
         """A job came, changed or went; the state knows already."""
         self._capacity.job_changed(job)
+        self._count_unplanned(job, self._limit_s)
 
     def node_changed(self, name: str) -> None:
         """A node came, changed or went; the state knows already."""
         self._capacity.node_changed(name)
 
-    def _foreign(self, question: Question) -> Answer:
+    def _count_unplanned(self, job: JobId, limit_s: float) -> None:
+        """Count the ranks that may still be bound where their placement does not withhold anything any more."""
+
+        def is_planned(rank: PassedRank) -> bool:
+            return planned_node(self._state.job_but_for_ranks(job), _rank_of(rank.pod)) == rank.node
+
+        for rank in self._passed_ranks.take_unplanned(job, is_planned):
+            self.in_flight.add(rank.in_flight, version=rank.version, limit_s=limit_s)
+
+    def _evictable(self, uid: str, node: str) -> Evictable | None:
+        """The pod of that uid, if it is bound to that node."""
+        pod = self._state.pod_by_uid.get(uid)
+        if pod is None or pod.node != node:
+            return None
+        return Evictable(request=NOTHING if pod.ended else pod.request, is_rank=pod.member is not None)
+
+    def _foreign(self, question: Question, *, is_known: bool) -> Answer:
         pod, names, capacity = question.pod, question.names, self._capacity
         capacity.catch_up()
         withheld = self._too_small(pod, capacity.withholding_nodes)
@@ -138,7 +217,7 @@ class Guard:
             passed = best_candidates(passed, capacity.score_by_node, capacity.best_nodes)
         if passed:
             in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=tuple(passed))
-            self.in_flight.add(in_flight, version=question.pod_version, limit_s=self._limit_s)
+            self.in_flight.add(in_flight, version=question.pod_version, limit_s=self._limit_s, is_seen=is_known)
         else:
             self.in_flight.settle(pod.uid)
         refused = dict.fromkeys(filter(withheld.__contains__, names), WITHHELD) if withheld else {}
@@ -172,5 +251,15 @@ def _takes_alike(before: Pod | None, after: Pod) -> bool:
     return before is not None and (before.node, before.request) == (after.node, after.request)
 
 
-def _rank_of(member: GangMember) -> Rank:
-    return Rank(job_uid=member.job_uid, attempt=member.attempt, rank=member.rank, plan_id=member.plan_id)
+def _rank_of(pod: Pod) -> Rank | None:
+    member = pod.member
+    if member is None:
+        return None
+    return Rank(
+        job_uid=member.job_uid,
+        attempt=member.attempt,
+        rank=member.rank,
+        plan_id=member.plan_id,
+        pinned_to=pod.pinned_to,
+        request=pod.request,
+    )

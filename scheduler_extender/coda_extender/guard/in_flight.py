@@ -6,15 +6,18 @@ This may be lost. A new leader counts every unbound pod as in flight instead, fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from coda.model import NOTHING, Resources
 from coda.placements import InFlight
+from coda.placements.wait_limits import UNSEEN_S
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import Pod
 
 Clock = Callable[[], float]
+_NEVER_S: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,7 @@ class _Entry:
     pod: InFlight
     version: int  # the pod's resourceVersion when it was filtered: older news of it says nothing
     until_s: float
+    seen_until_s: float | None = None  # how long it counts once the watch shows its uid; None: it was shown
 
 
 class InFlightPods:
@@ -33,18 +37,22 @@ class InFlightPods:
         self._clock = clock
         self._on_settled = on_settled
         self._entry_by_uid: dict[str, _Entry] = {}
-        self._next_expiry_s = float("inf")  # no entry expires before
+        self._next_expiry_s = _NEVER_S  # no entry expires before
 
     def __len__(self) -> int:
         return len(self._entry_by_uid)
 
-    def add(self, pod: InFlight, *, version: int, limit_s: float) -> None:
-        """Count `pod` from now on, instead of an earlier entry of it."""
+    def add(self, pod: InFlight, *, version: int, limit_s: float, is_seen: bool = True) -> None:
+        """Count `pod` from now on, instead of an earlier entry of it.
+
+        If no watch has shown its uid (`is_seen`), it counts for `UNSEEN_S` only, until one does: it may be made up."""
         self._expire()  # also where nobody asks what is in flight
         self._remove(pod.uid)
-        until_s = self._clock() + limit_s
+        seen_until_s = self._clock() + limit_s
+        until_s = seen_until_s if is_seen else min(seen_until_s, self._clock() + UNSEEN_S)
         self._next_expiry_s = min(self._next_expiry_s, until_s)
-        self._entry_by_uid[pod.uid] = _Entry(pod=pod, version=version, until_s=until_s)
+        later_s = None if is_seen else seen_until_s
+        self._entry_by_uid[pod.uid] = _Entry(pod=pod, version=version, until_s=until_s, seen_until_s=later_s)
         self.total = self.total + pod.request
 
     def settle(self, uid: str) -> None:
@@ -59,8 +67,13 @@ class InFlightPods:
         entry = self._entry_by_uid.get(after.uid) if after is not None else None
         if after is None or entry is None:
             return
+        if entry.seen_until_s is not None:
+            entry = replace(entry, until_s=entry.seen_until_s, seen_until_s=None)
+            self._entry_by_uid[after.uid] = entry
         if after.node or after.ended or (new is not None and _gave_up(entry, old, new)):
             self.settle(after.uid)
+        elif new is not None and after.nominated_to is not None and _is_chosen(entry, before, after, new):
+            self._narrow(entry, after.nominated_to)
 
     def pods(self) -> tuple[InFlight, ...]:
         """All pods in flight now."""
@@ -76,14 +89,26 @@ class InFlightPods:
         return tuple(pod for pod in pods if pod.uid != uid), self.total - own.pod.request
 
     def next_expiry_in_s(self) -> float | None:
-        """How long until the next entry expires; None without entries."""
-        until_s = min((entry.until_s for entry in self._entry_by_uid.values()), default=None)
-        return None if until_s is None else max(0.0, until_s - self._clock())
+        """How long until the next entry expires; None if none does."""
+        until_s = min((entry.until_s for entry in self._entry_by_uid.values()), default=_NEVER_S)
+        return None if until_s == _NEVER_S else max(0.0, until_s - self._clock())
+
+    def begin_again(self, limit_s: float) -> None:
+        """Versions count from elsewhere, so that news of the pods may look old: none counts longer than this limit."""
+        latest_s = self._clock() + limit_s
+        for uid, entry in self._entry_by_uid.items():
+            self._entry_by_uid[uid] = replace(entry, until_s=min(entry.until_s, latest_s))
+        self._next_expiry_s = min(self._next_expiry_s, latest_s)
 
     def clear(self) -> None:
         """Forget all pods."""
         self._entry_by_uid.clear()
         self.total = NOTHING
+
+    def _narrow(self, entry: _Entry, node: str) -> None:
+        """kube-scheduler has chosen this node: count the pod there only, until it is bound or given up."""
+        self._entry_by_uid[entry.pod.uid] = replace(entry, pod=replace(entry.pod, nodes=(node,)), until_s=_NEVER_S)
+        self._on_settled()
 
     def _expire(self) -> None:
         now_s = self._clock()
@@ -93,7 +118,7 @@ class InFlightPods:
         for uid in expired:
             self._remove(uid)
             self.timed_out += 1
-        self._next_expiry_s = min((entry.until_s for entry in self._entry_by_uid.values()), default=float("inf"))
+        self._next_expiry_s = min((entry.until_s for entry in self._entry_by_uid.values()), default=_NEVER_S)
         if expired:
             self._on_settled()
 
@@ -103,6 +128,13 @@ class InFlightPods:
             return False
         self.total = self.total - entry.pod.request if self._entry_by_uid else NOTHING
         return True
+
+
+def _is_chosen(entry: _Entry, before: Pod | None, after: Pod, new: Json) -> bool:
+    """True if this is news since the entry's filter call: an earlier choice of kube-scheduler says nothing."""
+    is_news = before is None or before.nominated_to != after.nominated_to
+    offered = entry.pod.nodes is None or after.nominated_to in entry.pod.nodes
+    return is_news and offered and version_of(new) > entry.version
 
 
 def _gave_up(entry: _Entry, old: Json | None, new: Json) -> bool:

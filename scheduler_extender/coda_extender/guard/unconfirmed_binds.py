@@ -11,15 +11,56 @@ is seen bound there. Until these binds are proven, pods in flight count on them.
 from __future__ import annotations
 
 from collections.abc import KeysView
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coda.placements.wait_limits import SPREAD_S, is_bind_known, is_outage_over
 from coda_extender.guard.in_flight import Clock
+from coda_kube.api.watch_cache import version_of
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.read import Pod
+
+MOST_CLAIMS: Final = 1000
+"""Our choice: a scheduler asks about one pod after the other, and is ahead of our watch by milliseconds."""
 
 
 class _Bind(NamedTuple):
     version: int
     bound_s: float
+
+
+class ShownVersions:
+    """Which resourceVersion a question proves: at most the newest that the API server itself showed of that pod.
+
+    A uid that no watch has shown proves nothing yet; it does once a watch shows it."""
+
+    def __init__(self) -> None:
+        self._version_by_uid: dict[str, int] = {}  # of pods that wait for a node
+        self._claim_by_uid: dict[str, int] = {}  # of pods not shown yet, oldest first
+
+    def clear(self) -> None:
+        """Versions count from elsewhere: none that was shown or claimed proves anything."""
+        self._version_by_uid.clear()
+        self._claim_by_uid.clear()
+
+    def version_of(self, uid: str, claimed: int) -> int:
+        """What a question about that pod proves; 0: nothing."""
+        if uid in self._version_by_uid:
+            return min(claimed, self._version_by_uid[uid])
+        self._claim_by_uid.pop(uid, None)
+        self._claim_by_uid[uid] = claimed
+        if len(self._claim_by_uid) > MOST_CLAIMS:
+            del self._claim_by_uid[next(iter(self._claim_by_uid))]
+        return 0
+
+    def observe(self, before: Pod | None, after: Pod | None, new: Json | None) -> int:
+        """A watch shows a pod: what an earlier question about it proves now; 0: nothing."""
+        if before is not None and (after is None or after.uid != before.uid or after.node or after.ended):
+            self._version_by_uid.pop(before.uid, None)
+        if after is None or new is None:
+            return 0
+        if not (after.node or after.ended):
+            self._version_by_uid[after.uid] = version_of(new)
+        return min(self._claim_by_uid.pop(after.uid, 0), version_of(new))
 
 
 class UnconfirmedBinds:
@@ -39,6 +80,12 @@ class UnconfirmedBinds:
     def note_outage(self) -> None:
         """The API server is away: binds of this moment may be forgotten."""
         self._outage_s, self._is_doubted = self._clock(), True
+
+    def begin_again(self) -> None:
+        """Versions count from elsewhere, as after a restored backup: no bind is proven by an earlier one."""
+        self._bind_by_node.clear()
+        self._newest_version = self._shown_version = self._shown_before = self._proven_version = 0
+        self.note_outage()
 
     def add(self, node: str, version: int) -> None:
         """A pod was seen bound to `node`, in its state of that resourceVersion."""

@@ -1,20 +1,19 @@
-"""The HTTP application: which path is served by what.
+"""The HTTP applications: which path is served by what.
 
-`/filter` and `/prioritize` are plain ASGI applications, and FastAPI serves everything else. All scheduling waits for
-these two calls, so they do not pass through FastAPI.
+`/filter`, `/prioritize` and `/preempt` are plain ASGI applications on a port of their own. All scheduling waits for
+these calls, so they do not pass through FastAPI, and only kube-scheduler may reach them. Another port has the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, Response
-from starlette.routing import Route
 
 from coda_extender.guard.guard import Guard
-from coda_extender.http.endpoints import Endpoint, Endpoints, Receive, Send
+from coda_extender.http.endpoints import Endpoints, Receive, Send
 from coda_extender.metrics import Metrics
 
 Asgi = Callable[[Any, Receive, Send], Awaitable[None]]
@@ -29,38 +28,51 @@ class Dependencies:
     leads: Callable[[], bool]
     synced: Callable[[], bool]
     body_limit_bytes: int
+    alive: Callable[[], bool] = lambda: True
 
 
 def create_app(dependencies: Dependencies) -> Asgi:
-    """Return the ASGI application."""
+    """Return the application that answers kube-scheduler, and nothing else."""
     endpoints = Endpoints(
         dependencies.guard, dependencies.metrics, dependencies.leads, body_limit_bytes=dependencies.body_limit_bytes
     )
-    endpoint_by_path = {"/filter": endpoints.filter, "/prioritize": endpoints.prioritize}
-    app = _create_fastapi(dependencies, endpoint_by_path)
+    endpoint_by_path = {
+        "/filter": endpoints.filter,
+        "/prioritize": endpoints.prioritize,
+        "/preempt": endpoints.preempt,
+    }
 
     async def serve(scope: Any, receive: Receive, send: Send) -> None:
-        is_post = scope["type"] == "http" and scope["method"] == "POST"
-        endpoint = endpoint_by_path.get(scope["path"]) if is_post else None
-        await (endpoint or app)(scope, receive, send)
+        endpoint = endpoint_by_path.get(scope["path"])
+        if endpoint is not None and scope["method"] == "POST":
+            await endpoint(scope, receive, send)
+            return
+        headers = [(b"content-length", b"0")] + ([(b"allow", b"POST")] if endpoint is not None else [])
+        await send({"type": "http.response.start", "status": 404 if endpoint is None else 405, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
 
     return serve
 
 
-def _create_fastapi(dependencies: Dependencies, endpoint_by_path: Mapping[str, Endpoint]) -> FastAPI:
+def create_status_app(dependencies: Dependencies) -> FastAPI:
+    """Return the application of the other port: probes and metrics."""
     app = FastAPI(title="Coda extender", docs_url=None, redoc_url=None, openapi_url=None)
-    for path, endpoint in endpoint_by_path.items():  # FastAPI answers all methods other than POST
-        app.router.routes.append(Route(path, endpoint=endpoint, methods=["POST"]))
 
     @app.get("/healthz")
     async def healthz() -> Response:
-        return Response("ok\n", media_type="text/plain")
+        if dependencies.alive():
+            return Response("ok\n", media_type="text/plain")
+        return Response("the planner hangs\n", status_code=503, media_type="text/plain")
 
     @app.get("/readyz")
     async def readyz() -> Response:
         if dependencies.synced():
             return Response("ok\n", media_type="text/plain")
-        return Response("the caches are not filled yet\n", status_code=503, media_type="text/plain")
+        return Response(
+            "the caches are not filled yet, or crds/ is older than this version (see the log)\n",
+            status_code=503,
+            media_type="text/plain",
+        )
 
     @app.get("/metrics")
     async def metrics() -> Response:

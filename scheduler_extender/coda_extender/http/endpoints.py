@@ -1,4 +1,4 @@
-"""The two calls that all scheduling waits for, as plain ASGI: no router, middleware, pydantic or thread is between
+"""The calls that all scheduling waits for, as plain ASGI: no router, middleware, pydantic or thread is between
 kube-scheduler and the guard. No bytes of a request cause a 500."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import orjson
 from prometheus_client import Histogram
@@ -19,16 +19,20 @@ from coda_extender.metrics import Metrics
 from coda_extender.protocol import (
     LARGE_BYTES,
     Malformed,
+    Preemption,
     Question,
     body_from_answer,
     body_from_error,
     body_from_scores,
+    body_from_victims,
+    preemption_from_body,
     question_from_body,
 )
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
+Call = TypeVar("Call")
 
 _MOST_LARGE: Final = 4  # a scheduler sends one request at a time
 _BUSY: Final = "coda: too many large requests at once"
@@ -84,16 +88,17 @@ _ERRORS: Final = tuple(_FAULT_BY_ERROR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Verb:
-    """What is particular to one of the two calls."""
+class _Verb(Generic[Call]):
+    """What is particular to one of the calls."""
 
-    body_of: Callable[[Question], bytes]
+    read: Callable[[bytes], Call]  # raises Malformed
+    body_of: Callable[[Call], bytes]
     duration_s: Histogram
     has_error_field: bool  # without one, a 4xx or 503 makes the scheduler go on without an answer
 
 
 class Endpoints:
-    """Answers `filter` and `prioritize`. `leads` is asked for every answer."""
+    """Answers `filter`, `prioritize` and `preempt`. `leads` is asked for every answer."""
 
     def __init__(self, guard: Guard, metrics: Metrics, leads: Callable[[], bool], *, body_limit_bytes: int) -> None:
         self._guard = guard
@@ -101,22 +106,30 @@ class Endpoints:
         self._limit = body_limit_bytes
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
         self._large_bodies = 0
-        filters = _Verb(body_of=self._passed_nodes, duration_s=metrics.filter_s, has_error_field=True)
-        prioritizes = _Verb(body_of=self._scores, duration_s=metrics.prioritize_s, has_error_field=False)
+        filters = _Verb(
+            read=question_from_body, body_of=self._passed_nodes, duration_s=metrics.filter_s, has_error_field=True
+        )
+        prioritizes = _Verb(
+            read=question_from_body, body_of=self._scores, duration_s=metrics.prioritize_s, has_error_field=False
+        )
+        preempts = _Verb(
+            read=preemption_from_body, body_of=self._victims, duration_s=metrics.preempt_s, has_error_field=False
+        )
         self.filter = Endpoint(partial(self._reply, filters), partial(metrics.count_answer, "filter"))
         self.prioritize = Endpoint(partial(self._reply, prioritizes), partial(metrics.count_answer, "prioritize"))
+        self.preempt = Endpoint(partial(self._reply, preempts), partial(metrics.count_answer, "preempt"))
 
-    async def _reply(self, verb: _Verb, scope: Scope, receive: Receive) -> _Reply:
+    async def _reply(self, verb: _Verb[Call], scope: Scope, receive: Receive) -> _Reply:
         """Answer one call, or end it as `_FAULT_BY_ERROR` says."""
         try:
             body = await _read(scope, receive, self._limit)
             started_s = time.perf_counter()
-            question = await self._question(body)
+            call = await self._read_call(verb.read, body)
             if not self._leads():
                 raise _NotLeader(NOT_LEADER)
         except _ERRORS as error:
             return _reply_to(error, verb)
-        content = verb.body_of(question)
+        content = verb.body_of(call)
         verb.duration_s.observe(time.perf_counter() - started_s)
         return _Reply("ok", content)
 
@@ -126,24 +139,27 @@ class Endpoints:
     def _scores(self, question: Question) -> bytes:
         return body_from_scores(self._guard.scores(question))
 
-    async def _question(self, body: bytes) -> Question:
+    def _victims(self, preemption: Preemption) -> bytes:
+        return body_from_victims(preemption, self._guard.evictable_nodes(preemption))
+
+    async def _read_call(self, read: Callable[[bytes], Call], body: bytes) -> Call:
         """Return the request in `body`. A large one is read in a thread, so that others are answered meanwhile."""
         if len(body) <= LARGE_BYTES:
-            return question_from_body(body)
+            return read(body)
         if self._large_bodies >= _MOST_LARGE:
             raise _Busy(_BUSY)
         self._large_bodies += 1
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._executor, _question_or_fault, body)
+            found = await asyncio.get_running_loop().run_in_executor(self._executor, _call_or_fault, read, body)
         finally:
             self._large_bodies -= 1
-        if isinstance(found, str):
-            raise Malformed(found)
+        if isinstance(found, _Unread):
+            raise Malformed(found.sentence)
         return found
 
 
 class Endpoint:
-    """One of the two calls, as an ASGI application that sends the reply of `answer`."""
+    """One of the calls, as an ASGI application that sends the reply of `answer`."""
 
     def __init__(self, answer: Callable[[Scope, Receive], Awaitable[_Reply]], count: Callable[[str], None]) -> None:
         self._answer = answer
@@ -160,15 +176,22 @@ class Endpoint:
         await send({"type": "http.response.body", "body": reply.body})
 
 
-def _question_or_fault(body: bytes) -> Question | str:
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """Why a request could not be read."""
+
+    sentence: str
+
+
+def _call_or_fault(read: Callable[[bytes], Call], body: bytes) -> Call | _Unread:
     """Return the request, or its fault. A raised error would keep all that was read until the event loop drops it."""
     try:
-        return question_from_body(body)
+        return read(body)
     except Malformed as error:
-        return str(error)
+        return _Unread(str(error))
 
 
-def _reply_to(error: Exception, verb: _Verb) -> _Reply:
+def _reply_to(error: Exception, verb: _Verb[Any]) -> _Reply:
     fault, sentence = _FAULT_BY_ERROR[type(error)], str(error)
     if fault.in_error_field and verb.has_error_field:
         return _Reply(fault.outcome, body_from_error(sentence), closes=fault.closes)

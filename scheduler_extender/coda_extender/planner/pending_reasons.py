@@ -8,8 +8,7 @@ edit within milliseconds, and the notice is for the case that it is away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -40,12 +39,17 @@ def notice_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> PendingN
         return None
     pending = (job_json.get("status") or {}).get("pending")
     reason = refusal.reason
-    if not pending or pending.get("generation") != refusal.generation or pending.get("code") != reason.code.value:
+    if (
+        not isinstance(pending, dict)
+        or not pending
+        or pending.get("generation") != refusal.generation
+        or pending.get("code") != reason.code.value
+    ):
         return PendingNotice(refusal.job, refusal, urgent=reason.code is not WaitCode.EDITED)
     same = (
         pending.get("message") == reason.message
         and (pending.get("numbers") or {}) == reason.numbers
-        and tuple(pending.get("holders") or ()) == reason.holders
+        and tuple(pending.get("holders") or ()) == refusal.holders
     )
     return None if same else PendingNotice(refusal.job, refusal, urgent=False)
 
@@ -57,29 +61,6 @@ def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Js
     return pending_json(refusal, since_s=seconds_from_time(pending["since"]) if same_code else now_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingNotices:
-    """All notices of one cycle, by job."""
-
-    urgent: Mapping[JobId, PendingNotice]
-    slow: Mapping[JobId, PendingNotice]
-    edited: tuple[JobId, ...] = ()  # the slow ones about an edit that is not accepted yet
-
-    @classmethod
-    def of(cls, notices: Iterable[PendingNotice]) -> PendingNotices:
-        """Sort the notices; each job has at most one. O(notices)."""
-        urgent: dict[JobId, PendingNotice] = {}
-        slow: dict[JobId, PendingNotice] = {}
-        for notice in notices:
-            (urgent if notice.urgent else slow)[notice.job] = notice
-        refusals = [notice.refusal for notice in slow.values() if notice.refusal is not None]
-        edited = tuple(refusal.job for refusal in refusals if refusal.code is WaitCode.EDITED)
-        return cls(urgent=urgent, slow=slow, edited=edited)
-
-
-NO_NOTICES: Final = PendingNotices(urgent={}, slow={})
-
-
 class PendingReasons:
     """The notices not written yet. `now_s` is any clock that only grows.
 
@@ -89,26 +70,42 @@ class PendingReasons:
         self._urgent: dict[JobId, PendingNotice] = {}
         self._slow: dict[JobId, PendingNotice] = {}
         self._queue: dict[JobId, None] = {}  # the slow ones, oldest first: a replaced notice keeps its place
-        self._edited: tuple[JobId, ...] = ()
-        self._edited_s: dict[JobId, float] = {}  # since when a notice waits for an edit to be accepted
+        self._edited_s: dict[JobId, float | None] = {}  # since when a notice waits for an edit to be accepted, if seen
         self._written_s: dict[JobId, float] = {}  # when a job's reason was last written
         self._allowance = PER_SECOND
         self._filled_s = 0.0
 
-    def replace(self, notices: PendingNotices, removals: Iterable[PendingNotice] = ()) -> None:
-        """Replace all notices by these; `removals` are urgent."""
-        self._urgent = {**notices.urgent, **{notice.job: notice for notice in removals}}
-        self._slow = dict(notices.slow)
-        self._edited = notices.edited
-        queue = self._queue
-        queue.update(dict.fromkeys([job for job in self._slow if job not in queue]))
+    def put(self, notice: PendingNotice) -> None:
+        """Have this notice instead of any other one of its job."""
+        job = notice.job
+        if notice.urgent:
+            self._slow.pop(job, None)
+            self._urgent[job] = notice
+        else:
+            self._urgent.pop(job, None)
+            self._slow[job] = notice
+            self._queue.setdefault(job)
+        if notice.refusal is not None and notice.refusal.code is WaitCode.EDITED:
+            self._edited_s.setdefault(job)
+        else:
+            self._edited_s.pop(job, None)
+
+    def discard(self, job: JobId) -> None:
+        """Have no notice of this job."""
+        self._urgent.pop(job, None)
+        self._slow.pop(job, None)
+        self._edited_s.pop(job, None)
+
+    def clear(self) -> None:
+        """Have no notices."""
+        self._urgent.clear()
+        self._slow.clear()
+        self._edited_s.clear()
 
     def put_back(self, notice: PendingNotice) -> None:
         """After a write that did not work: the notice is due again, unless there is a newer one."""
         if notice.job not in self._urgent and notice.job not in self._slow:
-            (self._urgent if notice.urgent else self._slow)[notice.job] = notice
-            if not notice.urgent:
-                self._queue[notice.job] = None
+            self.put(notice)
 
     def pop_due(self, now_s: float) -> tuple[list[PendingNotice], float | None]:
         """Remove and return what to write now, at most a batch, and in how many seconds more is due; None: never."""
@@ -130,7 +127,8 @@ class PendingReasons:
 
     def _pop_slow(self, now_s: float, count: int) -> tuple[list[PendingNotice], float | None]:
         """The first of the queue that may be written, and when the next one may be; None without a next one."""
-        self._edited_s = {job: self._edited_s.get(job, now_s) for job in self._edited}
+        for job in [job for job, since_s in self._edited_s.items() if since_s is None]:
+            self._edited_s[job] = now_s
         taken: list[PendingNotice] = []
         earliest_s: float | None = None
         gone: list[JobId] = []
@@ -153,7 +151,8 @@ class PendingReasons:
     def _ready_s(self, job: JobId) -> float:
         """When a slow notice may be written."""
         by_interval_s = self._written_s.get(job, _LONG_AGO_S) + PER_JOB_S
-        return max(by_interval_s, self._edited_s.get(job, _LONG_AGO_S) + _ACCEPTED_WITHIN_S)
+        edited_s = self._edited_s.get(job)
+        return by_interval_s if edited_s is None else max(by_interval_s, edited_s + _ACCEPTED_WITHIN_S)
 
     def _forget(self, now_s: float) -> None:
         for job, written_s in list(self._written_s.items()):  # oldest first

@@ -8,14 +8,13 @@ placement is released when these pods are gone. If the planner is killed before 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 from coda.cycle import CycleResult, answer_from_denial, answer_from_grant
-from coda.model import Job, Placement
-from coda.model.decision import Stop
+from coda.model import Job, JobId, Placement
+from coda.model.decision import Stop, name_for
 from coda.model.job import StopOrder, WishAnswer
 from coda.policy import PolicyConfig
 from coda_extender.metrics import Metrics
@@ -37,7 +36,7 @@ class PlacementOrders:
 
     def writes(self, result: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
         """One write for each stop, each grant and each denial of the cycle."""
-        now_s, job_by_id = time.time(), result.decided_on
+        now_s, job_by_id = self._writer.now_s(), result.decided_on
         for stop in result.decision.stops:
             yield self._order_stop(job_by_id[stop.job], stop, now_s)
         for grant in result.decision.grants:
@@ -46,24 +45,24 @@ class PlacementOrders:
             yield self._answer_wish(job_by_id[denial.job], answer_from_denial(denial, now_s))
 
     async def _order_stop(self, job: Job, stop: Stop, now_s: float) -> Written:
-        order = StopOrder(cause=stop.cause, by=stop.by, since_s=now_s)
-        written = await self._write(job, replace(_placement_of(job), stop=order))
-        if written is Written.DONE:
+        def done() -> None:
             self._metrics.stops.labels(stop.cause.value).inc()
             log.info("%s: attempt %d is stopped for %s (%s)", job.id, stop.attempt, stop.by, stop.cause.value)
-        return written
+
+        order = StopOrder(cause=stop.cause, by=JobId(name_for(job.namespace, stop.by)), since_s=now_s)
+        return await self._write(job, replace(_placement_of(job), stop=order), done)
 
     async def _answer_wish(self, job: Job, answer: WishAnswer) -> Written:
-        written = await self._write(job, replace(_placement_of(job), answer=answer))
-        if written is Written.DONE:
+        def done() -> None:
             self._metrics.answered_wishes.labels(GRANTED if answer.granted else answer.code).inc()
             said = f"granted {answer.cores} cores per rank" if answer.granted else f"refused: {answer.message}"
             log.info("%s: wish %d %s", job.id, answer.sequence, said)
-        return written
 
-    async def _write(self, job: Job, placement: Placement) -> Written:
+        return await self._write(job, replace(_placement_of(job), answer=answer), done)
+
+    async def _write(self, job: Job, placement: Placement, done: Callable[[], None]) -> Written:
         body = {"placement": placement_json(placement)}
-        return await self._writer.write(job.id, lambda _status: body, decided_on=job)
+        return await self._writer.write(job.id, lambda _status: body, decided_on=job, done=done)
 
 
 def _placement_of(job: Job) -> Placement:

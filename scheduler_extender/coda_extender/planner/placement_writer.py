@@ -1,11 +1,13 @@
-"""Writes the placements of jobs that wait to start: commits them, then releases, adopts or drops them after review."""
+"""Writes the placements of jobs that wait to start: commits them, and releases, adopts or drops them after review.
+
+Where nothing is in the way of a new placement, one write commits and releases it (docs/decisions/0040)."""
 
 from __future__ import annotations
 
 import logging
 import time
 import uuid
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from coda.cycle import CycleResult
@@ -17,24 +19,35 @@ from coda.policy import PolicyConfig
 from coda_extender.metrics import Metrics
 from coda_extender.planner.status_writer import StatusWriter, Written
 from coda_kube.api.lease import Elector
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import placement_json
 
 log = logging.getLogger(__name__)
 
 _IN_FLIGHT = ("pods outside Coda stayed in flight to its nodes for too long", "IN_FLIGHT")
+_VOID = "VOID"
 
 
 class PlacementWriter:
     """Carries out starts and reviews. It remembers only since when placements wait for pods in flight."""
 
     def __init__(
-        self, writer: StatusWriter, elector: Elector, metrics: Metrics, policy: PolicyConfig, *, settle_limit_s: float
+        self,
+        writer: StatusWriter,
+        elector: Elector,
+        metrics: Metrics,
+        policy: PolicyConfig,
+        *,
+        settle_limit_s: float,
+        fits_at_once: Callable[[Job, Sequence[str]], bool],
     ) -> None:
         self._writer = writer
         self._elector = elector
         self._metrics = metrics
         self._policy = policy
         self._settle_limit_s = settle_limit_s
+        self._fits_at_once = fits_at_once
+        self._has_unreleased = False
         self._waits_since_s: dict[str, float] = {}  # id of the placement -> monotonic
 
     def commits(self, result: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
@@ -51,6 +64,11 @@ class PlacementWriter:
         """When placements that wait for pods in flight are given up, on the monotonic clock."""
         return [since_s + self._settle_limit_s for since_s in self._waits_since_s.values()]
 
+    def pop_unreleased(self) -> bool:
+        """Return whether placements were committed since the last call that a review may release."""
+        has_unreleased, self._has_unreleased = self._has_unreleased, False
+        return has_unreleased
+
     def forget_waits(self, but_for: Iterable[PlacementReview] = ()) -> None:
         """Forget since when placements wait, except those that still do."""
         placements = (review.job.placement for review in but_for if review.awaits_in_flight)
@@ -58,13 +76,27 @@ class PlacementWriter:
         self._waits_since_s = {id_: since_s for id_, since_s in self._waits_since_s.items() if id_ in ids}
 
     async def _commit(self, start: Start, job: Job) -> Written:
-        placement = placement_from_start(
-            start, plan_id=uuid.uuid4().hex[:16], epoch=self._elector.epoch, now_s=time.time(), config=self._policy
+        epoch, now_s = self._elector.epoch, self._writer.now_s()
+        committed = placement_from_start(
+            start, plan_id=uuid.uuid4().hex[:16], epoch=epoch, now_s=now_s, config=self._policy
         )
-        written = await self._write(job, placement)
-        if written is Written.DONE:
+        released = released_placement(committed, epoch=epoch, now_s=now_s, config=self._policy)
+        at_once = False
+
+        def body(_status: Json) -> Json:
+            """Asked when the write begins. From the same moment on, filter calls count the placement."""
+            nonlocal at_once
+            at_once = self._fits_at_once(job, start.nodes)
+            return {"placement": placement_json(released if at_once else committed)}
+
+        def done() -> None:
             self._metrics.commits.inc()
-        return written
+            if at_once:
+                self._metrics.releases.inc()
+            else:
+                self._has_unreleased = True
+
+        return await self._writer.write(job.id, body, decided_on=job, done=done)
 
     async def _carry_out(self, review: PlacementReview) -> Written:
         job, placement = review.job, review.job.placement
@@ -75,6 +107,8 @@ class PlacementWriter:
             return await self._drop(job, *_IN_FLIGHT)
         if review.action is PlacementAction.WAIT:
             return Written.NEEDLESS
+        if review.action is PlacementAction.VOID:
+            return self._void(job, placement)
         if review.action is PlacementAction.DROP:
             return await self._drop(job, *_cause_of(review))
         if review.action is PlacementAction.ADOPT:
@@ -82,31 +116,40 @@ class PlacementWriter:
         return await self._release(job, placement)
 
     async def _release(self, job: Job, placement: Placement) -> Written:
-        released = released_placement(placement, epoch=self._elector.epoch, now_s=time.time(), config=self._policy)
-        written = await self._write(job, released)
-        if written is Written.DONE:
+        def done() -> None:
             self._metrics.releases.inc()
             log.info("%s: plan of attempt %d released", job.id, placement.attempt)
-        return written
+
+        released = released_placement(
+            placement, epoch=self._elector.epoch, now_s=self._writer.now_s(), config=self._policy
+        )
+        return await self._write(job, released, done)
 
     async def _adopt(self, job: Job, placement: Placement) -> Written:
-        written = await self._write(job, adopted_placement(placement, epoch=self._elector.epoch))
-        if written is Written.DONE:
+        def done() -> None:
             self._metrics.adoptions.inc()
             log.info("%s: plan of attempt %d adopted", job.id, placement.attempt)
-        return written
+
+        return await self._write(job, adopted_placement(placement, epoch=self._elector.epoch), done)
 
     async def _drop(self, job: Job, sentence: str, label: str) -> Written:
-        written = await self._write(job, None)
-        if written is Written.DONE:
+        def done() -> None:
             self._metrics.dropped_placements.labels(label).inc()
             log.info("%s: plan of attempt %d dropped: %s", job.id, job.attempt, sentence)
-        return written
 
-    async def _write(self, job: Job, placement: Placement | None) -> Written:
+        return await self._write(job, None, done)
+
+    def _void(self, job: Job, placement: Placement) -> Written:
+        """Give the capacity away though the placement cannot be removed: the filter refuses its pods from now on."""
+        self._writer.void(job.id, placement.plan_id)
+        self._metrics.dropped_placements.labels(_VOID).inc()
+        log.warning("%s: plan of attempt %d counts no more: it cannot be removed", job.id, placement.attempt)
+        return Written.NEEDLESS
+
+    async def _write(self, job: Job, placement: Placement | None, done: Callable[[], None]) -> Written:
         """Write the placement, or remove it. With it goes `pending`: a job with a placement waits no more."""
         body = {} if placement is None else {"placement": placement_json(placement)}
-        return await self._writer.write(job.id, lambda _status: body, decided_on=job)
+        return await self._writer.write(job.id, lambda _status: body, decided_on=job, done=done)
 
     def _waited_s(self, placement: Placement) -> float:
         now_s = time.monotonic()

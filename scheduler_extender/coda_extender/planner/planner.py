@@ -1,8 +1,8 @@
 """The planner: the replica that holds the Lease decides, writes placements, and says why jobs wait.
 
-A cycle runs when something changed and a job awaits a decision, never by a timer alone. It decides in a thread, so
-that filter calls are answered meanwhile. The planner may be killed anywhere: the next leader finds all that was
-written, and decides the rest again.
+A cycle runs when something changed and a job awaits a decision; without any change seldom, for the sake of deadlines.
+It decides in a process of its own, so that filter calls are answered meanwhile. The planner may be killed anywhere: the
+next leader finds all that was written, and decides the rest again.
 """
 
 from __future__ import annotations
@@ -15,23 +15,30 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coda.cycle import CycleResult, CycleSnapshot, review_snapshot
+from coda.cycle import CycleResult
+from coda.errors import CodaError, Outage
+from coda.model.decision import Fault
 from coda.placements import PlacementAction, PlacementReview
 from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
-from coda_extender.planner.cycle import CycleRunner
+from coda_extender.planner.cycle import START_AGAIN_S, CycleRunner, StartProcess
 from coda_extender.planner.leader_label import LeaderLabel
-from coda_extender.planner.pending_reasons import NO_NOTICES
 from coda_extender.planner.placement_orders import PlacementOrders
 from coda_extender.planner.placement_writer import PlacementWriter
 from coda_extender.planner.reason_writer import ReasonWriter
+from coda_extender.planner.snapshot_feed import SnapshotFeed
 from coda_extender.planner.status_writer import RETRY_S, StatusWriter, Written
+from coda_extender.planner.write_failures import JobsLeftOut
+from coda_extender.planner_process.process import PlannerProcess
 from coda_kube.api.client import Client
 from coda_kube.api.lease import Elector, lead
+from coda_kube.served_schema import ServedSchema
 
 log = logging.getLogger(__name__)
 
+LOOK_AGAIN_S: Final = 15.0  # without any change, look whether a deadline has passed; it costs no cycle
+TAKE_OVER_S: Final = 5.0  # then plan beside what could not be adopted: its capacity stays withheld
 COALESCE_S: Final = 0.003  # changes come in bursts; a cycle sees all of one
 PAUSE_LIMIT_S: Final = 0.25  # after a cycle its own length is left to filter answers, at most this
 
@@ -45,6 +52,18 @@ class PlannerConfig:
     takeover_limit_s: float = 2.0
     settle_limit_s: float = 10.0
     writes_at_once: int = 16
+    answer_limit_s: float = 60.0
+    memory_bytes: int = 2 << 30  # of the planner process
+    start_again_s: tuple[float, ...] = START_AGAIN_S
+    hangs_s: float = 65.0  # a leader that does not go on for so long gives its Lease up; above `answer_limit_s`
+
+    async def start_process(self) -> PlannerProcess:
+        """Start a process that decides by this policy."""
+        return await PlannerProcess.start(self.policy, memory_bytes=self.memory_bytes)
+
+
+class PlannerHangs(CodaError):
+    """Planning does not go on, for a reason that nobody has foreseen."""
 
 
 class Planner:
@@ -58,32 +77,61 @@ class Planner:
         label: LeaderLabel,
         metrics: Metrics,
         config: PlannerConfig,
+        start_process: StartProcess | None = None,
     ) -> None:
+        self.schema = ServedSchema(client)
         self._cluster = cluster
         self._elector = elector
         self._label = label
         self._metrics = metrics
         self._config = config
-        self._runner = CycleRunner()
-        writer = StatusWriter(client, cluster, metrics, self.leads, at_once=config.writes_at_once)
+        self._now_s = (
+            client.clock
+        )  # the API server's time: what earlier leaders and the operator wrote is compared with it
+        self._writer = writer = StatusWriter(client, cluster, metrics, self.leads, at_once=config.writes_at_once)
+        self._left_out = JobsLeftOut(client, cluster, metrics)
+        writer.on_end = self._left_out.note
         self._placements = PlacementWriter(
-            writer, elector, metrics, config.policy, settle_limit_s=config.settle_limit_s
+            writer,
+            elector,
+            metrics,
+            config.policy,
+            settle_limit_s=config.settle_limit_s,
+            fits_at_once=cluster.fits_at_once,
         )
         self._orders = PlacementOrders(writer, metrics, config.policy)
         self._reasons = ReasonWriter(writer, cluster.state, metrics, at_once=max(1, config.writes_at_once // 2))
+        cluster.on_job_changed = self._reasons.note_job
+        self._cycles = CycleRunner(
+            lambda: SnapshotFeed(cluster.state, cluster.guard.in_flight, cluster.held_back),
+            start_process or config.start_process,
+            metrics,
+            answer_limit_s=config.answer_limit_s,
+            start_again_s=config.start_again_s,
+            on_refusals=self._reasons.change_refusals,
+            on_new_process=self._forget_answers,
+            in_flight=cluster.guard.in_flight.pods,
+            now_s=client.clock,
+        )
         self._is_leading = False
         self._failures = 0
+        self._progress_s: float | None = None  # monotonic: when planning last went on; None: this replica does not lead
         self._retry_at_s: float | None = None  # monotonic: run a cycle then though nothing may have changed
 
     def leads(self) -> bool:
         """True while this replica plans and answers, and nobody else can have taken over."""
         return self._is_leading and self._elector.held()
 
+    def is_alive(self) -> bool:
+        """False once this replica leads and planning has not gone on for `hangs_s`."""
+        return self._progress_s is None or time.monotonic() - self._progress_s < self._config.hangs_s
+
     async def run(self) -> None:
         """Be a candidate, and plan while leading, until cancelled."""
         await self._cluster.wait_until_synced()
         while True:
             try:
+                await self.schema.wait_until_complete()
                 await lead(self._elector, lambda: asyncio.create_task(self._lead(), name="planner"))
             except Exception:  # outermost loop: a bug in one cycle must not end planning
                 log.exception("the planner failed and starts anew")
@@ -91,9 +139,26 @@ class Planner:
                 await asyncio.sleep(RETRY_S[-1])
 
     async def _lead(self) -> None:
+        self._progress_s = time.monotonic()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(self._watch_progress())
+                await self._lead_until_lost()
+                watching.cancel()
+        finally:
+            self._progress_s = None
+
+    async def _watch_progress(self) -> None:
+        """End planning that does not go on: then the Lease is given up, and another replica may do better."""
+        while self.is_alive():
+            await asyncio.sleep(self._config.hangs_s / 10)
+        raise PlannerHangs(f"planning has not gone on for {self._config.hangs_s:g} s")
+
+    async def _lead_until_lost(self) -> None:
         await self._cluster.wait_until_in_touch()  # an outage may have ended a moment ago: first see what it hid
         self._cluster.guard.take_over(self._config.scheduler_names, self._config.takeover_limit_s)
         self._placements.forget_waits()
+        self._left_out.admit_all()
         self._is_leading = True
         self._metrics.is_leader.set(1)
         log.info("leading, epoch %d", self._elector.epoch)
@@ -102,80 +167,98 @@ class Planner:
                 tasks.create_task(self._label.claim(self.leads))
                 tasks.create_task(self._reasons.run())
                 tasks.create_task(self._plan_forever())
+                tasks.create_task(self._end_with_the_schema())
         finally:
             self._is_leading = False
+            self._writer.cancel()
+            self._left_out.admit_all()
             self._metrics.is_leader.set(0)
             self._metrics.show_queue({}, 0)
-            self._reasons.replace_notices(NO_NOTICES)
+            self._cycles.stop()
+            self._reasons.forget()
+
+    async def _end_with_the_schema(self) -> None:
+        """Raise Outage once the API server does not know every field any more."""
+        await self.schema.wait_until_incomplete()
+        raise Outage(self.schema.sentence)
 
     async def _plan_forever(self) -> None:
         await self._take_over_placements()
         was_asked = True  # the first cycle shows how the world is
         while True:
             await self._cluster.wait_until_in_touch()
+            self._progress_s = time.monotonic()
             self._cluster.changed.clear()
             self._cluster.urgent.clear()
-            is_asked = self._cluster.awaits_decision(epoch=self._elector.epoch)
+            self._left_out.admit_due()
+            is_asked = self._cluster.awaits_decision(epoch=self._elector.epoch, now_s=self._now_s())
             if is_asked or was_asked:  # one cycle more than asked for clears what the last one showed
                 result, lasted_s = await self._run_cycle()
                 await asyncio.sleep(COALESCE_S + min(lasted_s, PAUSE_LIMIT_S))
                 await self._wait_for_work(result)
             else:
-                await self._cluster.changed.wait()
+                await self._wait_for_change(LOOK_AGAIN_S)
             was_asked = is_asked
             if not self._placements.give_up_times_s() and self._retry_at_s is None:
                 await self._cluster.gather_changes()
 
     async def _run_cycle(self) -> tuple[CycleResult, float]:
         """Read, decide, write; then read again and release. Returns the result, and how long steps 1 and 2 took."""
-        # 1. Read: one snapshot of everything that a decision may depend on.
+        # 1. and 2. Read one snapshot of everything that a decision may depend on, and decide, beside the event loop.
         started_s = time.perf_counter()
-        snapshot = self._read_snapshot()
-        # 2. Decide, in a thread.
-        result, notices = await asyncio.to_thread(
-            self._runner.run, snapshot, self._cluster.state.job_json_by_id, self._config.policy
-        )
+        result = await self._cycles.decide(self._elector.epoch)
         lasted_s = time.perf_counter() - started_s
         self._metrics.cycle_s.observe(lasted_s)
+        self._progress_s = time.monotonic()
+        for fault in result.decision.faults:
+            self._report(fault)
         # 3. Show the queue. The wait reasons are written beside everything else.
         self._metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
-        self._reasons.replace_notices(notices, self._cluster.stale_pending)
-        # 4. Write: follow up on reviewed placements, commit new ones, order stops, answer wishes.
+        self._reasons.remove_reasons(self._cluster.stale_pending)
+        # 4. Write: follow up on reviewed placements, commit new ones, order stops, answer wishes. A placement with
+        # nothing in its way is released by the same write.
         self._placements.forget_waits(but_for=result.reviews)
         writes: list[Coroutine[Any, Any, Written]] = [*self._placements.follow_ups(result.reviews)]
         writes += self._placements.commits(result)
         writes += self._orders.writes(result)
         results = await asyncio.gather(*writes)
-        # 5. Read again, and release what was committed if it still fits beside everything in flight.
-        if result.decision.starts and Written.DONE in results:
+        # 5. Read again, and release what was only committed if it fits beside everything in flight by now.
+        if self._placements.pop_unreleased():
             await self._cluster.wait_until_in_touch()
             results += await asyncio.gather(*self._placements.follow_ups(await self._review()))
         self._set_retry(results)
         return result, lasted_s
 
+    def _forget_answers(self) -> None:
+        """Another planner process begins: that is progress, and it tells all reasons again."""
+        self._reasons.forget()
+        if self._progress_s is not None:
+            self._progress_s = time.monotonic()
+
+    def _report(self, fault: Fault) -> None:
+        """An error in judging some objects, which are left out until they change."""
+        self._metrics.errors.inc()
+        names = ", ".join([*fault.jobs[:10], *fault.nodes[:10], *fault.quotas[:10]]) or "nothing that can be named"
+        log.error("the planner cannot judge %s, and goes on without: %s", names, fault.traceback)
+
     async def _take_over_placements(self) -> None:
-        """Before the first cycle: adopt the placements of earlier leaders, or drop them."""
+        """Before the first cycle: adopt the placements of earlier leaders, or drop them.
+
+        Those that cannot be written keep their capacity, and are tried again in later cycles."""
         actions = (PlacementAction.ADOPT, PlacementAction.DROP)
+        until_s = time.monotonic() + TAKE_OVER_S
         while reviews := [review for review in await self._review() if review.action in actions]:
             self._cluster.changed.clear()
             results = await asyncio.gather(*self._placements.follow_ups(reviews))
             self._set_retry(results)
+            if time.monotonic() >= until_s:
+                return
             await asyncio.sleep(max(COALESCE_S, (self._retry_at_s or 0.0) - time.monotonic()))
             if Written.STALE in results:  # the job may be gone, and the watch has not said so yet
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._cluster.changed.wait(), RETRY_S[-1])
+                await self._wait_for_change(RETRY_S[2])
 
     async def _review(self) -> tuple[PlacementReview, ...]:
-        return await asyncio.to_thread(review_snapshot, self._read_snapshot())
-
-    def _read_snapshot(self) -> CycleSnapshot:
-        now_s = time.time()
-        return CycleSnapshot(
-            world=self._cluster.world(now_s=now_s),
-            foreign=self._cluster.guard.in_flight.pods(),
-            epoch=self._elector.epoch,
-            now_s=now_s,
-        )
+        return await self._cycles.review(self._elector.epoch)
 
     async def _wait_for_work(self, result: CycleResult) -> None:
         """Wait for a change, or for the first moment at which time alone may change the answer."""
@@ -184,11 +267,15 @@ class Planner:
         if self._retry_at_s is not None:
             moments_s.append(self._retry_at_s)
         if result.wake_s is not None:
-            moments_s.append(now_s + max(0.0, result.wake_s - time.time()) + 0.001)
+            moments_s.append(now_s + max(0.0, result.wake_s - self._now_s()) + 0.001)
         expiry_in_s = self._cluster.next_expiry_in_s()
         if expiry_in_s is not None and (self._placements.give_up_times_s() or result.leaves_jobs_waiting):
             moments_s.append(now_s + expiry_in_s + 0.001)
-        timeout_s = max(COALESCE_S, min(moments_s) - now_s) if moments_s else None
+        if (admitted_s := self._left_out.next_s()) is not None:
+            moments_s.append(admitted_s)
+        await self._wait_for_change(max(COALESCE_S, min(moments_s) - now_s) if moments_s else LOOK_AGAIN_S)
+
+    async def _wait_for_change(self, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._cluster.changed.wait()
@@ -196,7 +283,7 @@ class Planner:
     def _set_retry(self, results: list[Written]) -> None:
         """Set when to try again what did not work. A stale write needs no retry: its job's change causes a cycle."""
         self._retry_at_s = None
-        if Written.FAILED in results or Written.LAPSED in results:
+        if not {Written.FAILED, Written.REFUSED, Written.LAPSED}.isdisjoint(results):
             self._failures = min(self._failures + 1, len(RETRY_S) - 1)
             self._retry_at_s = time.monotonic() + RETRY_S[self._failures]
         elif Written.CONFLICT in results:

@@ -6,24 +6,30 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable
+from typing import Final
 
 from coda.model import JobId
+from coda.model.decision import Refusal
 from coda.model.live_placement import is_waiting
+from coda.placements.write_limits import WriteFailures
 from coda_extender.metrics import Metrics
 from coda_extender.planner.pending_reasons import (
     PendingNotice,
-    PendingNotices,
     PendingReasons,
     notice_for,
     pending_for,
 )
 from coda_extender.planner.status_writer import RETRY_S, StatusWriter, Written
+from coda_extender.planner_process import ChangedRefusals
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
 
+SLOW_PAUSE_LIMIT_S: Final = 8.0  # while writes only take long; those that fail have longer pauses
+
 
 class ReasonWriter:
-    """Writes notices as they become due. A notice whose write did not work is due again."""
+    """Keeps all refusals, compares each with what the job's object shows, and writes the differences as they become
+    due. A notice whose write did not work is due again after a pause of its own."""
 
     def __init__(self, writer: StatusWriter, state: ClusterState, metrics: Metrics, *, at_once: int) -> None:
         self._writer = writer
@@ -31,39 +37,125 @@ class ReasonWriter:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(at_once)
         self._reasons = PendingReasons()
+        self._refusal_by_job: dict[JobId, Refusal] = {}
+        self._stale: set[JobId] = set()
         self._changed = asyncio.Event()
+        self._failures: dict[JobId, WriteFailures] = {}
+        self._paused_until_s: dict[JobId, float] = {}
+        self._paused: dict[JobId, PendingNotice] = {}
+        self._worked_s = float("-inf")
 
-    def replace_notices(self, notices: PendingNotices, stale: Iterable[JobId] = ()) -> None:
-        """Write these from now on, and no others. `stale`: jobs that show a reason though they wait no more."""
-        removals = (PendingNotice(job=job, refusal=None, urgent=True) for job in sorted(stale))
-        self._reasons.replace(notices, removals)
+    def change_refusals(self, changes: ChangedRefusals) -> None:
+        """Take over what changed. O(jobs that changed)."""
+        for generation, reason, jobs in changes.groups:
+            for job in jobs:
+                self._refusal_by_job[job] = Refusal(job, generation, reason)
+                self._compare(job)
+        for job in changes.gone:
+            self._refusal_by_job.pop(job, None)
+            self._compare(job)
         self._changed.set()
+
+    def remove_reasons(self, stale: Iterable[JobId]) -> None:
+        """Remove the reasons of these jobs and no others: they show one though they wait no more."""
+        before, self._stale = self._stale, set(stale)
+        for job in sorted(before ^ self._stale):
+            self._compare(job)
+        self._changed.set()
+
+    def note_job(self, job: JobId) -> None:
+        """The job's object changed."""
+        if job in self._refusal_by_job or job in self._stale:
+            self._compare(job)
+            self._changed.set()
+
+    def forget(self) -> None:
+        """Forget all refusals: they are told again, or by another leader."""
+        self._refusal_by_job.clear()
+        self._stale.clear()
+        self._paused.clear()
+        self._reasons.clear()
+
+    def _compare(self, job: JobId) -> None:
+        refusal = self._refusal_by_job.get(job)
+        if job in self._stale:
+            notice: PendingNotice | None = PendingNotice(job=job, refusal=None, urgent=True)
+        else:
+            notice = notice_for(refusal, self._state.job_json_by_id.get(job)) if refusal is not None else None
+        self._paused.pop(job, None)
+        if notice is None:
+            self._reasons.discard(job)
+        else:
+            self._reasons.put(notice)
 
     async def run(self) -> None:
         """Write until cancelled."""
         failures = 0
         while True:
             self._changed.clear()
-            notices, more_in_s = self._reasons.pop_due(time.monotonic())
-            if notices:
-                results = await asyncio.gather(*(self._write(notice) for notice in notices))
-                failed = Written.FAILED in results or Written.LAPSED in results
-                failures = min(failures + 1, len(RETRY_S) - 1) if failed else 0
-                if failed or Written.CONFLICT in results:
+            now_s = time.monotonic()
+            self._end_pauses(now_s)
+            notices, more_in_s = self._reasons.pop_due(now_s)
+            due = [notice for notice in notices if not self._keep_paused(notice)]
+            if due:
+                results = await asyncio.gather(*(self._write(notice) for notice in due))
+                worked = any(written in (Written.DONE, Written.NEEDLESS) for written in results)
+                failures = 0 if worked else min(failures + 1, len(RETRY_S) - 1)
+                if not worked:  # the API server is away, or each of these has its own trouble
                     await asyncio.sleep(RETRY_S[failures])
-            elif more_in_s is None or more_in_s > 0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(more_in_s):
-                        await self._changed.wait()
+            elif not notices:
+                await self._wait(more_in_s, now_s)
+
+    async def _wait(self, more_in_s: float | None, now_s: float) -> None:
+        """Until the next notice is due, or there are new ones."""
+        paused_until_s = min((self._paused_until_s[job] for job in self._paused), default=None)
+        if paused_until_s is not None:
+            more_in_s = min(paused_until_s - now_s, paused_until_s - now_s if more_in_s is None else more_in_s)
+        if more_in_s is None or more_in_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(more_in_s):
+                    await self._changed.wait()
+
+    def _keep_paused(self, notice: PendingNotice) -> bool:
+        """Put a notice aside whose job's last writes failed."""
+        if notice.job not in self._paused_until_s:
+            return False
+        self._paused[notice.job] = notice
+        return True
+
+    def _end_pauses(self, now_s: float) -> None:
+        for job in [job for job, until_s in self._paused_until_s.items() if until_s <= now_s]:
+            del self._paused_until_s[job]
+            if (notice := self._paused.pop(job, None)) is not None:
+                self._reasons.put_back(notice)
+        for job in [job for job in self._failures if job not in self._state.job_json_by_id]:
+            del self._failures[job]
 
     async def _write(self, notice: PendingNotice) -> Written:
         async with self._slots:
-            written = await self._writer.write(notice.job, lambda status: self._status_after(notice, status))
-        if written is Written.DONE:
-            self._metrics.pending_writes.inc()
-        elif written in (Written.CONFLICT, Written.FAILED, Written.LAPSED):
+            written = await self._writer.write(
+                notice.job,
+                lambda status: self._status_after(notice, status),
+                done=lambda: self._note_stored(notice.job),
+            )
+        now_s = time.monotonic()
+        if written in (Written.CONFLICT, Written.LAPSED):
             self._reasons.put_back(notice)
+        elif written in (Written.FAILED, Written.REFUSED, Written.SLOW, Written.BUSY):
+            before = self._failures.get(notice.job) or WriteFailures(since_s=now_s)
+            failures = self._failures[notice.job] = before.with_failure(now_s)
+            pause_s = failures.pause_s(others_work=self._worked_s > failures.since_s)
+            if written in (Written.SLOW, Written.BUSY):
+                pause_s = min(pause_s, SLOW_PAUSE_LIMIT_S)
+            self._paused_until_s[notice.job] = now_s + max(pause_s, RETRY_S[1])
+            self._paused[notice.job] = notice
         return written
+
+    def _note_stored(self, job: JobId) -> None:
+        """Soon or late: a slow write that is stored in the end is no failure."""
+        self._metrics.pending_writes.inc()
+        self._failures.pop(job, None)
+        self._worked_s = time.monotonic()
 
     def _status_after(self, notice: PendingNotice, status: Json) -> Json | None:
         """The status with the reason if the job still waits, or without it if it still does not; else None."""
@@ -73,4 +165,4 @@ class ReasonWriter:
         job = self._state.job(notice.job)
         if job is None or not is_waiting(job) or notice_for(notice.refusal, {"status": status}) is None:
             return None
-        return unchanged | {"pending": pending_for(notice.refusal, status, time.time())}
+        return unchanged | {"pending": pending_for(notice.refusal, status, self._writer.now_s())}

@@ -1,32 +1,44 @@
 """Writes the extender's part of a job's status: `placement` and `pending`, always both at once.
 
 Every write has three conditions: the Lease is held, the job is as it was decided on, and nobody wrote to the object
-meanwhile (its resourceVersion).
+meanwhile (its resourceVersion). A write that takes long goes on by itself: nobody waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Final
-from weakref import WeakValueDictionary
+from typing import Final
 
 from coda.errors import Conflict, Outage
 from coda.model import Job, JobId
+from coda.placements.write_limits import DOUBT_S, PATIENCE_S, SLOW_PER_NAMESPACE
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
-from coda_kube.api.client import Client, NotFound, Rejected
+from coda_kube.api.client import Client, NotFound, Rejected, TooBusy
+from coda_kube.api.status_apply import apply_status
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import EXTENDER
+from coda_kube.objects.read import placement_from_json
 from coda_kube.objects.write import job_path, status_patch
 
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = (0.02, 0.2, 0.5, 1.0, 2.0)
 """How long to wait after writes that did not work, each time longer; the first is a conflict's."""
+
+ANSWER_S: Final = 12.0
+"""A write is given up after this. Our choice: a webhook's default limit is 10 s."""
+
+ASKED_AGAIN_S: Final = 30.0
+"""A write whose fate is unknown is sent again for this long. Our choice: as long as a webhook may take at most."""
+
+OWN_FIELDS: Final = ("placement", "pending")
 
 Change = Callable[[Json], Json | None]
 """From a status to the extender's new part of it; None: write nothing."""
@@ -40,55 +52,156 @@ class Written(Enum):
     STALE = "stale"  # the job is not as it was decided on; its change causes another cycle
     CONFLICT = "conflict"  # somebody wrote first, and the cache does not show it yet
     LAPSED = "lapsed"  # the Lease is not held any more
-    FAILED = "failed"  # the API server did not answer, or refused
+    REFUSED = "refused"  # the API server does not store it
+    FAILED = "failed"  # the API server did not answer
+    SLOW = "slow"  # there is no answer yet: it goes on by itself
+    BUSY = "busy"  # an earlier write of the job is slow, or several of its namespace are, or the API server is too busy
+
+
+Ended = Callable[[JobId, Written, str], None]
+"""Told of the end of each write with `decided_on`, and why it did not work."""
 
 
 class StatusWriter:
-    """Writes as the extender's field manager: one write per job at a time, and `at_once` for all jobs."""
+    """Writes as the extender's field manager: one write per job at a time, and `at_once` for all jobs.
+
+    A write without an answer after `PATIENCE_S` no longer counts among these. Each namespace may have a few such."""
 
     def __init__(
         self, client: Client, cluster: ExtenderCluster, metrics: Metrics, held: Callable[[], bool], *, at_once: int
     ) -> None:
+        self.now_s = client.clock  # the API server's time, for all that is written
+        self.on_end: Ended = lambda _job, _written, _why: None
         self._client = client
         self._cluster = cluster
         self._metrics = metrics
         self._held = held
         self._slots = asyncio.Semaphore(at_once)
-        self._locks: WeakValueDictionary[JobId, asyncio.Lock] = WeakValueDictionary()
+        self._task_by_job: dict[JobId, asyncio.Task[Written]] = {}
+        self._slow_jobs: set[JobId] = set()
+        self._slow_by_namespace: Counter[str] = Counter()
 
-    async def write(self, job_id: JobId, change: Change, *, decided_on: Job | None = None) -> Written:
-        """Apply `change`, if the job is still as in `decided_on`."""
-        lock = self._locks.get(job_id)
-        if lock is None:
-            lock = self._locks[job_id] = asyncio.Lock()
-        async with self._slots, lock:
-            written = await self._write(job_id, change, decided_on)
+    async def write(
+        self, job_id: JobId, change: Change, *, decided_on: Job | None = None, done: Callable[[], None] | None = None
+    ) -> Written:
+        """Apply `change`, if the job is still as in `decided_on`. `done` is called once it is stored, soon or late.
+
+        With `decided_on` the capacity of the new placement counts as taken from now on."""
+        namespace = job_id.partition("/")[0]
+        async with self._slots:
+            if await self._is_busy(job_id) or self._slow_by_namespace[namespace] >= SLOW_PER_NAMESPACE:
+                if decided_on is not None:
+                    self.on_end(job_id, Written.BUSY, "")
+                return self._counted(Written.BUSY)
+            task = self._task_by_job[job_id] = asyncio.create_task(self._write(job_id, change, decided_on, done))
+            try:
+                await asyncio.wait((task,), timeout=PATIENCE_S)
+            except asyncio.CancelledError:
+                task.cancel()
+                raise
+            finally:
+                if task.done() or task.cancelling():
+                    self._forget(job_id, task)
+        if task.done():
+            return self._counted(task.result())
+        self._slow_jobs.add(job_id)
+        self._slow_by_namespace[namespace] += 1
+        task.add_done_callback(lambda task: self._forget_slow(job_id, namespace, task))
+        return self._counted(Written.SLOW)
+
+    def void(self, job_id: JobId, plan_id: str) -> None:
+        """Count a placement no more that cannot be removed."""
+        self._cluster.void_placement(job_id, plan_id)
+
+    def cancel(self) -> None:
+        """Give up every slow write: this replica leads no more."""
+        for task in self._task_by_job.values():
+            task.cancel()
+
+    async def _is_busy(self, job_id: JobId) -> bool:
+        """True if an earlier write of the job is slow. One that is not, of its wait reason for example, is awaited."""
+        task = self._task_by_job.get(job_id)
+        if task is not None and job_id not in self._slow_jobs:
+            await asyncio.wait((task,), timeout=PATIENCE_S)
+            task = self._task_by_job.get(job_id)  # another write may have waited for it too
+        return task is not None and not task.done()
+
+    def _forget(self, job_id: JobId, task: asyncio.Task[Written]) -> None:
+        if self._task_by_job.get(job_id) is task:
+            del self._task_by_job[job_id]
+
+    def _forget_slow(self, job_id: JobId, namespace: str, task: asyncio.Task[Written]) -> None:
+        self._forget(job_id, task)
+        self._slow_jobs.discard(job_id)
+        self._slow_by_namespace[namespace] -= 1
+        if not task.cancelled():
+            task.result()
+        self._cluster.changed.set()
+
+    def _counted(self, written: Written) -> Written:
         if written not in (Written.DONE, Written.NEEDLESS):
             self._metrics.refused_writes.labels(written.value).inc()
         return written
 
-    async def _write(self, job_id: JobId, change: Change, decided_on: Job | None) -> Written:
-        item = self._cluster.state.job_json_by_id.get(job_id)
-        if item is None or (decided_on is not None and not _is_unchanged(decided_on, self._cluster.state.job(job_id))):
+    async def _write(
+        self, job_id: JobId, change: Change, decided_on: Job | None, done: Callable[[], None] | None
+    ) -> Written:
+        state = self._cluster.state
+        item = state.job_json_by_id.get(job_id)
+        if item is None or (decided_on is not None and not _is_unchanged(decided_on, state.job(job_id))):
+            if decided_on is not None:
+                self.on_end(job_id, Written.STALE, "it changes all the time")
             return Written.STALE
         status = change(item.get("status") or {})
         if status is None:
             return Written.NEEDLESS
         if not self._held():
             return Written.LAPSED
-        metadata: dict[str, Any] = item["metadata"]
-        body = status_patch(job_id, status, uid=metadata["uid"], version=metadata["resourceVersion"])
+        version = self._cluster.begin_write(job_id, placement_from_json(status)) if decided_on is not None else None
+        written, why, in_doubt = Written.LAPSED, "", True
         try:
-            answer = await self._client.apply(job_path(job_id, status=True), body, manager=EXTENDER)
-        except Conflict:
-            return Written.CONFLICT
-        except NotFound:
-            return Written.STALE
+            written, why, in_doubt = await self._send_until_answered(job_id, item["metadata"], status)
+        finally:
+            if version is not None and written is not Written.DONE:
+                self._cluster.end_write_in(job_id, version, DOUBT_S if in_doubt else 0.0)
+        if written is Written.DONE and done is not None:
+            done()
+        if decided_on is not None:
+            self.on_end(job_id, written, why)
+        return written
+
+    async def _send_until_answered(self, job_id: JobId, metadata: Json, status: Json) -> tuple[Written, str, bool]:
+        """As `_send`. While nobody knows whether the write is stored, the same one is sent again: that tells."""
+        began_s, tries = time.monotonic(), 0
+        while True:
+            written, why, in_doubt = await self._send(job_id, metadata, status)
+            if written is not Written.FAILED or time.monotonic() - began_s > ASKED_AGAIN_S:
+                return written, why, in_doubt
+            tries += 1
+            await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
+            if not self._held():
+                return Written.LAPSED, why, True
+
+    async def _send(self, job_id: JobId, metadata: Json, status: Json) -> tuple[Written, str, bool]:
+        """The outcome, why it is not done, and whether it may still be stored."""
+        body = status_patch(job_id, status, uid=metadata["uid"], version=metadata["resourceVersion"])
+        path = job_path(job_id, status=True)
+        try:
+            answer = await apply_status(
+                self._client, path, body, manager=EXTENDER, fields=OWN_FIELDS, timeout_s=ANSWER_S
+            )
+        except Conflict as error:
+            return Written.CONFLICT, str(error), True  # perhaps with an earlier write of ours
+        except NotFound as error:
+            return Written.STALE, str(error), True  # until the watch says that it is gone
+        except TooBusy as error:
+            return Written.BUSY, str(error), False
         except (Outage, Rejected) as error:
             log.warning("the status of %s was not written: %s", job_id, error)
-            return Written.FAILED
+            in_doubt = isinstance(error, Outage) and error.may_have_worked
+            return Written.FAILED if in_doubt else Written.REFUSED, str(error), in_doubt
         self._cluster.jobs.put(answer)
-        return Written.DONE
+        return Written.DONE, "", False
 
 
 def _is_unchanged(before: Job, now: Job | None) -> bool:
@@ -99,4 +212,4 @@ def _is_unchanged(before: Job, now: Job | None) -> bool:
 
 
 def _without_pods(job: Job) -> Job:
-    return replace(job, bound=frozenset(), unbound={}, pod_cpu_m={})
+    return replace(job, bound=frozenset(), unbound={}, leftovers=False, pod_cpu_m={})

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from coda.allocator import Tuning, TuningPhase
-from coda.errors import Conflict
-from coda_agent.cluster.caches import AgentCaches
+from coda.errors import Conflict, Outage
+from coda_agent.cluster.caches import EVENT_KEPT_S, AgentCaches
 from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
 from coda_agent.report.node_profile import profile_object
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
-from tests.extender.fake_api import FakeApi
+from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, job_json, node_json, placement
+from tests.virtual_time import VirtualLoop
 
 PROFILES = f"/apis/{API_VERSION}/nodeprofiles"
 FIRST = Tuning(attempt=1, phase=TuningPhase.STOPPED, reason="NotMeasured", message="of the first attempt")
@@ -58,7 +59,7 @@ async def test_a_job_that_is_gone_is_no_error() -> None:
 class Making(FakeApi):
     """Makes what is applied and not there, as the API server does."""
 
-    async def apply(self, path: str, body: Json, *, manager: str) -> Json:
+    async def apply(self, path: str, body: Json, *, manager: str, timeout_s: float | None = None) -> Json:
         if path.endswith("/status"):
             return await super().apply(path, body, manager=manager)
         return self.set(path.rpartition("/")[0], body)
@@ -126,8 +127,50 @@ async def test_a_watch_of_a_job_that_ended_begins_anew(caplog: pytest.LogCapture
     for _ in range(3):
         await asyncio.sleep(0)
     cluster.watch_jobs(["default/train"])
-    assert "the watch of job default/train ended" in caplog.text
+    assert "an error of our own; listing again" in caplog.text
     api.change(f"{JOBS}/train", lambda item: item["status"].update(phase="Succeeded"))
     while (cluster.job("default/train") or {"status": {}})["status"].get("phase") != "Succeeded":
         await asyncio.sleep(0)
     cluster.watch_jobs([])
+
+
+def test_an_event_is_posted_once_the_api_server_is_back() -> None:
+    """A first answer that was lost does not make it two events."""
+
+    async def outage() -> list[Json]:
+        api = FakeApi()
+        tries: list[float] = []
+
+        def away(call: Call) -> None:
+            tries.append(asyncio.get_running_loop().time())
+            if tries[-1] - tries[0] < 300.0:
+                if len(tries) == 1:
+                    api.set(call.path, call.body)  # it arrived, and only the answer is lost
+                raise Outage("POST: connection reset")
+
+        api.before = away
+        event = {"metadata": {"generateName": "train.", "namespace": "default"}, "reason": "Throttled"}
+        await AgentCaches(api, "n1").post_event(event)
+        assert len(tries) < 30
+        api.before = None
+        return list((await api.list_pages("/api/v1/namespaces/default/events"))["items"])
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        (event,) = runner.run(outage())
+    assert event["metadata"]["name"].startswith("train.")
+
+
+def test_an_event_is_given_up_after_a_long_outage() -> None:
+    async def outage() -> float:
+        api = FakeApi()
+
+        def away(call: Call) -> None:
+            raise Outage("POST: connection refused")
+
+        api.before = away
+        with pytest.raises(Outage):
+            await AgentCaches(api, "n1").post_event({"metadata": {"generateName": "x.", "namespace": "default"}})
+        return asyncio.get_running_loop().time()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert EVENT_KEPT_S <= runner.run(outage()) <= EVENT_KEPT_S + 60

@@ -76,6 +76,12 @@ def test_bad_rows_are_refused_when_asked_for(tmp_path: Path) -> None:
         (["--nodes", "4x8"], "'4x8' is no group of nodes"),
         (["--max-duration", "6"], "'6' is not a duration"),
         (["--window", "7"], "'7' is not a window"),
+        (["--timeout", "5m"], "--timeout has no effect with --dry-run, which submits nothing: leave one of them out"),
+        (["--out", "here.json"], "--out has no effect with --dry-run"),
+        (["--kubeconfig", "k"], "--kubeconfig has no effect with --dry-run"),
+        (["--check"], "--check has no effect with --dry-run"),
+        (["--seed", "7"], "--seed 7 is of the draws from a table: add --request-table"),
+        (["--timeout", ""], "'' is not a duration"),
         (["--speed", "0"], "--speed 0.0: must be a number above 0"),
         (["--speed", "nan"], "--speed nan: must be a number above 0"),
         (["--compress", "-2"], "--compress -2.0: must be a number above 0"),
@@ -99,6 +105,7 @@ def test_bad_options_are_one_clear_sentence_and_exit_code_2(
     ("arguments", "sentence"),
     [
         (["--nodes", "4x8x48"], "--nodes describes the local cluster: add --local"),
+        (["--racks", "3"], "--racks describes the local cluster: add --local"),
         (["--local", "--kubeconfig", "k"], "--local starts its own cluster: leave --kubeconfig out"),
         (["--policy", "drf"], "--policy is the local cluster's: add --local"),
         (
@@ -118,7 +125,7 @@ def test_nothing_is_started_for_options_that_contradict_each_other(arguments: li
 def test_a_local_planner_s_times_are_divided_by_the_speed_like_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in planner_of_replay("drf", 200.0).items():
         monkeypatch.setenv(name, value)
-    assert read_settings().policy() == PolicyConfig(policy="drf", overtaking_limit_s=108.0)
+    assert read_settings().policy() == PolicyConfig(policy="drf", promise_patience_s=432.0)
 
 
 def test_the_small_trace_is_what_its_generator_writes() -> None:

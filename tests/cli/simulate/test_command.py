@@ -76,6 +76,20 @@ def test_runs_at_the_same_time_give_what_runs_in_turn_give(tmp_path: Path) -> No
     assert mean["metrics"]["jobs_finished"] == {"mean": 60.0, "low": 60.0, "high": 60.0}
 
 
+@pytest.mark.parametrize(("costs", "lost"), [("paid", True), ("resumed", False), ("free", False)])
+def test_who_pays_for_an_abort_is_an_option(costs: str, lost: bool, tmp_path: Path) -> None:
+    # 16 of the node's 28 cores belong to its GPUs; the CPU job borrows 12 of them, until the GPU job wants them.
+    trace = trace_file(tmp_path, "c1,u1,v,0,1000,0,24,,1,passed,cpu", "g1,u1,v,400,300,4,8,,1,passed,gpu")
+    options = ("--trace", trace, "--cluster", "1x4x28", "--policy", "coda", "--out", tmp_path / "out")
+    given = () if costs == "paid" else ("--costs", costs)
+    assert coda_simulate(*options, *given).exit_code == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["costs"] == costs
+    metrics = summary["runs"][0]["metrics"]
+    assert metrics["aborts"] == 1
+    assert (metrics["lost_core_s"] > 0) is lost
+
+
 def test_what_was_not_measured_is_null(tmp_path: Path) -> None:
     trace = trace_file(tmp_path, *(line for line in GOOD if line.endswith("gpu")))
     assert coda_simulate("--trace", trace, "--cluster", "2x2x8", "--out", tmp_path / "out").exit_code == 0
@@ -136,6 +150,22 @@ def test_a_truncated_gzip_file_is_a_clear_sentence(tmp_path: Path) -> None:
         (["--workload", "a-year"], "--workload a-year: the generated workload is coda-month"),
         (["--trace", "jobs.csv"], "--trace needs --cluster"),
         (["--trace", "nowhere.csv", "--cluster", "1x1x1"], "nowhere.csv: cannot be read"),
+        (["--trace", "jobs.csv", "--cluster", ""], "'' is no group of nodes"),
+        (["--workload", "coda-month", "--trace", "jobs.csv"], "--workload coda-month and --trace jobs.csv: give one"),
+        (["--on-error", "refuse"], "--on-error refuse is for bad rows of a --trace: coda-month has none"),
+        (["--request-table", "t.csv"], "--request-table t.csv is for jobs of a --trace without cores"),
+        (["--cluster", "999999x8x48"], "a cluster of 999999 nodes is too large: at most 100000 are possible"),
+        (["--cluster", "60000x8x48,60000x4x28"], "a cluster of 120000 nodes is too large"),
+        (
+            ["--limit", "9", "--warmup", "900d"],
+            "--warmup 900d and --drain 0s leave no time to measure: the last job is",
+        ),
+        (["--limit", "9", "--drain", "900d"], "--warmup 0s and --drain 900d leave no time to measure: the last job is"),
+        (["--warmup", ""], "'' is not a duration"),
+        (["--drain", ""], "'' is not a duration"),
+        (["--max-duration", ""], "'' is not a duration"),
+        (["--window", ""], "'' is not a window"),
+        (["--restart-aborted"], "--restart-aborted is the default now, as --costs paid: leave it out"),
         (["--warmup", "soon"], "'soon' is not a duration"),
         (["--compress", "0"], "--compress 0.0: must be a number above 0"),
         (["--limit", "5", "--out", "/proc/nowhere"], "--out /proc/nowhere: cannot be written"),
@@ -146,6 +176,25 @@ def test_bad_options_are_one_clear_sentence(arguments: list[str], sentence: str)
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_ids_without_digits_are_named_by_file_and_line(tmp_path: Path) -> None:
+    trace = trace_file(tmp_path, GOOD[0], "alpha,u1,v,60,60,1,3,,1,passed,gpu")
+    result = coda_simulate("--trace", trace, "--cluster", "2x2x8", "--keep", 500)
+    assert result.exit_code == 2
+    assert f"{trace}:3: job_id 'alpha' has no digits" in result.stderr
+
+
+def test_a_request_table_that_no_job_needs_is_said(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("gpus,cpus,jobs\n1,4,10\n")
+    options = ("--cluster", "2x2x8", "--request-table", table)
+    result = coda_simulate("--trace", trace_file(tmp_path, *GOOD), *options)
+    assert result.exit_code == 0
+    assert f"--request-table {table} was not needed: every job names its cores" in result.stderr
+    needed = coda_simulate("--trace", trace_file(tmp_path, "a1,u1,v,0,3600,2,,,1,passed,gpu"), *options)
+    assert needed.exit_code == 0
+    assert "was not needed" not in needed.stderr
 
 
 def test_a_shape_is_chosen_from_a_file_by_name(tmp_path: Path) -> None:

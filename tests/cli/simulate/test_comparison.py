@@ -13,7 +13,11 @@ from coda_cli.simulate.comparison import OVERVIEW, show
 from coda_sim.results.measure_names import MEASURE_BY_KEY, Unit
 from coda_sim.results.summary import RunResult, Timing
 
-HEAD: dict[str, Any] = {"workload": {"name": "coda-month", "rule": "all jobs"}, "cluster": "20x8x28,60x4x28"}
+HEAD: dict[str, Any] = {
+    "workload": {"name": "coda-month", "rule": "all jobs"},
+    "cluster": "20x8x28,60x4x28",
+    "costs": "paid",
+}
 TIMING = Timing(wall_s=1.0, cpu_s=1.0, peak_rss_bytes=2**20)
 LARGE = {Unit.SHARE: 1.0, Unit.SPAN: 86_399.0, Unit.COUNT: 1e6, Unit.NUMBER: 399.99, Unit.UNIT_SECONDS: 1e7}
 
@@ -53,6 +57,18 @@ def test_many_policies_are_rows_and_the_measures_that_matter_columns() -> None:
     assert "mean wait, GPU jobs        gpu_wait_mean_s      mean wait of GPU jobs" in "\n".join(lines)
 
 
+def test_what_stops_cost_is_a_table_of_the_policies_that_stopped_a_job() -> None:
+    stopping, other = result("coda"), result("drf")
+    other.metrics.update(lost_gpu_s=0.0, lost_core_s=0.0, aborts=0, migrations=0, preemptions=0)
+    lines = shown([stopping, other], 80).splitlines()
+    after = next(number for number, line in enumerate(lines) if line.startswith("lost by stops"))
+    rows = [line.split() for line in lines[after:] if line.startswith(("coda ", "drf "))]
+    assert rows == [["coda", "2,777.8", "2,777.8", "1,000,000", "1,000,000", "1,000,000"]]
+    assert "The other policies stopped no job." in lines
+    stopping.metrics.update(other.metrics)
+    assert "No policy stopped a job, so no work was lost." in shown([stopping, other], 80)
+
+
 def test_several_seeds_show_the_interval_below_the_mean() -> None:
     results = [result(policy, seed=seed) for policy in ("coda", "drf") for seed in (1, 2)]
     lines = shown(results, 120).splitlines()
@@ -66,4 +82,4 @@ def test_one_policy_is_a_list_of_measures_with_their_keys() -> None:
     lines = [re.split(r"\s{2,}", line.strip()) for line in shown([result("coda")], 80).splitlines()]
     assert ["measure", "coda", "key in summary.json"] in lines
     assert ["mean wait of GPU jobs", "23h 59m", "gpu_wait_mean_s"] in lines
-    assert ["--all-measures shows all 51 measures, --out FOLDER writes them to files."] in lines
+    assert [f"--all-measures shows all {len(MEASURE_BY_KEY)} measures, --out FOLDER writes them to files."] in lines

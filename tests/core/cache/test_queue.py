@@ -3,8 +3,11 @@ from __future__ import annotations
 import pytest
 
 from coda.cache import wake_s
+from coda.cache.gang_class import GangClass
 from coda.cache.queue import waiting_jobs
+from coda.cache.world_index import WorldIndex
 from coda.model import Job
+from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, running, world
 
 NODES = [node("n1"), node("n2")]
@@ -36,3 +39,28 @@ def test_waiting_jobs_come_in_order(jobs: list[Job], expected: list[str]) -> Non
 )
 def test_wakes_when_time_alone_lets_a_job_start(jobs: list[Job], expected: float | None) -> None:
     assert wake_s(world(NODES, jobs), now_s=10) == expected
+
+
+def only_class(index: WorldIndex) -> GangClass:
+    (gang_class,) = index.queue.class_by_key.values()
+    return gang_class
+
+
+def test_a_job_like_one_that_has_left_finds_what_was_known_of_its_ranks() -> None:
+    index = WorldIndex(PolicyConfig())
+    index.refresh(world(NODES, [job("a")]))
+    known = index.rank_class(only_class(index))
+    index.refresh(world(NODES, []))
+    index.refresh(world(NODES, [job("b")]))
+    assert only_class(index).job.id == "team/b"
+    assert only_class(index).rank_class is known
+
+
+def test_what_was_known_on_other_nodes_is_forgotten() -> None:
+    index = WorldIndex(PolicyConfig())
+    index.refresh(world(NODES, [job("a")]))
+    index.rank_class(only_class(index))
+    index.refresh(world(NODES, []))
+    index.refresh(world([*NODES, node("n3")], []))
+    index.refresh(world([*NODES, node("n3")], [job("b")]))
+    assert only_class(index).rank_class is None

@@ -76,7 +76,7 @@ def changed(data: st.DataObject, now: World, plan: Decision, config: PolicyConfi
 def test_jobs_that_change_where_they_are_change_decisions_only_as_they_would_at_first_sight(
     policy: str, limit_s: float | None, now: World, data: st.DataObject
 ) -> None:
-    config = PolicyConfig(policy=policy, levels=LEVELS, overtaking_limit_s=limit_s)
+    config = PolicyConfig(policy=policy, levels=LEVELS, promise_patience_s=limit_s)
     cache, now_s = PlannerCache(), NOW_S
     for _ in range(data.draw(st.integers(2, 7))):
         plan = decide(now, config, now_s, cache)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from coda.cache import PlannerCache
-from coda.cycle import CycleResult, CycleSnapshot, review_snapshot, run_cycle
+from coda.cycle import CycleCache, CycleResult, CycleSnapshot, review_snapshot, run_cycle
+from coda.history import FinishedRun
 from coda.model import Job, PlacementState, Resources, WaitCode, World
 from coda.model.job import Wish
 from coda.placements import InFlight, PlacementAction
@@ -23,7 +23,7 @@ def foreign(*nodes: str, gpus: int) -> InFlight:
 
 def cycle(of: World, *pods: InFlight, config: PolicyConfig | None = None, now_s: float = NOW_S) -> CycleResult:
     snapshot = CycleSnapshot(world=of, foreign=pods, epoch=1, now_s=now_s)
-    return run_cycle(snapshot, config or PolicyConfig(), PlannerCache())
+    return run_cycle(snapshot, config or PolicyConfig(), CycleCache())
 
 
 def actions(result: CycleResult) -> dict[str, PlacementAction]:
@@ -120,10 +120,60 @@ def test_a_wish_that_waits_for_its_turn_wakes_the_cycle_at_its_deadline() -> Non
 
 
 def test_the_cache_changes_no_result() -> None:
-    cache, config = PlannerCache(), PolicyConfig()
+    cache, config = CycleCache(), PolicyConfig()
     jobs = [planned(job("committed", gpus=4), "n1"), job("a", gpus=4), job("b", gpus=4, queued_s=1.0)]
     snapshot = CycleSnapshot(world=world([node("n1")], jobs), epoch=1, now_s=NOW_S)
     assert run_cycle(snapshot, config, cache) == run_cycle(snapshot, config, cache)
-    assert run_cycle(snapshot, config, cache) == run_cycle(snapshot, config, PlannerCache())
+    assert run_cycle(snapshot, config, cache) == run_cycle(snapshot, config, CycleCache())
     assert snapshot.world.jobs[0].placement is not None
     assert snapshot.world.jobs[0].placement.state is PlacementState.COMMITTED
+
+
+STREAM = (foreign("n1", "n2", gpus=1),)
+
+
+def passed_by(of: World, *pods: InFlight, for_s: float = 6.0) -> CycleResult:
+    """A cycle after foreign pods were in flight one after the other for so long."""
+    snapshot = CycleSnapshot(world=of, foreign=pods, epoch=1, now_s=NOW_S, in_flight_for_s=for_s)
+    return run_cycle(snapshot, PolicyConfig(), CycleCache())
+
+
+def test_a_steady_stream_of_pods_in_flight_does_not_starve_the_head_of_the_queue() -> None:
+    head, behind = job("head", replicas=2, gpus=8), job("behind", gpus=8, queued_s=1.0)
+    of = world([node("n1"), node("n2")], [head, behind])
+    assert passed_by(of, *STREAM, for_s=4.0).decision.starts == ()
+    result = passed_by(of, *STREAM)
+    assert [start.job for start in result.decision.starts] == [head.id]
+    assert [refusal.job for refusal in result.decision.refusals] == [behind.id]
+    assert dict(result.decided_on) == {head.id: head}
+
+
+def test_only_one_job_is_committed_beside_pods_in_flight() -> None:
+    first, second = job("first", gpus=8), job("second", gpus=8, queued_s=1.0)
+    nodes = [node("n1"), node("n2")]
+    assert [start.job for start in passed_by(world(nodes, [first, second]), *STREAM).decision.starts] == [first.id]
+    assert passed_by(world(nodes, [planned(first, "n1"), second]), *STREAM).decision.starts == ()
+
+
+def test_pods_that_can_land_on_one_node_only_are_not_overlooked() -> None:
+    of = world([node("n1"), node("n2")], [job("head", gpus=8)])
+    result = passed_by(of, foreign("n1", gpus=1), replace(STREAM[0], uid="other"))
+    assert [start.nodes for start in result.decision.starts] == [("n2",)]
+    full = world([node("n1"), node("n2")], [running(job("runs", gpus=8), "n2"), job("head", gpus=8)])
+    assert passed_by(full, foreign("n1", gpus=1)).decision.starts == ()
+
+
+def test_who_is_committed_beside_pods_in_flight_leaves_alone_what_is_kept_for_a_promised_job() -> None:
+    now_s = 1_000_000.0
+    ends_soon = running(job("runs", gpus=8), "n1")
+    assert ends_soon.placement is not None
+    ends_soon = replace(ends_soon, placement=replace(ends_soon.placement, committed_s=now_s - 20_000.0))
+    promised = job("promised", replicas=2, gpus=8, queued_s=now_s - 2 * 86_400.0)
+    of = world([node("n1"), node("n2")], [ends_soon, promised, job("behind", gpus=8, queued_s=now_s - 60.0)])
+    cache = CycleCache()
+    for _ in range(20):
+        cache.book.run_times.add(FinishedRun("", "", 8, 21_000.0))
+    snapshot = CycleSnapshot(world=of, foreign=STREAM, epoch=1, now_s=now_s, in_flight_for_s=6.0)
+    unknown = run_cycle(snapshot, PolicyConfig(), CycleCache())  # as far as this one knows, it would wait too long
+    assert [start.job for start in unknown.decision.starts] == ["team/behind"]
+    assert run_cycle(snapshot, PolicyConfig(), cache).decision.starts == ()

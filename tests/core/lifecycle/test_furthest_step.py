@@ -80,7 +80,7 @@ def test_back_off_doubles_up_to_its_limit() -> None:
 def test_keeps_away_from_the_node_that_refused_it() -> None:
     refused = pod(1, node="n9", state=PodState.FAILED, ended=True, disrupted=True, reason="OutOfcpu")
     step = next_step(situation(Phase.LAUNCHED, pod(0), refused), NOW_S, CONFIG)
-    assert step.progress.avoid == {"n9": NOW_S + CONFIG.avoid_node_s}
+    assert step.progress.avoid == {"n9": NOW_S + CONFIG.disruption_backoff_s + CONFIG.avoid_node_s}
 
 
 def test_an_edited_waiting_job_is_accepted_again() -> None:

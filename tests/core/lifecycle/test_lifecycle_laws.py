@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.lifecycle import TEMPLATE_REFUSED, PodState, Progress, RankPod, Situation, Terms
+from coda.lifecycle.state import lacks_its_record
 from coda.lifecycle.steps import NEXT, next_step
 from coda.model import FINISHED, Phase, PlacementState
 from tests.core.gangs import CONFIG, NOW_S, plan
@@ -27,6 +28,10 @@ pods = st.builds(
     finalizers=st.sampled_from([(), ("example.com/keep",)]),
     unschedulable_since_s=st.sampled_from([None, 990.0, 999.0]),
     disrupted=st.booleans(),
+    pinned_to=st.sampled_from(["n1", "n1", "n2"]),
+    owned=st.sampled_from([True, True, False]),
+    named=st.sampled_from([True, True, False]),
+    held=st.booleans(),
 )
 situations = st.builds(
     Situation,
@@ -52,7 +57,10 @@ situations = st.builds(
         start_s=st.sampled_from([0.0, 995.0]),
         reason=st.sampled_from(["", TEMPLATE_REFUSED]),
     ),
+    held=st.sampled_from([True, True, False]),
+    recorded=st.booleans(),
     deleting=st.booleans(),
+    orphaning=st.sampled_from([False, False, False, True]),
     placement=st.one_of(
         st.none(),
         st.builds(plan, st.integers(1, 2), epoch=st.sampled_from([6, 7]), state=st.sampled_from(PlacementState)),
@@ -92,8 +100,9 @@ def test_without_a_change_outside_everything_comes_to_rest(now: Situation) -> No
 def test_a_pod_that_leaves_is_looked_at_again(now: Situation) -> None:
     """Whoever waits for a pod on a node that is not Ready has a moment at which it stops waiting."""
     step = next_step(now, NOW_S, CONFIG)
+    settled = step.progress.phase in FINISHED and not now.held  # nothing of the job is Coda's any more
     waits = now.deleting or step.progress.phase in (Phase.RESTARTING, Phase.SUSPENDED)
-    if waits and any(pod.node == "n2" for pod in now.pods) and "n2" in now.unready_since_s:
+    if waits and not settled and any(pod.node == "n2" for pod in now.pods) and "n2" in now.unready_since_s:
         assert step.wake_s is not None
 
 
@@ -113,13 +122,30 @@ def test_pods_are_created_only_for_a_released_plan_of_this_attempt_and_epoch(now
 
 @given(situations)
 def test_whoever_leaves_the_attempt_deletes_all_its_pods_that_run(now: Situation) -> None:
+    """But for those that are to stay when the job is deleted."""
     step = next_step(now, NOW_S, CONFIG)
     if step.progress.phase in FINISHED | {Phase.RESTARTING, Phase.SUSPENDED}:
         kept = {pod.uid for pod in now.pods} - {pod.uid for pod in step.delete}
-        assert all(pod.ended or pod.terminating for pod in now.pods if pod.uid in kept)
+        running = [pod for pod in now.pods if pod.uid in kept and not pod.ended and not pod.terminating]
+        assert all(now.deleting and (now.orphaning or not pod.owned) for pod in running)
 
 
 @given(situations)
 def test_a_wake_up_lies_ahead(now: Situation) -> None:
     wake_s = next_step(now, NOW_S, CONFIG).wake_s
     assert wake_s is None or wake_s > NOW_S
+
+
+@given(situations)
+def test_a_job_goes_only_once_its_record_is_stored(now: Situation) -> None:
+    """Held by us, accepted and not recorded: it is neither let go nor deleted. Its record is asked for at its end."""
+    step = next_step(now, NOW_S, CONFIG)
+    if lacks_its_record(now):
+        assert not step.finalize
+        assert not step.remove
+    assert not step.record or (lacks_its_record(now) and (now.deleting or now.progress.phase in FINISHED))
+    if not now.deleting and now.progress.phase in FINISHED:
+        assert step.record == lacks_its_record(now)
+    if not lacks_its_record(now):
+        recorded = next_step(replace(now, recorded=True), NOW_S, CONFIG)
+        assert step == recorded  # the history changes nothing else

@@ -15,7 +15,8 @@ RELEASED = planned(GANG, "n1", "n2", state=PlacementState.RELEASED)
 
 def rank_of(gang: Job, rank: int, **changes: object) -> Rank:
     plan_id = gang.placement.plan_id if gang.placement else ""
-    own = Rank(job_uid=gang.uid, attempt=gang.attempt, rank=rank, plan_id=plan_id)
+    node = gang.placement.nodes[rank] if gang.placement and 0 <= rank < gang.replicas else None
+    own = Rank(job_uid=gang.uid, attempt=gang.attempt, rank=rank, plan_id=plan_id, pinned_to=node, request=gang.request)
     return replace(own, **changes)  # type: ignore[arg-type]  # the test names the fields
 
 
@@ -33,6 +34,15 @@ def rank_of(gang: Job, rank: int, **changes: object) -> Rank:
         pytest.param(replace(RELEASED, attempt=2), rank_of(RELEASED, 0), None, id="the attempt is over"),
         pytest.param(RELEASED, rank_of(RELEASED, 2), None, id="no such rank"),
         pytest.param(RELEASED, rank_of(RELEASED, -1), None, id="an unreadable rank"),
+        pytest.param(RELEASED, rank_of(RELEASED, 1, pinned_to="n1"), None, id="pinned to another rank's node"),
+        pytest.param(RELEASED, rank_of(RELEASED, 1, pinned_to=None), None, id="not pinned"),
+        pytest.param(RELEASED, rank_of(RELEASED, 1, request=NOTHING), "n2", id="asks for less"),
+        pytest.param(
+            RELEASED, rank_of(RELEASED, 1, request=GANG.request + resources(gpus=1)), None, id="asks for more"
+        ),
+        pytest.param(
+            RELEASED, rank_of(RELEASED, 1, request=GANG.request + resources(cores=1)), None, id="asks for more cores"
+        ),
         pytest.param(replace(RELEASED, phase=Phase.RESTARTING), rank_of(RELEASED, 0), None, id="being rolled back"),
         pytest.param(replace(RELEASED, phase=Phase.SUSPENDED), rank_of(RELEASED, 0), None, id="suspended"),
         pytest.param(replace(RELEASED, generation=2), rank_of(RELEASED, 0), None, id="edited while queued"),

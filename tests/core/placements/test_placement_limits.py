@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from coda.model import PlacementState
-from coda.placements import PlacementAction, PlacementReview
+from coda.model import JobId, PlacementState
+from coda.model.decision import Start
+from coda.placements import PlacementAction, PlacementReview, placement_from_start
 from coda.placements.review import DropCause, adopted_placement, is_given_up, released_placement
 from coda.policy import PolicyConfig
 from tests.builders import job, planned
 
 COMMITTED = planned(job("gang", gpus=8), "n1")
-CONFIG = PolicyConfig(bind_deadline_s=60.0)
+CONFIG = PolicyConfig(bind_deadline_s=60.0, bind_deadline_per_rank_s=0.0)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,15 @@ def test_a_released_placement_has_half_of_the_bind_deadline_at_least(now_s: floa
     assert released == replace(
         placement, epoch=3, state=PlacementState.RELEASED, committed_s=100.0, bind_deadline_s=deadline_s
     )
+
+
+@pytest.mark.parametrize(("ranks", "time_s"), [(1, 60.05), (512, 85.6), (4096, 264.8)])
+def test_a_larger_gang_has_more_time_to_bind(ranks: int, time_s: float) -> None:
+    start = Start(job=JobId("a/b"), attempt=1, generation=1, nodes=("n1",) * ranks, cpus_per_replica=1)
+    placement = placement_from_start(start, plan_id="p", epoch=1, now_s=0.0, config=PolicyConfig())
+    assert placement.bind_deadline_s == pytest.approx(time_s)
+    released = released_placement(placement, epoch=1, now_s=1000.0, config=PolicyConfig())
+    assert released.bind_deadline_s == pytest.approx(1000.0 + time_s / 2)
 
 
 def test_an_adopted_placement_changes_its_epoch_alone() -> None:

@@ -66,15 +66,15 @@ def test_the_reserve_is_whole_cores_and_at_most_the_node() -> None:
     ("without", "jobs", "expected"),
     [
         pytest.param((), [cpu("a", 8)], {"a": ("big", False)}, id="a CPU job on its own cores"),
-        pytest.param((), [cpu("a", 12)], {"a": ("big", True)}, id="a CPU job borrows what no GPU job uses"),
+        pytest.param((), [cpu("a", 12)], {"a": ("one", True)}, id="a CPU job borrows what no GPU job uses"),
         pytest.param((Component.BORROWING,), [cpu("a", 12)], {}, id="without borrowing it waits"),
         pytest.param(
-            (Component.ARRAYS,), [cpu("a", 12)], {"a": ("big", False)}, id="without arrays all cores are everybody's"
+            (Component.ARRAYS,), [cpu("a", 12)], {"a": ("one", False)}, id="without arrays all cores are everybody's"
         ),
         pytest.param(
             (),
             [cpu("a", 12), gpu("never now", 8, cores=33)],
-            {"a": ("big", True)},
+            {"a": ("one", True)},
             id="a CPU job borrows also while a GPU job waits for other things",
         ),
         pytest.param((), [gpu("a", 4)], {"a": ("big", False)}, id="a large job on its own nodes"),
@@ -287,3 +287,28 @@ def _without_borrowers(now: World) -> World:
             if job.phase is Phase.QUEUED or job.request.gpus or not (job.placement and job.placement.borrows)
         ],
     )
+
+
+def test_a_cpu_job_goes_to_the_fullest_node_without_free_gpus() -> None:
+    nodes = (node("a", gpus=4, cores=28), node("b", gpus=4, cores=28), node("c", gpus=4, cores=28))
+    full = [ran(gpu(f"full-{name}", 4, cores=8), name) for name in ("b", "c")]
+    jobs = [*full, ran(cpu("other", 4), "c"), cpu("new", 2)]
+    (start,) = decide(world(nodes, jobs), CODA, now_s=0).starts
+    assert start.nodes == ("c",)
+
+
+def test_a_cpu_job_that_waited_too_long_borrows_only_where_the_reserve_is_given_back() -> None:
+    """GPU jobs own every core of `a`: an overdue CPU job can be stopped there. 16 cores of `b` are its array's."""
+    thin, wide = node("a", gpus=8, cores=24), node("b", gpus=4, cores=28)
+    hours_s = 24 * 3600.0
+    (start,) = decide(world([thin], [cpu("late", 8)]), CODA, now_s=hours_s).starts
+    assert start.borrows
+    (start,) = decide(world([thin, wide], [cpu("late", 8)]), CODA, now_s=hours_s).starts
+    assert (start.nodes, start.borrows) == (("b",), False)
+
+
+def test_overdue_cpu_jobs_own_no_more_than_their_array_has() -> None:
+    """12 cores of the node are the CPU array's. The second job of 8 borrows, however long it waited."""
+    jobs = [cpu("first", 8), cpu("second", 8)]
+    starts = decide(world([node("a", gpus=4, cores=28)], jobs), replace(CODA, arrays=ArraysConfig()), now_s=1e5).starts
+    assert [start.borrows for start in starts] == [False, True]

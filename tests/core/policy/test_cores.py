@@ -14,7 +14,9 @@ NODES = (node("a", gpus=8, cores=28), node("b", gpus=4, cores=28), node("c", gpu
     ("rule", "gpus", "expected"),
     [
         pytest.param(CoresRule.ASKED, 2, 6, id="as asked"),
-        pytest.param(CoresRule.TUNED, 2, 9, id="the allocator's start point"),
+        pytest.param(CoresRule.TUNED, 3, 9, id="the allocator's start point"),
+        pytest.param(CoresRule.TUNED, 2, 7, id="no more than the GPUs' part of the node with fewest cores per GPU"),
+        pytest.param(CoresRule.TUNED, 9, 9, id="the start point where no node has so many GPUs"),
         pytest.param(CoresRule.PROPORTIONAL, 2, 7, id="its GPUs' part of the node with fewest cores per GPU"),
         pytest.param(CoresRule.PROPORTIONAL, 1, 3, id="rounded down"),
         pytest.param(CoresRule.PROPORTIONAL, 8, 28, id="of the nodes that have so many GPUs"),
@@ -43,6 +45,11 @@ def test_a_rank_has_at_least_one_core() -> None:
 def test_a_tuned_job_starts_within_its_array(tuned: int, gpus: int, expected: int) -> None:
     found = starting_cores(CoresRule.TUNED, asked=2, gpus=gpus, tuned=tuned, nodes=NODES, reserved_per_gpu=3.5)
     assert found == expected
+
+
+def test_two_jobs_of_half_a_node_fit_it() -> None:
+    cores = starting_cores(CoresRule.TUNED, asked=4, gpus=4, tuned=20, nodes=NODES, reserved_per_gpu=4.0)
+    assert 2 * cores <= 28
 
 
 @pytest.mark.parametrize(("best", "expected"), [(5, 5), (7, 7), (9, 7), (0, 7)])

@@ -25,7 +25,7 @@ law = settings(max_examples=150, deadline=None, suppress_health_check=[HealthChe
 configs = st.sampled_from(
     [
         *(replace(CONFIG, policy=name) for name in POLICIES),
-        *(replace(CONFIG, policy=name, overtaking_limit_s=NOW_S - 1) for name in ("arrival", "coda")),
+        *(replace(CONFIG, policy=name, promise_patience_s=NOW_S - 1) for name in ("arrival", "coda")),
     ]
 )
 skipping = st.sampled_from(
@@ -107,7 +107,7 @@ def test_no_room_is_left_that_a_waiting_job_could_use(world: World, config: Poli
 def test_only_a_policy_that_withholds_or_an_overdue_job_leaves_capacity_free(
     world: World, config: PolicyConfig
 ) -> None:
-    """A reason with a holder names the job that nodes are reserved for. That job is overdue, and is refused itself."""
+    """A reason with a holder names the job that nodes are kept for. That job is overdue, and is refused itself."""
     plan = decide(world, config, NOW_S)
     after = with_starts(world, plan.starts, config, NOW_S)
     free, job_by_id = free_by_node(after), {job.id: job for job in after.jobs}
@@ -119,11 +119,11 @@ def test_only_a_policy_that_withholds_or_an_overdue_job_leaves_capacity_free(
         if not refusal.reason.holders:
             assert POLICIES[config.policy].may_hold_back
             continue
-        (reserved_for,) = refusal.reason.holders
+        (kept_for,) = refusal.reason.holders
         assert POLICIES[config.policy].limits_overtaking
-        assert config.overtaking_limit_s is not None
-        assert waits_since_s(job_by_id[reserved_for]) + config.overtaking_limit_s <= NOW_S
-        assert reserved_for in refused
+        assert config.promise_patience_s is not None
+        assert waits_since_s(job_by_id[kept_for]) + config.promise_patience_s <= NOW_S
+        assert kept_for in refused
 
 
 HEAD_TOO_LARGE = [

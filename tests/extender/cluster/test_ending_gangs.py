@@ -17,7 +17,7 @@ from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
 from tests.extender.replicas import placement_of, replica, state_of, status
 
-OVERTAKING = PolicyConfig(overtaking_limit_s=None)
+OVERTAKING = PolicyConfig(promise_patience_s=None)
 STOP = {"cause": "Migrate", "by": "default/large", "time": "2026-01-01T00:00:00Z"}
 
 

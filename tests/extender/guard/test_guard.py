@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from coda.model import JobId
 from coda.placements.filter_rules import ENOUGH_NODES
 from coda_extender.guard.guard import BOUND, NO_PLAN, OTHER_NODE, WITHHELD
 from coda_extender.protocol import Answer
@@ -41,6 +42,61 @@ def test_a_pod_recreated_under_its_old_name_is_not_taken_for_the_bound_one(known
     known.pod(None, pod_json("foreign", node="n2"))
     again = pod_json("foreign", metadata={"uid": "another", "name": "foreign", "namespace": "default"})
     assert known.ask(again, "n1", "n2").passed == ["n1", "n2"]
+
+
+def unplanned(known: Known, change: str) -> None:
+    """What takes away the placement of `gang`."""
+    match change:
+        case "failed":
+            known.job("gang", phase="Failed", placement=placement("n1", "n2"), replicas=2)
+        case "removed":
+            known.job("gang", replicas=2)
+        case "gone":
+            known.state.on_job(known.state.job_json_by_id[JobId("default/gang")], None)
+            known.guard.job_changed(JobId("default/gang"))
+
+
+@pytest.mark.parametrize("change", ["failed", "removed", "gone"])
+def test_a_rank_that_passed_may_still_be_bound_when_its_placement_is_gone(known: Known, change: str) -> None:
+    """Else the next gang is placed where kube-scheduler binds this rank in the same moment."""
+    known.job("gang", replicas=2, placement=placement("n1", "n2"))
+    first, second = rank_json("gang", 0, "n1"), rank_json("gang", 1, "n2")
+    for rank in (first, second):
+        known.pod(None, rank)
+        assert known.ask(rank, "n1", "n2").passed
+    assert known.guard.in_flight.pods() == (), "the placement withholds it"
+    unplanned(known, change)
+    assert {pod.nodes for pod in known.guard.in_flight.pods()} == {("n1",), ("n2",)}
+    assert all(pod.request.gpus for pod in known.guard.in_flight.pods())
+    known.pod(first, first | {"spec": first["spec"] | {"nodeName": "n1"}})
+    assert {pod.nodes for pod in known.guard.in_flight.pods()} == {("n2",)}, "it is bound, and counts as such"
+    known.pod(second, None)
+    assert known.guard.in_flight.pods() == ()
+
+
+def test_a_rank_that_is_bound_before_its_placement_goes_is_not_in_flight(known: Known) -> None:
+    known.job("gang", replicas=2, placement=placement("n1", "n2"))
+    first, second = rank_json("gang", 0, "n1"), rank_json("gang", 1, "n2")
+    for rank in (first, second):
+        known.pod(None, rank)
+        known.ask(rank, "n1", "n2")
+    known.pod(first, first | {"spec": first["spec"] | {"nodeName": "n1"}})
+    known.pod(second, second | {"status": given_up()})
+    unplanned(known, "failed")
+    assert known.guard.in_flight.pods() == ()
+
+
+def test_a_new_leader_counts_ranks_that_may_have_passed_the_last_ones_filter(known: Known) -> None:
+    known.job("gang", replicas=2, placement=placement("n1", "n2"))
+    known.pod(None, rank_json("gang", 0, "n1"))
+    known.guard.take_over(("coda",), limit_s=5.0)
+    assert known.guard.in_flight.pods() == (), "the placement withholds it"
+    unplanned(known, "failed")
+    assert [pod.nodes for pod in known.guard.in_flight.pods()] == [("n1",)]
+    known.guard.take_over(("coda",), limit_s=5.0)
+    assert [pod.nodes for pod in known.guard.in_flight.pods()] == [("n1",)], "also without a placement"
+    known.now_s += 5.0  # no longer than any other pod: it may only say that it is a rank
+    assert known.guard.in_flight.pods() == ()
 
 
 # --- foreign pods -----------------------------------------------------------------------------------------------------

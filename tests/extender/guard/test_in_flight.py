@@ -12,7 +12,8 @@ from tests.extender.objects import given_up, pod_json
 class Watched:
     """A ledger with one foreign pod in flight, filtered at resourceVersion 10."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: tuple[str, ...] = ("n1",)) -> None:
+        self.nodes = nodes
         self.now_s = 0.0
         self.settled = 0
         self.in_flight = InFlightPods(lambda: self.now_s, self._count)
@@ -24,7 +25,7 @@ class Watched:
 
     def add(self, limit_s: float) -> None:
         pod = pod_from_json(self.pod)
-        in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=("n1",))
+        in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=self.nodes)
         self.in_flight.add(in_flight, version=10, limit_s=limit_s)
 
     def see(self, new: Any) -> None:
@@ -91,3 +92,33 @@ def test_a_pod_never_heard_of_again_times_out(watched: Watched) -> None:
     assert watched.in_flight.pods() == ()
     assert (watched.in_flight.timed_out, watched.settled, watched.in_flight.total) == (1, 1, NOTHING)
     assert watched.in_flight.next_expiry_in_s() is None
+
+
+def nominated(node: str, version: int) -> Any:
+    return versioned(pod_json("foreign", gpus=1, status={"nominatedNodeName": node}), version)
+
+
+def test_a_pod_that_waits_on_a_chosen_node_is_in_flight_there_until_it_is_bound_or_given_up() -> None:
+    """Its volume may take minutes: no other node need wait for it, and that one must, for as long as it takes."""
+    watched = Watched(nodes=("n1", "n2"))
+    watched.see(nominated("n2", 11))
+    assert [pod.nodes for pod in watched.in_flight.pods()] == [("n2",)]
+    assert watched.settled == 1  # the planner looks again
+    watched.now_s = 1000.0
+    assert [pod.nodes for pod in watched.in_flight.pods()] == [("n2",)]
+    assert watched.in_flight.next_expiry_in_s() is None
+    watched.see(versioned(pod_json("foreign", gpus=1, status=given_up("SchedulerError")), 12))
+    assert len(watched.in_flight) == 0
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        pytest.param(nominated("n2", 10), id="from before the call"),
+        pytest.param(nominated("n3", 11), id="a node it was not offered"),
+    ],
+)
+def test_news_that_is_no_choice_of_this_call_narrows_nothing(news: Any) -> None:
+    watched = Watched(nodes=("n1", "n2"))
+    watched.see(news)
+    assert [pod.nodes for pod in watched.in_flight.pods()] == [("n1", "n2")]

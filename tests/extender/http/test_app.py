@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import orjson
 import pytest
 
+from coda_extender.http.app import create_app, create_status_app
 from coda_extender.protocol import LARGE_BYTES
-from tests.extender.asgi import APP, LIMIT, call, make_app, request
+from tests.extender.asgi import APP, LIMIT, call, make_app, make_dependencies, make_status_app, request
 from tests.extender.objects import node_json, pod_json, rank_json
 
 
@@ -45,6 +47,26 @@ async def test_filter_places_a_rank_and_prioritize_prefers_its_node() -> None:
 async def test_nodes_that_are_all_alike_get_an_empty_list_and_not_null() -> None:
     reply = await call(APP, "POST", "/prioritize", [request(pod_json("foreign"), "x", "y")])
     assert (reply.status, reply.body) == (200, b"[]")
+
+
+async def test_preempt_answers_with_uids_whatever_form_the_victims_have() -> None:
+    urgent = pod_json("urgent", gpus=1)
+    by_uid = {"n2": {"Pods": [], "NumPDBViolations": 1}, "n1": {"Pods": [{"UID": "unknown"}]}}
+    whole = {"n2": {"Pods": [], "NumPDBViolations": 1}, "n1": {"Pods": [pod_json("unknown")]}}
+    for victims in ({"NodeNameToMetaVictims": by_uid}, {"NodeNameToVictims": whole, "NodeNameToMetaVictims": None}):
+        reply = await call(APP, "POST", "/preempt", [orjson.dumps({"Pod": urgent, **victims})])
+        assert (reply.status, reply.json()) == (
+            200,
+            {"NodeNameToMetaVictims": {"n2": {"Pods": [], "NumPDBViolations": 1}}},
+        )
+
+
+@pytest.mark.parametrize(
+    "victims", [[], {"n1": None}, {"n1": {"Pods": [{}]}}, {"n1": {"Pods": [{"UID": 7}]}}, {"n1": {"Pods": 7}}]
+)
+async def test_victims_that_cannot_be_read_are_refused(victims: object) -> None:
+    body = orjson.dumps({"Pod": pod_json("urgent"), "NodeNameToMetaVictims": victims or 7})
+    assert (await call(APP, "POST", "/preempt", [body])).status == 400
 
 
 async def test_no_nodes_at_all_is_no_error() -> None:
@@ -122,16 +144,23 @@ async def test_unknown_paths_and_methods_are_4xx() -> None:
 
 
 async def test_alive_at_once_ready_once_the_caches_are_filled() -> None:
-    app = make_app(synced=False)
+    app = make_status_app(synced=False)
     assert (await call(app, "GET", "/healthz")).status == 200
     assert (await call(app, "GET", "/readyz")).status == 503
-    assert (await call(APP, "GET", "/readyz")).status == 200
+    assert (await call(make_status_app(), "GET", "/readyz")).status == 200
+
+
+async def test_the_two_ports_answer_nothing_of_each_other() -> None:
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert (await call(APP, "GET", path)).status == 404
+    for path in ("/filter", "/prioritize"):
+        assert (await call(make_status_app(), "POST", path, [b"{}"])).status == 404
 
 
 async def test_metrics_show_what_was_answered() -> None:
-    app = make_app()
-    await call(app, "POST", "/filter", [request(pod_json("foreign", gpus=1), "n2")])
-    text = (await call(app, "GET", "/metrics")).body.decode()
+    dependencies = make_dependencies()
+    await call(create_app(dependencies), "POST", "/filter", [request(pod_json("foreign", gpus=1), "n2")])
+    text = (await call(create_status_app(dependencies), "GET", "/metrics")).body.decode()
     assert 'coda_extender_answers_total{outcome="ok",verb="filter"} 1.0' in text
     assert "coda_extender_filter_duration_seconds_count 1.0" in text
     assert "coda_extender_in_flight_pods 1.0" in text

@@ -67,6 +67,11 @@ class Client:
         with contextlib.suppress(ConnectionError):
             await self.rest()
 
+    def certificate(self) -> bytes:
+        """The server's."""
+        shown: bytes = self._writer.get_extra_info("ssl_object").getpeercert(True)
+        return shown
+
     def reset(self) -> None:
         own: socket.socket = self._writer.get_extra_info("socket")
         own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,13 +1,16 @@
 import asyncio
 import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 import pytest
 
+from coda.errors import Outage
 from coda_kube.api.client import NotFound
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
 from tests.extender.fake_api import FakeApi
-from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
+from tests.extender.objects import JOBS, LEASES, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
 from tests.extender.replicas import Wire, placement_of, replica, state_of, status
 
 
@@ -117,7 +120,7 @@ async def test_the_leader_takes_the_label_from_the_others(api: FakeApi) -> None:
 class Forgotten(FakeApi):
     """A job is gone, and the watch does not tell."""
 
-    async def apply(self, path: str, body: Json, *, manager: str) -> Json:
+    async def apply(self, path: str, body: Json, *, manager: str, timeout_s: float | None = None) -> Json:
         await self._enter("apply", path, body)
         raise NotFound(404, "NotFound", f"{path} not found")
 
@@ -130,3 +133,38 @@ async def test_a_placement_of_a_job_that_is_gone_is_adopted_again_only_after_a_c
         await api.until(lambda: bool(api.writes()))
         await asyncio.sleep(0.2)
         assert len(api.writes()) == 1
+
+
+class OutOfTouch(FakeApi):
+    """The watch of nodes breaks once and cannot be started again; everything else works."""
+
+    deaf = False
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
+        async with super().watch(path, query, idle_s=idle_s) as events:
+            yield self._until_deaf(events) if path == NODES else events
+
+    async def _until_deaf(self, events: AsyncIterator[Json]) -> AsyncIterator[Json]:
+        if self.deaf:
+            raise Outage("the watch does not start")
+        async for event in events:
+            yield event
+            if self.deaf:
+                raise Outage("the watch broke")
+
+
+async def test_a_leader_that_does_not_go_on_says_so_and_gives_its_lease_up() -> None:
+    """It renews its Lease for ever, and plans nothing."""
+    api = OutOfTouch()
+    api.set(NODES, node_json("n1"))
+    async with replica(api, hangs_s=0.6) as one:
+        await api.until(one.planner.leads)
+        assert one.planner.is_alive()
+        api.deaf = True
+        api.set(NODES, node_json("n2"))
+        async with asyncio.timeout(5):
+            while one.planner.leads():
+                await asyncio.sleep(0.01)
+        assert one.count("coda_planner_errors_total") == 1
+        assert api.item(f"{LEASES}/coda-planner")["spec"]["holderIdentity"] == ""

@@ -6,17 +6,17 @@ from coda.model import JobId, WaitCode
 from coda.model.decision import Refusal, WaitReason
 from coda_extender.planner.pending_reasons import (
     BATCH,
-    NO_NOTICES,
     PER_SECOND,
     PendingNotice,
-    PendingNotices,
     PendingReasons,
     notice_for,
     pending_for,
 )
 
 JOB = JobId("default/gang")
-SHORT = WaitReason(code=WaitCode.INSUFFICIENT_GPUS, message="8 short", numbers={"free": 1}, holders=(JobId("a/b"),))
+SHORT = WaitReason(
+    code=WaitCode.INSUFFICIENT_GPUS, message="8 short", numbers={"free": 1}, holders=(JobId("default/b"),)
+)
 REFUSAL = Refusal(JOB, 1, SHORT)
 WRITTEN = {
     "code": "InsufficientGPUs",
@@ -24,7 +24,7 @@ WRITTEN = {
     "generation": 1,
     "since": "2024-01-01T00:00:00.000Z",
     "numbers": {"free": 1},
-    "holders": ["a/b"],
+    "holders": ["default/b"],
 }
 
 
@@ -50,13 +50,14 @@ def test_an_edit_that_is_not_accepted_is_said_only_after_a_second() -> None:
     told = notice_for(edited, {"status": {"pending": WRITTEN}})
     assert told == PendingNotice(job=JOB, refusal=edited, urgent=False)
     reasons = PendingReasons()
-    reasons.replace(PendingNotices.of([told]))
+    assert told is not None
+    reasons.put(told)
     assert reasons.pop_due(100.0) == ([], 1.0)
-    reasons.replace(NO_NOTICES)  # accepted
+    reasons.discard(JOB)  # accepted
     assert reasons.pop_due(100.5) == ([], None)
-    reasons.replace(PendingNotices.of([told]))
+    reasons.put(told)
     assert reasons.pop_due(101.0) == ([], 1.0)
-    reasons.replace(PendingNotices.of([told]))
+    reasons.put(told)
     assert reasons.pop_due(102.0) == ([told], None)
 
 
@@ -79,7 +80,8 @@ def notice(number: int, *, urgent: bool, message: str = "") -> PendingNotice:
 
 def test_first_reasons_are_due_at_once_in_batches() -> None:
     reasons = PendingReasons()
-    reasons.replace(PendingNotices.of(notice(number, urgent=True) for number in range(BATCH + 1)))
+    for number in range(BATCH + 1):
+        reasons.put(notice(number, urgent=True))
     due, more_in_s = reasons.pop_due(0.0)
     assert (len(due), more_in_s) == (BATCH, 0.0)
     due, more_in_s = reasons.pop_due(0.0)
@@ -88,24 +90,25 @@ def test_first_reasons_are_due_at_once_in_batches() -> None:
 
 def test_new_numbers_of_one_job_wait_their_turn() -> None:
     reasons = PendingReasons()
-    reasons.replace(PendingNotices.of([notice(1, urgent=True)]))
+    reasons.put(notice(1, urgent=True))
     reasons.pop_due(100.0)
-    reasons.replace(PendingNotices.of([notice(1, urgent=False)]))
+    reasons.put(notice(1, urgent=False))
     assert reasons.pop_due(101.0) == ([], 2.0)
     assert reasons.pop_due(103.0) == ([notice(1, urgent=False)], None)
 
 
 def test_a_changed_code_does_not_wait_for_numbers() -> None:
     reasons = PendingReasons()
-    reasons.replace(PendingNotices.of([notice(1, urgent=False)]))
+    reasons.put(notice(1, urgent=False))
     reasons.pop_due(100.0)
-    reasons.replace(PendingNotices.of([notice(1, urgent=True)]))
+    reasons.put(notice(1, urgent=True))
     assert reasons.pop_due(100.1)[0] == [notice(1, urgent=True)]
 
 
 def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> None:
     reasons = PendingReasons()
-    reasons.replace(PendingNotices.of([notice(number, urgent=False) for number in range(1000)]))
+    for number in range(1000):
+        reasons.put(notice(number, urgent=False))
     written: list[str] = []
     now_s = 1000.0
     while now_s < 1010.0:
@@ -113,22 +116,19 @@ def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> N
         written += [entry.job for entry in due]
         assert more_in_s is not None
         now_s += max(more_in_s, 0.001)
-        reasons.replace(
-            PendingNotices.of(
-                notice(number, urgent=False, message=str(now_s))
-                for number in range(999, -1, -1)
-                if f"default/job-{number}" not in written
-            )
-        )
+        for number in range(999, -1, -1):
+            if f"default/job-{number}" not in written:
+                reasons.put(notice(number, urgent=False, message=str(now_s)))
     assert len(written) == len(set(written)) == pytest.approx(PER_SECOND * 10 + PER_SECOND, abs=3)
     assert written[:3] == ["default/job-0", "default/job-1", "default/job-2"]
 
 
 def test_what_could_not_be_written_is_wished_again_unless_newer_is() -> None:
     reasons = PendingReasons()
-    reasons.replace(PendingNotices.of([notice(1, urgent=True), notice(2, urgent=True)]))
+    reasons.put(notice(1, urgent=True))
+    reasons.put(notice(2, urgent=True))
     reasons.pop_due(0.0)
-    reasons.replace(PendingNotices.of([notice(1, urgent=True, message="newer")]))
+    reasons.put(notice(1, urgent=True, message="newer"))
     reasons.put_back(notice(1, urgent=True))
     reasons.put_back(notice(2, urgent=True))
     assert reasons.pop_due(0.0)[0] == [notice(1, urgent=True, message="newer"), notice(2, urgent=True)]

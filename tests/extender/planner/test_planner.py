@@ -16,17 +16,16 @@ async def api() -> FakeApi:
     return FakeApi()
 
 
-async def test_commits_a_gang_and_then_releases_it(api: FakeApi) -> None:
+async def test_commits_a_gang_and_releases_it_by_one_write(api: FakeApi) -> None:
     for name in ("n1", "n2"):
         api.set(NODES, node_json(name))
     api.set(JOBS, job_json("gang", replicas=2))
     async with replica(api):
         await api.until(lambda: state_of(api, "gang") == "Released")
-    first, second = [call.body["status"]["placement"] for call in api.writes()]
-    assert (first["state"], second["state"]) == ("Committed", "Released")
-    assert sorted(second["nodes"]) == ["n1", "n2"]
-    assert second | {"state": "Committed"} == first
-    assert (first["attempt"], first["generation"], first["epoch"], first["cpusPerReplica"]) == (1, 1, 1, 4)
+    (written,) = [call.body["status"]["placement"] for call in api.writes()]
+    assert written["state"] == "Released"
+    assert sorted(written["nodes"]) == ["n1", "n2"]
+    assert (written["attempt"], written["generation"], written["epoch"], written["cpusPerReplica"]) == (1, 1, 1, 4)
 
 
 async def test_a_job_that_cannot_start_is_told_why_once(api: FakeApi) -> None:
@@ -185,3 +184,32 @@ async def test_a_queue_that_emptied_is_shown_as_empty(api: FakeApi) -> None:
         await api.until(lambda: one.count("coda_queue_gpus_wanted") > 0)
         api.change(f"{JOBS}/gang", lambda item: item["status"].update(phase="Suspended"))
         await api.until(lambda: one.count("coda_queue_gpus_wanted") == 0 and "pending" not in status(api, "gang"))
+
+
+async def test_a_system_priority_class_of_a_user_does_not_go_first(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1"))
+    api.set(JOBS, job_json("early"))
+    late = job_json("late", queuedTime=time_from_seconds(1_700_000_100))
+    late["status"]["request"]["priority"] = 2_000_000_000
+    api.set(JOBS, late)
+    async with replica(api):
+        await api.until(lambda: state_of(api, "early") == "Released" and "pending" in status(api, "late"))
+
+
+async def test_a_reason_names_no_job_of_another_namespace(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1"))
+    other = "/apis/coda.scheduler/v1alpha1/namespaces/other/trainingjobs"
+    for number, where in enumerate((other, other, JOBS)):
+        running = job_json(f"secret-{number}", gpus=2, phase="Running", placement=placement("n1", plan=f"p{number}"))
+        api.set(where, running)
+    api.set(PODS, pod_json("uses", gpus=6, node="n1"))
+    api.set(JOBS, job_json("waits"))
+    async with replica(api):
+        await api.until(lambda: "pending" in status(api, "waits"))
+        pending = status(api, "waits")["pending"]
+        assert pending["holders"] == ["default/secret-2", "other/*"]
+        assert "other/secret" not in str(pending)
+        writes = len(api.writes())
+        api.set(JOBS, job_json("again", gpus=4))
+        await api.until(lambda: "pending" in status(api, "again"))
+        assert len(api.writes()) == writes + 1  # the redacted reason is not written again

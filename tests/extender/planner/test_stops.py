@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 
+from coda.errors import Outage
 from coda.policy import ArraysConfig, PolicyConfig
 from coda_kube.objects.json_types import Json
-from tests.extender.fake_api import FakeApi
+from coda_kube.objects.quantities import time_from_seconds
+from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json, rank_json
 from tests.extender.replicas import placement_of, replica, state_of
 
-IN_TIME, OVERDUE = "2100-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
+IN_TIME = "2026-01-01T00:00:00Z"  # by whatever clock
 CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.5))
 
 
@@ -122,12 +125,24 @@ async def test_nobody_else_is_stopped_while_the_pods_are_seen(api: FakeApi, phas
         assert placement_of(api, "large")["planId"] == plan["planId"]
 
 
-async def test_a_pod_that_does_not_go_is_counted_on_no_more(api: FakeApi) -> None:
-    async with replica(api, policy=CODA):
+@pytest.mark.parametrize(
+    ("deleted", "after_s"),
+    [
+        pytest.param({"deletionTimestamp": IN_TIME, "deletionGracePeriodSeconds": 30}, 91.0, id="its kubelet is away"),
+        pytest.param({"deletionTimestamp": IN_TIME, "deletionGracePeriodSeconds": 10**9}, 361.0, id="it has years"),
+        pytest.param({}, 121.0, id="nobody deletes it"),
+    ],
+)
+async def test_a_pod_that_does_not_go_is_counted_on_no_more(api: FakeApi, deleted: Json, after_s: float) -> None:
+    """Times are counted from when the order and the deletion are seen: no other machine's clock matters."""
+    now_s = 100.0
+    async with replica(api, policy=CODA, clock=lambda: now_s) as one:
         api.set(JOBS, job_json("large"))
         await api.until(lambda: state_of(api, "large") == "Committed")
         api.change(f"{JOBS}/guest", lambda item: item["status"].update(phase="Restarting"))
-        api.change(f"{PODS}/guest-1-0", lambda item: item["metadata"].update(deletionTimestamp=OVERDUE))
+        api.change(f"{PODS}/guest-1-0", lambda item: item["metadata"].update(deleted))
+        await api.until(lambda: not deleted or one.cluster.state.pod_by_id["default/guest-1-0"].terminating)
+        now_s += after_s
         api.change(f"{JOBS}/resident", lambda item: item["status"].update(phase="Succeeded"))
         api.remove(f"{PODS}/resident-1-0")
         await api.until(lambda: state_of(api, "large") == "Released")
@@ -163,3 +178,16 @@ async def test_a_placement_beside_capacity_that_is_left_has_no_limit_that_is_loo
         api.set(JOBS, job_json("later", gpus=9))  # another cycle
         await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))
         assert (state_of(api, "gang"), one.planner._placements.give_up_times_s()) == ("Committed", [])
+
+
+async def test_a_guest_that_cannot_be_told_to_stop_keeps_nobody_from_starting(api: FakeApi) -> None:
+    def fail(call: Call) -> None:
+        if call.verb == "apply" and "/guest/" in call.path:
+            raise Outage("HTTP 500: etcdserver: request is too large", may_have_worked=False)
+
+    api.before = fail
+    now_s = time.time()
+    api.set(JOBS, job_json("large", queuedTime=time_from_seconds(now_s - 2)))
+    api.set(JOBS, job_json("small", gpus=1, queuedTime=time_from_seconds(now_s - 1)))
+    async with replica(api, policy=CODA):
+        await api.until(lambda: state_of(api, "small") == "Released")

@@ -147,7 +147,7 @@ async def test_an_answer_that_was_lost_is_given_by_the_next_leader(api: FakeApi)
 
     api.before = fail
     async with replica(api) as one:
-        await api.until(lambda: one.count("coda_planner_refused_writes_total", reason="failed") > 0)
+        await api.until(lambda: one.count("coda_planner_refused_writes_total", reason="slow") > 0)
     broken = False
     async with replica(api, "two"):
         await api.until(lambda: grant_of(api, "gang").get("coresPerReplica") == 12)

@@ -93,7 +93,10 @@ class Breaking(Client):
         self.asked: list[str] = []
 
     async def _call(self, *_: object) -> Json:
-        return {"metadata": {"resourceVersion": "0"}, "items": []}
+        return {"metadata": {"resourceVersion": "3" if self.asked else "0"}, "items": []}
+
+    async def version_at(self, path: str, key: str, version: int) -> int | None:
+        return version
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:

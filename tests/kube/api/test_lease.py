@@ -126,3 +126,132 @@ async def test_two_processes_that_share_an_identity_by_mistake_do_not_take_it_in
         async with asyncio.timeout(0.05):
             await first.acquire()
     assert second.held()
+
+
+class EditedLease(OneLease):
+    """Somebody edits or deletes the record."""
+
+    def delete(self) -> None:
+        self._lease = None
+
+    def edit(self, **spec: Any) -> None:
+        assert self._lease is not None
+        self._lease["spec"] |= spec
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        assert self._lease is not None
+        return dict(self._lease["spec"])
+
+
+QUICK = LeaseTimes(duration_s=0.6, renew_deadline_s=0.4, retry_s=0.1)
+
+
+def candidate(api: OneLease, name: str, known_epoch: int = 0) -> Elector:
+    return Elector(cast(Client, api), "ns", "lease", name, QUICK, known_epoch=lambda: known_epoch)
+
+
+async def test_a_deleted_lease_makes_no_second_leader_and_no_epoch_twice() -> None:
+    api = EditedLease()
+    a, b = candidate(api, "a"), candidate(api, "b")
+    assert await a.acquire() == 1
+    waiting = asyncio.create_task(b.acquire())
+    await asyncio.sleep(0.05)
+    api.delete()
+    while not waiting.done():
+        assert not (a.held() and b.held())
+        await asyncio.sleep(0.01)
+    assert await waiting == 2  # `a` did not renew
+
+
+async def test_a_holder_makes_its_deleted_lease_again_and_keeps_its_epoch() -> None:
+    api = EditedLease()
+    a, b = candidate(api, "a"), candidate(api, "b")
+    await a.acquire()
+    keeping, waiting = asyncio.create_task(a.keep()), asyncio.create_task(b.acquire())
+    await asyncio.sleep(0.05)
+    for _ in range(5):
+        api.delete()
+        await asyncio.sleep(0.25)
+        assert a.held()
+        assert not b.held()
+    assert (a.epoch, api.spec["leaseTransitions"]) == (1, 1)
+    for task in (keeping, waiting):
+        task.cancel()
+
+
+async def test_a_new_candidate_goes_on_from_the_epochs_that_the_cluster_shows() -> None:
+    """It has never seen the record that was deleted, and its holder may not know of the deletion yet."""
+    api = EditedLease()
+    began_s = time.monotonic()
+    assert await candidate(api, "new", known_epoch=7).acquire() == 8
+    assert time.monotonic() - began_s >= QUICK.duration_s
+
+
+@pytest.mark.parametrize(
+    ("edit", "epoch"),
+    [
+        pytest.param({"leaseTransitions": 0}, 6, id="lowered"),
+        pytest.param({"leaseTransitions": None}, 6, id="removed"),
+        pytest.param({"leaseTransitions": 2**31 - 1}, 6, id="as high as it can be"),
+        pytest.param({"leaseTransitions": 90}, 91, id="raised"),
+        pytest.param({"leaseDurationSeconds": 2**31 - 1, "holderIdentity": ""}, 6, id="lasting for ever, of nobody"),
+    ],
+)
+async def test_an_edited_lease_gives_no_epoch_twice(edit: dict[str, Any], epoch: int) -> None:
+    api = EditedLease()
+    for number in range(4):
+        elector = candidate(api, f"old-{number}")
+        await elector.acquire()
+        await elector.release()
+    a, b = candidate(api, "a"), candidate(api, "b")
+    assert await a.acquire() == 5
+    waiting = asyncio.create_task(b.acquire())
+    await asyncio.sleep(0.02)
+    api.edit(**edit)
+    async with asyncio.timeout(3):
+        assert await waiting == epoch
+
+
+async def test_a_holder_mends_an_epoch_that_was_lowered() -> None:
+    api = EditedLease()
+    await candidate(api, "first").acquire()
+    api.edit(leaseTransitions=5)
+    a = candidate(api, "first")  # its next process
+    assert await a.acquire() == 6
+    keeping = asyncio.create_task(a.keep())
+    api.edit(leaseTransitions=1)
+    await asyncio.sleep(0.3)
+    assert (a.epoch, api.spec["leaseTransitions"]) == (6, 6)
+    keeping.cancel()
+
+
+async def test_a_forged_record_does_not_keep_the_lease_for_years() -> None:
+    api = EditedLease()
+    await candidate(api, "gone").acquire()
+    api.edit(holderIdentity="nobody", leaseDurationSeconds=10**9)
+    elector = candidate(api, "a")
+    assert not await elector._try()
+    assert elector._expires_s - time.monotonic() <= 60.0
+
+
+async def test_an_older_record_that_a_backup_brings_back_makes_no_second_leader() -> None:
+    """The first holder has lost the Lease since, and the second one believes for seconds that it still holds it."""
+    api = OneLease()
+    times = LeaseTimes(duration_s=1.0, renew_deadline_s=0.8, retry_s=0.2)
+    first, second = (Elector(cast(Client, api), "ns", "lease", name, times) for name in ("coda-0", "coda-1"))
+    await first.acquire()
+    backup = await api.get("")
+    api.failures = [Outage("nobody answers")] * 1000
+    await first.keep()
+    api.failures = []
+    assert await second.acquire() == 2
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await first.acquire()  # it sees the other one
+    await api.replace("", backup)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await first.acquire()
+    async with asyncio.timeout(5):
+        assert await first.acquire() == 3

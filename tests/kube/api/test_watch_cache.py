@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,19 +26,33 @@ class Paged(Client):
         self.items = list(items)
         self.asked: list[int] = []  # where each page began
         self.expires = expires
+        self.on_page: Callable[[], None] = lambda: None
         self.watched_from = asyncio.Queue[str]()
 
     async def _call(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Any = None, content_type: str | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Any = None,
+        content_type: str | None = None,
+        timeout_s: float | None = None,
     ) -> Json:
         assert query is not None
         begin, limit = int(query.get("continue") or 0), int(query["limit"])
         self.asked.append(begin)
+        self.on_page()
         if begin and self.asked.count(0) == self.expires:
             raise Expired("the continue token is too old")
         end = begin + limit
         token = str(end) if end < len(self.items) else ""
         return {"metadata": {"resourceVersion": "9", "continue": token}, "items": self.items[begin:end]}
+
+    async def newest_version(self, path: str) -> int:
+        return 10
+
+    async def version_at(self, path: str, key: str, version: int) -> int | None:
+        return version
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
@@ -68,8 +82,10 @@ async def test_a_cache_holds_what_all_pages_of_one_list_hold(expires: int) -> No
     """What was known before and is in none of them is gone, unless it is newer than the list."""
     client = Paged(*(thing(f"item-{number}", 1) for number in range(450)), expires=expires)
     cache = WatchCache(client, "/api/v1/pods")
-    for known in (thing("gone", 8), thing("newer", 10), thing("item-3", 1)):
+    for known in (thing("gone", 8), thing("item-3", 1)):
         cache.put(known)
+    newer = thing("newer", 10)  # a write of our own while the last page is read
+    client.on_page = lambda: cache.put(newer) if client.asked[-1] == 400 else None
     running = asyncio.create_task(cache.run())
     assert await client.watched_from.get() == "9"
     assert cache.by_key.keys() == {each["metadata"]["name"] for each in client.items} | {"newer"}

@@ -68,6 +68,7 @@ def rank_pod(
         "coda.scheduler/rank": str(rank),
     }
     made["metadata"]["annotations"] = {"coda.scheduler/plan": plan or f"{job}-p{attempt}"}
+    made["metadata"]["ownerReferences"] = [{"kind": "TrainingJob", "uid": f"uid-{job}", "controller": True}]
     made["spec"]["affinity"] = affinity([pin] if pin is not None else [])
     return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.quantities import time_from_seconds
 from coda_lab.checker.invariants import suspicions_in
 from coda_lab.checker.report import Invariant
 from coda_lab.checker.watch import Kind, put
@@ -46,6 +47,12 @@ def mislabelled() -> Json:
     return made
 
 
+def let_go(pod: Json) -> Json:
+    """As `kubectl delete --cascade=orphan` leaves it."""
+    del pod["metadata"]["ownerReferences"]
+    return pod
+
+
 @pytest.mark.parametrize(
     ("things", "expected"),
     [
@@ -74,7 +81,8 @@ def mislabelled() -> Json:
         ),
         pytest.param([running("n1"), rank_pod(0, attempt=2)], ["is of attempt 2, but the job is at 1"], id="too early"),
         pytest.param([job(attempt=2), rank_pod(0)], ["of attempt 1 lives on, but the job is at 2"], id="left behind"),
-        pytest.param([rank_pod(0)], ["lives on, but its job is gone"], id="orphan"),
+        pytest.param([rank_pod(0)], ["lives on, but its job is gone"], id="job gone"),
+        pytest.param([let_go(rank_pod(0))], [], id="orphaned on purpose"),
         pytest.param(
             [job(phase="Succeeded", placement=placement("n1")), rank_pod(0)],
             ["lives on, but its job is Succeeded"],
@@ -153,6 +161,21 @@ def test_e_no_gang_stays_half_bound(phase: str, pods: list[Json], broken: bool) 
         each for each in suspicions_in(view, ("job", "uid-j"), {}) if each.invariant is Invariant.HALF_BOUND_GANG
     ]
     assert [(each.allowance_s, each.not_before_s) for each in suspicions] == ([(2.0, 1772366400.0)] if broken else [])
+
+
+@pytest.mark.parametrize("hours", [-1, 0])
+def test_e_a_deadline_by_a_clock_that_is_behind_counts_from_the_first_pod(hours: int) -> None:
+    """The planner's clock is an hour behind: its deadline was over before the gang existed."""
+    made_s, length_s = 1772366400.0, 60.0
+    committed_s = made_s + 3600 * hours
+    plan = placement("n1", "n1", deadline=time_from_seconds(committed_s + length_s))
+    plan["committedTime"] = time_from_seconds(committed_s)
+    pods = [rank_pod(0, bound=NOW), rank_pod(1, node=None, bound=NOW)]
+    view = view_of(job(phase="Launched", placement=plan), *pods)
+    (found,) = [
+        each for each in suspicions_in(view, ("job", "uid-j"), {}) if each.invariant is Invariant.HALF_BOUND_GANG
+    ]
+    assert found.not_before_s == made_s + length_s
 
 
 def test_e_an_older_attempt_is_not_half_bound_any_more() -> None:

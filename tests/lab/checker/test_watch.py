@@ -82,6 +82,21 @@ async def test_a_rank_started_twice_is_found_from_the_changes_alone() -> None:
     assert found(checker) == [("f", ("Pod/ns/j-1-0",))]
 
 
+async def test_a_restore_takes_back_the_history_but_not_the_judgement() -> None:
+    server = server_with((Kind.NODE, node()), RUNNING, (Kind.POD, rank_pod(0, uid="one", started=True)))
+    async with Checker(server).watching() as checker:
+        server.drop(Kind.POD, "one")
+        await until(lambda: checker.counts.pods == 1)
+        checker.restored()
+        server.put(Kind.POD, rank_pod(0, uid="two", started=True))
+        await until(lambda: checker.counts.pods == 2)
+        assert found(checker) == []
+        server.drop(Kind.POD, "two")
+        server.put(Kind.POD, rank_pod(0, uid="three", started=True))
+        await until(lambda: bool(checker.breaches))
+    assert found(checker) == [("f", ("Pod/ns/j-1-0",))]
+
+
 @pytest.mark.parametrize("forget", [False, True])
 async def test_goes_on_after_the_api_server_was_away(forget: bool) -> None:
     server = server_with((Kind.NODE, node()), (Kind.POD, pod("a", gpus=4)), (Kind.POD, pod("gone", gpus=4)))

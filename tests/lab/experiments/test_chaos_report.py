@@ -43,6 +43,7 @@ def outcome(*faults: Struck, breaches: Sequence[Breach] = ()) -> Outcome:
         drained_s=10.0,
         versions={"coda": "1"},
         machine={"cores": 2.0},
+        happened=(),
         struck=faults,
         check=Check(started_s=90.0, ended_s=190.0, breaches=tuple(breaches), counts=Counts()),
         account=Account(),

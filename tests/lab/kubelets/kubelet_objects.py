@@ -51,10 +51,10 @@ def pod_json(
     }
 
 
-def node_object(name: str, *, lost: bool = False, ready: str = "True") -> Json:
+def node_object(name: str, *, lost: bool | str = False, ready: str = "True") -> Json:
     """A Node with nothing but what the fleet looks at."""
     return {
-        "metadata": {"name": name, "annotations": {LOST: "true"} if lost else {}},
+        "metadata": {"name": name, "annotations": {LOST: "true" if lost is True else lost} if lost else {}},
         "status": {"conditions": [{"type": "Ready", "status": ready}]},
     }
 

@@ -55,7 +55,7 @@ def test_a_node_registers_ready_with_its_port_and_labels() -> None:
     assert node["spec"]["taints"] == [{"key": POOL_TAINT, "effect": "NoSchedule"}]
     assert node["metadata"]["labels"]["topology.coda.scheduler/rack"] == "rack-0"
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "node-0000"
-    assert node["metadata"]["labels"]["coda.scheduler/simulated"] == "true"
+    assert node["metadata"]["labels"]["local.coda.scheduler/simulated"] == "true"
 
 
 def test_an_untainted_node_leaves_the_taints_to_others() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from coda_kube.objects.quantities import time_from_seconds
 from coda_lab.kubelets.machine import Stage
+from coda_lab.kubelets.pods.statuses import status_patch
 from tests.lab.kubelets.kubelet_objects import T0, Rig, node_object, pod_json
 
 
@@ -77,6 +78,29 @@ def test_deletions_asked_for_in_silence_are_done_on_return() -> None:
     rig.fleet.node_seen(node_object("n0"))
     rig.run_to(101)
     assert (rig.pod("p").exit_code, rig.pod("p").removal_due) == (143, True)
+
+
+def test_a_reboot_ends_running_containers_as_containerd_says_and_tells_it_afterwards() -> None:
+    rig = Rig()
+    rig.fleet.pod_seen(pod_json("runs", run_seconds="1000"))
+    rig.fleet.pod_seen(pod_json("done", run_seconds="1"))
+    rig.fleet.pod_seen(pod_json("begins", start_delay_seconds="20"))
+    rig.run_to(10)
+    rig.told.clear()
+    rig.fleet.node_seen(node_object("n0", lost="reboot"))
+    rig.run_to(30)
+    assert rig.fleet.machines["n0"].silent
+    rig.told.clear()
+    rig.fleet.node_seen(node_object("n0"))
+    rig.run_to(31)
+    assert (rig.pod("runs").stage, rig.pod("runs").ended_s) == (Stage.ENDED, T0 + 10)
+    assert rig.pod("begins").stage is Stage.RUNNING
+    assert ("runs", "ENDED") in rig.told
+    ended = status_patch(rig.pod("runs"))["status"]
+    state = ended["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["phase"], state["exitCode"], state["reason"]) == ("Failed", 255, "Unknown")
+    kept = status_patch(rig.pod("done"))["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (kept["exitCode"], kept["reason"]) == (0, "Completed")
 
 
 def test_what_returns_is_admitted_in_order_of_arrival() -> None:

@@ -6,6 +6,8 @@ import errno
 import json
 import random
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,7 +55,7 @@ def test_the_cache_is_where_the_user_wants_it(environ: dict[str, str], expected:
 
 
 def ports_for(spec: ClusterSpec) -> dict[str, int]:
-    return {name: number for number, name in enumerate((*spec.names, "etcd-peer", "forwarder"), 20_000)}
+    return {name: number for number, name in enumerate(spec.port_names, 20_000)}
 
 
 def flags_of(spec: ClusterSpec, name: str) -> tuple[str, ...]:
@@ -86,6 +88,8 @@ def test_each_replica_gets_its_own_identity_and_port() -> None:
         "CODA_IDENTITY": "coda-extender-1",
         "CODA_HOST": LOOPBACK,
         "CODA_PORT": str(ports["extender-1"]),
+        "CODA_METRICS_PORT": str(ports["extender-1-metrics"]),
+        "CODA_TLS_DIR": "/f/tls/extender",
         "CODA_POD_NAMESPACE": "coda-system",
         "CODA_POD_NAME": "coda-extender-1",
         "CODA_SCHEDULER_NAMES": "default-scheduler,coda",
@@ -97,7 +101,9 @@ def test_each_replica_gets_its_own_identity_and_port() -> None:
 def test_the_scheduler_asks_the_extender_through_the_forwarder() -> None:
     config = json.loads(scheduler_config(ClusterSpec(), Layout(folder=Path("/f")), 1234))
     (extender,) = config["extenders"]
-    assert extender["urlPrefix"] == f"http://{LOOPBACK}:1234"
+    assert extender["urlPrefix"] == f"https://{LOOPBACK}:1234"
+    assert extender["enableHTTPS"]
+    assert extender["tlsConfig"]["certFile"] == "/f/tls/kube-scheduler/tls.crt"
     assert not extender["ignorable"]
     by_name = {profile["schedulerName"]: profile.get("plugins") for profile in config["profiles"]}
     assert by_name == {"default-scheduler": None, "coda": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}}
@@ -133,13 +139,28 @@ def test_free_ports_differ_and_are_out_of_reach_of_outgoing_connections() -> Non
     assert max(ports) < 32_768
 
 
+def test_a_chosen_port_is_given_to_nobody_else_while_its_part_is_down() -> None:
+    first = free_ports(1, random.Random(5))[0]
+    assert free_ports(1, random.Random(5))[0] != first
+    assert chosen_by_another_process(seed=5) != first
+
+
+def test_a_port_is_free_again_when_the_process_that_chose_it_has_ended() -> None:
+    assert chosen_by_another_process(seed=6) == chosen_by_another_process(seed=6)
+
+
 def test_a_port_in_use_is_named_and_never_chosen() -> None:
-    first = free_ports(1, random.Random(7))[0]
+    first = chosen_by_another_process(seed=7)
     with socket.create_server((LOOPBACK, first)):
         with pytest.raises(LabFailure, match=f"^Port {first} on {LOOPBACK} cannot be used"):
             check_free(first)
         assert free_ports(1, random.Random(7))[0] != first
     check_free(first)
+
+
+def chosen_by_another_process(*, seed: int) -> int:
+    choose = f"import random; from coda_lab.host.ports import free_ports; print(*free_ports(1, random.Random({seed})))"
+    return int(subprocess.run([sys.executable, "-c", choose], capture_output=True, check=True).stdout)
 
 
 def test_a_full_disk_is_one_sentence() -> None:
@@ -156,7 +177,8 @@ def test_what_is_shipped_is_found_and_can_be_read() -> None:
     kinds = ["nodeprofiles.coda.scheduler", "trainingjobs.coda.scheduler"]
     assert [item["metadata"]["name"] for item in objects_in(crds())] == kinds
     roles = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
-    assert {"Namespace", "FlowSchema"} | roles == {item["kind"] for item in objects_in(manifests())}
+    policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    assert {"Namespace", "FlowSchema"} | roles | policies == {item["kind"] for item in objects_in(manifests())}
     assert (kube_module() / "main.go").exists()
 
 

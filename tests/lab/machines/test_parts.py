@@ -15,7 +15,7 @@ from coda_lab.spec import ClusterSpec, Layout, identity_of
 
 
 def parts_of(spec: ClusterSpec, folder: Path) -> dict[str, Part]:
-    ports = {name: 1000 + number for number, name in enumerate(spec.names)}
+    ports = {name: 1000 + number for number, name in enumerate(spec.port_names)}
     return {part.name: part for part in coda_parts(spec, Layout(folder=folder), ports)}
 
 

@@ -20,15 +20,13 @@ from tests.operator_tests.rest_of_cluster import rest_of_cluster
         pytest.param(
             403, "pods is forbidden: violates PodSecurity", "Failed", "TemplateRefused", id="a policy forbids it"
         ),
-        pytest.param(
-            403, "exceeded quota: tight, requested: pods=1", "Queued", "Queued", id="the planner knows quotas"
-        ),
-        pytest.param(403, "status unknown for quota: new", "Queued", "Queued", id="a quota nobody has counted yet"),
+        pytest.param(403, "exceeded quota: tight, requested: pods=1", None, "QuotaExceeded", id="a quota"),
+        pytest.param(403, "status unknown for quota: new", None, "QuotaNotCounted", id="a quota nobody has counted"),
         pytest.param(
             403,
             'error looking up service account default/default: serviceaccount "default" not found',
-            "Queued",
-            "Queued",
+            None,
+            "ServiceAccountMissing",
             id="a namespace so new that it has no service account",
         ),
         pytest.param(401, "Unauthorized", None, None, id="the API server has just started"),
@@ -64,6 +62,77 @@ async def test_a_refused_dry_run(status: int, message: str, phase: str | None, r
         refusal.clear()
         api.edit(job, **({"priority": 1} if phase == "Failed" else {}))
         await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+
+
+NO_ACCOUNT = 'error looking up service account default/x: serviceaccount "x" not found'
+
+
+async def test_a_request_that_was_not_admitted_is_never_planned() -> None:
+    """The user picks a service account that does not exist, so nothing has judged or capped what the pod asks for."""
+    api = FakeCluster()
+    refusal = [Rejected(403, "Forbidden", NO_ACCOUNT)]
+
+    def admit(_pod: object) -> None:
+        if refusal:
+            raise refusal[0]
+
+    api.admit = admit
+    container = {"name": "main", "image": "x", "resources": {"requests": {"memory": "1e999"}}}
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit(template={"spec": {"containers": [container], "serviceAccountName": "x"}})
+        await api.until(lambda: api.status(job).get("reason") == "ServiceAccountMissing")
+        assert "request" not in api.status(job)
+        assert 'serviceaccount "x" not found' in api.status(job)["message"]
+        told = len(api.history("trainingjobs"))
+        await asyncio.sleep(300)
+        assert len(api.history("trainingjobs")) == told, "the same answer is written once"
+        refusal.clear()
+        await api.until(lambda: "request" in api.status(job), timeout_s=31)
+
+
+async def test_an_edit_that_is_not_admitted_leaves_the_accepted_request() -> None:
+    api = FakeCluster()
+    refusal: list[Rejected] = []
+
+    def admit(_pod: object) -> None:
+        if refusal:
+            raise refusal[0]
+
+    api.admit = admit
+    async with rest_of_cluster(api) as rest, operator(api):
+        rest.plans = False
+        job = api.submit()
+        await api.until(lambda: "request" in api.status(job))
+        before = api.status(job)
+        refusal.append(Rejected(403, "Forbidden", NO_ACCOUNT))
+        api.edit(job, replicas=3)
+        await api.until(lambda: api.status(job).get("reason") == "ServiceAccountMissing")
+        told = api.status(job)
+        assert (told["phase"], told["request"]) == ("Queued", before["request"])
+        assert told["observedGeneration"] == before["observedGeneration"], "so the planner knows it is not accepted"
+        refusal.clear()
+        rest.plans = True
+        await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+
+
+async def test_a_job_beyond_a_quota_is_accepted_soon_after_a_pod_of_its_namespace_ends() -> None:
+    api = FakeCluster()
+    full = [True]
+
+    def admit(pod: dict[str, dict[str, str]]) -> None:
+        if full[0] and pod["metadata"].get("generateName", "").startswith("second"):
+            raise Rejected(403, "Forbidden", "exceeded quota: tight, requested: pods=1, used: pods=2")
+
+    api.admit = admit
+    async with rest_of_cluster(api) as rest, operator(api):
+        rest.run_s = lambda _attempt, _rank: 200.0
+        first = api.submit("first")
+        await api.until(lambda: api.status(first).get("phase") == "Running", timeout_s=60)
+        second = api.submit("second")
+        await api.until(lambda: api.status(second).get("reason") == "QuotaExceeded")
+        await api.until(lambda: api.status(first).get("phase") == "Succeeded", timeout_s=300)
+        full[0] = False
+        await api.until(lambda: "request" in api.status(second), timeout_s=2)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from coda.lifecycle import PodState
-from coda_kube.objects.quantities import seconds_from_time
 from coda_operator.view.rank_pods import rank_pod_from_json
 
 NOW_S = 1000.0
@@ -83,7 +82,7 @@ def main(state: dict[str, Any]) -> list[dict[str, Any]]:
         pytest.param(
             {
                 "phase": "Succeeded",
-                "conditions": [MARKED],
+                "conditions": [MARKED | {"reason": "TerminationByKubelet"}],
                 "containerStatuses": main({"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T00:00:01Z"}}),
             },
             PodState.FAILED,
@@ -94,7 +93,7 @@ def main(state: dict[str, Any]) -> list[dict[str, Any]]:
         pytest.param(
             {
                 "phase": "Succeeded",
-                "conditions": [MARKED],
+                "conditions": [MARKED | {"reason": "TerminationByKubelet"}],
                 "containerStatuses": main({"terminated": {"exitCode": 0, "finishedAt": "2025-12-31T23:59:00Z"}}),
             },
             PodState.SUCCEEDED,
@@ -206,19 +205,62 @@ def test_labels_that_were_tampered_with_belong_to_no_attempt() -> None:
 @pytest.mark.parametrize(
     ("finished", "state", "disrupted"),
     [
-        pytest.param("2026-01-01T00:00:00Z", PodState.FAILED, True, id="after the request: it was stopped"),
-        pytest.param("2025-12-31T23:59:59Z", PodState.SUCCEEDED, False, id="before it: it was done"),
+        pytest.param("2026-01-01T05:00:00Z", PodState.FAILED, True, id="it ran for as long as it existed: stopped"),
+        pytest.param("2026-01-01T04:50:00Z", PodState.SUCCEEDED, False, id="it existed for longer than it ran: done"),
     ],
 )
 def test_an_exit_code_of_zero_after_a_deletion_is_no_success(finished: str, state: PodState, disrupted: bool) -> None:
+    """Nobody saw the end. The clock of the node is five hours ahead of the API server's."""
     status = {
         "phase": "Succeeded",
+        "startTime": "2026-01-01T04:00:02Z",
         "containerStatuses": main({"terminated": {"exitCode": 0, "finishedAt": finished}}),
     }
-    deleted = pod(status, deletionTimestamp="2026-01-01T00:00:30Z", deletionGracePeriodSeconds=30, finalizers=["a/b"])
+    deleted = pod(
+        status,
+        creationTimestamp="2025-12-31T23:00:00Z",
+        deletionTimestamp="2026-01-01T00:00:30Z",
+        deletionGracePeriodSeconds=30,
+        finalizers=["a/b", "coda.scheduler/rank"],
+    )
     seen = rank_pod_from_json(deleted, now_s=NOW_S)
     assert (seen.state, seen.disrupted) == (state, disrupted)
-    assert (seen.gone_by_s, seen.finalizers) == (seconds_from_time("2026-01-01T00:00:30Z"), ("a/b",))
+    assert (seen.gone_by_s, seen.finalizers) == (NOW_S + 30, ("a/b",))
+    assert seen.held
+
+
+def test_what_was_seen_first_stays_true() -> None:
+    """The end before the deletion, or the deletion before the end: no clock is asked."""
+    done = {"phase": "Succeeded", "containerStatuses": main({"terminated": {"exitCode": 0}})}
+    leaving = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
+    ended = rank_pod_from_json(pod(done), now_s=NOW_S)
+    assert rank_pod_from_json(pod(done, **leaving), now_s=NOW_S, before=ended).state is PodState.SUCCEEDED
+    started = rank_pod_from_json(pod({"containerStatuses": main({"running": {}})}, **leaving), now_s=NOW_S)
+    stopped = rank_pod_from_json(pod(done, **leaving), now_s=NOW_S, before=started)
+    assert (stopped.state, stopped.disrupted) == (PodState.FAILED, True)
+
+
+def test_a_reboot_that_the_runtime_reports_is_not_the_jobs_fault() -> None:
+    lost = {"phase": "Failed", "containerStatuses": main({"terminated": {"exitCode": 255, "reason": "Unknown"}})}
+    assert rank_pod_from_json(pod(lost), now_s=NOW_S).disrupted
+    own = {"phase": "Failed", "containerStatuses": main({"terminated": {"exitCode": 255, "reason": "Error"}})}
+    assert not rank_pod_from_json(pod(own), now_s=NOW_S).disrupted
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "disrupted"),
+    [
+        pytest.param("Evicted", "The node was low on resource: memory.", True, id="pressure of the node"),
+        pytest.param("Evicted", 'Usage of EmptyDir volume "scratch" exceeds the limit "1Gi".', False, id="own limit"),
+        pytest.param("Evicted", "Pod ephemeral local storage usage exceeds the total limit", False, id="own total"),
+        pytest.param("Terminated", "Pod was terminated in response to imminent node shutdown.", True, id="shutdown"),
+        pytest.param("NodeLost", "Node n1 which was running pod j-2-5 is unresponsive", True, id="node lost"),
+    ],
+)
+def test_whose_fault_it_is_that_kubernetes_ended_a_pod(reason: str, message: str, disrupted: bool) -> None:
+    ended = main({"terminated": {"exitCode": 137, "reason": "Error"}})
+    status = {"phase": "Failed", "reason": reason, "message": message, "containerStatuses": ended}
+    assert rank_pod_from_json(pod(status), now_s=NOW_S).disrupted is disrupted
 
 
 def test_how_long_a_pod_is_unschedulable_is_measured_by_our_own_clock() -> None:

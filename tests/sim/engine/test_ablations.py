@@ -1,7 +1,9 @@
 """CODA as a whole and with parts left out: audited, decided by the planner alone, the same in any order."""
 
 import random
+from collections import Counter
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from coda.cycle import decide
 from coda.model import Decision, World
 from coda.model.consistency import check
 from coda.policy import PolicyConfig
+from coda.promises import PromiseBook
 from coda_sim.engine import RunLog, nodes_of_shape
 from coda_sim.results.audit import breaches, read_jobs
 from coda_sim.results.job_records import write_records
@@ -23,6 +26,9 @@ from tests.sim.simulating import simulated_under
 
 CLUSTER = "3x8x28,4x4x28"
 PARTS = tuple(part.value for part in PARTS_BY_POLICY["coda"])
+
+Resize = tuple[str, int, int]
+"""A job, its attempt, and the cores per rank that it got."""
 
 
 def busy_day() -> tuple[Row, ...]:
@@ -72,8 +78,11 @@ def test_what_is_left_out_does_nothing(part: str, gone: tuple[str, ...]) -> None
     assert not any(found[name] for name in gone)
 
 
-def test_only_coda_has_parts_and_all_of_them() -> None:
-    assert {name for name, parts in PARTS_BY_POLICY.items() if parts} == {"coda"}
+def test_only_coda_has_all_parts_and_a_rival_its_allocator() -> None:
+    parts_by_name = {name: [part.value for part in parts] for name, parts in PARTS_BY_POLICY.items() if parts}
+    assert parts_by_name.keys() == {"coda", "fifo-skip-tuned"}
+    assert parts_by_name["fifo-skip-tuned"] == ["allocator"]
+    assert sorted(parts_by_name["coda"]) == sorted(PARTS)
     assert PARTS == ("allocator", "arrays", "borrowing", "migration", "eliminator")
 
 
@@ -85,24 +94,43 @@ def test_the_order_of_the_rows_changes_no_byte(tmp_path: Path) -> None:
     assert (tmp_path / "one.csv.gz").read_bytes() == (tmp_path / "two.csv.gz").read_bytes()
 
 
-def test_every_start_stop_and_resize_is_one_that_the_planner_decided() -> None:
+def resizes_of(log: RunLog) -> tuple[Counter[Resize], Counter[Resize]]:
+    """The changes to more cores and those to fewer."""
+    grown, shrunk = Counter[Resize](), Counter[Resize]()
+    for entry in log.entries:
+        for before, piece in pairwise(entry.pieces):
+            if piece.attempt == before.attempt:
+                (grown if piece.cores > before.cores else shrunk)[
+                    entry.gang.row.job_id, piece.attempt, piece.cores
+                ] += 1
+    return grown, shrunk
+
+
+def test_every_start_stop_and_growth_is_one_that_the_planner_decided() -> None:
     plans: list[Decision] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
+        world: World,
+        config: PolicyConfig,
+        now_s: float,
+        cache: PlannerCache | None,
+        *,
+        book: PromiseBook | None,
+        explain: int | None,
     ) -> Decision:
         check(world)
-        plan = decide(world, config, now_s, None, explain=explain)
+        plan = decide(world, config, now_s, None, book=book, explain=explain)
         plans.append(plan)
         return plan
 
     log = simulated_under("coda", busy_day(), CLUSTER, decide=watching)
     assert log.entries == coda_day().entries
     attempts = {(entry.gang.row.job_id, piece.attempt) for entry in log.entries for piece in entry.pieces}
-    resizes = sum(len(entry.pieces) for entry in log.entries) - len(attempts)
+    grown, shrunk = resizes_of(log)
+    granted = Counter((grant.job.split("/")[1], grant.attempt, grant.cores) for plan in plans for grant in plan.grants)
     assert attempts == {(start.job.split("/")[1], start.attempt) for plan in plans for start in plan.starts}
-    assert resizes == sum(len(plan.grants) for plan in plans)
+    assert grown <= granted <= grown + shrunk  # fewer cores are granted without a cycle where only they are asked for
     stops = [stop for plan in plans for stop in plan.stops]
     assert len(stops) == sum(entry.aborts + entry.migrations + entry.preemptions for entry in log.entries)
-    assert resizes
+    assert grown
     assert stops

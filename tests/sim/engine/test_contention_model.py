@@ -17,6 +17,7 @@ def test_without_the_eliminator_the_training_job_suffers_to_the_end_of_its_neigh
     log = simulated([TRAINING, HEAVY], "1x4x8", traits=ALEXNET)
     assert log.throttles == 0
     assert log.entries[0].victim_s == pytest.approx(4000)
+    assert log.entries[0].victim_lost_s == pytest.approx(0.3 * 4000)
     assert spans(log)["a1"] == [pytest.approx((0, 20_000 + 0.3 * 4000))]
 
 

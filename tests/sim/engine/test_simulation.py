@@ -8,10 +8,11 @@ from coda.cycle import decide
 from coda.model import Decision, World
 from coda.model.consistency import check
 from coda.policy import PolicyConfig
+from coda.promises import PromiseBook
 from coda_sim.traces import Row
 from coda_sim.workload import MonthConfig
 from coda_sim.workload.month import coda_month
-from tests.sim.simulating import only, simulated, spans
+from tests.sim.simulating import only, simulated, simulated_under, spans
 from tests.sim.worlds import row
 
 SMALL_MONTH = MonthConfig(days=1, gpu_jobs=250, cpu_jobs=750, cluster="6x8x28,8x4x28")
@@ -33,6 +34,14 @@ def test_a_later_job_that_fits_passes_one_that_does_not() -> None:
     small = row("a3", gpus=1, cpus=1, submit_s=20, duration_s=30)
     log = simulated([row("a1", gpus=3, cpus=3, duration_s=100), large, small], "1x4x8")
     assert spans(log) == {"a1": [(0, 100)], "a2": [(100, 150)], "a3": [(20, 50)]}
+
+
+@pytest.mark.parametrize("policy", ["arrival", "fifo-skip", "coda"])
+def test_jobs_of_one_pod_fill_a_node_so_that_a_whole_one_is_left(policy: str) -> None:
+    rows = [row("a1", gpus=4, cpus=4), row("a2", gpus=2, cpus=2, submit_s=10), row("a3", gpus=8, cpus=8, submit_s=20)]
+    log = simulated_under(policy, [replace(one, duration_s=1000) for one in rows], "2x8x48")
+    starts_s = {job: first for job, ((first, _), *_) in spans(log).items()}
+    assert starts_s == {"a1": 0, "a2": 10, "a3": 20}
 
 
 def test_a_training_job_slows_down_beside_a_heavy_neighbour_and_recovers() -> None:
@@ -60,10 +69,16 @@ def test_jobs_submitted_together_start_in_one_round() -> None:
     worlds: list[World] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
+        world: World,
+        config: PolicyConfig,
+        now_s: float,
+        cache: PlannerCache | None,
+        *,
+        book: PromiseBook | None,
+        explain: int | None,
     ) -> Decision:
         worlds.append(world)
-        return decide(world, config, now_s, cache, explain=explain)
+        return decide(world, config, now_s, cache, book=book, explain=explain)
 
     simulated([row(f"a{number}", submit_s=5, duration_s=60) for number in range(4)], "1x4x8", decide=watching)
     assert [len(world.jobs) for world in worlds] == [4]
@@ -73,10 +88,16 @@ def test_every_start_is_one_that_the_planner_decided() -> None:
     started: list[tuple[str, float, tuple[str, ...]]] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
+        world: World,
+        config: PolicyConfig,
+        now_s: float,
+        cache: PlannerCache | None,
+        *,
+        book: PromiseBook | None,
+        explain: int | None,
     ) -> Decision:
         check(world)
-        plan = decide(world, config, now_s, None, explain=explain)
+        plan = decide(world, config, now_s, None, book=book, explain=explain)
         started.extend((start.job.split("/")[1], now_s, start.nodes) for start in plan.starts)
         return plan
 
@@ -92,9 +113,15 @@ def test_every_start_is_one_that_the_planner_decided() -> None:
 
 def test_nothing_starts_that_the_planner_does_not_start() -> None:
     def refusing(
-        world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
+        world: World,
+        config: PolicyConfig,
+        now_s: float,
+        cache: PlannerCache | None,
+        *,
+        book: PromiseBook | None,
+        explain: int | None,
     ) -> Decision:
-        return replace(decide(world, config, now_s, cache, explain=explain), starts=())
+        return replace(decide(world, config, now_s, cache, book=book, explain=explain), starts=())
 
     log = simulated([row("a1"), row("a2")], "1x4x8", decide=refusing)
     assert spans(log) == {"a1": [], "a2": []}

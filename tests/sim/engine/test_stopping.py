@@ -1,5 +1,8 @@
 """Jobs that give their place up for others: what becomes of their work, and when they go on."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
 from coda.cache import PlannerCache
@@ -7,14 +10,15 @@ from coda.cycle import decide
 from coda.model import Decision, Job, World
 from coda.model.decision import StopCause
 from coda.policy import PolicyConfig
-from coda_sim.engine import Costs
+from coda.promises import PromiseBook
+from coda_sim.engine import COSTS_BY_SETTING, Costs, CostSetting
 from coda_sim.engine.job_run import JobRun
-from coda_sim.results.metrics import metrics_of, window_of
+from coda_sim.results.metrics import first_wait_s, metrics_of, wait_s, window_of
 from coda_sim.traces import Row
 from coda_sim.workload import Cores, Gang, shape_from_text
 from coda_sim.workload.gangs import gang_from_row
 from coda_sim.workload.job_models import JobModel
-from tests.sim.simulating import only, simulated_under, spans
+from tests.sim.simulating import only, simulated, simulated_under, spans
 from tests.sim.worlds import row
 
 # 16 of the node's 28 cores belong to its GPUs; the CPU job borrows 12 of them.
@@ -53,6 +57,48 @@ def test_an_aborted_job_begins_anew_where_nothing_was_saved() -> None:
     metrics = metrics_of(log, window_of([0.0, 2000.0], warmup_s=0, drain_s=0))
     assert metrics["lost_core_s"] == pytest.approx(400 * 24)
     assert metrics["aborts"] == 1
+
+
+def test_the_settings_of_costs_differ_in_aborts_and_resizes() -> None:
+    paid, resumed, free = (COSTS_BY_SETTING[setting] for setting in CostSetting)
+    assert replace(paid, cpu_jobs_resume=True) == resumed
+    assert replace(resumed, resize_s=0.0, profiling_s=0.0) == free == Costs()
+    assert min(paid.resize_s, paid.profiling_s, paid.restart_s) > 0
+
+
+def test_a_restart_of_a_migrated_job_is_lost_work_of_all_that_it_holds() -> None:
+    home = [row(f"h{number}", gpus=1, cpus=2, duration_s=500) for number in range(4)]
+    guest = row("s1", gpus=1, cpus=2, submit_s=10, duration_s=2000)
+    large = row("w1", gpus=8, cpus=16, submit_s=1000, duration_s=100)
+    log = simulated_under("coda", [*home, guest, large], "1x8x28,1x4x28", traits=TRANSFORMER)
+    (restart,) = (restart for entry in log.entries for restart in entry.restarts)
+    assert (restart.start_s, restart.end_s) == (1000, 1040)
+    metrics = metrics_of(log, window_of([0.0, 5000.0], warmup_s=0, drain_s=0))
+    assert (metrics["migrations"], metrics["lost_gpu_s"]) == (1, 40.0)
+    assert metrics["lost_core_s"] == 40.0 * restart.cores
+    early = metrics_of(log, window_of([0.0, 5000.0], warmup_s=0, drain_s=3990))  # measured until 1010 s
+    assert early["lost_gpu_s"] == 10.0
+
+
+def test_more_cores_work_only_once_the_resize_is_over_and_fewer_at_once() -> None:
+    # BAT with 1 GPU is fastest with 6 cores and starts with 4: every window finds that more are better.
+    free, paid = (
+        simulated(
+            [row("a1", gpus=1, cpus=2, duration_s=3000)], "1x1x28", allocator=True, traits=only("BAT"), costs=costs
+        )
+        for costs in (Costs(), Costs(resize_s=30.0))
+    )
+    (quick,), (slow,) = free.entries, paid.entries
+    cores = [piece.cores for piece in quick.pieces]
+    assert cores == [piece.cores for piece in slow.pieces]
+    grown = sum(after > before for before, after in pairwise(cores))
+    assert grown >= 1
+    assert quick.end_s is not None
+    assert slow.end_s is not None
+    starts = [(after.start_s - before.start_s) for before, after in pairwise(slow.pieces)]
+    assert starts[0] == 90.0
+    assert {round(length) for length in starts[1:]} <= {90, 120}
+    assert 0 < slow.end_s - quick.end_s < 30.0 * grown + 30.0 * len(starts)
 
 
 def test_a_restart_of_a_cpu_job_costs_what_it_costs() -> None:
@@ -94,6 +140,17 @@ def test_a_preempted_job_keeps_its_work_and_pays_for_its_restart() -> None:
     assert all(piece.kept for entry in log.entries for piece in entry.pieces)
 
 
+def test_a_wait_is_all_the_time_in_the_queue_and_the_first_wait_stands_apart() -> None:
+    # The long job starts at once and waits from 300 to 400 s, after it was stopped.
+    long, short = row("p1", gpus=4, cpus=4, duration_s=1000), row("p2", gpus=4, cpus=4, submit_s=300, duration_s=100)
+    log = simulated_under("srtf", [long, short], "1x4x8", traits=TRANSFORMER)
+    assert [(first_wait_s(entry), wait_s(entry)) for entry in log.entries] == [(0, 100), (0, 0)]
+    metrics = metrics_of(log, window_of([0.0, 300.0], warmup_s=0, drain_s=0))
+    assert (metrics["gpu_wait_mean_s"], metrics["gpu_first_wait_mean_s"], metrics["gpu_started_10s"]) == (50, 0, 1)
+    assert metrics["gpu_first_wait_p99_s"] == 0
+    assert metrics["user_wait_p99_worst_s"] == pytest.approx(99)
+
+
 def test_the_planner_is_asked_again_when_time_alone_lets_it_stop_a_job() -> None:
     # With 4 GPUs 3600 GPU-seconds are served after 900 s: from then on the first job may be stopped for a new one.
     first, second = row("p1", gpus=4, cpus=4, duration_s=2000), row("p2", gpus=4, cpus=4, submit_s=10, duration_s=100)
@@ -114,10 +171,16 @@ def test_the_planner_is_told_of_users_tenants_and_times() -> None:
     worlds: list[World] = []
 
     def watching(
-        world: World, config: PolicyConfig, now_s: float, cache: PlannerCache | None, *, explain: int | None
+        world: World,
+        config: PolicyConfig,
+        now_s: float,
+        cache: PlannerCache | None,
+        *,
+        book: PromiseBook | None,
+        explain: int | None,
     ) -> Decision:
         worlds.append(world)
-        return decide(world, config, now_s, cache, explain=explain)
+        return decide(world, config, now_s, cache, book=book, explain=explain)
 
     rows: list[Row] = [row("a1", gpus=3, duration_s=100), row("a2", gpus=2, submit_s=40, duration_s=50, user="u2")]
     simulated_under("yarn-cs", rows, "1x4x8", decide=watching)

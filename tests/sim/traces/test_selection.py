@@ -14,7 +14,7 @@ ROWS = (
 
 
 def ids(selection: Selection, rows: tuple[Row, ...] = ROWS) -> list[str]:
-    return [one.job_id for one in select(rows, selection).rows]
+    return [one.job_id for one in select(rows, selection, "jobs.csv").rows]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def ids(selection: Selection, rows: tuple[Row, ...] = ROWS) -> list[str]:
 )
 def test_selects(selection: Selection, expected: list[str]) -> None:
     assert ids(selection) == expected
-    assert select(ROWS, selection).left_out == 4 - len(expected)
+    assert select(ROWS, selection, "jobs.csv").left_out == 4 - len(expected)
 
 
 def test_keep_follows_the_hash_rule_and_leaves_cpu_jobs_in() -> None:
@@ -45,12 +45,12 @@ def test_keep_follows_the_hash_rule_and_leaves_cpu_jobs_in() -> None:
 
 
 def test_keep_needs_digits_to_hash() -> None:
-    with pytest.raises(InvalidInput, match="line 2: job_id 'alpha' has no digits"):
-        select((row("alpha"),), Selection(keep=500))
+    with pytest.raises(InvalidInput, match=r"^jobs\.csv:2: job_id 'alpha' has no digits"):
+        select((row("alpha"),), Selection(keep=500), "jobs.csv")
 
 
 def test_times_are_scaled_and_cut_durations_counted() -> None:
-    selected = select(ROWS, Selection(compress=20, max_duration_s=6 * 3600))
+    selected = select(ROWS, Selection(compress=20, max_duration_s=6 * 3600), "jobs.csv")
     assert [one.submit_s for one in selected.rows] == [0, 2.5, 5, 1.5 * DAY_S / 20]
     assert [one.duration_s for one in selected.rows] == [100, 5, 9000, 21600]
     assert selected.durations_cut == 1

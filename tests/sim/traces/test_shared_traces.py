@@ -18,14 +18,16 @@ def test_the_first_300_gpu_jobs_of_helios_all_fit_twelve_nodes() -> None:
     trace = read_trace(TRACES / "helios_venus_mixed_13d.csv.gz", on_error=OnError.REFUSE)
     assert len(trace.rows) == 10326
     assert sum(row.kind is JobKind.GPU for row in trace.rows) == 7559
-    selected = select(trace.rows, Selection(gpu_jobs_only=True, limit=300, max_duration_s=21600))
+    selected = select(trace.rows, Selection(gpu_jobs_only=True, limit=300, max_duration_s=21600), trace.path)
     gangs, refused = gangs_from_rows(selected.rows, shape_from_text("12x8x48"), Cores())
     assert (len(gangs), len(refused)) == (300, 0)
 
 
 def test_the_openb_jobs_of_88_cores_are_split_over_28_core_nodes() -> None:
     trace = read_trace(TRACES / "openb_2023_default.csv.gz", on_error=OnError.REFUSE)
-    selected = select(trace.rows, Selection(gpu_jobs_only=True, limit=300, compress=20, max_duration_s=21600))
+    selected = select(
+        trace.rows, Selection(gpu_jobs_only=True, limit=300, compress=20, max_duration_s=21600), trace.path
+    )
     gangs, refused = gangs_from_rows(selected.rows, shape_from_text("12x5x28"), Cores())
     large = [gang for gang in gangs if gang.row.cpus == 88.0]
     assert [(gang.replicas, gang.gpus_per_replica, gang.cpus_per_replica) for gang in large] == [(4, 2, 22), (4, 2, 22)]

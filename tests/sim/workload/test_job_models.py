@@ -81,3 +81,22 @@ def _mean_utilisation(name: str) -> float:
             busy += weight * utilisation(profiles[model], asked_speed(profiles[model], entry.cpus, entry.gpus, 1))
             held += weight
     return busy / held
+
+
+def test_as_many_users_name_a_wrong_category_as_stated_and_the_curve_stays() -> None:
+    right, wrong = draws(), draws(config=JobModelConfig(wrong_category_share=0.25))
+    jobs = [row(f"cm-{n}") for n in range(JOBS // 4)]
+    pairs = [(right.of(job).profile, wrong.of(job).profile) for job in jobs]
+    misnamed = 0
+    for true, told in pairs:
+        assert true is not None
+        assert told is not None
+        assert (true.name, true.one_gpu_cores) == (told.name, told.one_gpu_cores)
+        misnamed += true.category is not told.category
+    assert misnamed / len(jobs) == pytest.approx(0.25, abs=4.5 * math.sqrt(0.25 * 0.75 / len(jobs)))
+
+
+def test_all_cpu_jobs_of_the_standing_user_are_heavy_and_no_others() -> None:
+    models = draws(config=JobModelConfig(standing_user="u9", heavy_share=0.0))
+    assert models.of(row(gpus=0, user="u9")).bandwidth_bytes_per_s == 240e9
+    assert models.of(row(gpus=0)).bandwidth_bytes_per_s == 0

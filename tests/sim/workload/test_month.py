@@ -13,7 +13,7 @@ from coda_sim.traces import JobKind, Row
 from coda_sim.workload import Cores, MonthConfig, RefusedRow
 from coda_sim.workload.gangs import gang_from_row
 from coda_sim.workload.month import coda_month
-from coda_sim.workload.month_config import Arrivals, CoresReading, lengthened, widened
+from coda_sim.workload.month_config import STANDING_USER, Arrivals, CoresReading, lengthened, widened
 from coda_sim.workload.provenance import Provenance
 from tests.sim.workload.month_numbers import origins_of
 
@@ -246,3 +246,14 @@ def test_a_factor_that_makes_no_month_is_refused(factor: float) -> None:
 def test_arrivals_that_cannot_be_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match="arrivals: "):
         Arrivals(**change)  # type: ignore[arg-type]
+
+
+def test_standing_jobs_come_first_run_all_month_and_change_no_other() -> None:
+    config = MonthConfig(days=2, gpu_jobs=20, cpu_jobs=40)
+    rows = coda_month(replace(config, standing_jobs=2), seed=1)
+    assert [(one.job_id, one.submit_s, one.duration_s, one.cpus) for one in rows[:2]] == [
+        ("standing-1", 0, 2 * 86_400, 12),
+        ("standing-2", 0, 2 * 86_400, 12),
+    ]
+    assert {one.user for one in rows[:2]} == {STANDING_USER}
+    assert rows[2:] == coda_month(config, seed=1)

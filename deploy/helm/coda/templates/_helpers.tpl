@@ -75,6 +75,19 @@ topologySpreadConstraints:
         {{- include "coda.selectorLabels" . | nindent 8 }}
 securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+  {{- if and (eq .component "operator") (eq .root.Values.history.database "sqlite") .root.Values.podSecurityContext.runAsGroup (not .root.Values.podSecurityContext.fsGroup) }}
+  fsGroup: {{ .root.Values.podSecurityContext.runAsGroup }}  # a new volume belongs to root
+  {{- end }}
+{{- end }}
+
+{{/* Refuses a database that the operators cannot share, and one that nobody named. */}}
+{{- define "coda.checkHistory" -}}
+{{- if and (eq .Values.history.database "sqlite") (gt (int .Values.operator.replicas) 1) -}}
+{{- fail (printf "operator.replicas is %d, and SQLite serves one operator: set history.database=postgresql and history.postgresql.secretName, or operator.replicas=1." (int .Values.operator.replicas)) -}}
+{{- end -}}
+{{- if and (eq .Values.history.database "postgresql") (not .Values.history.postgresql.secretName) -}}
+{{- fail "history.database is postgresql: name the Secret that has its URL in history.postgresql.secretName." -}}
+{{- end -}}
 {{- end }}
 
 {{/* Image and resources of a component's container. Takes a dict of root, component and the tag for an empty one. */}}
@@ -107,7 +120,8 @@ livenessProbe:
 {{- define "coda.metricsAnnotations" -}}
 {{- if .root.Values.metrics.annotations -}}
 prometheus.io/scrape: "true"
-prometheus.io/port: {{ (index .root.Values .component).port | quote }}
+{{- $values := index .root.Values .component }}
+prometheus.io/port: {{ $values.metricsPort | default $values.port | quote }}
 prometheus.io/path: /metrics
 {{- end }}
 {{- end }}

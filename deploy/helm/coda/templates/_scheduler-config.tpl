@@ -17,9 +17,16 @@ profiles:
       # No single rank of a gang preempts or is preempted: Coda decides about whole gangs.
       postFilter: {disabled: [{name: DefaultPreemption}]}
 extenders:
-  - urlPrefix: http://coda-extender.{{ include "coda.namespace" . }}.svc:{{ .Values.extender.port }}
+  - urlPrefix: https://coda-extender.{{ include "coda.namespace" . }}.svc:{{ .Values.extender.port }}
+    enableHTTPS: true
+    tlsConfig:  # the operator makes and renews these files; they are read again at each handshake
+      serverName: coda-extender.{{ include "coda.namespace" . }}.svc
+      certFile: /etc/coda/tls/tls.crt
+      keyFile: /etc/coda/tls/tls.key
+      caFile: /etc/coda/tls/ca.crt
     filterVerb: filter
     prioritizeVerb: prioritize
+    preemptVerb: preempt  # no rank is ever evicted singly, and nobody for a node that the filter then refuses
     weight: 13  # with less, the in-tree scores (about 1200) would outvote it
     httpTimeout: {{ .Values.scheduler.extenderTimeout }}
     nodeCacheCapable: true

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from coda.errors import InvalidInput
 from coda.wording import counted
+from coda_lab.experiments.chaos.accidents import Accident, Mishap
 from coda_lab.experiments.chaos.report import Outcome, schedule_json
 from coda_lab.experiments.chaos.run import Audience, Options, run
 from coda_lab.experiments.chaos.schedule import Fault
@@ -21,6 +22,7 @@ from coda_lab.experiments.load.command_line import Parser, check_writable, equal
 from coda_lab.experiments.load.display import Display
 
 MOST_FAULTS = 10_000
+WORDS = {each.name.lower().replace("_", "-"): each for each in Accident}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,6 +31,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--kills", type=int, default=50, help="SIGKILLs, over all parts (default 50)")
     found.add_argument("--stops", type=int, help="SIGSTOPs for longer than a Lease (default: a fifth of the kills)")
     found.add_argument("--cuts", type=int, help="connections dropped, delayed, reset (default: a fifth of the kills)")
+    found.add_argument("--accidents", type=int, default=0, help="reboots, lost nodes, wrong clocks, ... (default 0)")
+    found.add_argument("--only", default="", help=f"accidents of these kinds alone: {', '.join(WORDS)}")
     found.add_argument("--seed", type=int, default=1, help="same seed, same schedule and same jobs (default 1)")
     found.add_argument("--nodes", default="100x8x48", help="nodes x GPUs x cores, or nodes alone (default 100x8x48)")
     found.add_argument("--out", type=Path, help="file for the report, JSON")
@@ -47,17 +51,25 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespa
         kills=given.kills,
         stops=fifth if given.stops is None else given.stops,
         cuts=fifth if given.cuts is None else given.cuts,
+        accidents=given.accidents,
+        only=tuple(_accident(word) for word in filter(None, given.only.split(","))),
         nodes=equal_nodes(given.nodes)[0],
         drain_s=given.drain,
         logs=given.logs,
     )
-    for name in ("kills", "stops", "cuts"):
+    for name in ("kills", "stops", "cuts", "accidents"):
         if not 0 <= getattr(options, name) <= MOST_FAULTS:
             raise InvalidInput(f"--{name} {getattr(options, name)}: give 0 to {MOST_FAULTS}")
     if not 1 <= options.drain_s <= 86_400:
         raise InvalidInput(f"--drain {options.drain_s:g}: give 1 to 86400 seconds")
     check_writable(given.out, given.logs)
     return options, given
+
+
+def _accident(word: str) -> Accident:
+    if word not in WORDS:
+        raise InvalidInput(f"--only {word}: there are {', '.join(WORDS)}")
+    return WORDS[word]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -68,7 +80,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _passes(words: Sequence[str] | None) -> bool:
     options, given = options_from(words)
     if given.plan:
-        print(json.dumps(schedule_json(options.faults), indent=1))  # noqa: T201 - the requested report
+        print(json.dumps(schedule_json(options.faults, options.mishaps), indent=1))  # noqa: T201 - the requested report
         return True
 
     async def work(display: Display) -> Outcome:
@@ -76,9 +88,13 @@ def _passes(words: Sequence[str] | None) -> bool:
             joined = "+" if fault.joins else " "
             display.say(f"{joined}#{fault.number:<3} {fault.target.value:16} {what}")
 
-        return await run(
-            options, Audience(step=display.say, fault=told, scene=lambda scene: display.show(scene.standing))
+        def happened(mishap: Mishap, what: str) -> None:
+            display.say(f" !{mishap.number:<3} {what}")
+
+        audience = Audience(
+            step=display.say, fault=told, accident=happened, scene=lambda scene: display.show(scene.standing)
         )
+        return await run(options, audience)
 
     outcome = shown(work, "faults")
     report = outcome.as_json()
@@ -95,6 +111,9 @@ def _summarise(outcome: Outcome, console: Console) -> None:
     for part, times in report["recovery_by_part"].items():
         kinds = ", ".join(f"{count} {kind}" for kind, count in report["faults_by_part"][part].items())
         line = f"{part:15} {kinds:45} recovery median {times['median_s']} s, slowest {times['slowest_s']} s"
+        console.print(line, markup=False, highlight=False)
+    for accident in report["accidents"]:
+        line = f"{accident['what']}: recovery {accident['recovery_s']} s"
         console.print(line, markup=False, highlight=False)
     account = report["jobs"]
     console.print(

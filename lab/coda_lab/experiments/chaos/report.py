@@ -6,15 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from coda_kube.objects.quantities import time_from_seconds
 from coda_lab.checker import Breach, Invariant
 from coda_lab.checker import Report as Check
 from coda_lab.checker.invariants import REASON_S, UNSAID
+from coda_lab.experiments.chaos.accidents import Mishap
 from coda_lab.experiments.chaos.faults import BUDGET_S, BUDGETED, Struck
+from coda_lab.experiments.chaos.happenings import Happened
 from coda_lab.experiments.chaos.schedule import LONGER_THAN_A_LEASE_S, STORAGE, Fault, Kind, Target
 from coda_lab.experiments.load.account import Account
+
+AFTER_A_JUMP_S: Final = 60.0  # as long as a placement made meanwhile may withhold capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +33,14 @@ class Outcome:
     versions: Mapping[str, str]
     machine: Mapping[str, float]
     struck: tuple[Struck, ...]
+    happened: tuple[Happened, ...]
     check: Check
     account: Account
     restarts_by_part: Mapping[str, int]
 
     def breaches(self) -> tuple[Breach, ...]:
         """The breaches that are Coda's."""
-        excused = self.late_by_link()
+        excused = (*self.late_by_link(), *self.by_clock())
         return tuple(each for each in self.check.breaches if each not in excused)
 
     def late_by_link(self) -> tuple[Breach, ...]:
@@ -51,11 +56,24 @@ class Outcome:
             and any(each.began_s <= breach.time_s <= each.ended_s + REASON_S for each in slow)
         )
 
+    def by_clock(self) -> tuple[Breach, ...]:
+        """Placements on foreign pods while the planner's clock was ahead: the placement's time says which pods it must
+        have seen, so with a wrong one it accuses the planner of pods that came later.
+        """
+        ahead = [each for each in self.happened if each.mishap.target == "planner" and each.mishap.jump_s > 0]
+        return tuple(
+            breach
+            for breach in self.check.breaches
+            if breach.invariant is Invariant.PLAN_OVER_COMMITTED
+            and any(each.began_s <= breach.time_s <= each.ended_s + AFTER_A_JUMP_S for each in ahead)
+        )
+
     def problems(self) -> tuple[str, ...]:
         """A sentence for each problem; none for a run that passed."""
         found = [f"invariant ({each.invariant.value}): {each.sentence}" for each in self.breaches()]
         found += self.account.problems()
         found += [_sentence(each) for each in self.struck if each.over_budget]
+        found += [problem for each in self.happened for problem in each.problems]
         return tuple(found)
 
     def as_json(self) -> dict[str, Any]:
@@ -83,6 +101,7 @@ class Outcome:
             "recovery_by_part": recovery_by_part(self.struck),
             "planner_failover": planner_failover(self.struck),
             "breaches": [each.as_json() for each in self.breaches()],
+            "by_clock": [each.as_json() for each in self.by_clock()],
             "late_by_link": [each.as_json() for each in self.late_by_link()],
             "checked": asdict(self.check.counts) | {"notes": list(self.check.notes)},
             "jobs": self.account.as_json(),
@@ -90,13 +109,15 @@ class Outcome:
             "restarts_after_ending_by_themselves": {
                 part: count for part, count in self.restarts_by_part.items() if count
             },
+            "accidents": [_accident_json(each, self.began_s) for each in self.happened],
             "faults": [_fault_json(each, self.began_s) for each in self.struck],
         }
 
 
-def schedule_json(faults: tuple[Fault, ...]) -> list[dict[str, Any]]:
+def schedule_json(faults: tuple[Fault, ...], mishaps: tuple[Mishap, ...] = ()) -> list[dict[str, Any]]:
     """The schedule of a run: the same for the same seed."""
-    return [asdict(fault) | {"target": fault.target.value, "kind": fault.kind.value} for fault in faults]
+    found = [asdict(fault) | {"target": fault.target.value, "kind": fault.kind.value} for fault in faults]
+    return found + [asdict(mishap) | {"accident": mishap.accident.value} for mishap in mishaps]
 
 
 def faults_by_part(struck: tuple[Struck, ...]) -> dict[str, dict[str, int]]:
@@ -158,6 +179,18 @@ def _fault_json(struck: Struck, began_s: float) -> dict[str, Any]:
         "ended_s": round(struck.ended_s - began_s, 2),
         "recovery_s": _rounded(struck.recovery_s),
         "over_budget": struck.over_budget,
+    }
+
+
+def _accident_json(happened: Happened, began_s: float) -> dict[str, Any]:
+    return {
+        "number": happened.mishap.number,
+        "accident": happened.mishap.accident.name.lower().replace("_", " "),
+        "what": happened.what,
+        "began_s": round(happened.began_s - began_s, 2),
+        "ended_s": round(happened.ended_s - began_s, 2),
+        "recovery_s": _rounded(happened.recovery_s),
+        "problems": list(happened.problems),
     }
 
 

@@ -7,25 +7,30 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from coda_kube.api.client import Client
 from coda_lab.checker import Checker
+from coda_lab.experiments.chaos.accidents import Accident, Mishap, accidents, timeline
 from coda_lab.experiments.chaos.faults import Striker, Struck
+from coda_lab.experiments.chaos.happenings import Grounds, Happened, Happenings
+from coda_lab.experiments.chaos.jumping_clock import environ
 from coda_lab.experiments.chaos.progress_signs import LEASES, Signs
 from coda_lab.experiments.chaos.proxy import Gate
 from coda_lab.experiments.chaos.report import Outcome
-from coda_lab.experiments.chaos.schedule import Fault, salvos, schedule
+from coda_lab.experiments.chaos.restore import Restorer
+from coda_lab.experiments.chaos.schedule import Fault, schedule
 from coda_lab.experiments.load.account import Account
 from coda_lab.experiments.load.display import Standing
 from coda_lab.experiments.load.driver import Demand, Driver
-from coda_lab.experiments.load.plans import foreign_pods, jobs
+from coda_lab.experiments.load.plans import JobPlan, foreign_pods, jobs
 from coda_lab.experiments.load.watches import JOBS, PODS, Watches, beside
 from coda_lab.host.ports import LOOPBACK, free_ports
+from coda_lab.host.temp_folder import temporary_folder
 from coda_lab.host.versions import machine, versions
 from coda_lab.kubelets.nodes import NodeSpec, node_specs
 from coda_lab.local.cluster import LocalCluster
@@ -38,6 +43,7 @@ GATED: Final = (*(f"{kind}-{number}" for kind in (OPERATOR, EXTENDER) for number
 NODES_PER_RACK: Final = 25
 REQUEST_TIMEOUT_S: Final = 10.0
 LOAD_PATIENCE_S: Final = 10.0
+LATE_RANK_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,8 @@ class Options:
     stops: int
     cuts: int
     nodes: str
+    accidents: int = 0
+    only: tuple[Accident, ...] = ()
     drain_s: float = 300.0
     logs: Path | None = None
 
@@ -62,6 +70,11 @@ class Options:
         """The schedule."""
         return schedule(self.seed, kills=self.kills, stops=self.stops, cuts=self.cuts)
 
+    @property
+    def mishaps(self) -> tuple[Mishap, ...]:
+        """The accidents; `only` of these kinds, if any."""
+        return accidents(self.seed, self.accidents, only=self.only)
+
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
@@ -72,19 +85,23 @@ class Scene:
     account: Account
     checker: Checker
     struck: list[Struck]
+    happened: list[Happened]
 
     def standing(self) -> Standing:
         """For the display."""
-        total = len(self.options.faults)
-        return Standing(done=len(self.struck), total=total, account=self.account, checker=self.checker)
+        total = len(self.options.faults) + self.options.accidents
+        return Standing(
+            done=len(self.struck) + len(self.happened), total=total, account=self.account, checker=self.checker
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """Receives a step of the start, a fault and its recovery, and the scene once there is one."""
+    """Receives a step of the start, faults, accidents and the recoveries, and the scene once there is one."""
 
     step: Callable[[str], None]
     fault: Callable[[Fault, str], None]
+    accident: Callable[[Mishap, str], None]
     scene: Callable[[Scene], None]
 
 
@@ -92,8 +109,8 @@ async def run(options: Options, audience: Audience) -> Outcome:
     """Run it all and return the account. Raises CodaError when the cluster cannot start."""
     load_before = os.getloadavg()[0]
     async with AsyncExitStack() as stack:
-        cluster, gates = await _started(stack, options, audience)
-        admin = await stack.enter_async_context(cluster.client("admin"))
+        started = await _started(stack, options, audience)
+        cluster, admin = started.cluster, await stack.enter_async_context(started.cluster.client("admin"))
         user = await stack.enter_async_context(cluster.client("user", timeout_s=REQUEST_TIMEOUT_S))
         began_s = time.time()
         signs, account, checker = Signs(), Account(), Checker(admin)
@@ -102,15 +119,28 @@ async def run(options: Options, audience: Audience) -> Outcome:
         restarter = Restarter(cluster)
         driver = _driver(user, account, options)
         account.changed = driver.wake.set
-        scene = Scene(options=options, began_s=began_s, account=account, checker=checker, struck=[])
+        scene = Scene(options=options, began_s=began_s, account=account, checker=checker, struck=[], happened=[])
+        grounds = Grounds(
+            cluster=cluster,
+            admin=admin,
+            nodes=tuple(node.name for node in options.specs),
+            account=account,
+            signs=signs,
+            clock_by_part=started.clock_by_part,
+            restorer=Restorer(cluster, restarter, admin, account, checker, watches),
+        )
         async with checker.watching(), watches.kept(), beside(restarter.keep_all()), beside(driver.run()):
             audience.scene(scene)
-            striker = Striker(cluster, restarter, gates, signs, watches.renew, audience.fault)
-            for salvo in salvos(options.faults):
+            striker = Striker(cluster, restarter, started.gates, signs, watches.renew, audience.fault)
+            happenings = Happenings(grounds, audience.accident)
+            for event in timeline(options.faults, options.mishaps):
                 with suppress(TimeoutError):  # a slow machine never gets there: then the load is what it can do
                     async with asyncio.timeout(LOAD_PATIENCE_S):
                         await driver.is_full.wait()
-                scene.struck += await striker.strike(salvo)
+                if isinstance(event, Mishap):
+                    scene.happened.append(await happenings.happen(event))
+                else:
+                    scene.struck += await striker.strike(event)
             driver.submitting = False
             audience.step("no more faults, no new jobs: waiting for everything to end")
             drained_s = await driver.drained(options.drain_s)
@@ -123,18 +153,30 @@ async def run(options: Options, audience: Audience) -> Outcome:
             versions=await versions(admin),
             machine=machine(load_before),
             struck=tuple(scene.struck),
+            happened=tuple(scene.happened),
             check=checker.report(),
             account=account,
             restarts_by_part=restarter.restarts_by_part,
         )
 
 
-async def _started(stack: AsyncExitStack, options: Options, audience: Audience) -> tuple[LocalCluster, dict[str, Gate]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Started:
+    """A running cluster, the gates before its parts, and the files that their clocks follow."""
+
+    cluster: LocalCluster
+    gates: dict[str, Gate]
+    clock_by_part: dict[str, Path]
+
+
+async def _started(stack: AsyncExitStack, options: Options, audience: Audience) -> _Started:
     api_port, *gate_ports = free_ports(1 + len(GATED), random.Random())
     gates = {
         part: await stack.enter_async_context(Gate.opened(port, api_port))
         for part, port in zip(GATED, gate_ports, strict=True)
     }
+    clocks = stack.enter_context(temporary_folder())
+    clock_by_part = {part: clocks / part for part in GATED if part != SCHEDULER}
     nodes = len(options.specs)
     spec = ClusterSpec(
         nodes=options.nodes,
@@ -143,14 +185,24 @@ async def _started(stack: AsyncExitStack, options: Options, audience: Audience) 
         extenders=REPLICAS,
         api_port=api_port,
         server_by_part={part: f"https://{LOOPBACK}:{port}" for part, port in zip(GATED, gate_ports, strict=True)},
+        environ_by_part={part: environ(path) for part, path in clock_by_part.items()} if options.accidents else {},
     )
     cluster = await stack.enter_async_context(running_cluster(spec, tell=audience.step))
     if options.logs is not None:
         stack.callback(shutil.copytree, cluster.log_path("etcd").parent, options.logs, dirs_exist_ok=True)
-    return cluster, gates
+    return _Started(cluster=cluster, gates=gates, clock_by_part=clock_by_part)
 
 
 def _driver(user: Client, account: Account, options: Options) -> Driver:
     specs = options.specs
     gangs = jobs(options.seed, nodes=len(specs), gpus_per_node=specs[0].gpus)
+    if options.accidents:
+        gangs = _with_late_ranks(gangs)
     return Driver(user, account, Demand.overloading(specs), gangs, foreign_pods(options.seed))
+
+
+def _with_late_ranks(gangs: Iterator[JobPlan]) -> Iterator[JobPlan]:
+    """In every third gang rank 0 runs on when the others have succeeded: their pods may vanish then."""
+    for number, plan in enumerate(gangs):
+        is_late = number % 3 == 0 and plan.replicas > 1 and plan.failing_rank is None
+        yield replace(plan, last_rank_s=LATE_RANK_S) if is_late else plan

@@ -1,7 +1,8 @@
 """A scheduler among hostile clients: asks as kube-scheduler does, one call at a time, and checks each answer.
 
-`python -m coda_lab.experiments.fuzz.honest_client PORT NODE...` runs in a process of its own, so that its times are the
-extender's and not the hostile clients'. It ends with its input, and then prints its findings as one line of JSON.
+`python -m coda_lab.experiments.fuzz.honest_client PORT TLS_FOLDER NODE...` runs in a process of its own, so that its
+times are the extender's and not the hostile clients'. It ends with its input, and then prints its findings as one line
+of JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import select
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+from coda_lab.host.client_tls import client_context
 from coda_lab.host.ports import LOOPBACK
 
 _PAUSE_S = 0.005
@@ -21,8 +24,8 @@ _TIMEOUT_S = 5.0  # kube-scheduler would have given up after one; slower answers
 
 def main(words: Sequence[str] | None = None) -> int:
     """Ask until the input ends."""
-    port, *names = sys.argv[1:] if words is None else words
-    asker = Asker(int(port), names)
+    port, tls, *names = sys.argv[1:] if words is None else words
+    asker = Asker(int(port), Path(tls), names)
     while not select.select([sys.stdin], [], [], _PAUSE_S)[0]:
         asker.ask("/filter")
         asker.ask("/prioritize")
@@ -33,11 +36,11 @@ def main(words: Sequence[str] | None = None) -> int:
 class Asker:
     """One kept connection. All later answers of a verb must equal its first one."""
 
-    def __init__(self, port: int, names: list[str]) -> None:
+    def __init__(self, port: int, tls: Path, names: list[str]) -> None:
         spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
         pod = {"metadata": {"name": "honest", "namespace": "default", "uid": "honest"}, "spec": spec}
         self._body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
-        self._connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_TIMEOUT_S)
+        self._connection = http.client.HTTPSConnection(LOOPBACK, port, timeout=_TIMEOUT_S, context=client_context(tls))
         self._right_by_verb: dict[str, bytes] = {}
         self._took_s: list[float] = []
         self._wrong: list[str] = []

@@ -15,7 +15,7 @@ from typing import Any
 LIMIT_BYTES = 3 * 1024 * 1024
 """The extender's default limit of a body."""
 
-_VERBS = ("/filter", "/prioritize")
+_VERBS = ("/filter", "/prioritize", "/preempt")
 _ODD: tuple[Any, ...] = (
     None,
     True,
@@ -65,7 +65,9 @@ def pod_json(rng: random.Random) -> dict[str, Any]:
 
 def question_json(rng: random.Random) -> dict[str, Any]:
     """A correct request."""
-    return {"Pod": pod_json(rng), "Nodes": None, "NodeNames": ["node-0", "node-1", "node-2"]}
+    question = {"Pod": pod_json(rng), "Nodes": None, "NodeNames": ["node-0", "node-1", "node-2"]}
+    victims = {"node-0": {"Pods": [{"UID": f"hostile-{rng.randrange(50)}"}], "NumPDBViolations": 0}}
+    return question | {"NodeNameToMetaVictims": victims}  # every verb reads its own part
 
 
 def post(rng: random.Random, body: bytes, *headers: str, length: int | None = None, verb: str = "") -> bytes:
@@ -115,7 +117,9 @@ def wrong_types(rng: random.Random) -> Hostile:
     """Another value somewhere in the pod, or instead of the names."""
     question = question_json(rng)
     if rng.random() < 0.2:
-        question[rng.choice(("NodeNames", "Nodes", "Pod"))] = rng.choice(_ODD)
+        question[rng.choice(("NodeNames", "Nodes", "Pod", "NodeNameToMetaVictims", "NodeNameToVictims"))] = rng.choice(
+            _ODD
+        )
         return _whole("wrong_types", rng, json.dumps(question).encode())
     *parents, last = rng.choice(_PATHS).split(".")
     inner: Any = question["Pod"]

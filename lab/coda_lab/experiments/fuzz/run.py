@@ -17,10 +17,11 @@ from pathlib import Path
 from coda_lab.experiments.fuzz.hostile_requests import hostile_requests
 from coda_lab.experiments.fuzz.report import Options, Outcome
 from coda_lab.experiments.fuzz.sender import PATIENCE_S, Sender
+from coda_lab.host.client_tls import client_context
 from coda_lab.host.processes import dies_with, python_command, python_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.startup import running_cluster
-from coda_lab.spec import ClusterSpec, Tell
+from coda_lab.spec import SCHEDULER, ClusterSpec, Tell
 
 EXTENDER = "extender-0"
 SPEC = ClusterSpec(nodes="16x8x48", racks=2, extenders=1, operators=0)
@@ -40,7 +41,7 @@ async def run(options: Options, tell: Tell) -> Outcome:
 
 async def attack(cluster: LocalCluster, options: Options, tell: Tell) -> Outcome:
     """Attack the extender of a running cluster, straight at its port."""
-    sender = Sender(cluster.ports[EXTENDER])
+    sender = Sender(cluster.ports[EXTENDER], client_context(cluster.layout.tls(SCHEDULER)))
     outcome = Outcome(options=options, sender=sender)
     process = cluster.process(EXTENDER)
     assert process is not None
@@ -90,7 +91,7 @@ async def _honest(cluster: LocalCluster, outcome: Outcome, part: str) -> AsyncIt
     """While the block lasts, a scheduler in a process of its own asks the same port and checks the answers."""
     async with cluster.client() as api:
         names = sorted(str(node["metadata"]["name"]) for node in (await api.list_pages("/api/v1/nodes"))["items"])
-    argv = python_command("coda_lab.experiments.fuzz.honest_client", str(cluster.ports[EXTENDER]), *names)
+    argv = python_command("coda_lab.experiments.fuzz.honest_client", *asker_words(cluster), *names)
     asker = await asyncio.create_subprocess_exec(
         *argv,
         stdin=subprocess.PIPE,
@@ -107,6 +108,11 @@ async def _honest(cluster: LocalCluster, outcome: Outcome, part: str) -> AsyncIt
         await asker.wait()
         raise
     outcome.honest_by_part[part] = json.loads(said)
+
+
+def asker_words(cluster: LocalCluster) -> tuple[str, str]:
+    """The port, and the folder of the scheduler's certificate."""
+    return str(cluster.ports[EXTENDER]), str(cluster.layout.tls(SCHEDULER))
 
 
 def memory_bytes(pid: int, field_name: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 from collections import Counter
 from collections.abc import Iterator
 
@@ -16,14 +17,16 @@ from coda_lab.host.ports import LOOPBACK
 
 PATIENCE_S = 30.0  # several times what the extender gives a request
 _DRIP_S = 0.5
-_GONE = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
+_AGAIN_S = 0.05
+_GONE = (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 
 class Sender:
     """The requests sent to one port and its answers: `outcomes` counts (kind, status) and (kind, `closed`)."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
         self._port = port
+        self._context = context  # with the scheduler's certificate: the hostile are not stopped at the door
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.sent: Counter[str] = Counter()
         self.held: Counter[str] = Counter()  # open connections, by how they are held
@@ -36,7 +39,7 @@ class Sender:
             if open_now is not None and not hostile.reusable:
                 await _close(open_now[1])
                 open_now = None
-            reader, writer = open_now or await asyncio.open_connection(LOOPBACK, self._port)
+            reader, writer = open_now or await self._connect()
             self.sent[hostile.kind] += 1
             lasts = await self._send(hostile, reader, writer)
             open_now = (reader, writer) if lasts and hostile.reusable else None
@@ -44,6 +47,14 @@ class Sender:
                 await _close(writer)
         if open_now is not None:
             await _close(open_now[1])
+
+    async def _connect(self, **more: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A new connection. A handshake gives way to newer ones, so it may take several tries."""
+        while True:
+            try:
+                return await asyncio.open_connection(LOOPBACK, self._port, ssl=self._context, **more)
+            except (ConnectionError, ssl.SSLError):
+                await asyncio.sleep(_AGAIN_S)
 
     async def _send(self, hostile: Hostile, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """True if every answer came and the connection lasts."""
@@ -75,7 +86,7 @@ class Sender:
         way = ("silent", "slow_head", "slow_body", "deaf", "idle")[number % 5]
         while True:
             with contextlib.suppress(*_GONE):
-                reader, writer = await asyncio.open_connection(LOOPBACK, self._port, limit=1024)
+                reader, writer = await self._connect(limit=1024)
                 self.held[way] += 1
                 try:
                     await self._keep(way, rng, reader, writer)

@@ -7,7 +7,8 @@ gone otherwise. A job still open when the run ends is stuck. Any end outside its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -59,6 +60,31 @@ class Account:
         self._ended_pods: list[PodEntry] = []
         self.roll_backs: Counter[str] = Counter()
         self.changed = changed
+        self._takes_back = False
+
+    @contextmanager
+    def taking_back(self) -> Iterator[None]:
+        """While the block lasts, whatever vanishes was taken back by a restore of etcd: nobody lost it."""
+        self._takes_back = True
+        try:
+            yield
+        finally:
+            self._takes_back = False
+
+    def take_back(self, jobs: Iterable[str], pods: Iterable[str]) -> None:
+        """Write down that these, if they were open, never happened."""
+        for name in sorted(jobs):
+            entry = self.jobs[name]
+            entry.is_gone = True
+            if entry.end is None and not entry.is_lost:
+                entry.end = End.DELETED if entry.deletion_asked else End.TAKEN_BACK
+                self._end_job(entry)
+        for name in sorted(pods):
+            pod = self.pods[name]
+            pod.is_gone = True
+            if pod.end is None:
+                pod.end = End.TAKEN_BACK.value
+                self._end_pod(pod)
 
     def add_job(self, plan: JobPlan) -> JobEntry:
         """Write down a job that is about to be submitted."""
@@ -82,7 +108,9 @@ class Account:
             return
         if new is None:
             entry.is_gone = True
-            if entry.end is None:
+            if entry.end is None and self._takes_back and not entry.deletion_asked:
+                entry.end = End.TAKEN_BACK
+            elif entry.end is None:
                 entry.end = End.DELETED if entry.deletion_asked else None
                 entry.is_lost = not entry.deletion_asked
             self._end_job(entry)
@@ -105,7 +133,7 @@ class Account:
             return
         if new is None:
             entry.is_gone = True
-            entry.end = entry.end or "vanished"
+            entry.end = entry.end or (End.TAKEN_BACK.value if self._takes_back else "vanished")
             self._end_pod(entry)
             return
         status = new.get("status") or {}
@@ -162,6 +190,7 @@ class Account:
             "failed": ends[End.FAILED],
             "failed_by_reason": dict(sorted(failed.items())),
             "deleted_by_the_test": ends[End.DELETED],
+            "taken_back": ends[End.TAKEN_BACK],
             "lost": sum(entry.is_lost for entry in entries),
             "stuck": self.open_jobs,
             "acts": dict(sorted(Counter(entry.plan.act.value for entry in entries if entry.plan.act).items())),
@@ -188,6 +217,11 @@ def _job_problems(name: str, entry: JobEntry) -> Iterator[str]:
         why = pending.get("message") if phase == Phase.QUEUED.value else message
         yield f"job {name} never ended: it is {phase or 'not accepted'} in attempt {status.get('attempt')}: {why}"
         return
+    if entry.end is End.TAKEN_BACK:
+        return
+    if entry.plan.failing_rank is None and int(status.get("failures") or 0):
+        many = status["failures"]
+        yield f"job {name} counts {many} failures of its own, and no rank of it fails: {reason}: {message}"
     if entry.end not in entry.plan.ends:
         yield f"job {name} {entry.end.value}, which nothing in it asked for: {reason}: {message}"
     counted = sum(int(status.get(key) or 0) for key in ("failures", "disruptions"))

@@ -32,6 +32,7 @@ class End(Enum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     DELETED = "deleted"  # by the test
+    TAKEN_BACK = "taken back"  # by a restore of etcd: it was submitted after the snapshot
 
 
 class Act(Enum):
@@ -61,6 +62,7 @@ class JobPlan:
     act: Act | None = None
     act_after_s: float = 0.0
     pause_s: float = 0.0
+    last_rank_s: float = 0.0  # rank 0 runs so much longer than the others
 
     @property
     def gpus(self) -> int:
@@ -135,6 +137,8 @@ def _job(rng: random.Random, name: str, nodes: int, gpus_per_node: int) -> JobPl
 def job_json(plan: JobPlan) -> dict[str, Any]:
     """The TrainingJob. A failing rank fails after half of its run."""
     notes = {f"{PREFIX}run-seconds": f"{plan.run_s:g}"}
+    if plan.last_rank_s:
+        notes[f"{PREFIX}run-seconds.rank-0"] = f"{plan.run_s + plan.last_rank_s:g}"
     if plan.failing_rank is not None:
         scope = f"rank-{plan.failing_rank}" if plan.fails_always else "attempt-1"
         notes[f"{PREFIX}exit-code.{scope}"] = str(EXIT_CODE)

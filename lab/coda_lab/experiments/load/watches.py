@@ -21,7 +21,9 @@ class Watches:
     """A cache for each path, with its listeners. `renew` lists again at once after an outage."""
 
     def __init__(self, client: Client, listeners_by_path: Iterable[tuple[str, tuple[Listener, ...]]]) -> None:
-        self._caches = [WatchCache(client, path, listener=_all(listeners)) for path, listeners in listeners_by_path]
+        self._client = client
+        self._listeners = [(path, _all(listeners)) for path, listeners in listeners_by_path]
+        self._caches = self._new_caches()
         self._tasks: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
@@ -39,6 +41,19 @@ class Watches:
         """List again now: a watch that waits before its next try would see changes late."""
         await self._end()
         self._start()
+
+    async def restored(self) -> None:
+        """List again as if for the first time: the API server went back in time. What is not there has vanished."""
+        await self._end()
+        before, self._caches = self._caches, self._new_caches()
+        self._start()
+        for (_, listener), old, new in zip(self._listeners, before, self._caches, strict=True):
+            await new.synced.wait()
+            for key in [key for key in old.by_key if key not in new.by_key]:
+                listener(old.by_key[key], None)
+
+    def _new_caches(self) -> list[WatchCache]:
+        return [WatchCache(self._client, path, listener=listener) for path, listener in self._listeners]
 
     def _start(self) -> None:
         self._tasks = [asyncio.create_task(cache.run()) for cache in self._caches]

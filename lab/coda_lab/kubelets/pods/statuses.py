@@ -138,7 +138,7 @@ def _terminated(pod: SimPod, container: Container, exit_code: int, started_s: fl
     return {
         "terminated": {
             "exitCode": exit_code,
-            "reason": "Completed" if exit_code == 0 else "Error",
+            "reason": pod.end_reason or ("Completed" if exit_code == 0 else "Error"),
             "startedAt": time_from_seconds(started_s),
             "finishedAt": time_from_seconds(ended_s),
             "containerID": _container_id(pod, container),

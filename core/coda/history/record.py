@@ -1,0 +1,73 @@
+"""The record of one finished job: what the history store keeps of it for good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from coda.history.run_times import FinishedRun
+
+
+class Ending(Enum):
+    """How a job ended; spelled as in the store."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    DELETED = "Deleted"  # its user deleted it before it had ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedJob:
+    """One finished job. `uid` and `attempt` tell two records apart. Times are seconds since 1970, 0 for never.
+
+    Seconds from `queued_s` to `ended_s` are in `waits` or in `held_s`, none in both and none in neither."""
+
+    uid: str
+    attempt: int  # in which it ended
+    namespace: str  # the owner: a TrainingJob does not say who submitted it
+    name: str
+    category: str  # empty: the user did not say
+    model: str  # the job's label app.kubernetes.io/name; empty without it
+    replicas: int
+    gpus_per_replica: int
+    cores_asked: int | None  # per rank; None: automatic
+    cores_tuned: int | None  # per rank, the answer of the allocator's search; None: it has found none
+    cores_given: int  # per rank, at its end; 0: it was never accepted
+    ending: Ending
+    reason: str  # the status' one word for it
+    failure_class: str  # empty: not known
+    queued_s: float
+    started_s: float  # when all ranks had started for the first time
+    ended_s: float
+    waits: tuple[tuple[str, float], ...]  # cause and seconds, by cause
+    held_s: float  # with its GPUs, of all attempts
+    run_s: float  # of these, with all ranks started
+    idle_gpu_s: float | None  # of `held_gpu_s`, GPUs that computed nothing; None: not measured
+    failures: int  # attempts that the job itself ended
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole gang."""
+        return self.replicas * self.gpus_per_replica
+
+    @property
+    def held_gpu_s(self) -> float:
+        """GPU-seconds that the job had GPUs for."""
+        return self.held_s * self.gpus
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that it waited, of all causes."""
+        return sum(seconds for _, seconds in self.waits)
+
+
+RECORDED_REASON_CHARACTERS: Final = 128
+"""Longer words are cut. Our choice: Kubernetes' reasons have a tenth of it."""
+
+
+def run_of(job: FinishedJob) -> FinishedRun | None:
+    """Return what the job teaches about run times; None if it did not run, or was deleted before its end."""
+    if job.ending is Ending.DELETED or job.run_s <= 0:
+        return None
+    return FinishedRun(owner=job.namespace, category=job.category, gpus=job.gpus, run_s=job.run_s)

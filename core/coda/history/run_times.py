@@ -1,0 +1,145 @@
+"""How long a running job goes on, from the run times of finished jobs, from its age and from its deadline.
+
+Run times are counted in logarithmic buckets, four per doubling. A job is compared with the finished jobs that ran at
+least as long as it has run: with all of them, those of its category and size, those of its owner, and those of its
+owner and size. Each narrower group is believed as far as it has jobs; a group of few jobs counts little. Where nobody
+ran so long, a job of age a runs beyond t with probability a / t. So an estimate never lies in the past.
+Source: ours. The groups follow Helios (Hu et al., SC 2021): the owner's earlier jobs of the same size predict best.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import inf
+from typing import Final, NamedTuple
+
+BUCKETS_PER_DOUBLING: Final = 4
+_BUCKETS: Final = 26 * BUCKETS_PER_DOUBLING  # from 1 s to 2 years
+_BOUNDS: Final[list[float]] = [2.0 ** (number / BUCKETS_PER_DOUBLING) for number in range(_BUCKETS + 1)]
+_GROUPS: Final = 10_000  # that are remembered; the one that is longest without a finished job is forgotten first
+_RUNS: Final = 400.0  # of one group; from then on older ones count half, so that estimates follow the times
+_RUNS_OF_ALL: Final = 4000.0
+_DOUBT: Final = 4.0  # a group counts as much as the wider one from this many jobs on. Our choice
+_LEAST_AGE_S: Final = 60.0  # that a job is taken to have where no group knows better. Our choice
+_STEP: Final = 0.1  # doublings by which a broken estimate widens the later ones
+_MOST_WIDENING: Final = 5.0  # doublings
+_TRIAL_SHARES: Final[tuple[float, ...]] = (
+    0.0,
+    0.125,
+    0.375,
+    0.75,
+)  # ages at which estimates are tried, as shares of the run time
+
+_Group = tuple[str, str, int]
+
+
+class FinishedRun(NamedTuple):
+    """A job that ended by itself: who ran it, what it was, the GPUs of its whole gang, and how long it ran in all."""
+
+    owner: str
+    category: str
+    gpus: int
+    run_s: float
+
+
+class RunEstimate(NamedTuple):
+    """The run time of a job in all, from its start: above its age, unless its limit is over. Infinite: not known.
+
+    expected_s: half of the jobs like it end by then
+    cautious_s: as many end by then as the caution says; it is at least `expected_s`"""
+
+    expected_s: float
+    cautious_s: float
+
+
+class RunTimes:
+    """The run times of finished jobs. Questions change nothing; equal histories give equal answers.
+
+    `caution`: the share of jobs that must end by the cautious estimate, above 0.5 and below 1. Each finished job tries
+    an estimate that it would have had, before it is counted. If fewer keep the cautious one than should, it widens."""
+
+    def __init__(self, caution: float = 0.9) -> None:
+        self._caution = caution
+        self._ran_on: dict[_Group, list[float]] = {}  # jobs that ended in each bucket or in a later one
+        self._all: list[float] = [0.0] * (_BUCKETS + 1)
+        self._widening = 0.0  # doublings
+        self.trials = 0
+        self.kept = 0  # trials in which the cautious estimate held
+
+    def add(self, run: FinishedRun) -> None:
+        """Count a finished job. O(1): one pass over the buckets of four groups."""
+        run_s = max(1.0, run.run_s)
+        if self._all[0]:
+            self._try(run, run_s)
+        bucket = _bucket(run_s)
+        _count(self._all, bucket, _RUNS_OF_ALL)
+        for group in _groups(run.owner, run.category, run.gpus):
+            ran_on = self._ran_on.pop(group, None) or [0.0] * (_BUCKETS + 1)
+            _count(ran_on, bucket, _RUNS)
+            self._ran_on[group] = ran_on  # the latest last
+        while len(self._ran_on) > _GROUPS:
+            del self._ran_on[next(iter(self._ran_on))]
+
+    def estimate(
+        self, owner: str, category: str, gpus: int, age_s: float, *, limit_s: float | None = None
+    ) -> RunEstimate:
+        """Return how long a job runs in all that has run for `age_s`; `limit_s`: it is ended after so long.
+
+        An older job is never expected to run shorter. O(log buckets) for each of four groups."""
+        first = _bucket(max(1.0, age_s))
+        tables = [self._all]
+        for group in _groups(owner, category, gpus):
+            ran_on = self._ran_on.get(group)
+            if ran_on is not None and ran_on[first]:
+                tables.append(ran_on)
+        expected_s = _quantile(tables, first, 0.5)
+        cautious_s = _quantile(tables, first, 1.0 - self._caution) * float(2.0**self._widening)
+        if limit_s is not None:
+            expected_s, cautious_s = min(expected_s, limit_s), min(cautious_s, limit_s)
+        return RunEstimate(expected_s, cautious_s)
+
+    def _try(self, run: FinishedRun, run_s: float) -> None:
+        age_s = run_s * _TRIAL_SHARES[self.trials % len(_TRIAL_SHARES)]
+        held = run_s <= self.estimate(run.owner, run.category, run.gpus, age_s).cautious_s
+        self.trials += 1
+        self.kept += held
+        step = _STEP * ((not held) - (1.0 - self._caution))
+        self._widening = min(_MOST_WIDENING, max(0.0, self._widening + step))
+
+
+def _groups(owner: str, category: str, gpus: int) -> tuple[_Group, ...]:
+    """The groups of a job, widest first. Jobs without an owner belong to none of an owner."""
+    wide = ("", category, gpus)
+    return (wide, (owner, "", -1), (owner, "", gpus)) if owner else (wide,)
+
+
+def _bucket(run_s: float) -> int:
+    return min(_BUCKETS, bisect_right(_BOUNDS, run_s) - 1)
+
+
+def _count(ran_on: list[float], bucket: int, most: float) -> None:
+    if ran_on[0] >= most:
+        for number in range(len(ran_on)):
+            ran_on[number] /= 2.0
+    for number in range(bucket + 1):
+        ran_on[number] += 1.0
+
+
+def _quantile(tables: list[list[float]], first: int, share: float) -> float:
+    """Return the end of the first bucket beyond which at most this share of the jobs go on that came to `first`."""
+    low, high = first, _BUCKETS
+    while low < high:
+        middle = (low + high) // 2
+        if _goes_on(tables, first, middle) <= share:
+            high = middle
+        else:
+            low = middle + 1
+    return inf if low >= _BUCKETS else _BOUNDS[low + 1]
+
+
+def _goes_on(tables: list[list[float]], first: int, bucket: int) -> float:
+    """Return the share of the jobs that came to `first` which run on beyond `bucket`."""
+    share = max(_BOUNDS[first], _LEAST_AGE_S) / max(_BOUNDS[bucket + 1], _LEAST_AGE_S)
+    for ran_on in tables:
+        share = (ran_on[bucket + 1] + _DOUBT * share) / (ran_on[first] + _DOUBT)
+    return share

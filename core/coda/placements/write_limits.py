@@ -1,0 +1,63 @@
+"""How a job whose status cannot be written is kept from holding up the others.
+
+A write may fail for one object alone: it is at the limit of etcd, a webhook refuses it or takes long, or somebody
+changes it all the time. After a few tries the job is left out of decisions, for longer and longer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+PATIENCE_S: Final = 0.5
+"""A cycle waits this long for a write; slower ones go on beside the next cycles. Our choice: ten times a slow write."""
+
+SLOW_PER_NAMESPACE: Final = 4
+"""Slow writes of one namespace at a time: a slow webhook of one tenant must not take every connection. Our choice."""
+
+DOUBT_S: Final = 5.0
+"""A write without an answer may still be stored for this long: its capacity stays taken. Our choice: the API server
+has given its request up by then, unless a webhook holds it."""
+
+_LEFT_OUT: Final = 4  # points
+_FAILED: Final = 2
+_OVERTAKEN: Final = 1
+_NOW_AND_THEN_S: Final = 10.0
+FIRST_PAUSE_S: Final = 2.0
+LONGEST_PAUSE_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteFailures:
+    """The writes of one job that failed since the last one that worked."""
+
+    since_s: float
+    last_s: float = 0.0
+    points: int = 0
+
+    def with_failure(self, now_s: float) -> WriteFailures:
+        """The API server refused it, or did not answer."""
+        return replace(self, points=self.points + _FAILED, last_s=now_s)
+
+    def with_conflict(self, now_s: float) -> WriteFailures:
+        """Somebody wrote first. That is ordinary now and then, and an attack all the time."""
+        if not self.is_left_out and now_s > self.last_s + _NOW_AND_THEN_S:
+            return WriteFailures(since_s=now_s, last_s=now_s, points=_OVERTAKEN)
+        return replace(self, points=self.points + _OVERTAKEN, last_s=now_s)
+
+    @property
+    def is_left_out(self) -> bool:
+        """True if nothing is decided about the job for a while: after two failures, or four conflicts."""
+        return self.points >= _LEFT_OUT
+
+    def pause_s(self, *, others_work: bool) -> float:
+        """Return how long the job is left out after its last failure. It doubles if writes of other jobs work.
+
+        Else the API server may be away for all, and nobody shall wait much longer than it is."""
+        if not self.is_left_out:
+            return 0.0
+        if not others_work:
+            return FIRST_PAUSE_S
+        doublings = min((self.points - _LEFT_OUT) / 2, 30.0)
+        return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * math.pow(2.0, doublings))

@@ -1,0 +1,84 @@
+"""Deadlines that other processes wrote, by the planner's own sight of them.
+
+The planner's time is the API server's. Several API servers may differ, and an earlier leader may have asked another.
+So a deadline that looks too near counts its length from the moment it was first seen, and so does a back-off that looks
+too long. This may be lost: a process that begins gives a placement its whole time again, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from coda.model import Job, JobId, Phase, Placement
+
+CLOSE_S: Final = 3.0
+"""Clocks that differ by less count as equal: times are written in whole seconds, and seen late. Our choice."""
+
+LONGEST_S: Final = 3600.0
+"""A longer time is not believed to be a length: the placement was released again and again. Our choice."""
+
+
+class _Seen(NamedTuple):
+    plan_id: str
+    deadline_s: float
+    shift_s: float
+
+
+class LocalTimes:
+    """When the times of each job were first seen. `now_s`: the planner's time."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._placement_by_job: dict[JobId, _Seen] = {}
+        self._back_off_by_job: dict[JobId, tuple[float, float]] = {}  # as written, as it counts
+
+    def applied(self, job: Job) -> Job:
+        """Return the job with its times as they count here."""
+        shift_s, not_before_s = self._shift_s(job), self._not_before_s(job)
+        if shift_s == job.deadline_shift_s and not_before_s == job.not_before_s:
+            return job
+        return replace(job, deadline_shift_s=shift_s, not_before_s=not_before_s)
+
+    def forget(self, job: JobId) -> None:
+        """The job is gone."""
+        self._placement_by_job.pop(job, None)
+        self._back_off_by_job.pop(job, None)
+
+    def _shift_s(self, job: Job) -> float:
+        placement = job.placement
+        if placement is None or (job.phase is not Phase.QUEUED and job.phase is not Phase.LAUNCHED):
+            self._placement_by_job.pop(job.id, None)
+            return 0.0
+        seen, now_s, deadline_s = self._placement_by_job.get(job.id), self._now_s(), placement.bind_deadline_s
+        if seen is None or seen.plan_id != placement.plan_id:
+            shift_s = _first_shift_s(placement, now_s)
+        elif seen.deadline_s != deadline_s and deadline_s > now_s:
+            shift_s = 0.0  # written anew at its release, by a clock like ours
+        else:
+            shift_s = seen.shift_s
+        self._placement_by_job[job.id] = _Seen(placement.plan_id, deadline_s, shift_s)
+        return shift_s
+
+    def _not_before_s(self, job: Job) -> float:
+        """The operator writes a back-off and the beginning of the wait at one moment."""
+        written_s = job.not_before_s
+        if not written_s:
+            self._back_off_by_job.pop(job.id, None)
+            return 0.0
+        known = self._back_off_by_job.get(job.id)
+        if known is not None and known[0] == written_s:
+            return known[1]
+        length_s, counts_s = written_s - job.waiting_s, written_s
+        if 0.0 < length_s <= LONGEST_S and written_s > self._now_s() + length_s + CLOSE_S:
+            counts_s = self._now_s() + length_s
+        self._back_off_by_job[job.id] = (written_s, counts_s)
+        return counts_s
+
+
+def _first_shift_s(placement: Placement, now_s: float) -> float:
+    """By how much the deadline of a placement that is seen for the first time counts later than it says."""
+    length_s = placement.bind_deadline_s - placement.committed_s
+    shift_s = now_s + length_s - placement.bind_deadline_s
+    return shift_s if 0.0 < length_s <= LONGEST_S and shift_s > CLOSE_S else 0.0

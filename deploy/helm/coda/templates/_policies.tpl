@@ -1,0 +1,65 @@
+{{/*
+The pods that run now and that the policies would refuse, as a JSON list of "namespace/name: why". Without a cluster
+(`helm template`) there are none. Who created a pod cannot be seen, so an administrator's own pods are listed too.
+*/}}
+{{- define "coda.refusedPods" -}}
+{{- $found := list -}}
+{{- $platform := list "kube-system" "coda-system" -}}
+{{- range (lookup "v1" "Namespace" "" "").items -}}
+{{- if eq (dig "labels" "coda.scheduler/pool" "" .metadata) "true" -}}
+{{- $platform = append $platform .metadata.name -}}
+{{- end -}}
+{{- end -}}
+{{- range (lookup "v1" "Pod" "" "").items -}}
+{{- if not (has (dig "status" "phase" "" .) (list "Succeeded" "Failed")) -}}
+{{- $controller := dict -}}
+{{- range .metadata.ownerReferences -}}
+{{- if .controller -}}{{- $controller = . -}}{{- end -}}
+{{- end -}}
+{{- if ne (dig "kind" "" $controller) "TrainingJob" -}}
+{{- $keys := list -}}
+{{- range $key, $_ := merge dict (.metadata.labels | default dict) (.metadata.annotations | default dict) -}}
+{{- if and (hasPrefix "coda.scheduler/" $key) (not (has $key (list "coda.scheduler/throttling" "coda.scheduler/opt-in" "coda.scheduler/gang" "coda.scheduler/gang-size" "coda.scheduler/service"))) -}}
+{{- $keys = append $keys $key -}}
+{{- end -}}
+{{- end -}}
+{{- $tolerates := false -}}
+{{- range .spec.tolerations -}}
+{{- $everything := and (not .key) (eq (default "" .operator) "Exists") -}}
+{{- if and (ne (default "" .effect) "PreferNoSchedule") (or (eq (default "" .key) "coda.scheduler/pool") $everything) -}}
+{{- $tolerates = true -}}
+{{- end -}}
+{{- end -}}
+{{- $isMirror := hasKey (.metadata.annotations | default dict) "kubernetes.io/config.mirror" -}}
+{{- $isGated := false -}}
+{{- range .spec.schedulingGates -}}
+{{- if eq .name "coda.scheduler/admission" -}}{{- $isGated = true -}}{{- end -}}
+{{- end -}}
+{{- $mayTolerate := or $isMirror (eq (dig "kind" "" $controller) "DaemonSet") (has .metadata.namespace $platform) (and $isGated (eq .spec.schedulerName "coda")) -}}
+{{- if and $keys (ne .metadata.namespace "coda-system") -}}
+{{- $found = append $found (printf "%s/%s: has %s" .metadata.namespace .metadata.name (join ", " $keys)) -}}
+{{- end -}}
+{{- if and $tolerates (not $mayTolerate) -}}
+{{- $found = append $found (printf "%s/%s: tolerates the taint coda.scheduler/pool" .metadata.namespace .metadata.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end }}
+
+{{/* Deny or Warn. Once Deny is in force, only a value takes it back. */}}
+{{- define "coda.policyAction" -}}
+{{- if ne .Values.policies.action "auto" -}}
+{{- .Values.policies.action -}}
+{{- else -}}
+{{- $bound := lookup "admissionregistration.k8s.io/v1" "ValidatingAdmissionPolicyBinding" "" "coda-reserved-keys" -}}
+{{- if has "Deny" (dig "spec" "validationActions" list $bound) -}}
+Deny
+{{- else if include "coda.refusedPods" . | fromJsonArray -}}
+Warn
+{{- else -}}
+Deny
+{{- end -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,99 @@
+"""Makes and renews the certificates of extender and kube-scheduler, as Secrets that their pods mount.
+
+The operator's leader does it, so that nothing else has to be installed, and no `helm upgrade` is needed in time. Both
+sides read a renewed file at the next connection: no call is dropped, no process restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from coda.errors import CodaError, Conflict
+from coda_kube.api.client import AlreadyExists, Client, NotFound
+from coda_kube.certificates import KeyPair, files_of, is_authority, is_good, new_authority, new_leaf
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import SYSTEM_NAMESPACE
+
+log = logging.getLogger(__name__)
+
+SECRETS_PATH: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets"
+AUTHORITY: Final = "coda-authority"
+SERVES_BY_SECRET: Final = {"coda-extender-tls": True, "coda-scheduler-tls": False}
+CHECK_EVERY_S: Final = 60.0
+RETRY_S: Final = 2.0
+
+
+class Certificates:
+    """Keeps the three Secrets valid while `run` runs, also after somebody removes one."""
+
+    def __init__(self, client: Client, *, clock: Callable[[], float] = time.time) -> None:
+        self._client = client
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Run until cancelled. Costs three requests a minute."""
+        while True:
+            wait_s = CHECK_EVERY_S
+            try:
+                await self.ensure()
+            except CodaError as error:
+                log.warning("the certificates of extender and scheduler are not checked: %s", error)
+                wait_s = RETRY_S
+            await asyncio.sleep(wait_s)
+
+    async def ensure(self) -> None:
+        """Make what is missing, and renew what is due. Raises a CodaError."""
+        now_s = self._clock()
+        found, version = await self._read(AUTHORITY)
+        if found is None or not is_authority(found, now_s=now_s):
+            found = new_authority(now_s)
+            await self._write(AUTHORITY, found, found, version)  # a Conflict: another replica was first
+        for name, serves in SERVES_BY_SECRET.items():
+            leaf, version = await self._read(name)
+            if leaf is None or not is_good(leaf, found, now_s=now_s):
+                await self._write(name, new_leaf(found, serves=serves, now_s=now_s), found, version)
+
+    async def _read(self, name: str) -> tuple[KeyPair | None, str | None]:
+        """The pair in a Secret, and the Secret's version; None where there is no such thing."""
+        try:
+            secret = await self._client.get(f"{SECRETS_PATH}/{name}")
+        except NotFound:
+            return None, None
+        data = secret.get("data") or {}
+        try:
+            pair = KeyPair(*(base64.b64decode(data[key], validate=True) for key in ("tls.crt", "tls.key")))
+        except (LookupError, TypeError, ValueError):
+            return None, secret["metadata"]["resourceVersion"]
+        return pair, secret["metadata"]["resourceVersion"]
+
+    async def _write(self, name: str, pair: KeyPair, authority: KeyPair, version: str | None) -> None:
+        body = secret_json(name, pair, authority)
+        if version is None:
+            try:
+                await self._client.create(SECRETS_PATH, body)
+            except AlreadyExists as error:
+                raise Conflict(str(error)) from error
+        else:
+            body["metadata"]["resourceVersion"] = version
+            await self._client.replace(f"{SECRETS_PATH}/{name}", body)
+        log.info("made the certificate in the Secret %s", name)
+
+
+def secret_json(name: str, pair: KeyPair, authority: KeyPair) -> Json:
+    """Return the Secret. Its files are named as every program expects them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {
+            "name": name,
+            "namespace": SYSTEM_NAMESPACE,
+            "labels": {"app.kubernetes.io/name": "coda", "app.kubernetes.io/component": "tls"},
+        },
+        "data": {file: base64.b64encode(content).decode() for file, content in files_of(pair, authority).items()},
+    }

@@ -1,0 +1,90 @@
+"""A finished TrainingJob -> its record."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from coda.allocator import SearchResult, Tuning
+from coda.errors import InvalidInput
+from coda.history import Ending, FinishedJob
+from coda.history.record import RECORDED_REASON_CHARACTERS
+from coda.history.time_spent import Split, StatusTimes, TimeSpent, split_of
+from coda.model import FINISHED, Phase
+from coda_kube.objects.tuning_status import tuning_from_json
+from coda_operator.view import JobRecord
+
+log = logging.getLogger(__name__)
+
+MODEL_LABEL: Final = "app.kubernetes.io/name"
+
+
+def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> FinishedJob:
+    """Return the record of a job that has finished, or is being deleted and has no pods left.
+
+    `spent`: the account of its time, as far as this process saw it."""
+    spec, metadata, progress = job.json["spec"], job.json["metadata"], job.progress
+    status = job.json.get("status") or {}
+    has_ended = progress.phase in FINISHED
+    times = StatusTimes(
+        queued_s=min(progress.queued_s, spent.began_s) if spent is not None else progress.queued_s,
+        launched_s=progress.launch_s,
+        started_s=progress.start_s,
+        ended_s=(progress.completion_s if has_ended else 0.0) or now_s,
+    )
+    split = split_of(spent, times)
+    tuning = _tuning(job)
+    cores_given = (status.get("cores") or 0) // spec["replicas"]
+    gpus = spec["replicas"] * spec["gpusPerReplica"]
+    return FinishedJob(
+        uid=job.uid,
+        attempt=progress.attempt,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        category=job.category.value if job.category is not None else "",
+        model=_text((metadata.get("labels") or {}).get(MODEL_LABEL, ""), 63),
+        replicas=spec["replicas"],
+        gpus_per_replica=spec["gpusPerReplica"],
+        cores_asked=spec["cpusPerReplica"] if isinstance(spec["cpusPerReplica"], int) else None,
+        cores_tuned=tuning.found.cores if tuning is not None and isinstance(tuning.found, SearchResult) else None,
+        cores_given=cores_given,
+        ending=_ending(progress.phase),
+        reason=_text(progress.reason, RECORDED_REASON_CHARACTERS) if has_ended else "Deleted",
+        failure_class="",
+        queued_s=times.queued_s,
+        started_s=times.started_s,
+        ended_s=times.ended_s,
+        waits=tuple((_text(cause, RECORDED_REASON_CHARACTERS), seconds) for cause, seconds in split.waits),
+        held_s=split.held_s,
+        run_s=split.run_s,
+        idle_gpu_s=_idle_gpu_s(tuning, cores_given, gpus, split),
+        failures=progress.failures,
+    )
+
+
+def _ending(phase: Phase | None) -> Ending:
+    if phase is Phase.SUCCEEDED:
+        return Ending.SUCCEEDED
+    return Ending.FAILED if phase is Phase.FAILED else Ending.DELETED
+
+
+def _tuning(job: JobRecord) -> Tuning | None:
+    try:
+        return tuning_from_json(job.json.get("status") or {})
+    except InvalidInput as error:
+        log.warning("%s: %s; its record has no cores", job.key, error)
+        return None
+
+
+def _idle_gpu_s(tuning: Tuning | None, cores: int, gpus: int, split: Split) -> float | None:
+    """GPUs are idle until all ranks run, and then as measured with the cores that the job had at its end."""
+    points = tuning.found.curve if tuning is not None and tuning.found is not None else ()
+    share = next((point.share for point in points if point.cores == cores), None)
+    if share is None:
+        return None
+    return gpus * (split.held_s - split.run_s * share)
+
+
+def _text(words: str, most: int) -> str:
+    """PostgreSQL stores no NUL, and the columns have a limit."""
+    return words.replace("\0", "")[:most]

@@ -1,0 +1,140 @@
+"""Publishes what the store teaches as a small ConfigMap, because the planner has no database.
+
+`runTimes` are the groups of `coda.history.run_groups`, largest first; `usage` is what each owner used in the last week.
+Both are JSON, and bounded. The map is written again when jobs have finished since, at most every `EVERY_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict
+from typing import Any, Final, Protocol
+
+import orjson
+
+from coda.errors import CodaError
+from coda.history import Account, FinishedJob, FinishedRun, RunGroup, accounts, run_groups
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import OPERATOR, SYSTEM_NAMESPACE
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "coda-run-times"
+PATH: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{NAME}"
+EVERY_S: Final = 60.0
+RETRY_S: Final = 10.0
+MOST_RUNS: Final = 20_000
+MOST_GROUPS: Final = 1000
+MOST_ACCOUNTS: Final = 1000
+"""Bounds of the map: 200 KB for each part, where etcd takes 1.5 MB. Our choice."""
+WEEK_S: Final = 7 * 86400.0
+
+
+class Records(Protocol):
+    """What is read: `Store`, or a test's. Both methods may wait for a database, and raise Outage."""
+
+    def runs(self, most: int) -> list[FinishedRun]:
+        """The last runs, oldest first."""
+
+    def jobs(self, from_s: float, to_s: float) -> list[FinishedJob]:
+        """The jobs that ended in the span."""
+
+
+class RunTimesMap:
+    """Keeps the ConfigMap up to date while `run` runs. `note_change` says that the store has new records.
+
+    `aside` does what may wait without making the event loop wait."""
+
+    def __init__(
+        self,
+        client: Client,
+        records: Records | None,
+        *,
+        clock: Callable[[], float] = time.time,
+        aside: Callable[..., Awaitable[Any]] = asyncio.to_thread,
+    ) -> None:
+        self._client = client
+        self._aside = aside
+        self._records = records
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._written: Json | None = None
+
+    def note_change(self) -> None:
+        """There are new records. On the event loop."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Run until cancelled. Without a store nothing is written."""
+        self._written = None  # another replica may have led meanwhile
+        self._changed.set()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                if self._records is not None:
+                    await self.write(self._records)
+                await asyncio.sleep(EVERY_S)
+            except CodaError as error:
+                log.info("%s is not written yet: %s", NAME, error)
+                self._changed.set()
+                await asyncio.sleep(RETRY_S)
+
+    async def write(self, records: Records) -> None:
+        """Write the map if it is not as it was. Raises a CodaError."""
+        now_s = self._clock()
+        runs = await self._aside(records.runs, MOST_RUNS)
+        jobs = await self._aside(records.jobs, now_s - WEEK_S, now_s + WEEK_S)
+        wanted = map_json(run_groups(runs, MOST_GROUPS), accounts(jobs, now_s - WEEK_S, now_s + WEEK_S))
+        if wanted != self._written:
+            await self._client.apply(PATH, wanted, manager=OPERATOR)
+            self._written = wanted
+
+
+def map_json(groups: Iterable[RunGroup], used: Iterable[Account]) -> Json:
+    """Return the ConfigMap. Times are whole seconds, which is as exact as quantiles are."""
+    largest = sorted(used, key=lambda account: (-account.gpu_s, account.owner, account.replicas))[:MOST_ACCOUNTS]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": NAME,
+            "namespace": SYSTEM_NAMESPACE,
+            "labels": {"app.kubernetes.io/name": "coda", "app.kubernetes.io/component": "run-times"},
+        },
+        "data": {
+            "runTimes": _text([_group_json(group) for group in groups]),
+            "usage": _text([_account_json(account) for account in largest]),
+        },
+    }
+
+
+def groups_from_json(item: Json) -> tuple[RunGroup, ...]:
+    """Return the groups of the ConfigMap: what a planner reads. Raises ValueError or KeyError for another text."""
+    return tuple(
+        RunGroup(
+            owner=group["owner"],
+            category=group["category"],
+            gpus=group["gpus"],
+            jobs=group["jobs"],
+            run_s=tuple(float(run_s) for run_s in group["runSeconds"]),
+        )
+        for group in orjson.loads(item["data"]["runTimes"])
+    )
+
+
+def _group_json(group: RunGroup) -> dict[str, Any]:
+    named = {"owner": group.owner, "category": group.category, "gpus": group.gpus, "jobs": group.jobs}
+    return named | {"runSeconds": [round(run_s) for run_s in group.run_s]}
+
+
+def _account_json(account: Account) -> dict[str, Any]:
+    return {name: round(value) if isinstance(value, float) else value for name, value in asdict(account).items()}
+
+
+def _text(rows: list[dict[str, Any]]) -> str:
+    return orjson.dumps(rows).decode()

@@ -1,0 +1,205 @@
+"""The database of finished jobs: SQLite (one file) or PostgreSQL, by SQLAlchemy Core.
+
+Every method may wait for the database, so none is called on an event loop. A record is written once: one with the same
+uid and attempt is there already, and stays as it is. Errors name the database without its password.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
+
+from coda.errors import CodaError, InvalidInput, Outage
+from coda.history import FinishedJob, FinishedRun
+from coda.history.record import Ending
+from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS
+
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
+LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema changes: "coda"
+CONNECT_S: Final = 5
+STATEMENT_S: Final = 30
+"""Limits of one connect and one statement, so that a database that hangs counts as away. Our choice."""
+
+_JOBS, _WAITS = FINISHED_JOBS, FINISHED_JOB_WAITS
+_INSERTS: Final[dict[str, Callable[[Any], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+class RecordRefused(CodaError):
+    """The database will never take such a record."""
+
+
+def database_url(url: str, file: str) -> URL | None:
+    """Return the URL of the store: `url` if it is given, else of the SQLite file; None if neither is.
+
+    Raises InvalidInput."""
+    if not url:
+        return URL.create("sqlite", database=file) if file else None
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise InvalidInput("CODA_HISTORY_URL is no URL; give postgresql://USER:PASSWORD@HOST/DATABASE") from None
+    kind = parsed.drivername.partition("+")[0]
+    if kind in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if kind == "sqlite" and parsed.database:
+        return parsed.set(drivername="sqlite")
+    raise InvalidInput(f"CODA_HISTORY_URL names {kind!r}; only postgresql and sqlite (with a file) are supported")
+
+
+class Store:
+    """One database. Connections are made when they are needed, and again after they were lost."""
+
+    def __init__(self, url: URL) -> None:
+        self._url = url
+        self._name = url.render_as_string(hide_password=True)
+        self._engine = _engine(url)
+        self._insert = _INSERTS[self._engine.dialect.name]
+
+    def migrate(self) -> None:
+        """Bring the schema up to date; two processes at once do it one after the other. Raises Outage."""
+        with self._errors(), self._alone(), self._engine.connect() as connection:
+            if self._engine.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_lock(:id)"), {"id": LOCK_ID})
+                connection.commit()
+            try:
+                config = Config()
+                config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+                connection.commit()
+            finally:
+                if self._engine.dialect.name == "postgresql":
+                    connection.rollback()
+                    connection.execute(text("SELECT pg_advisory_unlock(:id)"), {"id": LOCK_ID})
+                    connection.commit()
+
+    def write(self, jobs: Sequence[FinishedJob]) -> int:
+        """Write the records that are not there yet, all or none; return how many these were.
+
+        Raises Outage, or RecordRefused if one of them cannot be written."""
+        rows = [_row(job) for job in jobs]
+        if not rows:
+            return 0
+        new = self._insert(_JOBS).values(rows).on_conflict_do_nothing().returning(_JOBS.c.uid, _JOBS.c.attempt)
+        with self._errors(), self._engine.begin() as connection:
+            written = {(uid, attempt) for uid, attempt in connection.execute(new)}
+            waits = [
+                {"uid": job.uid, "attempt": job.attempt, "cause": cause, "seconds": seconds}
+                for job in jobs
+                if (job.uid, job.attempt) in written
+                for cause, seconds in job.waits
+            ]
+            if waits:
+                connection.execute(self._insert(_WAITS).on_conflict_do_nothing(), waits)
+        return len(written)
+
+    def jobs(self, from_s: float, to_s: float) -> list[FinishedJob]:
+        """Return the jobs that ended in [from_s, to_s), by end. Raises Outage."""
+        within = (_JOBS.c.ended_s >= from_s) & (_JOBS.c.ended_s < to_s)
+        order = (_JOBS.c.ended_s, _JOBS.c.uid, _JOBS.c.attempt)
+        key = (_WAITS.c.uid == _JOBS.c.uid) & (_WAITS.c.attempt == _JOBS.c.attempt)
+        waits_by_key: dict[tuple[str, int], list[tuple[str, float]]] = {}
+        with self._errors(), self._engine.connect() as connection:
+            for wait in connection.execute(select(_WAITS).join(_JOBS, key).where(within).order_by(_WAITS.c.cause)):
+                waits_by_key.setdefault((wait.uid, wait.attempt), []).append((wait.cause, wait.seconds))
+            rows = [row._asdict() for row in connection.execute(select(_JOBS).where(within).order_by(*order))]
+        return [_job(row, waits_by_key.get((row["uid"], row["attempt"]), ())) for row in rows]
+
+    def runs(self, most: int) -> list[FinishedRun]:
+        """Return the runs of the jobs that ended last, of `most` jobs at most, oldest first. Raises Outage."""
+        gpus = (_JOBS.c.replicas * _JOBS.c.gpus_per_replica).label("gpus")
+        ran = (_JOBS.c.run_s > 0) & (_JOBS.c.ending != Ending.DELETED.value)
+        latest = select(_JOBS.c.namespace, _JOBS.c.category, gpus, _JOBS.c.run_s).where(ran)
+        latest = latest.order_by(_JOBS.c.ended_s.desc(), _JOBS.c.uid, _JOBS.c.attempt).limit(most)
+        with self._errors(), self._engine.connect() as connection:
+            rows = connection.execute(latest).all()
+        return [FinishedRun(*row) for row in reversed(rows)]
+
+    def tuned(self, since_s: float) -> list[tuple[str, str, int, int]]:
+        """Return owner, category, GPUs per rank and the most cores per rank that tuning found since. Raises Outage."""
+        columns = (_JOBS.c.namespace, _JOBS.c.category, _JOBS.c.gpus_per_replica)
+        taught = (_JOBS.c.cores_tuned.is_not(None)) & (_JOBS.c.ended_s >= since_s)
+        most = select(*columns, func.max(_JOBS.c.cores_tuned)).where(taught).group_by(*columns).order_by(*columns)
+        with self._errors(), self._engine.connect() as connection:
+            return [(owner, category, gpus, cores) for owner, category, gpus, cores in connection.execute(most)]
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Lock SQLite's file against another process of this machine that changes its schema."""
+        file = self._url.database
+        if self._engine.dialect.name != "sqlite" or not file:
+            yield
+            return
+        Path(file).absolute().parent.mkdir(parents=True, exist_ok=True)
+        with Path(f"{file}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (DataError, IntegrityError) as error:
+            raise RecordRefused(f"{self._name}: {_first_line(error)}") from error
+        except (SQLAlchemyError, CommandError, OSError) as error:
+            raise Outage(f"{self._name}: {_first_line(error)}") from error
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": STATEMENT_S})
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    limits = {
+        "connect_timeout": CONNECT_S,
+        "options": f"-c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s",
+        "tcp_user_timeout": STATEMENT_S * 1000,
+        "application_name": "coda-operator",
+    }
+    return create_engine(url, connect_args=limits, pool_size=2, max_overflow=0, pool_pre_ping=True)
+
+
+def _set_up_sqlite(connection: Any, _record: object) -> None:
+    """Readers do not stop the writer, and what was committed survives a loss of power."""
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Python's module begins no transaction before a change of the schema: a migration would be done by halves."""
+    connection.exec_driver_sql("BEGIN")
+
+
+def _first_line(error: Exception) -> str:
+    cause = getattr(error, "orig", None) or error
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0][:300]
+
+
+_SIMPLE: Final = tuple(column.name for column in FINISHED_JOBS.columns if column.name != "ending")
+
+
+def _row(job: FinishedJob) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in _SIMPLE} | {"ending": job.ending.value}
+
+
+def _job(row: dict[str, Any], waits: Iterable[tuple[str, float]]) -> FinishedJob:
+    return FinishedJob(**(row | {"ending": Ending(row["ending"]), "waits": tuple(waits)}))

@@ -1,0 +1,45 @@
+"""The tables of the store, as the newest of `migrations` leaves them. Times are seconds since 1970."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Float, ForeignKeyConstraint, Index, Integer, MetaData, String, Table
+
+METADATA = MetaData()
+
+FINISHED_JOBS = Table(
+    "finished_jobs",
+    METADATA,
+    Column("uid", String(64), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("namespace", String(63), nullable=False),
+    Column("name", String(253), nullable=False),
+    Column("category", String(16), nullable=False),
+    Column("model", String(63), nullable=False),
+    Column("replicas", Integer, nullable=False),
+    Column("gpus_per_replica", Integer, nullable=False),
+    Column("cores_asked", Integer),
+    Column("cores_tuned", Integer),
+    Column("cores_given", Integer, nullable=False),
+    Column("ending", String(16), nullable=False),
+    Column("reason", String(128), nullable=False),
+    Column("failure_class", String(64), nullable=False),
+    Column("queued_s", Float(53), nullable=False),
+    Column("started_s", Float(53), nullable=False),
+    Column("ended_s", Float(53), nullable=False),
+    Column("held_s", Float(53), nullable=False),
+    Column("run_s", Float(53), nullable=False),
+    Column("idle_gpu_s", Float(53)),
+    Column("failures", Integer, nullable=False),
+    Index("finished_jobs_by_end", "ended_s"),
+    Index("finished_jobs_by_owner", "namespace", "ended_s"),
+)
+
+FINISHED_JOB_WAITS = Table(
+    "finished_job_waits",
+    METADATA,
+    Column("uid", String(64), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("cause", String(128), primary_key=True),
+    Column("seconds", Float(53), nullable=False),
+    ForeignKeyConstraint(["uid", "attempt"], ["finished_jobs.uid", "finished_jobs.attempt"], ondelete="CASCADE"),
+)

@@ -1,0 +1,179 @@
+"""Writes records to the store in a thread of its own, so that no event loop waits for a database.
+
+The queue is bounded: what it has no place for stays with its finished TrainingJob, which is asked for it again. A store
+that is away is tried again after a back-off, with all that waits. `Writer.step` decides what to try and when; the
+thread only waits in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from coda.errors import Outage
+from coda.history import FinishedJob
+from coda_operator.history.store import RecordRefused
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING: Final = 1000
+BATCH: Final = 100
+"""Records of one transaction. Our choice: 100 take 20 ms, and a thousand no less for each."""
+FIRST_DELAY_S: Final = 1.0
+LAST_DELAY_S: Final = 60.0
+
+Key = tuple[str, int]
+"""The uid of a job and the attempt in which it ended."""
+
+
+class Target(Protocol):
+    """What is written to: `Store`, or a test's."""
+
+    def migrate(self) -> None:
+        """Bring the schema up to date. Raises Outage."""
+
+    def write(self, jobs: Sequence[FinishedJob]) -> int:
+        """Write all of them or none. Raises Outage or RecordRefused."""
+
+
+class Writer:
+    """A bounded queue of records in front of a store. `put`, `discard` and `is_away` may be called from any thread.
+
+    `on_stored` is told, by the writing thread, what was stored, and what the store refused for good."""
+
+    def __init__(
+        self,
+        store: Target,
+        on_stored: Callable[[Sequence[Key], Sequence[Key]], None],
+        on_opened: Callable[[], None] = lambda: None,
+        *,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
+        self._store = store
+        self._on_stored = on_stored
+        self._on_opened = on_opened
+        self._most_waiting = most_waiting
+        self._changed = threading.Condition()
+        self._waiting: dict[Key, FinishedJob] = {}
+        self._is_open = False
+        self._failures = 0
+        self._stopped = False
+        self._error = ""
+
+    def put(self, job: FinishedJob) -> bool:
+        """Have a record written; False if too many wait already. One that waits already stays as it is."""
+        key = (job.uid, job.attempt)
+        with self._changed:
+            if key not in self._waiting:
+                if len(self._waiting) >= self._most_waiting:
+                    return False
+                self._waiting[key] = job
+                self._changed.notify()
+        return True
+
+    def discard(self, key: Key) -> None:
+        """Do not write it any more; nothing if it does not wait."""
+        with self._changed:
+            self._waiting.pop(key, None)
+
+    @property
+    def is_away(self) -> bool:
+        """True if the last try failed."""
+        return self._failures > 0
+
+    @property
+    def error(self) -> str:
+        """Why the last try failed; empty if it did not."""
+        return self._error
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait."""
+        return len(self._waiting)
+
+    def step(self) -> float | None:
+        """Try once: open the store, then write one batch. Returns in how many seconds to try again; None: when woken.
+
+        Not for two threads at once."""
+        try:
+            if not self._is_open:
+                self._store.migrate()
+                self._is_open = True
+                self._on_opened()
+            with self._changed:
+                batch = dict(list(self._waiting.items())[:BATCH])
+            stored, refused = self._written(batch)
+        except Outage as error:
+            return self._failed(str(error))
+        if self._failures:
+            log.info("the history store is back")
+        self._failures, self._error = 0, ""
+        with self._changed:
+            for key in batch:
+                self._waiting.pop(key, None)
+            left = bool(self._waiting)
+        if batch:
+            self._on_stored(stored, refused)
+        return 0.0 if left else None
+
+    def _written(self, batch: dict[Key, FinishedJob]) -> tuple[list[Key], list[Key]]:
+        """Return what was stored and what was refused. One record that is refused takes no other with it."""
+        if not batch:
+            return [], []
+        try:
+            self._store.write(tuple(batch.values()))
+        except RecordRefused as error:
+            if len(batch) > 1:
+                stored: list[Key] = []
+                refused: list[Key] = []
+                for key, job in batch.items():
+                    one_stored, one_refused = self._written({key: job})
+                    stored += one_stored
+                    refused += one_refused
+                return stored, refused
+            log.error("the record of job %s is lost, the store refuses it: %s", next(iter(batch))[0], error)
+            return [], list(batch)
+        return list(batch), []
+
+    def _failed(self, sentence: str) -> float:
+        delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self._failures, 30))
+        if sentence != self._error:
+            log.warning("the history store is away: %s; %d records wait", sentence, len(self._waiting))
+        self._failures, self._error = self._failures + 1, sentence
+        return delay_s
+
+    def run_in_thread(self) -> threading.Thread:
+        """Start the thread that calls `step`. It ends after `stop`."""
+        thread = threading.Thread(target=self._run, name="history", daemon=True)
+        thread.start()
+        return thread
+
+    def stop(self) -> None:
+        """End the thread after its present try. What waits is written by the next leader."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        due_s: float | None = time.monotonic()
+        while True:
+            with self._changed:
+                while not self._stopped and not self._is_due(due_s):
+                    self._changed.wait(None if due_s is None else max(0.0, due_s - time.monotonic()))
+                if self._stopped:
+                    return
+            delay_s = self._step_or_fail()
+            due_s = None if delay_s is None else time.monotonic() + delay_s
+
+    def _is_due(self, due_s: float | None) -> bool:
+        return bool(self._waiting) if due_s is None else time.monotonic() >= due_s
+
+    def _step_or_fail(self) -> float | None:
+        try:
+            return self.step()
+        except Exception as error:  # the outermost loop of the thread: without it no job would ever go
+            log.exception("the history writer failed")
+            return self._failed(f"{type(error).__name__}: {error}")

@@ -1,0 +1,104 @@
+"""Ends pods: deletes them and lifts our finalizer. A pod that cannot be written delays no other.
+
+It is tried less and less often, until it changes: a policy may refuse it for as long as its owner likes, or a user has
+padded it to the limit of etcd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from coda.errors import CodaError, Conflict
+from coda.lifecycle import RankPod
+from coda_kube.api.client import STRATEGIC_MERGE, Client, NotFound, Rejected
+from coda_kube.api.watch_cache import version_of
+from coda_kube.objects.names import RANK_FINALIZER
+from coda_operator.reconcile.request_slots import NotLeaderError, Purpose, RequestSlots
+from coda_operator.view import ClusterView
+from coda_operator.work_queue import LAST_OUTAGE_DELAY_S, retry_delay_s
+
+log = logging.getLogger(__name__)
+
+ANOTHER: Final = "metadata.uid"  # another pod has the name now: the API server takes that for a change of the field
+
+Write = Callable[[str, str], Awaitable[None]]
+"""Writes the pod at a path that has a uid."""
+
+
+class PodEndings:
+    """Deletes pods and lets them go. Raises nothing but NotLeaderError and errors of our own."""
+
+    def __init__(
+        self, client: Client, cluster: ClusterView, requests: RequestSlots, clock: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._requests = requests
+        self._clock = clock
+        self._failed: dict[str, tuple[int, int, float]] = {}  # by key: the pod's version, failures in a row, until when
+
+    async def delete(self, namespace: str, job_uid: str, pods: Iterable[RankPod]) -> float | None:
+        """Delete these pods, and no other pods of their names; then let them go. Returns when to try again, if ever.
+
+        All are asked to end before the first is let go: so none goes on while others have ended long ago."""
+        pods = tuple(pods)
+        again_s = await self._write(namespace, job_uid, pods, self._delete)
+        deleted = [pod for pod in pods if f"{namespace}/{pod.name}" not in self._failed]
+        return _earliest(again_s, await self.let_go(namespace, job_uid, deleted))
+
+    async def let_go(self, namespace: str, job_uid: str, pods: Iterable[RankPod]) -> float | None:
+        """Lift our finalizer from these pods. Returns when to try again, if ever."""
+        return await self._write(namespace, job_uid, [pod for pod in pods if pod.held], self._lift)
+
+    async def _write(self, namespace: str, job_uid: str, pods: Iterable[RankPod], write: Write) -> float | None:
+        async def end(pod: RankPod) -> float | None:
+            key = f"{namespace}/{pod.name}"
+            known = self._cluster.pods.by_key.get(key)
+            version, failures, until_s = self._failed.get(key, (0, 0, 0.0))
+            is_same = known is not None and version_of(known) == version
+            if is_same and self._clock() < until_s:
+                return until_s
+            try:
+                async with self._requests.writing(Purpose.END, job_uid):
+                    await write(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", pod.uid)
+            except NotLeaderError:
+                raise
+            except CodaError as error:
+                return self._note(key, version_of(known) if known else 0, failures if is_same else 0, error)
+            self._failed.pop(key, None)
+            return None
+
+        results = await asyncio.gather(*(end(pod) for pod in pods), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return _earliest(*(result for result in results if not isinstance(result, BaseException)))
+
+    def _note(self, key: str, version: int, failures: int, error: CodaError) -> float:
+        """Note a failure; return when to try again."""
+        self._failed = {known: failed for known, failed in self._failed.items() if known in self._cluster.pods.by_key}
+        delay_s = retry_delay_s(failures, LAST_OUTAGE_DELAY_S)
+        self._failed[key] = version, failures + 1, self._clock() + delay_s
+        log.warning("pod %s does not end: %s; trying again in %.0f s, or when it changes", key, error, delay_s)
+        return self._failed[key][2]
+
+    async def _delete(self, path: str, uid: str) -> None:
+        await self._client.delete(path, uid=uid)
+
+    async def _lift(self, path: str, uid: str) -> None:
+        """Lift our finalizer from a pod, and no other pod of its name; no error if it is gone."""
+        patch = {"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [RANK_FINALIZER]}}
+        try:
+            await self._client.patch(path, patch, STRATEGIC_MERGE)
+        except (NotFound, Conflict):
+            return
+        except Rejected as refusal:
+            if ANOTHER not in str(refusal):
+                raise
+
+
+def _earliest(*moments_s: float | None) -> float | None:
+    return min((moment_s for moment_s in moments_s if moment_s is not None), default=None)

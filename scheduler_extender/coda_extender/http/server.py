@@ -1,0 +1,122 @@
+"""The servers of one extender: the verbs behind mutual TLS, and probes and metrics on a port of their own.
+
+Whoever reaches the verbs' port may begin a handshake, so handshakes are limited in number and time, and the oldest
+gives way. A flood of them delays new connections; the scheduler's open one, the caches and the Lease go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import uvicorn
+
+from coda_extender.http.tls import ServerTls
+
+log = logging.getLogger(__name__)
+
+HANDSHAKES: Final = 64
+HANDSHAKE_S: Final = 2.0
+"""Our choice: kube-scheduler itself waits for 1 s at most, and a handshake takes some milliseconds."""
+
+BACKLOG: Final = 2048
+TRIM_EVERY_S: Final = 5.0
+TRIM_AFTER: Final = 64
+"""Connections. OpenSSL's memory of ended ones lies between pieces in use, 1 MiB for 200; a scheduler has one or two."""
+
+_NO_FILES_S: Final = 0.05  # a pause while the process may open no more files
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handling: more than the port is closed at the end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+class VerbServer(Server):
+    """Serves what is accepted on `listening`, behind `tls` if there is any. `refused` is called with each reason."""
+
+    def __init__(
+        self, config: uvicorn.Config, listening: socket.socket, tls: ServerTls | None, refused: Callable[[str], None]
+    ) -> None:
+        super().__init__(config)
+        self._listening = listening
+        self._tls = tls
+        self._refused = refused
+        self._greeting: dict[asyncio.Task[None], None] = {}  # oldest first
+        self._greeted = 0  # since memory was last given back
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        await self.lifespan.startup()
+        self.servers = []
+        self._listening.setblocking(False)
+        self._listening.listen(BACKLOG)
+        self._tasks = asyncio.create_task(self._accept()), asyncio.create_task(self._give_memory_back())
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and let the open connections end."""
+        tasks = [*self._tasks, *self._greeting]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await super().shutdown(sockets=[self._listening])
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._listening)
+            except OSError as error:
+                self._refused("no_files")
+                log.debug("accept: %s", error)
+                await asyncio.sleep(_NO_FILES_S)
+                continue
+            if len(self._greeting) >= HANDSHAKES:
+                next(iter(self._greeting)).cancel()
+                self._refused("crowded")
+                await asyncio.sleep(0)
+            self._greeted += 1
+            task = asyncio.create_task(self._greet(connection))
+            self._greeting[task] = None
+            task.add_done_callback(lambda done: self._greeting.pop(done, None))
+
+    async def _greet(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        more: Mapping[str, Any] = {}
+        if self._tls is not None:
+            more = {"ssl": self._tls.context, "ssl_handshake_timeout": HANDSHAKE_S}
+        try:
+            await loop.connect_accepted_socket(self._protocol, connection, **more)
+        except (OSError, ssl.SSLError, TimeoutError):
+            self._refused("no_certificate")
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+
+    async def _give_memory_back(self) -> None:
+        """After a flood, as free() alone does not."""
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; musl has none and keeps less
+        while trim is not None:
+            await asyncio.sleep(TRIM_EVERY_S)
+            if self._greeted >= TRIM_AFTER:
+                self._greeted = 0
+                await asyncio.to_thread(trim, 0)
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn calls it
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made

@@ -1,0 +1,106 @@
+"""Laws of the estimated run times."""
+
+from __future__ import annotations
+
+from math import inf
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coda.history import FinishedRun, RunTimes
+
+RUN_S = st.floats(1.0, 3e6)
+RUNS = st.lists(
+    st.builds(FinishedRun, st.sampled_from(["", "ann", "bob"]), st.sampled_from(["", "CV"]), st.integers(0, 2), RUN_S),
+    max_size=12,
+)
+
+
+def after(runs: list[FinishedRun]) -> RunTimes:
+    run_times = RunTimes()
+    for run in runs:
+        run_times.add(run)
+    return run_times
+
+
+@given(runs=RUNS, age_s=RUN_S)
+def test_an_estimate_lies_beyond_the_age_and_the_cautious_one_beyond_the_expected(
+    runs: list[FinishedRun], age_s: float
+) -> None:
+    estimate = after(runs).estimate("ann", "CV", 1, age_s)
+    assert age_s < estimate.expected_s <= estimate.cautious_s
+
+
+@given(runs=RUNS, ages=st.tuples(RUN_S, RUN_S))
+def test_an_older_job_is_never_expected_to_run_shorter(runs: list[FinishedRun], ages: tuple[float, float]) -> None:
+    run_times = after(runs)
+    younger, older = (run_times.estimate("ann", "CV", 1, age_s) for age_s in sorted(ages))
+    assert younger.expected_s <= older.expected_s
+    assert younger.cautious_s <= older.cautious_s
+
+
+@given(runs=RUNS, age_s=RUN_S, limit_s=RUN_S)
+def test_a_limit_is_never_exceeded(runs: list[FinishedRun], age_s: float, limit_s: float) -> None:
+    estimate = after(runs).estimate("ann", "CV", 1, age_s, limit_s=limit_s)
+    assert max(estimate.expected_s, estimate.cautious_s) <= limit_s
+
+
+def test_the_owners_own_jobs_count_more_than_those_of_others() -> None:
+    run_times = after([FinishedRun("ann", "CV", 8, 100.0), FinishedRun("bob", "CV", 8, 50_000.0)] * 20)
+    ann, bob, new = (run_times.estimate(owner, "CV", 8, 0.0) for owner in ("ann", "bob", "eve"))
+    assert ann.expected_s < 150 < 40_000 < bob.expected_s < 70_000
+    assert ann.cautious_s < bob.cautious_s
+    assert ann.expected_s <= new.expected_s <= bob.expected_s
+
+
+def test_jobs_of_the_owners_other_sizes_count_less_than_those_of_the_same_size() -> None:
+    run_times = after([FinishedRun("ann", "CV", 1, 100.0), FinishedRun("ann", "CV", 8, 50_000.0)] * 20)
+    assert run_times.estimate("ann", "CV", 1, 0.0).expected_s < 150
+    assert run_times.estimate("ann", "CV", 8, 0.0).expected_s > 40_000
+
+
+def test_a_job_older_than_all_before_it_is_expected_to_run_as_long_again() -> None:
+    run_times = after([FinishedRun("ann", "CV", 1, 100.0)] * 50)
+    estimate = run_times.estimate("ann", "CV", 1, 1_000_000.0)
+    assert 1_600_000 < estimate.expected_s < 2_500_000
+    assert estimate.cautious_s > 5_000_000
+
+
+def test_without_history_the_age_alone_counts_and_nothing_is_known_beyond_two_years() -> None:
+    run_times = RunTimes()
+    assert 1600 < run_times.estimate("ann", "CV", 1, 1000.0).expected_s < 2500
+    assert run_times.estimate("ann", "CV", 1, 6e7).expected_s == inf
+
+
+def test_the_cautious_estimate_widens_while_it_is_broken_and_narrows_once_it_holds() -> None:
+    run_times = after([FinishedRun("", "CV", 1, 100.0)] * 300)
+    before_s = run_times.estimate("", "CV", 1, 0.0).cautious_s
+    runs_s = [100.0 * 1.4**number for number in range(20)]
+    for run_s in runs_s:  # each longer than all before it
+        run_times.add(FinishedRun("", "CV", 1, run_s))
+    widened_s = run_times.estimate("", "CV", 1, 0.0).cautious_s
+    for _ in range(1000):
+        run_times.add(FinishedRun("", "CV", 1, 100.0))
+    assert before_s < 200
+    assert widened_s > 1.2 * before_s
+    assert run_times.estimate("", "CV", 1, 0.0).cautious_s == before_s
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 1000))
+def test_the_cautious_estimate_holds_as_often_as_promised(seed: int) -> None:
+    """Run times from 2 s to 11 days that no owner or category explains."""
+    run_times = RunTimes()
+    state = seed
+    for _ in range(600):
+        state = (state * 1_103_515_245 + 12_345) % 2**31
+        run_times.add(FinishedRun("ann", "CV", 1, 2.0 ** (1 + 19 * state / 2**31)))
+    assert run_times.kept / run_times.trials > 0.8
+
+
+def test_memory_is_bounded_and_later_jobs_count_more() -> None:
+    run_times = after([FinishedRun("ann", "CV", 1, 50_000.0)] * 1000 + [FinishedRun("ann", "CV", 1, 100.0)] * 1000)
+    assert run_times.estimate("ann", "CV", 1, 0.0).expected_s < 150
+    for number in range(5100):
+        run_times.add(FinishedRun(f"user-{number}", "CV", 1, 100.0))
+    assert len(run_times._ran_on) == 10_000

@@ -1,0 +1,143 @@
+"""Who asks the API server for what, and which new pods the policies refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coda_kube.objects.json_types import Json
+from tests.e2e.accounts import WIDE, Account, component, service_account
+
+USER = Account(user="local-user")
+WIDE_USER = Account(user="somebody", groups=(WIDE,))
+MASTER = Account(user="root", groups=("system:masters",))
+OPERATOR = component("operator")
+EXTENDER = component("extender")
+SCHEDULER = component("scheduler")
+KUBE_SCHEDULER = Account(user="system:kube-scheduler", groups=(WIDE,))
+REPLICA_SETS = service_account("kube-system", "replicaset-controller")
+DAEMON_SETS = service_account("kube-system", "daemon-set-controller")
+COLLECTOR = service_account("kube-system", "generic-garbage-collector")
+PODS = "/api/v1/namespaces/default/pods"
+ANY = "Exists"
+
+
+def kubelet(node: str) -> Account:
+    return Account(user=f"system:node:{node}", groups=("system:nodes", WIDE))
+
+
+def pod(*, labels: Json | None = None, notes: Json | None = None, **more: Any) -> Json:
+    metadata = {"name": "p", "labels": labels or {}, "annotations": notes or {}} | more.pop("metadata", {})
+    spec = {"containers": [{"name": "main", "image": "busybox"}], **more}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def key(name: str) -> str:
+    return f"coda.scheduler/{name}"
+
+
+def owner(kind: str, version: str) -> Json:
+    reference = {"apiVersion": version, "kind": kind, "name": "x", "uid": "1-2-3", "controller": True}
+    return {"ownerReferences": [reference]}
+
+
+def entries(name: str, count: int, version: str = "v1") -> Json:
+    """Metadata with so many entries of one kind, each as small as it can be; `version`: the object's apiVersion."""
+    numbers = range(count)
+    owner_of = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x"}
+    manager_of = {"operation": "Apply", "apiVersion": version, "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1"}
+    lists: dict[str, Any] = {
+        "labels": {f"x{number}": "" for number in numbers},
+        "annotations": {f"x{number}": "" for number in numbers},
+        "finalizers": [f"example.com/x{number}" for number in numbers],
+        "ownerReferences": [owner_of | {"uid": str(number)} for number in numbers],
+        "managedFields": [
+            manager_of | {"manager": f"m{number}", "fieldsV1": {"f:spec": {f"f:x{number}": {}}}} for number in numbers
+        ],
+    }
+    return {name: lists[name]}
+
+
+def daemon_set(*tolerations: Json) -> Json:
+    template = pod(labels={"a": "b"}, tolerations=list(tolerations))
+    del template["metadata"]["name"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+
+
+MINE = {"key": key("pool"), "operator": ANY}
+ALL = {"operator": ANY}
+GATE = [{"name": key("admission")}]
+MIRROR = {"kubernetes.io/config.mirror": "x"}
+
+
+def wide_role() -> Json:
+    verbs = ["create", "update", "patch", "delete", "get"]
+    resources = ["pods", "pods/status", "pods/binding", "bindings", "pods/resize", "services", "nodes", "namespaces"]
+    rules = [
+        {"apiGroups": [""], "resources": [*resources, "configmaps"], "verbs": verbs},
+        {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": verbs},
+        {
+            "apiGroups": ["coda.scheduler"],
+            "resources": ["trainingjobs", "trainingjobs/status", "nodeprofiles", "nodeprofiles/status"],
+            "verbs": verbs,
+        },
+    ]
+    return {"metadata": {"name": "test-wide"}, "rules": rules}
+
+
+def wide_binding() -> Json:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "metadata": {"name": "test-wide"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "test-wide"},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": WIDE}],
+    }
+
+
+NEW_PODS = [
+    pytest.param(USER, pod(labels={key("job-uid"): "x"}), "job-uid", id="a job's uid"),
+    pytest.param(USER, pod(notes={key("plan"): "x"}), "plan", id="a plan"),
+    pytest.param(USER, pod(labels={key("borrowed"): "1"}), "borrowed", id="a key of the design"),
+    pytest.param(USER, pod(labels={key("anything"): "1"}), "anything", id="an unknown key"),
+    pytest.param(USER, pod(labels={key("leader"): "true"}), "leader", id="the leader's label"),
+    pytest.param(USER, pod(metadata={"finalizers": [key("operator")]}), "operator", id="Coda's finalizer"),
+    pytest.param(USER, pod(schedulingGates=[{"name": key("mine")}]), "mine", id="an unknown gate"),
+    pytest.param(USER, pod(labels={key("throttling"): "false"}), None, id="throttling is the user's"),
+    pytest.param(USER, pod(labels={"sim.coda.scheduler/x": "1"}), None, id="another prefix"),
+    pytest.param(USER, pod(metadata=owner("TrainingJob", "coda.scheduler/v1alpha1")), "controller", id="a job's pod"),
+    pytest.param(USER, pod(metadata=owner("ReplicaSet", "apps/v1")), None, id="a replica set's pod"),
+    pytest.param(REPLICA_SETS, pod(labels={key("rank"): "0"}), "rank", id="a template launders nothing"),
+    pytest.param(EXTENDER, pod(labels={key("rank"): "0"}), "rank", id="the extender makes no ranks"),
+    pytest.param(EXTENDER, pod(labels={key("leader"): "true"}), "leader", id="no leader outside coda-system"),
+    pytest.param(OPERATOR, pod(labels={key("job-uid"): "x"}, tolerations=[MINE]), None, id="the operator makes ranks"),
+    pytest.param(MASTER, pod(labels={key("job-uid"): "x"}), None, id="an emergency"),
+    pytest.param(USER, pod(tolerations=[MINE]), "taint", id="the pool's taint"),
+    pytest.param(USER, pod(tolerations=[{"key": key("pool"), "value": "true"}]), "taint", id="by its value"),
+    pytest.param(USER, pod(tolerations=[ALL]), "taint", id="every taint"),
+    pytest.param(USER, pod(tolerations=[ALL | {"effect": "NoSchedule"}]), "taint", id="every NoSchedule"),
+    pytest.param(USER, pod(tolerations=[ALL | {"effect": "NoExecute"}]), "taint", id="every NoExecute"),
+    pytest.param(USER, pod(tolerations=[{"key": "other", "operator": ANY}]), None, id="another taint"),
+    pytest.param(USER, pod(tolerations=[MINE], schedulerName="coda", schedulingGates=GATE), None, id="gated for Coda"),
+    pytest.param(USER, pod(tolerations=[MINE], schedulingGates=GATE), "taint", id="gated for another scheduler"),
+    pytest.param(USER, pod(tolerations=[MINE], schedulerName="coda"), "taint", id="Coda's scheduler alone"),
+    pytest.param(REPLICA_SETS, pod(tolerations=[ALL]), "taint", id="by a template"),
+    pytest.param(
+        DAEMON_SETS, pod(tolerations=[ALL], metadata=owner("DaemonSet", "apps/v1")), None, id="of a daemon set"
+    ),
+    pytest.param(USER, pod(tolerations=[ALL], metadata=owner("DaemonSet", "apps/v1")), "taint", id="as if of one"),
+    pytest.param(USER, pod(nodeName="node-0001"), "belongs to the pool", id="a node of the pool"),
+    pytest.param(USER, pod(nodeName="node-0001\nnode-0002"), None, id="two names in one"),
+    pytest.param(USER, pod(nodeName="node-00"), None, id="no node of the pool"),
+    pytest.param(
+        kubelet("node-0001"), pod(nodeName="node-0001", notes=MIRROR, tolerations=[ALL]), None, id="a mirror pod"
+    ),
+    pytest.param(kubelet("node-0001"), pod(nodeName="node-0002", notes=MIRROR), "belongs", id="of another node"),
+    pytest.param(USER, pod(nodeName="node-0001", notes=MIRROR), "", id="as if a mirror pod"),
+    pytest.param(MASTER, pod(nodeName="node-0001", tolerations=[ALL]), None, id="an administrator"),
+]

@@ -1,0 +1,136 @@
+"""What finished jobs and their pods leave behind in the extender: jobs stay in the API server for weeks."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import orjson
+
+from coda_extender.cluster.cluster import ExtenderCluster
+from coda_extender.planner.snapshot_feed import SnapshotFeed
+from tests.extender.fake_api import FakeApi
+from tests.extender.objects import JOBS, PODS, Item, job_json, node_json, placement, rank_json
+from tests.extender.replicas import replica, state_of, status
+from tests.lengths import LONG
+
+RANKS = 4
+JOBS_COUNT = 100_000 if LONG else 2_000
+MOST_BYTES = 1024
+
+
+def versioned(item: Item, version: int) -> Item:
+    """The object as the cache gets it: parsed anew."""
+    metadata = item["metadata"] | {"namespace": "default", "resourceVersion": str(version)}
+    parsed: Item = orjson.loads(orjson.dumps(item | {"metadata": metadata}))
+    return parsed
+
+
+class Cluster:
+    """A replica's caches, and a planner's feed that reads them now and then."""
+
+    def __init__(self) -> None:
+        self.caches = ExtenderCluster(FakeApi(), in_flight_limit_s=30.0)
+        guard = self.caches.guard
+        self.feed = SnapshotFeed(self.caches.state, guard.in_flight, self.caches.held_back)
+        self.version = 0
+        self.caches.state.on_node(None, node_json("n1", gpus=1 << 20))
+
+    def set_job(self, name: str, phase: str) -> None:
+        self.version += 1
+        item = job_json(name, replicas=RANKS, phase=phase, placement=placement(*["n1"] * RANKS))
+        item["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 2000}
+        item["spec"]["template"] = {"spec": {"containers": [{"name": f"c{number}"} for number in range(20)]}}
+        self.caches.jobs.put(versioned(item, self.version))
+
+    def set_pods(self, name: str, phase: str) -> None:
+        for rank in range(RANKS):
+            self.version += 1
+            pod = rank_json(name, rank, "n1", node="n1")
+            pod["status"]["phase"] = phase
+            self.caches.pods.put(versioned(pod, self.version))
+
+    def live(self, name: str, *, job_first: bool) -> None:
+        """A job from its acceptance to its end."""
+        self.set_job(name, "Queued")
+        self.set_job(name, "Launched")
+        self.set_pods(name, "Running")
+        self.set_job(name, "Running")
+        [*self.feed.changes()]
+        if job_first:
+            self.set_job(name, "Succeeded")
+            self.set_pods(name, "Succeeded")
+        else:
+            self.set_pods(name, "Succeeded")
+            self.set_job(name, "Succeeded")
+
+
+def test_a_finished_job_and_its_pods_take_less_than_a_kibibyte() -> None:
+    cluster = Cluster()
+    tracemalloc.start()
+    try:
+        for number in range(20_000):  # what is remembered of late is as much as it gets
+            cluster.caches.jobs.forget(f"default/before-{number}")
+            cluster.caches.pods.forget(f"default/before-{number}")
+            for log in cluster.caches.state.changes.values():
+                log.add(f"default/before-{number}")
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(JOBS_COUNT):
+            cluster.live(f"gang-{number}", job_first=number % 8 == 0)
+        [*cluster.feed.changes()]
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown / JOBS_COUNT < MOST_BYTES
+    assert not cluster.caches.state.pod_by_id
+    assert not cluster.caches.state.job_json_by_id
+
+
+def test_ranks_that_ended_count_as_bound_while_their_job_lives() -> None:
+    cluster = Cluster()
+    cluster.set_job("gang", "Launched")
+    cluster.set_pods("gang", "Succeeded")
+    known = cluster.caches.state.job(next(iter(cluster.caches.state.job_json_by_id)))
+    assert known is not None
+    assert known.bound == frozenset(range(RANKS))
+
+
+def test_a_late_answer_brings_no_finished_job_back() -> None:
+    cluster = Cluster()
+    cluster.set_job("gang", "Queued")
+    late = cluster.caches.jobs.by_key["default/gang"]
+    cluster.set_job("gang", "Succeeded")
+    cluster.caches.jobs.put(late)
+    assert not cluster.caches.jobs.by_key
+
+
+async def test_a_job_that_finished_with_a_reason_loses_it_and_is_then_forgotten() -> None:
+    api = FakeApi()
+    told = {"code": "InsufficientGPUs", "message": "old", "since": "2024-01-01T00:00:00Z"}
+    api.set(JOBS, job_json("gang", phase="Succeeded", pending=told))
+    async with replica(api) as one:
+        await api.until(lambda: "pending" not in status(api, "gang"))
+        await api.until(lambda: not one.cluster.state.job_json_by_id)
+
+
+async def test_a_new_job_of_a_finished_one_s_name_starts() -> None:
+    api = FakeApi()
+    api.set("/api/v1/nodes", node_json("n1"))
+    api.set(JOBS, job_json("gang", phase="Succeeded"))
+    async with replica(api) as one:
+        await api.until(lambda: one.cluster.is_synced())
+        api.remove(f"{JOBS}/gang")
+        api.set(JOBS, job_json("gang"))
+        await api.until(lambda: state_of(api, "gang") == "Released")
+
+
+async def test_a_foreign_pod_that_ended_is_forgotten() -> None:
+    api = FakeApi()
+    async with replica(api) as one:
+        api.set(PODS, rank_json("other", 0, "n1", node="n1") | {"metadata": {"name": "web", "uid": "u"}})
+        await api.until(lambda: "default/web" in one.cluster.state.pod_by_id)
+        api.change(f"{PODS}/web", lambda pod: pod["status"].update(phase="Failed"))
+        await api.until(lambda: not one.cluster.state.pod_by_id)
+        assert not one.cluster.pods.by_key

@@ -1,0 +1,100 @@
+"""Which pods are ranks: those of the live placement, by name, labels and node. Others are pods like any."""
+
+from typing import Any
+
+import pytest
+
+from coda.cycle import decide
+from coda.model import JobId
+from coda.placements import review_placements
+from coda.policy import PolicyConfig
+from coda_kube.cluster_state import ClusterState
+from tests.extender.objects import job_json, node_json, placement, rank_json
+
+Item = dict[str, Any]
+MINE = JobId("default/mine")
+
+
+def seen(*pods: Item, victims: int = 2, **job: Any) -> ClusterState:
+    """Three nodes of eight GPUs, a job of the attacker's, and a job that waits for whole nodes."""
+    state = ClusterState()
+    for name in ("n1", "n2", "n3"):
+        state.on_node(None, node_json(name))
+    for item in (job_json("mine", **job), job_json("victim", replicas=victims)):
+        item["metadata"] |= {"namespace": "default", "resourceVersion": "1"}
+        state.on_job(None, item)
+    for pod in pods:
+        pod["metadata"]["namespace"] = "default"
+        state.on_pod(None, pod)
+    return state
+
+
+def named(pod: Item, name: str) -> Item:
+    return pod | {"metadata": pod["metadata"] | {"name": name, "uid": name}}
+
+
+RUNNING: Item = {"phase": "Running", "placement": placement("n1", plan="plan")}
+
+
+@pytest.mark.parametrize(
+    ("forged", "job"),
+    [
+        pytest.param(rank_json("mine", 7, "n2", gpus=0), RUNNING, id="a rank that the job does not have"),
+        pytest.param(rank_json("mine", 0, "n2", gpus=0), RUNNING, id="another node"),
+        pytest.param(named(rank_json("mine", 0, "n1", gpus=0), "other"), RUNNING, id="another name"),
+        pytest.param(rank_json("mine", 0, "n2", plan="", gpus=0), RUNNING, id="no placement"),
+        pytest.param(rank_json("mine", 0, "n2", plan="made-up", gpus=0), RUNNING, id="another placement"),
+        pytest.param(rank_json("mine", 0, "n2", attempt=2, gpus=0), RUNNING, id="another attempt"),
+        pytest.param(rank_json("mine", 0, "n2", gpus=0), {}, id="of a job that waits"),
+        pytest.param(rank_json("mine", 0, "n2", gpus=0), RUNNING | {"phase": "Succeeded"}, id="of a finished job"),
+    ],
+)
+def test_a_forged_rank_withholds_nothing(forged: Item, job: Item) -> None:
+    """The victim needs every node: the attacker's own rank is not there, or is this pod."""
+    state = seen(forged, victims=3, **(job or {"queuedTime": "2100-01-01T00:00:00Z"}))
+    started = {start.job for start in decide(state.snapshot(), PolicyConfig(), 2e9).starts}
+    assert started == {"default/victim"}
+
+
+def test_forged_ranks_of_a_job_that_waits_keep_only_this_job_waiting() -> None:
+    state = seen(rank_json("mine", 0, "n2", gpus=0), victims=3, queuedTime="2100-01-01T00:00:00Z")
+    decision = decide(state.snapshot(), PolicyConfig(), 2e9)
+    assert [start.job for start in decision.starts] == ["default/victim"]
+    assert [(refusal.job, refusal.code.value) for refusal in decision.refusals] == [(MINE, "RollingBack")]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param(rank_json("mine", 0, "n3", node="n3", gpus=0), id="bound elsewhere"),
+        pytest.param(rank_json("mine", 0, "n1", node="n1", plan="x", gpus=0), id="of no placement"),
+        pytest.param(named(rank_json("mine", 0, "n1", node="n1", gpus=0), "x"), id="of another name"),
+    ],
+)
+def test_a_forged_bound_pod_confirms_no_rank(forged: Item) -> None:
+    """Otherwise the capacity of the rank would be given away before the rank is bound."""
+    state = seen(forged, placement=placement("n1"))
+    job = state.job(MINE)
+    assert job is not None
+    assert job.bound == frozenset()
+    world = state.snapshot()
+    assert [sorted(start.nodes) for start in decide(world, PolicyConfig(), 2e9).starts] == [["n2", "n3"]]
+    assert review_placements(world, epoch=1, now_s=1.7e9) == ()
+
+
+def test_a_forged_rank_is_counted_where_it_runs() -> None:
+    state = seen(rank_json("mine", 5, "n2", node="n2", gpus=8), **RUNNING)
+    assert state.used("n2").gpus == 8
+
+
+def test_capacity_under_forged_ranks_is_not_expected_to_be_left() -> None:
+    stop = {"cause": "Migrate", "by": "default/x", "time": "2026-01-01T00:00:00Z"}
+    state = seen(
+        rank_json("mine", 0, "n1", node="n1", attempt=2),
+        rank_json("mine", 0, "n2", node="n2", attempt=1),
+        rank_json("mine", 1, "n3", node="n3", attempt=2),
+        phase="Running",
+        attempt=2,
+        placement=placement("n1", attempt=2) | {"stop": stop},
+    )
+    assert state.snapshot().leaving.keys() == {"n1"}

@@ -1,0 +1,82 @@
+"""What other processes wrote by another clock counts for its length, from the moment it is seen."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coda.model import Job, Phase, Placement, PlacementState
+from coda_kube.local_times import CLOSE_S, LocalTimes
+from tests.builders import job
+
+NOW_S = 1_800_000_000.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = NOW_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def placed(ahead_s: float, length_s: float = 60.0, plan: str = "plan") -> Job:
+    """A job whose placement was committed now by a clock that is ahead."""
+    placement = Placement(
+        attempt=1,
+        plan_id=plan,
+        epoch=1,
+        generation=1,
+        state=PlacementState.COMMITTED,
+        nodes=("n1",),
+        cpus_per_replica=1,
+        committed_s=NOW_S + ahead_s,
+        bind_deadline_s=NOW_S + ahead_s + length_s,
+    )
+    return replace(job("gang"), placement=placement)
+
+
+def deadline_s(found: Job) -> float:
+    assert found.placement is not None
+    return found.placement.bind_deadline_s + found.deadline_shift_s
+
+
+@given(st.floats(-7200.0, 7200.0), st.floats(1.0, 3600.0))
+def test_no_clock_makes_a_deadline_come_before_its_length_is_over(ahead_s: float, length_s: float) -> None:
+    found = LocalTimes(Clock()).applied(placed(ahead_s, length_s))
+    assert deadline_s(found) >= NOW_S + length_s - CLOSE_S - 1e-3
+
+
+def test_a_clock_like_ours_changes_nothing() -> None:
+    gang = placed(-2.0)
+    assert LocalTimes(Clock()).applied(gang) is gang
+
+
+def test_the_length_counts_once_for_each_placement() -> None:
+    clock = Clock()
+    times = LocalTimes(clock)
+    first = times.applied(placed(-3600.0))
+    clock.now_s += 50.0
+    assert deadline_s(times.applied(placed(-3600.0))) == deadline_s(first) == NOW_S + 60.0
+    assert deadline_s(times.applied(placed(-3600.0, plan="next"))) == NOW_S + 110.0
+    assert times.applied(replace(placed(-3600.0), phase=Phase.RUNNING)).deadline_shift_s == 0.0
+
+
+def test_a_deadline_that_a_release_wrote_by_our_clock_counts_as_it_is() -> None:
+    times = LocalTimes(Clock())
+    gang = times.applied(placed(-3600.0))
+    assert gang.placement is not None
+    released = replace(gang, placement=replace(gang.placement, bind_deadline_s=NOW_S + 30.0))
+    assert deadline_s(times.applied(released)) == NOW_S + 30.0
+
+
+@pytest.mark.parametrize(("ahead_s", "counts_s"), [(0.0, 20.0), (3600.0, 20.0), (-3600.0, -3580.0), (2.0, 22.0)])
+def test_a_back_off_lasts_no_longer_than_it_was_meant_to(ahead_s: float, counts_s: float) -> None:
+    clock = Clock()
+    times = LocalTimes(clock)
+    waits = replace(job("gang"), waiting_s=NOW_S + ahead_s, not_before_s=NOW_S + ahead_s + 20.0)
+    assert times.applied(waits).not_before_s == NOW_S + counts_s
+    clock.now_s += 10.0
+    assert times.applied(waits).not_before_s == NOW_S + counts_s
+    assert times.applied(replace(waits, not_before_s=0.0)).not_before_s == 0.0

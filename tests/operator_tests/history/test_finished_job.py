@@ -1,0 +1,67 @@
+"""A finished TrainingJob becomes its record; what a user or a kubelet wrote into it cannot spoil the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coda.history import Ending
+from coda.history.time_spent import Doing, begun, moved_on
+from coda_kube.objects.names import FINALIZER
+from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
+from coda_operator.history import finished_job
+from coda_operator.view.job_record import JobRecord, record_from_json
+from coda_operator.view.packed_jobs import packed_job, unpacked_job
+from tests.operator_tests.view.test_packed_jobs import TIME, job_json
+
+BEGAN_S = seconds_from_time(TIME)
+TUNING = {
+    "attempt": 2,
+    "phase": "Tuned",
+    "answer": {"coresPerReplica": 24, "outcome": "Found"},
+    "steps": [
+        {"coresPerReplica": 16, "gpuUtilization": 0.5, "variance": 0.0, "windows": 1},
+        {"coresPerReplica": 24, "gpuUtilization": 0.75, "variance": 0.0, "windows": 2},
+    ],
+}
+
+
+def job(phase: str = "Succeeded", *, labels: dict[str, str] | None = None, **status: Any) -> JobRecord:
+    """As the operator holds it: packed while its record is not stored."""
+    known = job_json(7, phase, completionTime=time_from_seconds(BEGAN_S + 1000), **status)
+    known["metadata"] |= {"finalizers": [FINALIZER], "labels": labels or {}}
+    return record_from_json("team-7/train-7", unpacked_job(packed_job(known)))
+
+
+def test_what_the_operator_holds_of_a_finished_job_is_its_record() -> None:
+    held = job(tuning=TUNING, cores=96, labels={"app.kubernetes.io/name": "bert"})
+    spent = moved_on(begun(Doing.WAITING, "NoFreeGpus", BEGAN_S), Doing.RUNNING, "", BEGAN_S + 200.0)
+    kept = finished_job(held, spent, BEGAN_S + 5000)
+    assert (kept.uid, kept.attempt, kept.namespace, kept.name) == (held.uid, 2, "team-7", "train-7")
+    assert (kept.category, kept.model, kept.replicas, kept.gpus_per_replica) == ("NLP", "bert", 4, 8)
+    assert (kept.cores_asked, kept.cores_tuned, kept.cores_given) == (None, 24, 24)
+    assert (kept.ending, kept.failures) == (Ending.SUCCEEDED, 1)
+    assert (kept.waits, kept.held_s, kept.run_s) == ((("NoFreeGpus", 200.0),), 800.0, 800.0)
+    assert kept.idle_gpu_s == pytest.approx(32 * 800.0 * 0.25)
+
+
+def test_what_nobody_measured_is_unknown_and_not_zero() -> None:
+    kept = finished_job(job("Failed"), None, BEGAN_S + 5000)
+    assert (kept.ending, kept.cores_tuned, kept.idle_gpu_s) == (Ending.FAILED, None, None)
+    assert kept.model == ""
+
+
+def test_a_tuning_that_cannot_be_read_costs_the_cores_and_not_the_record() -> None:
+    kept = finished_job(job(tuning=TUNING | {"attempt": -1}), None, BEGAN_S + 5000)
+    assert (kept.cores_tuned, kept.idle_gpu_s) == (None, None)
+
+
+def test_a_job_that_is_deleted_while_it_runs_ended_now() -> None:
+    kept = finished_job(job("Running", reason="Running"), None, BEGAN_S + 5000)
+    assert (kept.ending, kept.reason, kept.ended_s, kept.held_s) == (Ending.DELETED, "Deleted", BEGAN_S + 5000, 5000.0)
+
+
+def test_a_reason_that_no_column_takes_is_cut() -> None:
+    kept = finished_job(job("Failed", reason="nul\0" + "x" * 1000), None, BEGAN_S)
+    assert kept.reason == "nul" + "x" * 125

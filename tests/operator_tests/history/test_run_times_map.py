@@ -1,0 +1,109 @@
+"""The ConfigMap of run times: written when jobs have finished, bounded, and read back as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from coda.errors import Outage
+from coda.history import Account, FinishedJob, FinishedRun, RunGroup, run_groups
+from coda_operator.history.run_times_map import (
+    EVERY_S,
+    MOST_ACCOUNTS,
+    MOST_GROUPS,
+    PATH,
+    RunTimesMap,
+    groups_from_json,
+    map_json,
+)
+from tests.operator_tests.fake_cluster import FakeCluster, clock
+from tests.operator_tests.history.records import record
+
+
+async def at_once(function: Callable[..., Any], *values: Any) -> Any:
+    return function(*values)
+
+
+class Records:
+    """Runs that a test decides."""
+
+    def __init__(self) -> None:
+        self.found = [FinishedRun("team-a", "CV", 8, 60.0)]
+        self.is_away = False
+
+    def runs(self, most: int) -> list[FinishedRun]:
+        if self.is_away:
+            raise Outage("nobody answers")
+        return self.found
+
+    def jobs(self, from_s: float, to_s: float) -> list[FinishedJob]:
+        return [record(1, ended_s=clock_s, queued_s=clock_s - 90.0) for clock_s in (from_s + 1.0,)]
+
+
+async def test_it_is_written_when_jobs_have_finished_and_not_again_for_nothing() -> None:
+    api, records = FakeCluster(), Records()
+    published = RunTimesMap(api, records, clock=clock, aside=at_once)
+    await published.write(records)
+    assert groups_from_json(api.item(PATH)) == run_groups(records.found, 10)
+    written = len(api.writes())
+    await published.write(records)
+    assert len(api.writes()) == written
+    records.found = [*records.found, FinishedRun("team-a", "CV", 8, 3600.0)]
+    await published.write(records)
+    assert groups_from_json(api.item(PATH)) == run_groups(records.found, 10)
+
+
+async def test_it_is_brought_up_to_date_once_a_minute_and_after_an_outage_of_the_store() -> None:
+    api, records = FakeCluster(), Records()
+    published = RunTimesMap(api, records, clock=clock, aside=at_once)
+    records.is_away = True
+    task = asyncio.create_task(published.run())
+    await asyncio.sleep(3600)
+    assert api.writes() == []
+    records.is_away = False
+    await asyncio.sleep(EVERY_S)
+    assert len(api.writes()) == 1
+    for number in range(30):  # one every 10 s
+        records.found = [*records.found, FinishedRun("team-b", "", number, 10.0)]
+        published.note_change()
+        await asyncio.sleep(10)
+    await asyncio.sleep(EVERY_S)
+    task.cancel()
+    assert 5 <= len(api.writes()) <= 8
+    assert len(groups_from_json(api.item(PATH))) == 31
+
+
+async def test_without_a_store_nothing_is_written() -> None:
+    api = FakeCluster()
+    task = asyncio.create_task(RunTimesMap(api, None, clock=clock).run())
+    await asyncio.sleep(3 * EVERY_S)
+    task.cancel()
+    assert api.writes() == []
+
+
+def test_the_map_is_small_even_for_the_largest_cluster() -> None:
+    """etcd takes 1.5 MB. Names of namespaces have 63 characters at most."""
+    owner = "n" * 58
+    groups = [
+        RunGroup(owner=f"{owner}{number:05}", category="Speech", gpus=4096, jobs=20_000, run_s=(10_000_000.0,) * 9)
+        for number in range(MOST_GROUPS)
+    ]
+    used = [
+        Account(
+            owner=f"{owner}{number:05}",
+            replicas=4096,
+            gpus_per_replica=128,
+            jobs=100_000,
+            gpu_s=1e12 + number,
+            idle_gpu_s=1e12,
+            core_s=1e13,
+            wait_s=1e12,
+        )
+        for number in range(2 * MOST_ACCOUNTS)
+    ]
+    made = map_json(groups, used)
+    assert sum(len(text) for text in made["data"].values()) < 500_000
+    assert groups_from_json(made) == tuple(groups)
+    assert f"{owner}{2 * MOST_ACCOUNTS - 1:05}" in made["data"]["usage"]  # the largest are kept
+    assert f"{owner}00000" not in made["data"]["usage"]

@@ -1,0 +1,206 @@
+"""The store on SQLite and on PostgreSQL: what is written is read, once, also by two at a time and after an upgrade."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine, inspect, text
+from sqlalchemy.engine import URL
+
+from coda.errors import InvalidInput, Outage
+from coda.history import FinishedRun
+from coda.history.record import Ending
+from coda_operator.history.store import MIGRATIONS, RecordRefused, Store, database_url
+from coda_operator.history.tables import METADATA
+from tests.operator_tests.history.databases import PostgreSQL
+from tests.operator_tests.history.records import record
+
+ALWAYS = (0.0, 2e10)
+
+
+def migrated(url: URL, revision: str) -> None:
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+        connection.commit()
+    engine.dispose()
+
+
+def test_what_is_written_is_read(database: URL) -> None:
+    store = Store(database)
+    store.migrate()
+    jobs = [
+        record(1),
+        record(2, cores_asked=3, cores_tuned=None, idle_gpu_s=None, waits=(), ending=Ending.DELETED),
+        record(3, attempt=4, failures=3, category="", started_s=0.0),
+    ]
+    assert store.write(jobs) == 3
+    assert store.jobs(*ALWAYS) == jobs
+    assert store.jobs(jobs[1].ended_s, jobs[2].ended_s) == [jobs[1]]
+    store.close()
+
+
+def test_a_record_that_is_there_stays_as_it_is(database: URL) -> None:
+    """The waits of the second are not added to those of the first either."""
+    store = Store(database)
+    store.migrate()
+    first = record(1)
+    store.write([first])
+    assert store.write([replace(first, reason="Other", waits=(("Unseen", 5.0),)), record(2)]) == 1
+    assert store.write([replace(first, attempt=2)]) == 1  # another end of the same job
+    assert store.jobs(*ALWAYS) == [first, replace(first, attempt=2), record(2)]
+    store.close()
+
+
+def test_two_writers_at_once_write_each_record_once(database: URL) -> None:
+    stores = [Store(database), Store(database)]
+    jobs = [record(number) for number in range(60)]
+    written = [0, 0]
+    faults: list[BaseException] = []
+
+    def work(index: int) -> None:
+        try:
+            stores[index].migrate()  # both at once, from an empty database
+            for start in range(0, len(jobs), 5):
+                written[index] += stores[index].write(jobs[start : start + 5])
+        except BaseException as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert sum(written) == len(jobs)
+    assert stores[0].jobs(*ALWAYS) == jobs
+    for store in stores:
+        store.close()
+
+
+def test_the_migrations_end_where_the_tables_begin(database: URL) -> None:
+    store = Store(database)
+    store.migrate()
+    store.migrate()  # once more changes nothing
+    store.close()
+    engine = create_engine(database)
+    found = inspect(engine)
+    for table in METADATA.sorted_tables:
+        columns = {column["name"]: column for column in found.get_columns(table.name)}
+        assert set(columns) == {column.name for column in table.columns}
+        assert {name for name, column in columns.items() if not column["nullable"]} == {
+            column.name for column in table.columns if not column.nullable
+        }
+        assert {index["name"] for index in found.get_indexes(table.name)} == {index.name for index in table.indexes}
+        assert found.get_pk_constraint(table.name)["constrained_columns"] == [key.name for key in table.primary_key]
+    engine.dispose()
+
+
+def test_an_older_database_keeps_its_records(database: URL) -> None:
+    migrated(database, "0001")
+    old = record(1, waits=())
+    engine = create_engine(database)
+    with engine.begin() as connection:
+        names = [column.name for column in METADATA.tables["finished_jobs"].columns]
+        row = {name: getattr(old, name) for name in names} | {"ending": old.ending.value}
+        places = ", ".join(f":{name}" for name in names)
+        connection.execute(text(f"INSERT INTO finished_jobs ({', '.join(names)}) VALUES ({places})"), row)
+    engine.dispose()
+    store = Store(database)
+    with pytest.raises(Outage):  # its schema is too old to be written
+        store.write([record(2)])
+    store.migrate()
+    store.write([record(2)])
+    assert store.jobs(*ALWAYS) == [old, record(2)]
+    store.close()
+
+
+def test_a_database_of_a_newer_version_is_not_written(database: URL) -> None:
+    store = Store(database)
+    store.migrate()
+    engine = create_engine(database)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+    with pytest.raises(Outage, match="9999"):
+        store.migrate()
+    store.close()
+
+
+def test_it_answers_what_the_map_and_the_start_points_ask(database: URL) -> None:
+    store = Store(database)
+    store.migrate()
+    store.write(
+        [
+            record(1, namespace="a", run_s=100.0),
+            record(2, namespace="a", run_s=200.0, cores_tuned=30, category=""),
+            record(3, namespace="a", run_s=300.0, cores_tuned=12),
+            record(4, namespace="b", run_s=400.0, ending=Ending.DELETED, cores_tuned=None),
+            record(5, namespace="b", run_s=0.0, cores_tuned=None),
+        ]
+    )
+    assert store.runs(2) == [FinishedRun("a", "", 16, 200.0), FinishedRun("a", "NLP", 16, 300.0)]
+    assert store.tuned(0.0) == [("a", "", 8, 30), ("a", "NLP", 8, 24)]
+    assert store.tuned(record(3).ended_s) == [("a", "NLP", 8, 12)]
+    store.close()
+
+
+def test_a_record_that_no_database_takes_is_refused_and_not_an_outage(server: PostgreSQL) -> None:
+    store = Store(server.new_database())
+    store.migrate()
+    with pytest.raises(RecordRefused):
+        store.write([record(1, name="nul\0")])
+    with pytest.raises(RecordRefused):
+        store.write([record(1, name="n" * 300)])
+    store.write([record(1)])
+    store.close()
+
+
+def test_a_server_that_was_away_is_found_again(server: PostgreSQL) -> None:
+    store = Store(server.new_database())
+    store.migrate()
+    server.stop()
+    try:
+        with pytest.raises(Outage) as away:
+            store.write([record(1)])
+        assert "password" not in str(away.value)
+    finally:
+        server.start()
+    assert store.write([record(1)]) == 1
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "file", "expected"),
+    [
+        ("", "", None),
+        ("", "/var/h.sqlite", "sqlite:////var/h.sqlite"),
+        ("postgresql://u:p@h/d", "/var/h.sqlite", "postgresql+psycopg://u:p@h/d"),
+        ("postgres://h/d?sslmode=require", "", "postgresql+psycopg://h/d?sslmode=require"),
+        ("sqlite:////var/h.sqlite", "", "sqlite:////var/h.sqlite"),
+    ],
+)
+def test_the_url_of_the_store(url: str, file: str, expected: str | None) -> None:
+    found = database_url(url, file)
+    assert (None if found is None else found.render_as_string(hide_password=False)) == expected
+
+
+@pytest.mark.parametrize("url", ["mysql://h/d", "nonsense", "sqlite://", "postgresql://u:secret@h:port/d"])
+def test_a_url_of_another_kind_is_one_sentence_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidInput, match="CODA_HISTORY_URL") as refused:
+        database_url(url, "")
+    assert "secret" not in str(refused.value)
+
+
+def test_the_password_of_the_store_is_in_no_message() -> None:
+    store = Store(URL.create("postgresql+psycopg", username="u", password="secret", host="127.0.0.1", port=1))
+    with pytest.raises(Outage) as away:
+        store.write([record(1)])
+    assert "secret" not in str(away.value)

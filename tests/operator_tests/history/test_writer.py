@@ -1,0 +1,104 @@
+"""The writer: a bounded queue that outlives a store that is away. A record that is refused takes no other with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from coda.history import FinishedJob
+from coda_operator.history.writer import BATCH, LAST_DELAY_S, Key, Writer
+from tests.operator_tests.history.records import StoreInMemory, record
+
+Told = list[tuple[list[Key], list[Key]]]
+
+
+def writer_of(store: StoreInMemory, *, most_waiting: int = 1000) -> tuple[Writer, Told]:
+    told: Told = []
+
+    def tell(stored: Sequence[Key], refused: Sequence[Key]) -> None:
+        told.append((list(stored), list(refused)))
+
+    return Writer(store, tell, most_waiting=most_waiting), told
+
+
+def test_records_are_written_in_batches_and_told_of() -> None:
+    store = StoreInMemory()
+    writer, told = writer_of(store)
+    for number in range(BATCH + 1):
+        assert writer.put(record(number))
+    assert writer.step() == 0.0
+    assert writer.step() is None
+    assert [len(stored) for stored, _ in told] == [BATCH, 1]
+    assert len(store.records) == BATCH + 1
+    assert writer.waiting == 0
+
+
+def test_an_hour_away_loses_nothing_and_is_asked_less_and_less_often() -> None:
+    store = StoreInMemory(is_away=True)
+    writer, told = writer_of(store, most_waiting=3)
+    now_s, tries = 0.0, 0
+    while now_s < 3600.0:
+        accepted = [writer.put(record(number)) for number in range(5)]
+        assert accepted == [True, True, True, False, False]
+        delay_s = writer.step()
+        assert delay_s is not None
+        assert delay_s <= LAST_DELAY_S
+        now_s, tries = now_s + delay_s, tries + 1
+    assert writer.is_away
+    assert writer.error == "nobody answers"
+    assert tries < 80
+    store.is_away = False
+    assert writer.step() is None
+    assert not writer.is_away
+    assert told == [([("uid-0", 1), ("uid-1", 1), ("uid-2", 1)], [])]
+
+
+def test_a_record_that_is_refused_takes_no_other_with_it() -> None:
+    store = StoreInMemory(refused=("uid-1",))
+    writer, told = writer_of(store)
+    for number in range(3):
+        writer.put(record(number))
+    assert writer.step() is None
+    assert told == [([("uid-0", 1), ("uid-2", 1)], [("uid-1", 1)])]
+    assert writer.waiting == 0
+
+
+def test_a_record_that_is_discarded_is_not_written() -> None:
+    store = StoreInMemory(is_away=True)
+    writer, told = writer_of(store)
+    writer.put(record(1))
+    writer.step()
+    writer.discard(("uid-1", 1))
+    store.is_away = False
+    assert writer.step() is None
+    assert (store.records, told) == ({}, [])
+
+
+def test_the_thread_writes_what_is_put_and_ends_when_it_is_stopped() -> None:
+    store, done = StoreInMemory(), threading.Event()
+    writer = Writer(store, lambda stored, refused: done.set())
+    thread = writer.run_in_thread()
+    writer.put(record(1))
+    assert done.wait(60)
+    writer.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert list(store.records) == [("uid-1", 1)]
+
+
+def test_a_fault_of_ours_does_not_end_the_thread() -> None:
+    class Faulty(StoreInMemory):
+        def write(self, jobs: Sequence[FinishedJob]) -> int:
+            if self.writes == 0:
+                self.writes = 1
+                raise ZeroDivisionError
+            return super().write(jobs)
+
+    store, done = Faulty(), threading.Event()
+    writer = Writer(store, lambda stored, refused: done.set())
+    writer.put(record(1))
+    thread = writer.run_in_thread()
+    assert done.wait(60)
+    writer.stop()
+    thread.join(60)
+    assert list(store.records) == [("uid-1", 1)]

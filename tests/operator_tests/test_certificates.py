@@ -1,0 +1,94 @@
+"""The Secrets with the certificates: made once, renewed in time, repaired, and made by one replica only."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from coda.errors import Conflict
+from coda_kube.certificates import DAY_S, KeyPair, is_good
+from coda_operator.certificates import AUTHORITY, SECRETS_PATH, SERVES_BY_SECRET, Certificates
+from tests.extender.fake_api import Call, FakeApi
+
+NOW_S = 1_800_000_000.0
+
+
+class Clock:
+    now_s = NOW_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def pair(api: FakeApi, name: str) -> KeyPair:
+    data = api.item(f"{SECRETS_PATH}/{name}")["data"]
+    return KeyPair(base64.b64decode(data["tls.crt"]), base64.b64decode(data["tls.key"]))
+
+
+def everything(api: FakeApi) -> dict[str, KeyPair]:
+    return {name: pair(api, name) for name in (AUTHORITY, *SERVES_BY_SECRET)}
+
+
+async def test_they_are_made_once() -> None:
+    api, clock = FakeApi(), Clock()
+    await Certificates(api, clock=clock).ensure()
+    made = everything(api)
+    assert all(is_good(made[name], made[AUTHORITY], now_s=NOW_S) for name in SERVES_BY_SECRET)
+    assert api.item(f"{SECRETS_PATH}/coda-extender-tls")["data"].keys() == {"tls.crt", "tls.key", "ca.crt"}
+    await Certificates(api, clock=clock).ensure()
+    assert everything(api) == made
+
+
+async def test_leaves_are_renewed_long_before_they_end_and_the_authority_stays() -> None:
+    api, clock = FakeApi(), Clock()
+    certificates = Certificates(api, clock=clock)
+    await certificates.ensure()
+    before = everything(api)
+    clock.now_s += 10 * DAY_S
+    await certificates.ensure()
+    after = everything(api)
+    assert after[AUTHORITY] == before[AUTHORITY]
+    assert all(after[name] != before[name] for name in SERVES_BY_SECRET)
+
+
+@pytest.mark.parametrize("name", SERVES_BY_SECRET)
+async def test_what_somebody_removes_or_spoils_is_made_again(name: str) -> None:
+    api, clock = FakeApi(), Clock()
+    certificates = Certificates(api, clock=clock)
+    await certificates.ensure()
+    authority = pair(api, AUTHORITY)
+    api.remove(f"{SECRETS_PATH}/{name}")
+    await certificates.ensure()
+    assert is_good(pair(api, name), authority, now_s=NOW_S)
+    api.change(f"{SECRETS_PATH}/{name}", lambda item: item.update(data={"tls.crt": "%"}))
+    await certificates.ensure()
+    assert is_good(pair(api, name), authority, now_s=NOW_S)
+
+
+async def test_a_lost_authority_is_replaced_and_signs_both_leaves_again() -> None:
+    api, clock = FakeApi(), Clock()
+    certificates = Certificates(api, clock=clock)
+    await certificates.ensure()
+    api.remove(f"{SECRETS_PATH}/{AUTHORITY}")
+    await certificates.ensure()
+    found = everything(api)
+    assert all(is_good(found[name], found[AUTHORITY], now_s=NOW_S) for name in SERVES_BY_SECRET)
+
+
+async def test_another_replica_that_was_first_wins() -> None:
+    api = FakeApi()
+    others = Certificates(FakeApi(), clock=Clock())
+    await others.ensure()
+
+    def meanwhile(call: Call) -> None:
+        if call.verb == "create" and call.path == SECRETS_PATH:
+            api.before = None
+            api.set(SECRETS_PATH, {"metadata": {"name": AUTHORITY}, "data": call.body["data"]})
+
+    api.before = meanwhile
+    with pytest.raises(Conflict):
+        await Certificates(api, clock=Clock()).ensure()
+    first = pair(api, AUTHORITY)
+    await Certificates(api, clock=Clock()).ensure()
+    assert pair(api, AUTHORITY) == first

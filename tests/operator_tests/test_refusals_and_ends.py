@@ -1,0 +1,129 @@
+"""Policies and webhooks that refuse for a while, jobs that are over, and events while the API server is away."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coda.errors import Outage
+from coda_kube.api.client import Rejected
+from coda_kube.objects.json_types import Json
+from tests.extender.fake_api import Call
+from tests.operator_tests.fake_cluster import SERVICES, FakeCluster, clock
+from tests.operator_tests.operators import CONFIG, operator
+from tests.operator_tests.rest_of_cluster import rest_of_cluster
+from tests.operator_tests.test_accidents import events, never
+from tests.operator_tests.test_lost_ranks import reaches, runs
+
+DENIED = 'admission webhook "policy.example.com" denied the request: signature not verified'
+
+
+def deny(pod: Json) -> None:
+    raise Rejected(403, "Forbidden", DENIED)
+
+
+async def test_a_job_that_was_accepted_once_outlives_a_policy_that_fails_for_a_while() -> None:
+    """The dry run of its second attempt is refused for ten minutes."""
+    api = FakeCluster()
+    fails_once = lambda attempt, rank: 1 if (attempt, rank) == (1, 1) else None  # noqa: E731 - reads as a value
+    async with rest_of_cluster(api, exit_code=fails_once), operator(api):
+        job = await runs(api)
+        api.admit = deny
+        await api.until(lambda: DENIED in api.status(job)["message"], timeout_s=60)
+        assert api.status(job)["phase"] == "Restarting"
+        await asyncio.sleep(600)
+        api.admit = lambda pod: None
+        await reaches(api, job, "Running", attempt=2)
+
+
+async def test_a_template_that_was_never_accepted_fails_at_once() -> None:
+    api = FakeCluster()
+    api.admit = deny
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit()
+        assert (await reaches(api, job, "Failed"))["reason"] == "TemplateRefused"
+
+
+@pytest.mark.parametrize(
+    ("own_s", "usual_s", "kept_s"),
+    [
+        pytest.param(None, 7 * 86400.0, 7 * 86400.0, id="the installation's time"),
+        pytest.param(60, 7 * 86400.0, 60.0, id="its own time"),
+        pytest.param(None, 0.0, None, id="for ever"),
+    ],
+)
+async def test_a_finished_job_is_deleted_after_a_time(own_s: int | None, usual_s: float, kept_s: float | None) -> None:
+    api = FakeCluster()
+    spec: dict[str, Any] = {} if own_s is None else {"ttlSecondsAfterFinished": own_s}
+    async with rest_of_cluster(api), operator(api, config=replace(CONFIG, finished_ttl_s=usual_s)):
+        job = api.submit(**spec)
+        await reaches(api, job, "Succeeded")
+        ended_s = clock()
+        if kept_s is None:
+            await asyncio.sleep(30 * 86400.0)
+            assert api.exists(job)
+            return
+        await api.until(lambda: not api.exists(job), timeout_s=kept_s + 60)
+        assert clock() - ended_s >= kept_s - 2
+
+
+async def test_an_event_is_posted_once_the_api_server_is_back() -> None:
+    api = FakeCluster()
+    away = True
+
+    def refuse_events(call: Call) -> None:
+        if away and call.verb == "create" and call.path.endswith("/events"):
+            raise Outage("POST: connection refused")
+
+    api.before = refuse_events
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit()
+        await reaches(api, job, "Succeeded")
+        await asyncio.sleep(300)
+        assert events(api, job) == []
+        away = False
+        await api.until(lambda: events(api, job) == ["Running", "Succeeded"], timeout_s=60)
+
+
+async def test_every_rank_has_a_name_if_the_job_wants_it() -> None:
+    """MPI's and DeepSpeed's host files name all ranks; the rendezvous of torchrun needs only rank 0."""
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        await runs(api, name="usual")
+        await runs(api, name="peers", dnsNames="AllRanks")
+        assert api.item(f"{SERVICES}/usual")["spec"]["selector"]["coda.scheduler/rank"] == "0"
+        assert list(api.item(f"{SERVICES}/peers")["spec"]["selector"]) == ["coda.scheduler/job-uid"]
+
+
+async def test_a_gang_that_a_scoped_quota_stops_starts_no_rank() -> None:
+    """The API server would admit two of three ranks, which run at once."""
+    api = FakeCluster()
+    quota = {"metadata": {"name": "night"}, "spec": {"hard": {"pods": "2"}, "scopes": ["NotTerminating"]}, "status": {}}
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        api.set("/api/v1/namespaces/default/resourcequotas", quota)
+        job = api.submit(replicas=3)
+        waits = await reaches(api, job, "Queued", attempt=4)
+        assert waits["reason"] == "QuotaExceeded"
+        assert "exceeded quota: night: the gang asks for 3 pods, 2 are left" in waits["message"]
+        assert not [pod for _, pod in api.history("pods") if pod["status"]["phase"] == "Running"]
+
+
+async def test_a_claim_that_does_not_exist_is_waited_for_and_named() -> None:
+    api = FakeCluster()
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    template = {"spec": {"containers": [{"name": "main", "image": "train:1"}], "volumes": volumes}}
+    zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        job = api.submit(template=template)
+        await api.until(lambda: api.status(job).get("reason") == "VolumeClaimMissing")
+        assert api.status(job)["message"] == "not accepted yet: PersistentVolumeClaim data does not exist"
+        affinity = {"required": {"nodeSelectorTerms": [zone]}}
+        api.set("/api/v1/persistentvolumes", {"metadata": {"name": "pv-1"}, "spec": {"nodeAffinity": affinity}})
+        bound = {"metadata": {"name": "data"}, "spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"}}
+        api.set(claims, bound)
+        accepted = await reaches(api, job, "Running")
+        assert accepted["request"]["nodeSelectorTerms"] == [zone]

@@ -1,0 +1,86 @@
+"""The waiting clock counts from the last moment at which the job began to wait. An edit that enlarges it resets it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coda.cache.queue import waits_since_s
+from coda_kube.objects.quantities import seconds_from_time
+from coda_kube.objects.read import job_from_json
+from tests.operator_tests.fake_cluster import FakeCluster, clock
+from tests.operator_tests.operators import operator
+from tests.operator_tests.rest_of_cluster import rest_of_cluster
+from tests.operator_tests.test_lost_ranks import reaches
+
+HOUR_S = 3600.0
+IMPOSSIBLE = {"spec": {"nodeSelector": {"no": "such"}, "containers": [{"name": "main", "image": "train:1"}]}}
+
+
+def waits_since(api: FakeCluster, job: str) -> float:
+    """As the planner reads it."""
+    read = job_from_json(api.item(job), {})
+    assert read is not None
+    return waits_since_s(read)
+
+
+@pytest.mark.parametrize(
+    ("edit", "is_reset"),
+    [
+        pytest.param({"replicas": 2000}, True, id="more ranks"),
+        pytest.param({"gpusPerReplica": 8}, True, id="more GPUs"),
+        pytest.param({"cpusPerReplica": 40}, True, id="more cores"),
+        pytest.param({"replicas": 1}, False, id="fewer ranks"),
+        pytest.param({"retries": 9}, False, id="another number of retries"),
+    ],
+)
+async def test_only_an_edit_that_enlarges_a_gang_makes_it_wait_from_then_on(
+    edit: dict[str, Any], is_reset: bool
+) -> None:
+    api = FakeCluster()
+    async with operator(api):
+        job = api.submit(replicas=2, gpusPerReplica=1, cpusPerReplica=4, template=IMPOSSIBLE)
+        first = await reaches(api, job, "Queued")
+        await asyncio.sleep(6 * HOUR_S)
+        api.edit(job, **edit)
+        await reaches(api, job, "Queued", reason="Edited")
+        began_s = clock() if is_reset else seconds_from_time(first["queuedTime"])
+        assert abs(waits_since(api, job) - began_s) < 2.0
+        assert ("queuedTime", api.status(job)["queuedTime"] == first["queuedTime"]) == ("queuedTime", not is_reset)
+
+
+async def test_a_job_that_ran_and_failed_has_waited_since_then() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=lambda attempt, rank: 1 if attempt == 1 else None), operator(api):
+        job = api.submit()
+        queued = (await reaches(api, job, "Queued"))["queuedTime"]
+        waits = await reaches(api, job, "Queued", attempt=2)
+        assert waits["queuedTime"] == queued  # its place in the queue
+        assert clock() - 1.0 <= waits_since(api, job) <= clock()
+
+
+def test_a_job_of_an_older_version_waits_since_it_was_queued() -> None:
+    status = {
+        "phase": "Queued",
+        "queuedTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": 1,
+        "request": {"resources": {"cpu": "1"}, "cpusPerReplica": 1},
+    }
+    metadata = {"namespace": "a", "name": "b", "uid": "u", "generation": 1}
+    read = job_from_json({"metadata": metadata, "spec": {"replicas": 1}, "status": status}, {})
+    assert read is not None
+    assert waits_since_s(read) == seconds_from_time("2026-01-01T00:00:00Z")
+
+
+async def test_a_field_that_ended_goes_though_another_manager_owns_it_too() -> None:
+    """The user resets managedFields while the job backs off: `notBefore` would keep it waiting for ever."""
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=lambda attempt, rank: 1 if attempt == 1 else None), operator(api):
+        job = api.submit()
+        await reaches(api, job, "Queued", attempt=2)
+        assert "notBefore" in api.status(job)
+        api.reset_managers(job)
+        api.edit(job, template={"spec": {"containers": [{"name": "main", "image": "train:2"}]}})
+        await api.until(lambda: "notBefore" not in api.status(job), timeout_s=60.0)
