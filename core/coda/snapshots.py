@@ -2,7 +2,8 @@
 
 A cluster has thousands of jobs and nodes, and few of them change from one decision to the next. A snapshot copies one
 pointer per block instead of one per value. A comparison looks only into blocks that are not the same object.
-Differences are found by identity. Nothing here knows what a value means.
+Differences are found by identity. Nothing here knows what a value means. The classes have slots, because a compiled one
+would not clear weak references to it (mypyc issue 1102); with slots, pure Python refuses them.
 """
 
 from __future__ import annotations
@@ -97,6 +98,18 @@ class SnapshotMap(Mapping[Key, Item]):
 
 class VersionedMap(Generic[Key, Item]):
     """A map that changes; its snapshots do not."""
+
+    __slots__ = (
+        "_blocks",
+        "_changed",
+        "_empty_slots",
+        "_frozen",
+        "_is_shared",
+        "_items",
+        "_key_by_slot",
+        "_slot_by_key",
+        "_step",
+    )
 
     def __init__(self) -> None:
         self._slot_by_key: dict[Key, int] = {}
