@@ -51,6 +51,7 @@ class Policy:
     profiles_jobs: a profile says what a job can use only after it ran for a while (`cores` AT_BEST)
     preempts: the rule by which running jobs are stopped for jobs that go first; None: no job is stopped
     limits_overtaking: a job that has waited too long is promised a start (`promises`)
+    reserves_for_first: the first job that does not fit is promised a start at once, at any price (EASY back-filling)
     has_arrays: the cluster is divided between CPU jobs, large and small GPU jobs
     throttles: CPU jobs get less memory bandwidth while they slow a training job (`contention`)"""
 
@@ -64,6 +65,7 @@ class Policy:
     profiles_jobs: bool = False
     preempts: PreemptionRule | None = None
     limits_overtaking: bool = False
+    reserves_for_first: bool = False
     has_arrays: bool = False
     throttles: bool = False
 
@@ -98,6 +100,10 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         "fifo-skip": Policy(summary="arrival order over all jobs; skips what does not fit"),
         "fifo-skip-tuned": Policy(
             summary="as fifo-skip, with the cores that coda's allocator finds", cores=CoresRule.TUNED
+        ),
+        "fifo-skip-easy": Policy(
+            summary="as fifo-skip, behind a reservation for the first that does not fit, by coda's estimates (EASY)",
+            reserves_for_first=True,
         ),
         "fifo-class": Policy(summary="arrival order, one blocking queue per class", blocks=_queue_by_class),
         "fifo-strict": Policy(summary="arrival order, one blocking queue", blocks=_one_queue),

@@ -14,6 +14,7 @@ Source: ours; back-filling follows EASY (Lifka, JSSPP 1995), with estimates in p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import NamedTuple
 
 from coda.cache.gang_class import QueuedJob
@@ -50,6 +51,8 @@ def patience_s(index: WorldIndex) -> float | None:
     """Return how long a job waits until it is promised a start; None: it never is.
 
     Without borrowing no job is: it can be too large for its array though it fits the cluster."""
+    if index.policy.reserves_for_first:
+        return 0.0
     if not index.policy.limits_overtaking or (index.arrays is not None and not index.arrays.borrowing):
         return None
     return index.config.promise_patience_s
@@ -67,7 +70,7 @@ def keep_nodes(index: WorldIndex, book: PromiseBook, job: Job, rank_class: RankC
     O(kept nodes + jobs there); at the first call, and when nodes are looked for again, as `earliest_start`."""
     if index.search.ranks_when_empty(rank_class, rank_class.within) < job.replicas:
         return None
-    promise = book.promise_to(job, index.config.promise_price, now_s)
+    promise = book.promise_to(job, _price(index), now_s)
     index.holdings.watch()
     left = _left(index, book, job, rank_class, promise, now_s)
     if left is None or promise.is_used_up(now_s) or (now_s >= promise.review_s and not promise.is_certain):
@@ -106,9 +109,13 @@ def _moment_s(start: EarliestStart, latest_s: float | None, promise: Promise) ->
     return latest_s if promise.is_certain and latest_s is not None else start.start_s
 
 
+def _price(index: WorldIndex) -> float:
+    return inf if index.policy.reserves_for_first else index.config.promise_price
+
+
 def _pause_s(index: WorldIndex) -> float:
     """How long, at least, the nodes that were found last count. Our choice: a hundredth of the patience."""
-    return (index.config.promise_patience_s or 0.0) / 100
+    return (patience_s(index) or 0.0) / 100
 
 
 def _left(

@@ -67,7 +67,7 @@ class Promise:
 
     def price(self, now_s: float) -> float:
         """Return the GPU-seconds that may have been kept idle for it by now."""
-        return self.share * self.amount * max(0.0, now_s - self.since_s)
+        return self.share if self.share == inf else self.share * self.amount * max(0.0, now_s - self.since_s)
 
     def limit(self, now_s: float) -> float:
         """Return what may be spent by now: where the latest start is known, half the price is kept for certainty."""

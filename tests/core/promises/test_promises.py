@@ -151,10 +151,21 @@ def test_no_policy_that_is_defined_otherwise_keeps_nodes() -> None:
     jobs = (*HALF, gpu("large", 4, waits_s=9000), gpu("small", 2))
     unlimited = {name for name, policy in POLICIES.items() if not policy.limits_overtaking}
     assert set(POLICIES) - unlimited == {"arrival", "coda"}
+    assert {name for name in unlimited if POLICIES[name].reserves_for_first} == {"fifo-skip-easy"}
     for name in ("fifo-skip", "drf", "k8s-default", "best-fit"):
         assert set(started(decided(*jobs, config=replace(ARRIVAL, policy=name)))) == {"small"}
     for never in (replace(ARRIVAL, promise_patience_s=None), replace(ARRIVAL, promise_price=0.0)):
         assert set(started(decided(*jobs, config=never))) == {"small"}
+
+
+def test_easy_keeps_nodes_at_once_for_the_first_that_does_not_fit_and_for_no_other() -> None:
+    """`short` ends before `a` is expected to be free; `second` has no nodes of its own while `first` waits."""
+    config = replace(ARRIVAL, policy="fifo-skip-easy", promise_price=0.0, promise_patience_s=None)
+    first, second = gpu("first", 4, waits_s=0.0), gpu("second", 3, waits_s=0.0)
+    plan = decided(*HALF, first, second, gpu("two", 2), gpu("one", 1), config=config)
+    assert started(plan) == {"one": ("b",)}
+    short, long = replace(gpu("short", 2), run_limit_s=50.0), replace(gpu("long", 2), run_limit_s=600.0)
+    assert started(decided(*HALF, first, long, short, config=config)) == {"short": ("a",)}
 
 
 def test_without_borrowing_nothing_is_kept() -> None:
