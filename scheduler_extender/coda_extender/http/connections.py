@@ -119,6 +119,10 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()  # uvicorn forgets this after a reset, which costs an hour of memory each
         self.pipeline.clear()
 
+    def let_go(self) -> None:
+        """It was never made: cut the circle with its parser."""
+        self.parser = None  # type: ignore[assignment]  # as uvicorn does when a connection is lost
+
     def data_received(self, data: bytes) -> None:
         """Read, then judge a request that has not arrived whole."""
         self._received_bytes += len(data)

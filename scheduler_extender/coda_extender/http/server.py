@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from coda_extender.http.connections import Connection
 from coda_extender.http.tls import ServerTls
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,8 @@ HANDSHAKE_S: Final = 2.0
 BACKLOG: Final = 2048
 TRIM_EVERY_S: Final = 5.0
 TRIM_AFTER: Final = 64
-"""Connections. OpenSSL's memory of ended ones lies between pieces in use, 1 MiB for 200; a scheduler has one or two."""
+"""Connections. OpenSSL's memory of ended ones lies between pieces in use, 1 MiB for 200; a scheduler has one or two.
+Requests of 6 MiB leave more, on few connections: so the end of every flood counts, too."""
 
 _NO_FILES_S: Final = 0.05  # a pause while the process may open no more files
 
@@ -42,6 +44,22 @@ class Server(uvicorn.Server):
         yield
 
 
+class TrimTimes:
+    """When it is worth giving memory back: while many connections come, and once when they come and go no more."""
+
+    def __init__(self) -> None:
+        self._seen = self._at_trim = (0, 0)
+
+    def is_due(self, begun: int, open_now: int) -> bool:
+        """Return whether memory is to be given back now. `begun`: connections so far. Asked at equal intervals."""
+        seen, self._seen = self._seen, (begun, open_now)
+        is_quiet, many = self._seen == seen, begun - self._at_trim[0] >= TRIM_AFTER
+        if self._seen == self._at_trim or not (is_quiet or many):
+            return False
+        self._at_trim = self._seen
+        return True
+
+
 class VerbServer(Server):
     """Serves what is accepted on `listening`, behind `tls` if there is any. `refused` is called with each reason."""
 
@@ -53,7 +71,7 @@ class VerbServer(Server):
         self._tls = tls
         self._refused = refused
         self._greeting: dict[asyncio.Task[None], None] = {}  # oldest first
-        self._greeted = 0  # since memory was last given back
+        self._greeted = 0
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -93,30 +111,37 @@ class VerbServer(Server):
             task.add_done_callback(lambda done: self._greeting.pop(done, None))
 
     async def _greet(self, connection: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        loop, protocol = asyncio.get_running_loop(), self._protocol()
         more: Mapping[str, Any] = {}
         if self._tls is not None:
             more = {"ssl": self._tls.context, "ssl_handshake_timeout": HANDSHAKE_S}
         try:
-            await loop.connect_accepted_socket(self._protocol, connection, **more)
-        except (OSError, ssl.SSLError, TimeoutError):
+            await loop.connect_accepted_socket(lambda: protocol, connection, **more)
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            error.__traceback__ = None  # it leads to a future of asyncio's that holds this error
             self._refused("no_certificate")
-            connection.close()
+            self._let_go(protocol, connection)
         except asyncio.CancelledError:
-            connection.close()
+            self._let_go(protocol, connection)
             raise
+
+    def _let_go(self, protocol: Connection, connection: socket.socket) -> None:
+        """End what never became a connection, and leave no circle: old garbage is hidden from the collector."""
+        protocol.let_go()
+        connection.close()
 
     async def _give_memory_back(self) -> None:
         """After a flood, as free() alone does not."""
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; musl has none and keeps less
+        times = TrimTimes()
         while trim is not None:
             await asyncio.sleep(TRIM_EVERY_S)
-            if self._greeted >= TRIM_AFTER:
-                self._greeted = 0
+            if times.is_due(self._greeted, len(self.server_state.connections)):
                 await asyncio.to_thread(trim, 0)
 
-    def _protocol(self) -> asyncio.Protocol:
-        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn calls it
+    def _protocol(self) -> Connection:
+        made = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn calls it
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
+        assert isinstance(made, Connection)
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import ssl
 import time
@@ -17,8 +18,8 @@ import pytest
 import uvicorn
 
 from coda.errors import InvalidInput
-from coda_extender.http.connections import ConnectionLimits, OpenConnections, connections_of
-from coda_extender.http.server import HANDSHAKES, VerbServer
+from coda_extender.http.connections import Connection, ConnectionLimits, OpenConnections, connections_of
+from coda_extender.http.server import HANDSHAKES, TRIM_AFTER, TrimTimes, VerbServer
 from coda_extender.http.tls import ServerTls
 from coda_kube.certificates import SERVER_NAME, KeyPair, new_authority, new_leaf
 from tests.extender.asgi import APP
@@ -160,3 +161,33 @@ async def test_a_flood_of_silent_connections_keeps_out_neither_old_nor_new(serve
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="CODA_TLS_DIR"):
         ServerTls(tmp_path)
+
+
+async def test_a_connection_that_is_never_made_leaves_nothing_to_collect(served: Served) -> None:
+    """The extender hides old objects from the garbage collector: a circle among them would stay for ever."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await reader.read()
+            writer.close()
+        assert served.refused["no_certificate"] == 5
+        assert not [kept for kept in gc.get_objects() if isinstance(kept, Connection)]
+    finally:
+        gc.enable()
+
+
+def test_memory_is_given_back_during_a_flood_and_once_after_it() -> None:
+    times, many = TrimTimes(), TRIM_AFTER
+    assert not times.is_due(0, 0)
+    assert not times.is_due(1, 1)  # kube-scheduler comes
+    assert times.is_due(1, 1)
+    assert not times.is_due(1, 1)
+    assert times.is_due(1 + many, many)
+    assert not times.is_due(2 + many, many)
+    assert times.is_due(2 + many, many)
+    assert not times.is_due(2 + many, 1)  # all others have gone
+    assert times.is_due(2 + many, 1)
+    assert not times.is_due(2 + many, 1)
