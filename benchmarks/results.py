@@ -18,7 +18,7 @@ from typing import Final
 
 from coda.errors import CodaError, InvalidInput
 from rig.asking import positive
-from studies import ablations, eliminator, month, sensitivity, traces
+from studies import ablations, eliminator, month, samples, sensitivity, traces
 from studies.cells import Cell, code_version, key_of
 from studies.page import check_page, with_sections
 from studies.performing import perform
@@ -29,7 +29,7 @@ from studies.workloads import TRACES
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = REPOSITORY / "docs" / "results.md"
 KEPT: Final = REPOSITORY / ".coda" / "results"
-TABLES: Final = (traces.TABLE, month.TABLE, sensitivity.TABLE, ablations.TABLE, eliminator.TABLE)
+TABLES: Final = (traces.TABLE, samples.TABLE, month.TABLE, sensitivity.TABLE, ablations.TABLE, eliminator.TABLE)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ from studies.cells import Cell
 from studies.plots import Bars, draw_bars
 from studies.scope import Found, Scope, Table
 from studies.wording import count, hours, item, markdown_table, number, paragraph, percent, seconds, source_line
-from studies.workloads import ASSUMED, PROFILES, TRACES, TraceWorkload
+from studies.workloads import ASSUMED, PROFILES, TRACES, TraceWorkload, profiles_in_words
 
 SEED: Final = 1
 CODA: Final = "coda"
@@ -108,7 +108,7 @@ def text(scope: Scope, found: Found) -> str:
         for profiles in PROFILES:
             rows = rows_of(workload, profiles, scope)
             judged = [verdict(rows, found, name, key) for name, key in JUDGED]
-            verdicts.append((workload.title, _profiles(profiles), *(one.short for one in judged)))
+            verdicts.append((workload.title, profiles_in_words(profiles), *(one.short for one in judged)))
             said = [*(one.long for one in judged), winners(rows, found)]
             parts += [_one(workload, profiles, scope, found), "\n".join(map(item, said))]
         parts.append(_plot(workload, scope, found))
@@ -134,10 +134,6 @@ def _introduction() -> str:
             ),
         )
     )
-
-
-def _profiles(profiles: str) -> str:
-    return "assumed curves" if profiles == ASSUMED else "as recorded"
 
 
 def _one(workload: TraceWorkload, profiles: str, scope: Scope, found: Found) -> str:
@@ -224,7 +220,7 @@ def _plot(workload: TraceWorkload, scope: Scope, found: Found) -> str:
     titles = [title for title, _ in rows_by_profiles[0]]
     bars = [
         Bars(
-            title=f"{name}, {_profiles(profiles)}",
+            title=f"{name}, {profiles_in_words(profiles)}",
             values=[found.value(cell, key) for _, cell in rows],
         )
         for name, key in (("mean wait, s", "gpu_wait_mean_s"), ("mean JCT, s", "gpu_jct_mean_s"))

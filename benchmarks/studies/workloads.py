@@ -21,6 +21,11 @@ RECORDED: Final = "recorded"
 PROFILES: Final = (ASSUMED, RECORDED)
 
 
+def profiles_in_words(profiles: str) -> str:
+    """Return how run times depend on cores, for a heading."""
+    return "assumed curves" if profiles == ASSUMED else "as recorded"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceWorkload:
     """A real trace as it is simulated. `note`: what a reader must know of it. `few`: its rows in a quick run."""
@@ -55,6 +60,7 @@ def options_of(selection: Selection) -> list[str]:
     """Return a selection as options of `coda simulate`."""
     named = (
         ("--keep", selection.keep),
+        ("--sample", selection.sample),
         ("--max-gpus-per-job", selection.max_gpus_per_job),
         ("--compress", selection.compress if selection.compress != 1 else None),
         ("--limit", selection.limit),

@@ -18,6 +18,7 @@ WindowOption = Annotated[
 ]
 CompressOption = Annotated[float, typer.Option(help="Divide submit times by this number, but not run times.")]
 KeepOption = Annotated[int | None, typer.Option(min=0, max=1000, help="Keep N of 1000 GPU jobs, chosen by their hash.")]
+SampleOption = Annotated[int, typer.Option(min=0, max=999, help="With --keep: another choice of as many jobs.")]
 MaxGpusOption = Annotated[int | None, typer.Option(min=1, help="Leave out jobs with more GPUs.")]
 
 
@@ -27,16 +28,20 @@ def selection_from_options(
     gpu_jobs_only: bool,
     max_gpus_per_job: int | None,
     keep: int | None,
+    sample: int,
     limit: int | None,
     compress: float,
     max_duration: str | None,
 ) -> Selection:
     """Return the options as a selection. Raises InvalidInput."""
+    if sample and keep is None:
+        raise InvalidInput(f"--sample {sample}: there is nothing to choose without --keep")
     return Selection(
         window_days=None if window is None else days_from_window(window),
         gpu_jobs_only=gpu_jobs_only,
         max_gpus_per_job=max_gpus_per_job,
         keep=keep,
+        sample=sample,
         limit=limit,
         compress=positive("--compress", compress),
         max_duration_s=None if max_duration is None else seconds_from_duration(max_duration),

@@ -32,6 +32,7 @@ from coda_cli.trace_options import (
     LimitOption,
     MaxDurationOption,
     MaxGpusOption,
+    SampleOption,
     WindowOption,
     positive,
     selection_from_options,
@@ -98,6 +99,7 @@ def replay_command(
     window: WindowOption = None,
     compress: CompressOption = 1.0,
     keep: KeepOption = None,
+    sample: SampleOption = 0,
     max_gpus_per_job: MaxGpusOption = None,
     request_table: Annotated[
         Path | None, typer.Option(help="For jobs without cores, draw them from this table (columns gpus, cpus, jobs).")
@@ -139,6 +141,7 @@ def replay_command(
                 gpu_jobs_only=True,
                 max_gpus_per_job=max_gpus_per_job,
                 keep=keep,
+                sample=sample,
                 limit=limit,
                 compress=compress,
                 max_duration=max_duration,

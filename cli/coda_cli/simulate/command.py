@@ -28,6 +28,7 @@ from coda_cli.trace_options import (
     LimitOption,
     MaxDurationOption,
     MaxGpusOption,
+    SampleOption,
     WindowOption,
     selection_from_options,
 )
@@ -91,6 +92,7 @@ def simulate_command(
     window: WindowOption = None,
     compress: CompressOption = 1.0,
     keep: KeepOption = None,
+    sample: SampleOption = 0,
     max_gpus_per_job: MaxGpusOption = None,
     gpu_jobs_only: Annotated[
         bool, typer.Option("--gpu-jobs-only", help="Leave CPU jobs out, as `coda replay` does.")
@@ -137,6 +139,7 @@ def simulate_command(
                 gpu_jobs_only=gpu_jobs_only,
                 max_gpus_per_job=max_gpus_per_job,
                 keep=keep,
+                sample=sample,
                 limit=limit,
                 compress=compress,
                 max_duration=max_duration,

@@ -14,6 +14,7 @@ DAY_S = 86_400.0
 KEEP_OF = 1000
 _WINDOW = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)", re.ASCII)
 _KNUTH = 2_654_435_761  # from the traces' own rule: it spreads consecutive job numbers evenly
+_APART = 131  # between two samples; prime to 1000, so that there are 1000 of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class Selection:
     gpu_jobs_only: leave CPU-only jobs out
     max_gpus_per_job: leave larger jobs out
     keep: of 1000, by the hash rule `(n * 2654435761) % 1000 < keep`, n = the digits of job_id; CPU-only jobs stay
+    sample: 0, or another choice of as many jobs: `131 * sample` is added to the hash
     limit: the first `limit` jobs
     compress: submit times are divided by it, run times are not
     max_duration_s: longer run times are cut to it
@@ -33,6 +35,7 @@ class Selection:
     gpu_jobs_only: bool = False
     max_gpus_per_job: int | None = None
     keep: int | None = None
+    sample: int = 0
     limit: int | None = None
     compress: float = 1.0
     max_duration_s: float | None = None
@@ -43,7 +46,7 @@ class Selection:
             f"days {self.window_days[0]:g} to {self.window_days[1]:g}" if self.window_days else "",
             "GPU jobs only" if self.gpu_jobs_only else "",
             f"at most {self.max_gpus_per_job} GPUs per job" if self.max_gpus_per_job is not None else "",
-            f"GPU jobs with (n * {_KNUTH}) % {KEEP_OF} < {self.keep}, n = digits of job_id"
+            f"GPU jobs with (n * {_KNUTH}{self._shift()}) % {KEEP_OF} < {self.keep}, n = digits of job_id"
             if self.keep is not None
             else "",
             f"the first {self.limit}" if self.limit is not None else "",
@@ -51,6 +54,9 @@ class Selection:
             f"run times cut at {duration_from_seconds(self.max_duration_s)}" if self.max_duration_s is not None else "",
         ]
         return "; ".join(part for part in parts if part) or "all rows as they are"
+
+    def _shift(self) -> str:
+        return f" + {_APART} * {self.sample}" if self.sample else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,16 +96,16 @@ def _is_wanted(row: Row, selection: Selection, source: str) -> bool:
         return not selection.gpu_jobs_only
     if selection.max_gpus_per_job is not None and row.gpus > selection.max_gpus_per_job:
         return False
-    return selection.keep is None or _is_kept(row, selection.keep, source)
+    return selection.keep is None or _is_kept(row, selection.keep, selection.sample, source)
 
 
-def _is_kept(row: Row, keep: int, source: str) -> bool:
+def _is_kept(row: Row, keep: int, sample: int, source: str) -> bool:
     digits = "".join(re.findall(r"\d", row.job_id, re.ASCII))
     if not digits:
         raise InvalidInput(
             f"{source}:{row.line}: job_id {row.job_id!r} has no digits, so the rule of --keep has nothing to hash"
         )
-    return int(digits) * _KNUTH % KEEP_OF < keep
+    return (int(digits) * _KNUTH + _APART * sample) % KEEP_OF < keep
 
 
 def _scaled(row: Row, selection: Selection) -> Row:

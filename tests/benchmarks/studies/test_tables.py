@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from studies import ablations, eliminator, month, traces
+from studies import ablations, eliminator, month, samples, traces
 from studies.cells import Cell
 from studies.scope import Found, Scope
 from studies.wording import difference_text, interval_text, markdown_table
@@ -65,6 +65,24 @@ def test_a_row_whose_run_failed_says_so_and_the_others_stay(tmp_path: Path) -> N
     assert "coda was not measured" in said
     assert said.count("| fifo-skip | - |") == 2
     assert f"Not there, so left out: {TRACES[1].file}" in said
+
+
+def test_policies_are_compared_within_each_sample(tmp_path: Path) -> None:
+    (tmp_path / TRACES[0].file).touch()
+    scope = replace(SCOPE, traces=tmp_path)
+    there = samples.cells(scope)
+    chosen = [cell.order.source.selection.sample for cell in there[:2]]
+    assert chosen == list(scope.usual_seeds)
+    waits = {"fifo-skip": {11: 100.0, 12: 1000.0}, "coda": {11: 90.0, 12: 900.0}}
+    found = {
+        one.name: {"gpu_wait_mean_s": waits[one.order.policy][one.order.source.selection.sample]}
+        for one in there
+        if one.order.policy in waits
+    }
+    said = samples.text(scope, Found(measures_by_name=found))
+    assert said.count("-10.0 ± 0.0") == 2
+    assert "--sample 11" in said
+    assert "| drf | - | - |" in said
 
 
 def test_a_difference_within_its_interval_is_marked_and_pairs_have_the_same_seed() -> None:

@@ -168,6 +168,7 @@ def test_a_truncated_gzip_file_is_a_clear_sentence(tmp_path: Path) -> None:
         (["--restart-aborted"], "--restart-aborted is the default now, as --costs paid: leave it out"),
         (["--warmup", "soon"], "'soon' is not a duration"),
         (["--compress", "0"], "--compress 0.0: must be a number above 0"),
+        (["--sample", "3"], "--sample 3: there is nothing to choose without --keep"),
         (["--limit", "5", "--out", "/proc/nowhere"], "--out /proc/nowhere: cannot be written"),
     ],
 )

@@ -44,6 +44,14 @@ def test_keep_follows_the_hash_rule_and_leaves_cpu_jobs_in() -> None:
     assert hashes["hv582026"] == 582026 * 2654435761 % 1000 == 786
 
 
+def test_a_sample_is_another_choice_by_the_same_hash() -> None:
+    hashes = {one.job_id: (int(one.job_id[2:]) * 2654435761 + 131 * 7) % 1000 for one in ROWS}
+    chosen = Selection(keep=500, sample=7)
+    assert ids(chosen) == [one.job_id for one in ROWS if one.gpus == 0 or hashes[one.job_id] < 500]
+    assert "% 1000 < 500" in chosen.rule()
+    assert "(n * 2654435761 + 131 * 7)" in chosen.rule()
+
+
 def test_keep_needs_digits_to_hash() -> None:
     with pytest.raises(InvalidInput, match=r"^jobs\.csv:2: job_id 'alpha' has no digits"):
         select((row("alpha"),), Selection(keep=500), "jobs.csv")
