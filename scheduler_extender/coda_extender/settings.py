@@ -68,7 +68,7 @@ class Settings(ReplicaSettings):
     array_large_share: float = Field(default=ArraysConfig().large_share, ge=0, le=1)
     """Under a policy with arrays: part of all GPUs in the sub-array of gangs of four GPUs or more."""
 
-    promise_patience_s: float = Field(default=24 * 3600.0, ge=0)
+    promise_patience_s: float = Field(default=PolicyConfig().promise_patience_s or 0.0, ge=0)
     """After this time in the queue a job is promised a start: nodes are kept for it (`docs/decisions/0047`).
     0: never."""
 

@@ -91,14 +91,14 @@ class PolicyConfig:
     arrays: ArraysConfig = ArraysConfig()
     """How the cluster is divided, if the policy has arrays."""
 
-    promise_patience_s: float | None = 24 * 3600.0
+    promise_patience_s: float | None = 72 * 3600.0
     """Seconds after which a waiting job that does not fit is promised a start (`promises`), > 0; None: never. Only for
-    policies that limit overtaking. Our choice: a day, so that promises are for jobs that the order alone leaves behind;
-    after 6 h they kept nodes idle on every loaded trace."""
+    policies that limit overtaking. Our choice: three days, so that promises are for jobs that the order alone leaves
+    behind; after a day, mean waits of an overloaded week grew by an eighth (`docs/decisions/0047`)."""
 
     promise_price: float = 0.03
     """What a promise may keep idle, 0..1: this share of the job's own GPUs (a CPU job's: cores) times the time it has
-    waited. 0: nodes are never kept. Our choice: a job that waited a day may idle its own GPUs for 43 min;
+    waited. 0: nodes are never kept. Our choice: a job that waited three days may idle its own GPUs for 2 h;
     with 0.1 the jobs of an overloaded Philly month waited a fifth longer."""
 
     def __post_init__(self) -> None:

@@ -125,7 +125,7 @@ def test_nothing_is_started_for_options_that_contradict_each_other(arguments: li
 def test_a_local_planner_s_times_are_divided_by_the_speed_like_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in planner_of_replay("drf", 200.0).items():
         monkeypatch.setenv(name, value)
-    assert read_settings().policy() == PolicyConfig(policy="drf", promise_patience_s=432.0)
+    assert read_settings().policy() == PolicyConfig(policy="drf", promise_patience_s=(72 * 3600.0) / 200.0)
 
 
 def test_the_small_trace_is_what_its_generator_writes() -> None:
