@@ -105,3 +105,18 @@ def test_an_edit_makes_what_is_missing_on_its_way() -> None:
     apply_edit(body, ("spec", "list", 0), 2)
     apply_edit(body, ("spec", "list", 0), 3)
     assert body == {"spec": {"a": [{"b": 1}], "list": [3]}}
+
+
+def test_no_stateful_set_takes_all_memory_of_kubernetes_own_controller() -> None:
+    """The run would measure that, and the machine would end."""
+    replicas = {"type": "object", "properties": {"replicas": {"type": "integer", "format": "int32"}}}
+    documents = {root: document([kind for kind in KINDS if kind.root == root]) for root in roots()}
+    for each in documents.values():
+        if "StatefulSet" in each["components"]["schemas"]:
+            each["components"]["schemas"]["StatefulSet"]["properties"] = {"spec": replicas}
+    made = hostile_objects(
+        7, Schemas(documents), Victims(uid_by_job={}, nodes=()), count=60, ways=frozenset({"by_schema"})
+    )
+    sets = [json.loads(each.body) for each in islice(made, MANY) if each.kind.name == "StatefulSet"]
+    numbers = [spec["replicas"] for body in sets if isinstance(spec := body["spec"], dict) and "replicas" in spec]
+    assert max(number for number in numbers if isinstance(number, int)) == 100_000

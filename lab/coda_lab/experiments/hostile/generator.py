@@ -50,6 +50,7 @@ _OF_PODS: Final[tuple[Way, ...]] = (
     odd_quantities, at_the_limit, deep, many_terms, forged, forged, extreme_numbers, outside_the_planner,
 )  # fmt: skip
 _OF_NODES: Final[tuple[Way, ...]] = (by_schema, odd_quantities, huge_maps, forged, weird_text)
+_MOST_REPLICAS: Final = 100_000
 _RARE: Final[Mapping[Way, float]] = {huge: 0.2, at_the_limit: 0.25}  # a hundred of them fill etcd
 
 
@@ -72,8 +73,16 @@ def hostile_objects(
         if ways and way.__name__ not in ways:
             continue
         deeds = way(case)
+        _spare_its_controller(kind, body)
         text = json.dumps(body).encode().replace(json.dumps(NEST).encode(), nest(rng))
         yield Hostile(kind=kind, way=way.__name__, namespace=namespace, name=name, body=text, deeds=deeds)
+
+
+def _spare_its_controller(kind: Kind, body: Any) -> None:
+    """Kubernetes 1.36 makes a list of all `replicas` of a StatefulSet at once: 2^31 - 1 of them take 16 GiB."""
+    spec = body.get("spec")
+    if kind.name == "StatefulSet" and isinstance(spec, dict) and isinstance(spec.get("replicas"), int):
+        spec["replicas"] = min(spec["replicas"], _MOST_REPLICAS)
 
 
 def harmless_objects(seed: int) -> Iterator[Hostile]:
