@@ -174,6 +174,7 @@ def test_who_is_committed_beside_pods_in_flight_leaves_alone_what_is_kept_for_a_
     for _ in range(20):
         cache.book.run_times.add(FinishedRun("", "", 8, 21_000.0))
     snapshot = CycleSnapshot(world=of, foreign=STREAM, epoch=1, now_s=now_s, in_flight_for_s=6.0)
-    unknown = run_cycle(snapshot, PolicyConfig(), CycleCache())  # as far as this one knows, it would wait too long
+    config = PolicyConfig(promise_patience_s=86_400.0)
+    unknown = run_cycle(snapshot, config, CycleCache())  # as far as this one knows, it would wait too long
     assert [start.job for start in unknown.decision.starts] == ["team/behind"]
-    assert run_cycle(snapshot, PolicyConfig(), cache).decision.starts == ()
+    assert run_cycle(snapshot, config, cache).decision.starts == ()
