@@ -59,7 +59,8 @@ class CycleStarts:
             kept = self._keep(queued, book)
             if kept is not None:
                 return kept
-            self.stops = self._judging.ask(queued.gang_class, self._stopped_for_promise, queued, ())
+            if self._index.policy.limits_overtaking:
+                self.stops = self._judging.ask(queued.gang_class, self._stopped_for_promise, queued, ())
             if self.stops:
                 return None
             hopeless.add(queued.gang_class)

@@ -80,6 +80,8 @@ class Promise:
 
     def used_up_s(self, now_s: float) -> float | None:
         """Return when its price is used up, if as much is kept idle until then; None: never."""
+        if self.share == inf:
+            return None
         factor = 0.5 if self.latest_s is not None and not self.is_certain else 1.0
         rate = self.idle - factor * self.share * self.amount
         if not self.nodes or rate <= 0:

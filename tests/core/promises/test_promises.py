@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -14,6 +15,7 @@ from coda.model import Decision, Job, JobId, Node, WaitCode
 from coda.model.decision import StopCause
 from coda.policy import POLICIES, ArraysConfig, Component, PolicyConfig
 from coda.promises import PromiseBook
+from coda.promises.promise_book import Promise
 from tests.builders import job, node, quota, rack, running, world
 from tests.core.play import Play
 
@@ -259,6 +261,22 @@ def test_if_its_price_is_too_low_the_newest_small_jobs_that_resume_stop_for_it()
     assert not decided(*plain, gpu("large", 4, waits_s=2000), config=config).stops
     high = [replace(one, priority=1) for one in FULL]
     assert not decided(*high, gpu("large", 4, waits_s=2000), config=config).stops
+
+
+def test_easy_stops_nobody_where_no_end_can_be_expected() -> None:
+    """Jobs so old that no estimate reaches beyond: `arrival` stops those that resume, EASY has its reservation only."""
+    old = [resumable(ran(gpu(f"old{number}", 2), "a", for_s=1e8)) for number in range(2)]
+    whole = ran(gpu("whole", 4), "b", for_s=1e8)
+    large = gpu("large", 4, waits_s=2000)
+    assert len(decided(*old, whole, large).stops) == 2
+    assert not decided(*old, whole, large, config=replace(ARRIVAL, policy="fifo-skip-easy")).stops
+
+
+def test_a_promise_at_any_price_has_no_moment_when_it_is_used_up() -> None:
+    """Of a job without GPUs and cores the price would be infinity times nothing."""
+    promise = Promise(JobId("team/none"), inf, 0.0, NOW_S, NOW_S)
+    promise.keep({"a": 1}, NOW_S + 1, None)
+    assert promise.used_up_s(NOW_S) is None
 
 
 def test_the_job_that_others_stopped_for_starts_next_and_they_wait_anew() -> None:
