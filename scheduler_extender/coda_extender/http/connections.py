@@ -120,8 +120,9 @@ class Connection(HttpToolsProtocol):
         self.pipeline.clear()
 
     def let_go(self) -> None:
-        """It was never made: cut the circle with its parser."""
-        self.parser = None  # type: ignore[assignment]  # as uvicorn does when a connection is lost
+        """Cut the circle with its parser, if it was never made; else it is lost later, and uvicorn does the same."""
+        if self.transport is None:
+            self.parser = None
 
     def data_received(self, data: bytes) -> None:
         """Read, then judge a request that has not arrived whole."""
