@@ -10,7 +10,7 @@ from studies.cells import Cell
 from studies.scope import Found, Scope, Table
 from studies.traces import CODA
 from studies.wording import difference_text, interval_text, markdown_table, paragraph, source_line
-from studies.workloads import PROFILES, TRACES, TraceWorkload, profiles_in_words
+from studies.workloads import PROFILES, TraceWorkload, profiles_in_words, traces_in
 
 BASE: Final = "fifo-skip"
 POLICIES: Final = (BASE, "fifo-skip-easy", "arrival", "drf", "best-fit", "fgd", CODA)
@@ -39,15 +39,11 @@ def cells(scope: Scope) -> tuple[Cell, ...]:
     """Return the cells of all traces that the folder has."""
     return tuple(
         cell
-        for workload in _there(scope)
+        for workload in traces_in(scope.traces)
         for profiles in PROFILES
         for policy in POLICIES
         for cell in row_of(workload, profiles, policy, scope)
     )
-
-
-def _there(scope: Scope) -> list[TraceWorkload]:
-    return [one for one in TRACES if scope.traces is not None and (scope.traces / one.file).exists()]
 
 
 def text(scope: Scope, found: Found) -> str:
@@ -59,7 +55,7 @@ def text(scope: Scope, found: Found) -> str:
             "differences, with a 95 % interval (Student's t). ≈ marks one that may be zero. Times in seconds."
         ),
     ]
-    for workload in _there(scope):
+    for workload in traces_in(scope.traces):
         parts += [_one(workload, profiles, scope, found) for profiles in PROFILES]
     return "\n\n".join(parts)
 

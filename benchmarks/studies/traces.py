@@ -13,7 +13,7 @@ from studies.cells import Cell
 from studies.plots import Bars, draw_bars
 from studies.scope import Found, Scope, Table
 from studies.wording import count, hours, item, markdown_table, number, paragraph, percent, seconds, source_line
-from studies.workloads import ASSUMED, PROFILES, TRACES, TraceWorkload, profiles_in_words
+from studies.workloads import ASSUMED, PROFILES, TRACES, TraceWorkload, profiles_in_words, traces_in
 
 SEED: Final = 1
 CODA: Final = "coda"
@@ -91,20 +91,16 @@ def free_of(cell: Cell) -> Cell:
 
 def cells(scope: Scope) -> tuple[Cell, ...]:
     """Return the cells of all traces that the folder has."""
-    rows = [row for one in _there(scope) for profiles in PROFILES for row in rows_of(one, profiles, scope)]
+    rows = [row for one in traces_in(scope.traces) for profiles in PROFILES for row in rows_of(one, profiles, scope)]
     by_name = {found.name: found for _, cell in rows for found in (cell, free_of(cell))}
     return tuple(by_name.values())
-
-
-def _there(scope: Scope) -> list[TraceWorkload]:
-    return [one for one in TRACES if scope.traces is not None and (scope.traces / one.file).exists()]
 
 
 def text(scope: Scope, found: Found) -> str:
     """Return the tables, each with what the rule says of it."""
     parts = [_introduction()]
     verdicts: list[tuple[str, ...]] = []
-    for workload in _there(scope):
+    for workload in traces_in(scope.traces):
         for profiles in PROFILES:
             rows = rows_of(workload, profiles, scope)
             judged = [verdict(rows, found, name, key) for name, key in JUDGED]
@@ -112,7 +108,7 @@ def text(scope: Scope, found: Found) -> str:
             said = [*(one.long for one in judged), winners(rows, found)]
             parts += [_one(workload, profiles, scope, found), "\n".join(map(item, said))]
         parts.append(_plot(workload, scope, found))
-    absent = [one.file for one in TRACES if one not in _there(scope)]
+    absent = [one.file for one in TRACES if one not in traces_in(scope.traces)]
     if absent:
         parts.append(paragraph(f"Not there, so left out: {', '.join(absent)}."))
     headings = ("trace", "run times", *(name for name, _ in JUDGED))

@@ -124,6 +124,11 @@ TRACES: Final = (
 )
 
 
+def traces_in(folder: Path | None) -> list[TraceWorkload]:
+    """Return the traces whose files are in the folder."""
+    return [one for one in TRACES if folder is not None and (folder / one.file).exists()]
+
+
 def month_of(*, quick: bool) -> MonthConfig:
     """Return the whole month; in a quick run a day of a twentieth of it."""
     return lengthened(widened(MonthConfig(), 0.05), 1 / 30) if quick else MonthConfig()
