@@ -61,6 +61,8 @@ COLUMNS: Final = (
     Column(heading="idle: cores", key="fragmentation_cores", text=percent, sign=0),
     Column(heading="scatter", key="fragmentation_scatter", text=percent, sign=0),
     Column(heading="policy", key="fragmentation_quota", text=percent, sign=0),
+    Column(heading="longest", key="gpu_wait_most_s", text=seconds),
+    Column(heading="promised GPU-h", key="promised_gpu_s", text=hours, sign=0),
     Column(heading="lost GPU-h", key="lost_gpu_s", text=hours),
     Column(heading="lost core-h", key="lost_core_s", text=hours),
     Column(heading="stops", key="stops", text=count, sign=0),
@@ -125,7 +127,8 @@ def _introduction() -> str:
                 "unless the column says CPU. *Wait*: all the time without nodes, so also after a stop; *first start* "
                 "is to the first one alone. *Free*: the same run where stops, resizes and profiles cost nothing. "
                 "*Slowdown*: JCT over recorded run time, at least 1, short jobs counted as 10 s. *Stops*: aborted, "
-                "migrated, preempted. Bold: best of the rivals that know no more than coda. *Bound* rows know more. "
+                "migrated, preempted. *Promised*: GPU-hours kept idle for jobs that waited long. Bold: best of the "
+                "rivals that know no more than coda. *Bound* rows know more. "
                 "The rule: coda is first, or within 3 % or (wait) 30 s."
             ),
         )

@@ -179,8 +179,10 @@ class ArrayCapacity:
             return _CPU if self.borrowing else _CPU[:1]
         if array is Array.SMALL and not may_borrow and not self._migration:
             return _SMALL_AT_HOME
-        options = _LARGE if array is Array.LARGE else _SMALL
-        return (*options[:-1], _ANYWHERE, options[-1]) if is_gang else options
+        options: tuple[StartOption, ...] = _SMALL
+        if array is Array.LARGE:
+            options = _LARGE if self._migration else _LARGE[:-1]
+        return (*options[:2], _ANYWHERE, *options[2:]) if is_gang else options
 
     def own_rank_class(self, job: Job) -> RankClass | None:
         """Return the class of a CPU job's ranks on the nodes where the CPU array owns enough cores for one.
@@ -236,9 +238,13 @@ class ArrayCapacity:
         """Return what a GPU job could take on a node once every borrowing CPU job there has stopped."""
         return self._search_by_view[CapacityView.AFTER_RECLAIM].capacity.free(number)
 
-    def victims_on(self, job: Job, ranks: int, number: int) -> list[Victim]:
-        """Return who must stop on a node so that these ranks of the job fit there."""
-        guests = self._migration and self._is_large[number] and array_of(job) is Array.LARGE
+    def guest_rank_class(self, job: Job) -> RankClass:
+        """Return the class of a guest's ranks where they could go on, on any node, once borrowing CPU jobs stop."""
+        return self._search_by_view[CapacityView.AFTER_RECLAIM].rank_class(job, None)
+
+    def victims_on(self, job: Job, ranks: int, number: int, *, moves: bool) -> list[Victim]:
+        """Return who must stop on a node so that these ranks of the job fit there. `moves`: guests too."""
+        guests = moves and self._is_large[number]
         free = self.free_for_growth(number)
         return victims(self._held[number].values(), job.request * ranks, free, small_too=guests)
 
@@ -264,6 +270,7 @@ _CPU = (StartOption(CapacityView.CPU), StartOption(CapacityView.FREE, borrows=Tr
 _LARGE = (
     StartOption(CapacityView.GPU, Array.LARGE),
     StartOption(CapacityView.GPU, Array.SMALL),
+    StartOption(CapacityView.AFTER_RECLAIM, stops=True),
     StartOption(CapacityView.AFTER_MIGRATION, stops=True),
 )
 _SMALL = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from coda.cache.array_capacity import ArrayCapacity
-from coda.cache.gang_class import GangClass, QueuedJob
+from coda.cache.gang_class import CapacityView, GangClass, QueuedJob
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.world_index import WorldIndex
 from coda.cycle.victims import preempted_for, stopped_in_arrays
@@ -123,8 +123,11 @@ class ArrayStart:
         """Find nodes for the job, or who must stop for it."""
         for option, rank_class in self._arrays.ways(queued.gang_class, may_borrow=self._may_borrow):
             if option.stops:
-                if _may_hold(rank_class, queued.gang_class):
-                    return Attempt(stops=stopped_in_arrays(self._arrays, queued.job, rank_class))
+                moves = option.view is CapacityView.AFTER_MIGRATION
+                if _may_hold(rank_class, queued.gang_class) and (
+                    stops := stopped_in_arrays(self._arrays, queued.job, rank_class, moves=moves)
+                ):
+                    return Attempt(stops=stops)
             elif (shares := _place(rank_class, queued)) is not None:
                 return Attempt(shares, option.borrows)
         return NO_START

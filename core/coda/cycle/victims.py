@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from coda.cache.array_capacity import ArrayCapacity
 from coda.cache.running_jobs import RunningJobs
+from coda.cycle.other_places import have_other_places
 from coda.model.decision import Stop, StopCause
 from coda.model.job import Job
 from coda.model.resources import NOTHING, Resources
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import Victim
+
+_TRIED: Final = 8
+"""The nodes that are tried for a gang of one rank whose guests must fit elsewhere. Our choice."""
+
+
+class _Choice(NamedTuple):
+    """Nodes for a gang, and who must stop on them."""
+
+    nodes: tuple[int, ...]
+    victims: list[Victim]
+
+    def cost(self) -> tuple[int, int]:
+        """Jobs that move, and millicores that are freed."""
+        moved = sum(cause is StopCause.MIGRATE for _, cause in self.victims)
+        return moved, sum(held.amount.cpu_m for held, _ in self.victims)
 
 
 def preempted_for(running: RunningJobs, job: Job, rank_class: RankClass, now_s: float) -> tuple[Stop, ...]:
@@ -44,19 +61,29 @@ def stopped_in_turn(
     return tuple(sorted(stops, key=lambda stop: stop.job))
 
 
-def stopped_in_arrays(arrays: ArrayCapacity, job: Job, rank_class: RankClass) -> tuple[Stop, ...]:
+def stopped_in_arrays(arrays: ArrayCapacity, job: Job, rank_class: RankClass, *, moves: bool) -> tuple[Stop, ...]:
     """Return who is reclaimed or migrated so that the job fits, by id; nobody if it would not fit even then.
 
-    `rank_class`: of an AFTER_* view. A gang of one rank goes where fewest jobs move; ties: fewest cores freed in vain,
-    then the first node by name. O(nodes) for it."""
+    `rank_class`: of an AFTER_* view. `moves`: guests migrate, if all of them fit elsewhere at once. A gang of one rank
+    goes where fewest jobs move; ties: fewest cores freed in vain, then the first node by name. O(nodes) for it."""
+    for choice in _choices(arrays, job, rank_class, moves=moves):
+        guests = {held.job.id: held.job for held, cause in choice.victims if cause is StopCause.MIGRATE}
+        if not guests or have_other_places(arrays, guests.values(), choice.nodes):
+            return _stops(job, choice.victims)
+    return ()
+
+
+def _choices(arrays: ArrayCapacity, job: Job, rank_class: RankClass, *, moves: bool) -> list[_Choice]:
+    """Where the job could go and who would stop there, best first."""
+    rank_class.candidates.refresh()
     if job.replicas == 1:
         groups = rank_class.groups
-        numbers = [n for n in groups.amount_by_node if job.request.fits_in(groups.capacity.free(n))]
-        found = [arrays.victims_on(job, 1, number) for number in sorted(numbers)]
-        return _stops(job, min(found, key=_cost, default=[]))
-    rank_class.candidates.refresh()
+        numbers = sorted(n for n in groups.amount_by_node if job.request.fits_in(groups.capacity.free(n)))
+        choices = [_Choice((number,), arrays.victims_on(job, 1, number, moves=moves)) for number in numbers]
+        return sorted(choices, key=_Choice.cost)[:_TRIED]
     shares = rank_class.candidates.place(job.replicas, rank_class.within) or []
-    return _stops(job, [victim for number, ranks in shares for victim in arrays.victims_on(job, ranks, number)])
+    found = [one for number, ranks in shares for one in arrays.victims_on(job, ranks, number, moves=moves)]
+    return [_Choice(tuple(number for number, _ in shares), found)]
 
 
 def reclaimed_for_growth(arrays: ArrayCapacity, job: Job, growth_m: Mapping[int, int]) -> tuple[Stop, ...]:
@@ -67,11 +94,6 @@ def reclaimed_for_growth(arrays: ArrayCapacity, job: Job, growth_m: Mapping[int,
         return ()
     wanted = ((number, Resources(cpu_m=cpu_m)) for number, cpu_m in growth_m.items())
     return _stops(job, [victim for number, amount in wanted for victim in arrays.borrowers_on(amount, number)])
-
-
-def _cost(found: list[Victim]) -> tuple[int, int]:
-    moved = sum(cause is StopCause.MIGRATE for _, cause in found)
-    return moved, sum(held.amount.cpu_m for held, _ in found)
 
 
 def _stops(by: Job, found: list[Victim]) -> tuple[Stop, ...]:

@@ -26,11 +26,12 @@ class Promise:
 
     nodes: kept for it, with the ranks that each will hold; empty: none are kept
     start_s: when they are expected to hold it. latest_s: when they do at the latest; None: not known
-    spent: GPU-seconds kept idle so far. idle: GPUs that are kept idle now"""
+    spent: GPU-seconds kept idle so far. idle: GPUs that are kept idle now. has_gpus: the job has"""
 
     __slots__ = (
         "amount",
         "as_of_s",
+        "has_gpus",
         "idle",
         "is_certain",
         "job",
@@ -43,10 +44,13 @@ class Promise:
         "start_s",
     )
 
-    def __init__(self, job: JobId, share: float, amount: float, since_s: float, now_s: float) -> None:
+    def __init__(
+        self, job: JobId, share: float, amount: float, since_s: float, now_s: float, *, has_gpus: bool = True
+    ) -> None:
         self.job = job
         self.share = share
         self.amount = amount
+        self.has_gpus = has_gpus
         self.since_s = since_s
         self.nodes: Mapping[str, int] = {}
         self.start_s = inf
@@ -59,7 +63,7 @@ class Promise:
 
     def copied(self) -> Promise:
         """Return the same promise as an object of its own."""
-        copied = Promise(self.job, self.share, self.amount, self.since_s, self.as_of_s)
+        copied = Promise(self.job, self.share, self.amount, self.since_s, self.as_of_s, has_gpus=self.has_gpus)
         copied.keep(self.nodes, self.start_s, self.latest_s)
         copied.is_certain, copied.review_s = self.is_certain, self.review_s
         copied.spent, copied.idle = self.spent, self.idle
@@ -106,15 +110,15 @@ class PromiseBook:
         self.run_times = RunTimes() if run_times is None else run_times
         self.ends = ExpectedEnds(self.run_times)
         self.promise_by_job: dict[JobId, Promise] = {}
-        self.most_spent = 0.0  # GPU-seconds, by any promise so far
-        self.spent = 0.0  # GPU-seconds, by all promises that ended
+        self.spent_gpu_s = 0.0  # kept idle for GPU jobs so far, by all promises
+        self.most_spent_gpu_s = 0.0  # by any of them
 
     def copied(self) -> PromiseBook:
         """Return a book with the same promises: what is decided with it leaves this one as it is."""
         book = PromiseBook(self.run_times)
         book.ends = self.ends
         book.promise_by_job = {job: promise.copied() for job, promise in self.promise_by_job.items()}
-        book.most_spent, book.spent = self.most_spent, self.spent
+        book.spent_gpu_s, book.most_spent_gpu_s = self.spent_gpu_s, self.most_spent_gpu_s
         return book
 
     def beside(self) -> PromiseBook:
@@ -128,15 +132,19 @@ class PromiseBook:
     def begin(self, now_s: float) -> None:
         """A cycle begins: count what was kept idle since the last one."""
         for promise in self.promise_by_job.values():
-            promise.spent += promise.idle * max(0.0, now_s - promise.as_of_s)
+            cost = promise.idle * max(0.0, now_s - promise.as_of_s)
+            promise.spent += cost
             promise.as_of_s = now_s
-            self.most_spent = max(self.most_spent, promise.spent)
+            if promise.has_gpus and cost:
+                self.spent_gpu_s += cost
+                self.most_spent_gpu_s = max(self.most_spent_gpu_s, promise.spent)
 
     def promise_to(self, job: Job, share: float, now_s: float) -> Promise:
         """Return the promise to a job that has waited too long. One that ran since then, or changed, has a new one."""
         promise, amount, since_s = self.promise_by_job.get(job.id), amount_of_promise(job), waits_since_s(job)
         if promise is None or promise.since_s != since_s or promise.amount != amount:
-            promise = self.promise_by_job[job.id] = Promise(job.id, share, amount, since_s, now_s)
+            has_gpus = job.request.gpus > 0
+            promise = self.promise_by_job[job.id] = Promise(job.id, share, amount, since_s, now_s, has_gpus=has_gpus)
         return promise
 
     def settle(self, kept: Promise | None, waiting: Collection[JobId]) -> None:
@@ -149,7 +157,6 @@ class PromiseBook:
                 promise.idle = 0.0
                 promise.drop()
             if job not in waiting:
-                self.spent += promise.spent
                 del self.promise_by_job[job]
 
 

@@ -124,3 +124,5 @@ class RunLog:
     node_names: tuple[str, ...]
     cycles: int  # of the planner
     throttles: int = 0
+    promised_gpu_s: float = 0.0  # kept idle for promises to GPU jobs
+    promised_most_gpu_s: float = 0.0  # for one of them

@@ -104,6 +104,8 @@ class Simulation:
             node_names=tuple(node.name for node in self._cluster.nodes),
             cycles=self._cycles,
             throttles=self._contention.throttles,
+            promised_gpu_s=self._book.spent_gpu_s,
+            promised_most_gpu_s=self._book.most_spent_gpu_s,
         )
 
     def _apply(self, event: Event, run: JobRun | None, version: int) -> bool:

@@ -34,7 +34,7 @@ def _of_jobs(kind: str) -> tuple[Measure, ...]:
     """Starts, waits and completion times of GPU jobs or CPU jobs."""
     jobs = f"{kind.upper()} jobs"
     started = {"10s": "10 s", "3min": "3 min", "10min": "10 min", "1h": "1 h"}
-    waits = {"mean": "mean", "p50": "median", "p90": "p90", "p99": "p99"}
+    waits = {"mean": "mean", "p50": "median", "p90": "p90", "p99": "p99", "most": "longest"}
     return (
         *_measures(
             Unit.SHARE, **{f"{kind}_started_{key}": f"{jobs} started within {text}" for key, text in started.items()}
@@ -116,6 +116,11 @@ SECTIONS: Final[tuple[tuple[str, tuple[Measure, ...]], ...]] = (
             *_measures(Unit.COUNT, aborts="aborts", migrations="migrations", preemptions="preemptions"),
             *_measures(
                 Unit.UNIT_SECONDS, lost_gpu_s="GPU seconds of lost work", lost_core_s="core seconds of lost work"
+            ),
+            *_measures(
+                Unit.UNIT_SECONDS,
+                promised_gpu_s="GPU seconds kept idle for promised jobs",
+                promised_most_gpu_s="the most for one job",
             ),
         ),
     ),

@@ -235,6 +235,8 @@ def _of_losses(log: RunLog, window: MeasuredSpan) -> RunMetrics:
         "aborts": sum(entry.aborts for entry in log.entries),
         "migrations": sum(entry.migrations for entry in log.entries),
         "preemptions": sum(entry.preemptions for entry in log.entries),
+        "promised_gpu_s": log.promised_gpu_s,
+        "promised_most_gpu_s": log.promised_most_gpu_s,
         "lost_gpu_s": math.fsum(
             (_lost(entry, window) + sum(seconds for seconds, _ in _restarting(entry, window))) * entry.gang.gpus
             for entry in log.entries

@@ -25,12 +25,13 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def wait_measures(kind: str, waits_s: Sequence[float]) -> dict[str, float | None]:
-    """Return `<kind>_wait_{mean,p50,p90,p99}_s` of the jobs that started."""
+    """Return `<kind>_wait_{mean,p50,p90,p99,most}_s` of the jobs that started."""
     return {
         f"{kind}_wait_mean_s": mean(waits_s),
         f"{kind}_wait_p50_s": percentile(waits_s, 0.5),
         f"{kind}_wait_p90_s": percentile(waits_s, 0.9),
         f"{kind}_wait_p99_s": percentile(waits_s, 0.99),
+        f"{kind}_wait_most_s": max(waits_s, default=None),
     }
 
 

@@ -76,3 +76,16 @@ def test_borrowed_cores_are_taken_back_for_gpu_jobs_and_places_for_large_ones(da
             else:
                 assert stop.cause is StopCause.MIGRATE
                 assert stopped.request.gpus * stopped.replicas < 4 <= by.request.gpus * by.replicas
+
+
+@law
+@given(st.data())
+def test_a_job_is_migrated_only_when_another_node_has_its_gpus_free(data: st.DataObject) -> None:
+    for now, plan in played(data, CODA).plans:
+        moved = {stop.job for stop in plan.stops if stop.cause is StopCause.MIGRATE}
+        for one in now.jobs:
+            if one.id in moved:
+                assert one.placement is not None
+                free = free_by_node(now)
+                elsewhere = sum(free[each.name].gpus for each in NODES if each.name not in one.placement.nodes)
+                assert elsewhere >= one.request.gpus * one.replicas

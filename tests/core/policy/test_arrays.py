@@ -150,9 +150,34 @@ def test_the_node_where_least_is_freed_is_chosen() -> None:
     assert stops(*small, gpu("a", 1, cores=8)) == [("z", StopCause.RECLAIM, "a")]
 
 
+ONE_LEFT = (ran(gpu("f", 4), "one"), ran(gpu("g", 3), "two"))
+"""Nothing but `big` is left, and one GPU of `two`."""
+GUESTS = (ran(gpu("old", 1), "big", at_s=1), ran(gpu("new", 1), "big", at_s=2))
+
+
 def test_a_guest_is_migrated_when_a_large_job_wants_the_place() -> None:
-    guests = (ran(gpu("old", 1), "big", at_s=1), ran(gpu("new", 1), "big", at_s=2))
-    assert stops(*FULL, *guests, gpu("a", 7)) == [("new", StopCause.MIGRATE, "a")]
+    assert stops(*ONE_LEFT, *GUESTS, gpu("a", 7)) == [("new", StopCause.MIGRATE, "a")]
+
+
+def test_a_guest_that_fits_nowhere_else_stays() -> None:
+    assert stops(*FULL, *GUESTS, gpu("a", 7)) == []
+
+
+def test_guests_that_do_not_all_fit_elsewhere_stay() -> None:
+    assert stops(*ONE_LEFT, *GUESTS, gpu("a", 8)) == []
+
+
+def test_a_gang_that_fits_elsewhere_only_in_part_stays() -> None:
+    assert stops(*ONE_LEFT, ran(gpu("pair", 1, replicas=2), "big", "big"), gpu("a", 8)) == []
+
+
+def test_a_guest_may_take_the_place_of_cpu_jobs_that_borrowed_it() -> None:
+    assert stops(*ONE_LEFT, lent("borrower", 15, "two", 1), *GUESTS, gpu("a", 7)) == [("new", StopCause.MIGRATE, "a")]
+
+
+def test_cpu_jobs_are_stopped_rather_than_guests_moved() -> None:
+    full = (ran(gpu("f", 4), "one"), ran(gpu("g", 4), "big"), lent("borrower", 16, "two", 1))
+    assert stops(*full, *GUESTS, gpu("a", 4)) == [("borrower", StopCause.RECLAIM, "a")]
 
 
 def test_without_migration_a_guest_stays() -> None:

@@ -81,13 +81,18 @@ def test_harm_is_a_problem(attack: dict[str, Any], problem: str) -> None:
     assert any(each.startswith(problem) for each in outcome(phase(**attack)).problems())
 
 
+def test_honest_jobs_may_wait_for_each_other() -> None:
+    assert outcome(phase(records=records(codes={"InsufficientGPUs"}))).problems() == []
+
+
 def test_a_part_that_ended_by_itself_is_a_problem() -> None:
     assert "extender-0 ended by itself 2 times" in outcome(phase(), restarts_by_part={"extender-0": 2}).problems()
 
 
-def test_a_breach_counts_when_an_honest_job_or_a_node_suffers_it() -> None:
-    mine, theirs, node = breach("TrainingJob/default/fits"), breach("TrainingJob/hostile/h1"), breach("Node/node-0000")
-    found = outcome(phase(), mine, theirs, node)
+def test_a_breach_counts_when_an_honest_job_or_its_nodes_suffer_it() -> None:
+    """Of the eight nodes, the first four are the honest jobs'."""
+    mine, theirs, node = breach("TrainingJob/default/fits"), breach("TrainingJob/hostile/h1"), breach("Node/node-0003")
+    found = outcome(phase(), mine, theirs, node, breach("Node/node-0004"))
     assert found.breaches_of_others() == (mine, node)
     assert len(found.problems()) == 2
 
@@ -110,9 +115,10 @@ def test_a_stored_job_must_say_why_it_waits_unless_nobody_can_write_to_it() -> N
     assert found.unexplained() == ["hostile/h2 (forged): phase none, and no reason"]
 
 
-def test_honest_jobs_are_the_same_for_a_seed_and_fill_most_of_their_nodes() -> None:
-    jobs = honest_jobs(7, count=100, gpus=32)
-    assert jobs == honest_jobs(7, count=100, gpus=32)
+def test_honest_jobs_are_the_same_for_a_seed_and_hardly_wait_for_each_other() -> None:
+    jobs = honest_jobs(7, count=100, gpus=32, over_s=300.0)
+    assert jobs == honest_jobs(7, count=100, gpus=32, over_s=300.0)
     assert sum(job.never_fits for job in jobs) == 5
     work = sum(job.replicas * job.gpus * job.run_s for job in jobs if not job.never_fits)
-    assert 0.8 < work / (32 * jobs[-1].after_s) < 0.95
+    assert 0.25 < work / (32 * jobs[-1].after_s) < 0.35
+    assert jobs[-1].after_s == 297.0

@@ -33,6 +33,7 @@ def parser() -> Parser:
     )
     found.add_argument("--count", type=int, default=2000, help="objects to be stored (default 2000)")
     found.add_argument("--jobs", type=int, default=100, help="honest jobs beside them (default 100)")
+    found.add_argument("--rate", type=float, default=6.0, help="objects per second (default 6)")
     found.add_argument("--seed", type=int, default=1, help="same seed, same objects and jobs (default 1)")
     found.add_argument(
         "--nodes", default="8x8x48", help="nodes x GPUs x cores; half are the honest jobs' (default 8x8x48)"
@@ -55,6 +56,8 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, Path | None]:
             raise InvalidInput(f"--{name} {getattr(given, name)}: give 1 to {MOST}")
     if len(specs) < 4:
         raise InvalidInput(f"--nodes {nodes}: give at least 4, so that each side has 2")
+    if not 0.1 <= given.rate <= 1000:
+        raise InvalidInput(f"--rate {given.rate:g}: give 0.1 to 1000 objects per second")
     if not 1 <= given.limit <= 86_400:
         raise InvalidInput(f"--limit {given.limit:g}: give 1 to 86400 seconds")
     ways = frozenset(filter(None, given.classes.split(",")))
@@ -65,6 +68,7 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, Path | None]:
         count=given.count,
         seed=given.seed,
         jobs=given.jobs,
+        rate=given.rate,
         nodes=nodes,
         limit_s=given.limit,
         ways=ways,

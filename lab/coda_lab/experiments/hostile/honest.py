@@ -19,12 +19,16 @@ from coda_lab.experiments.load.plans import NAMESPACE
 from coda_lab.experiments.load.watches import JOBS
 from coda_lab.kubelets.behaviour import PREFIX
 
-LOAD: Final = 0.85  # of the honest nodes' GPUs, over the time in which the jobs come
+LOAD: Final = 0.3
+"""Of the honest nodes' GPUs, over the time in which the jobs come. With more, jobs wait for each other: a second more
+for one is then a minute for another, and delays say nothing of what hostile objects do."""
 NEVER_FITS: Final = 0.05  # of the jobs: they must be told why, beside everything
-_RUN_S: Final = (1.0, 5.0)
+_RUN_TIMES: Final = (1.0, 5.0)  # between the shortest and the longest job
 _RETRY_S: Final = 0.3
 _ENDS: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 _STARTED: Final = (Phase.RUNNING.value, *_ENDS)
+STEPS: Final = ("stored", Phase.QUEUED.value, Phase.LAUNCHED.value, Phase.STARTING.value, Phase.RUNNING.value)
+"""What a job passes on its way to its start, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,7 @@ class Record:
 
     asked_s: float | None = None
     started_s: float | None = None
+    seen_s: dict[str, float] = field(default_factory=dict)  # step -> when it was seen first
     phase: str = ""
     codes: set[str] = field(default_factory=set)
     said: str = ""
@@ -61,36 +66,45 @@ class Record:
         """From its creation to all of its ranks running; None while it has not run."""
         return None if self.asked_s is None or self.started_s is None else self.started_s - self.asked_s
 
+    def steps_s(self) -> dict[str, float]:
+        """How long each step took since the one before; steps that were not seen belong to the next one."""
+        last_s, found = self.asked_s, {}
+        for step in STEPS:
+            if last_s is not None and step in self.seen_s:
+                found[step] = self.seen_s[step] - last_s
+                last_s = self.seen_s[step]
+        return found
+
     @property
     def has_ended(self) -> bool:
         """True once it has succeeded or failed."""
         return self.phase in _ENDS
 
 
-def honest_jobs(seed: int, *, count: int, gpus: int) -> tuple[HonestJob, ...]:
-    """The jobs of a seed; together they use LOAD of `gpus` GPUs while they come."""
+def honest_jobs(seed: int, *, count: int, gpus: int, over_s: float) -> tuple[HonestJob, ...]:
+    """The jobs of a seed, which come over `over_s` seconds and use LOAD of `gpus` GPUs meanwhile."""
     rng = random.Random(f"honest {seed}")
     rough = [_shape(rng, number) for number in range(count)]
-    work_gpu_s = sum(replicas * each * run_s for replicas, each, run_s in rough if each <= 8)
-    lasts_s = work_gpu_s / (LOAD * gpus)
+    work = sum(replicas * each * run for replicas, each, run in rough if each <= 8)
+    stretch_s = over_s * LOAD * gpus / work
     return tuple(
         HonestJob(
             name=f"honest-{number}",
-            after_s=round(lasts_s * number / count, 2),
+            after_s=round(over_s * number / count, 2),
             replicas=replicas,
             gpus=each,
-            run_s=run_s,
+            run_s=round(run * stretch_s, 1),
         )
-        for number, (replicas, each, run_s) in enumerate(rough)
+        for number, (replicas, each, run) in enumerate(rough)
     )
 
 
 def _shape(rng: random.Random, number: int) -> tuple[int, int, float]:
-    run_s = round(rng.uniform(*_RUN_S), 1)
+    run = rng.uniform(*_RUN_TIMES)
     if number % round(1 / NEVER_FITS) == 3:
-        return 1, 16, run_s
+        return 1, 16, run
     replicas, gpus = rng.choice(((1, 1), (1, 2), (1, 4), (2, 4), (1, 8), (2, 8), (4, 2), (8, 1)))
-    return replicas, gpus, run_s
+    return replicas, gpus, run
 
 
 def job_json(job: HonestJob, phase: str) -> Json:
@@ -158,6 +172,8 @@ class Honest:
 
     def _see(self, record: Record, status: dict[str, Any]) -> None:
         record.phase = str(status.get("phase") or "")
+        for step in ("stored", record.phase):
+            record.seen_s.setdefault(step, time.monotonic())
         if record.started_s is None and record.phase in _STARTED:
             record.started_s = time.monotonic()
         pending = status.get("pending") or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from coda_lab.spec import EXTENDER, OPERATOR
 CYCLES: Final = "coda_planner_round_duration_seconds"
 _ERRORS: Final = "coda_planner_errors_total"
 _TIMEOUT_S: Final = 5.0
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,23 @@ def memory_by_part(cluster: LocalCluster) -> dict[str, int]:
     return {
         part: memory_bytes(processes_of(cluster, part)) for part in cluster.part_by_name if cluster.is_running(part)
     }
+
+
+def cpu_by_part(cluster: LocalCluster) -> dict[str, float]:
+    """The CPU seconds of every part that runs, of this process, and of the whole machine."""
+    found = {part: sum(map(_cpu_s, processes_of(cluster, part))) for part in cluster.part_by_name}
+    busy = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    idle_ticks = int(busy[3]) + int(busy[4])
+    found["machine"] = (sum(map(int, busy[:8])) - idle_ticks) / _TICKS_PER_S
+    return found | {"this run": _cpu_s(os.getpid())}
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def errors_in_logs(cluster: LocalCluster, parts: Iterable[str]) -> dict[str, int]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from coda.model import Phase
+from coda.model import Phase, WaitCode
 from coda.wording import counted
 from coda_lab.checker import Breach
-from coda_lab.experiments.hostile.honest import HonestJob, Record
+from coda_lab.experiments.hostile.honest import STEPS, HonestJob, Record
 from coda_lab.experiments.hostile.measures import Cycles
 from coda_lab.experiments.hostile.sender import Tally
 from coda_lab.experiments.load.plans import NAMESPACE
+from coda_lab.kubelets.nodes import node_specs
 
 CYCLES_LIMIT: Final = 2.0  # times the mean cycle beside harmless objects
 CYCLES_FLOOR_S: Final = 0.003  # a mean below this is noise
@@ -24,25 +25,40 @@ DELAY_S: Final = 10.0  # of one job: the machine stores thousands of objects mea
 MEMORY_BYTES: Final = 256 << 20  # growth of one part beside the objects themselves
 UNEXPLAINED: Final = ("at_the_limit", "orphaned")
 """Nobody can write to these objects, or they are being deleted: so nobody can explain them there."""
+FOR_EACH_OTHER: Final = frozenset({WaitCode.INSUFFICIENT_GPUS.value})
+"""What honest jobs may wait for that wait for each other. How long they do is judged apart."""
 SHOWN: Final = 10
+
+
+def honest_nodes(nodes: str) -> tuple[str, ...]:
+    """The names of the nodes that only honest jobs may use: the first half."""
+    names = [node.name for node in node_specs(nodes, racks=1)]
+    return tuple(names[: len(names) // 2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Store `count` objects from `seed` beside `jobs` honest jobs. Half of the nodes are the honest jobs'.
 
-    `ways`: only these classes of objects; empty for all. `limit_s`: by then the honest jobs must have ended.
+    `rate`: objects per second; above what the control plane's cores can store, all wait for its CPU. `ways`: only
+    these classes of objects; empty for all. `limit_s`: by then the honest jobs must have ended.
     `settle_s`: from then to the last look. `logs`: where the parts' logs go; None keeps none.
     """
 
     count: int
     seed: int
     jobs: int = 100
+    rate: float = 6.0
     nodes: str = "8x8x48"
     limit_s: float = 240.0
     settle_s: float = 10.0
     ways: frozenset[str] = frozenset()
     logs: Path | None = None
+
+    @property
+    def over_s(self) -> float:
+        """How long objects and honest jobs come."""
+        return self.count / self.rate
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +75,8 @@ class PhaseSeen:
     memory_after: Mapping[str, int]
     ended_processes: tuple[str, ...]
     tracebacks: Mapping[str, int]
+    cpu_s: Mapping[str, float] = field(default_factory=dict)  # by part, until the honest jobs had ended
+    lasted_s: float = 0.0
     left: tuple[str, ...] = ()
 
     def unexplained(self) -> list[str]:
@@ -131,7 +149,7 @@ class Outcome:
             if job.never_fits and after.codes != before.codes:
                 yield f"{job.name} waits for {sorted(after.codes)}, beside harmless objects for {sorted(before.codes)}"
         strange = {code for each in self.attack.records.values() for code in each.codes}
-        strange -= {code for each in self.control.records.values() for code in each.codes}
+        strange -= {code for each in self.control.records.values() for code in each.codes} | FOR_EACH_OTHER
         if strange:
             yield f"honest jobs waited for {sorted(strange)}: never said beside harmless objects"
         yield from self._of_delays()
@@ -170,9 +188,13 @@ class Outcome:
             yield f"invariant ({breach.invariant.value}): {breach.sentence}"
 
     def breaches_of_others(self) -> tuple[Breach, ...]:
-        """The breaches that harm somebody else than the owner of a hostile object: at a node or an honest job."""
-        ours = (f"/{NAMESPACE}/", "Node/")
-        return tuple(each for each in self.breaches if any(mark in name for name in each.objects for mark in ours))
+        """The breaches that harm somebody else than the owner of a hostile object: at an honest job or its nodes.
+
+        On the other nodes kube-scheduler itself binds too much: sums of requests overflow there."""
+        nodes = {f"Node/{name}" for name in honest_nodes(self.options.nodes)}
+        return tuple(
+            each for each in self.breaches if any(name in nodes or f"/{NAMESPACE}/" in name for name in each.objects)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The report."""
@@ -183,6 +205,7 @@ class Outcome:
             "problems": problems,
             "seed": self.options.seed,
             "nodes": self.options.nodes,
+            "objects_per_s": self.options.rate,
             "took_s": round(self.took_s, 1),
             "versions": dict(self.versions),
             "machine": dict(self.machine),
@@ -202,6 +225,7 @@ class Outcome:
                 "delay_p90_s": round(delays[int(len(delays) * 0.9)], 2),
                 "delay_most_s": round(delays[-1], 2),
                 "waited_mean_s": {name: round(_mean_wait(seen), 2) for name, seen in self._phases()},
+                "steps_mean_s": {name: _mean_steps(seen) for name, seen in self._phases()},
                 "ends": {
                     name: dict(Counter(each.phase for each in seen.records.values())) for name, seen in self._phases()
                 },
@@ -212,6 +236,7 @@ class Outcome:
                 part: [round(each.get(part, 0) / 2**20, 1) for each in self._memories()]
                 for part in sorted(self.attack.memory_after)
             },
+            "cores_used": {name: _cores(seen) for name, seen in self._phases()},
             "memory_measured": "PSS of all processes of a part: before and after harmless objects, then hostile ones",
             "restarts": dict(self.restarts_by_part),
             "breaches": [each.as_json() for each in self.breaches],
@@ -239,6 +264,16 @@ def _sums(counts: Counter[Any], side: int) -> dict[str, int]:
 def _mean_wait(seen: PhaseSeen) -> float:
     waits = [each.waited_s for each in seen.records.values() if each.waited_s is not None]
     return sum(waits) / len(waits) if waits else 0.0
+
+
+def _mean_steps(seen: PhaseSeen) -> dict[str, float]:
+    steps = [each.steps_s() for each in seen.records.values()]
+    taken = {step: [each[step] for each in steps if step in each] for step in STEPS}
+    return {step: round(sum(times) / len(times), 2) for step, times in taken.items() if times}
+
+
+def _cores(seen: PhaseSeen) -> dict[str, float]:
+    return {part: round(cpu_s / max(seen.lasted_s, 1.0), 2) for part, cpu_s in sorted(seen.cpu_s.items())}
 
 
 def _cycles_json(cycles: Cycles) -> dict[str, float]:

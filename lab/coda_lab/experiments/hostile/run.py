@@ -24,13 +24,14 @@ from coda_lab.experiments.hostile.honest import Honest, honest_jobs
 from coda_lab.experiments.hostile.kinds import JOB, KINDS, NAMESPACES
 from coda_lab.experiments.hostile.measures import (
     coda_parts,
+    cpu_by_part,
     cycles,
     errors_in_logs,
     memory_by_part,
     processes_of,
 )
 from coda_lab.experiments.hostile.nastiness import HONEST_ROOM, HONEST_TAINT, Hostile, Victims
-from coda_lab.experiments.hostile.report import Options, Outcome, PhaseSeen
+from coda_lab.experiments.hostile.report import Options, Outcome, PhaseSeen, honest_nodes
 from coda_lab.experiments.hostile.schema import Schemas, roots
 from coda_lab.experiments.hostile.sender import RawClient, Sender, paths_of, release, remove_all, rows_of
 from coda_lab.experiments.load.watches import JOBS, Watches, beside
@@ -101,15 +102,15 @@ async def _referee(checker: Checker, over: asyncio.Event) -> str:
 
 
 async def _prepared(stack: AsyncExitStack, options: Options, tell: Tell) -> Scene:
-    spec = ClusterSpec(nodes=options.nodes, racks=2, operators=2, extenders=2)
+    # As the chart installs it: pods of the default profile have a kube-scheduler of their own.
+    spec = ClusterSpec(nodes=options.nodes, racks=2, operators=2, extenders=2, foreign_scheduler=True)
     cluster = await stack.enter_async_context(running_cluster(spec, tell=tell))
     if options.logs is not None:
         stack.callback(shutil.copytree, cluster.log_path("etcd").parent, options.logs, dirs_exist_ok=True)
     admin = await stack.enter_async_context(cluster.client("admin"))
     user = await stack.enter_async_context(cluster.client("user"))
     documents = {root: await admin.get(f"/openapi/v3/{root}") for root in roots()}
-    names = tuple(node.name for node in node_specs(options.nodes, racks=1))
-    honest = names[: len(names) // 2]
+    honest = honest_nodes(options.nodes)
     for name in honest:
         taint = {"key": HONEST_TAINT, "effect": "NoSchedule"}
         await admin.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": HONEST_ROOM}, "spec": {"taints": [taint]}})
@@ -134,7 +135,7 @@ async def _prepared(stack: AsyncExitStack, options: Options, tell: Tell) -> Scen
 async def _phase(scene: Scene, name: str, objects: Iterator[Hostile], victims: Victims | None = None) -> PhaseSeen:
     cluster, options = scene.cluster, scene.options
     gpus = sum(node.gpus for node in node_specs(options.nodes, racks=1)) // 2
-    jobs = honest_jobs(options.seed, count=options.jobs, gpus=gpus)
+    jobs = honest_jobs(options.seed, count=options.jobs, gpus=gpus, over_s=options.over_s)
     honest = Honest(scene.user, jobs, name)
     if victims is not None:
         victims.uid_by_job = honest.uid_by_job
@@ -142,6 +143,7 @@ async def _phase(scene: Scene, name: str, objects: Iterator[Hostile], victims: V
     parts = coda_parts(cluster)
     before = {part: processes_of(cluster, part) for part in parts}
     memory, seen_cycles, errors = memory_by_part(cluster), await cycles(cluster), errors_in_logs(cluster, parts)
+    cpu, began_s = cpu_by_part(cluster), time.monotonic()
     scene.tell(f"{name}: {options.jobs} honest jobs in {jobs[-1].after_s:.0f} s beside {options.count} objects")
     async with Watches(scene.admin, ((JOBS, (honest.on_job,)),)).kept():
         await asyncio.gather(honest.submit(), sender.run(objects))
@@ -150,6 +152,7 @@ async def _phase(scene: Scene, name: str, objects: Iterator[Hostile], victims: V
             f"{name}: {tally.stored_count} objects of {tally.kinds} kinds stored, {tally.bytes_stored >> 20} MiB"
         )
         done = await honest.all_done(options.limit_s)
+        lasted_s, cpu_after = time.monotonic() - began_s, cpu_by_part(cluster)
         await asyncio.sleep(options.settle_s)
         ended = [part for part in parts if before[part].items() - processes_of(cluster, part).items()]
         seen = PhaseSeen(
@@ -161,6 +164,8 @@ async def _phase(scene: Scene, name: str, objects: Iterator[Hostile], victims: V
             cycles=(await cycles(cluster)).since(seen_cycles),
             memory_before=memory,
             memory_after=memory_by_part(cluster),
+            cpu_s={part: used - cpu.get(part, 0.0) for part, used in cpu_after.items()},
+            lasted_s=lasted_s,
             ended_processes=tuple(ended),
             tracebacks={part: many - errors[part] for part, many in errors_in_logs(cluster, parts).items()},
         )
