@@ -68,7 +68,8 @@ class Record:
 
     def steps_s(self) -> dict[str, float]:
         """How long each step took since the one before; steps that were not seen belong to the next one."""
-        last_s, found = self.asked_s, {}
+        found: dict[str, float] = {}
+        last_s = self.asked_s
         for step in STEPS:
             if last_s is not None and step in self.seen_s:
                 found[step] = self.seen_s[step] - last_s
