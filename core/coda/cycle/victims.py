@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from coda.cache.array_capacity import ArrayCapacity
@@ -15,7 +16,7 @@ from coda.nodes.node_search import RankClass
 from coda.policy.arrays import Victim
 
 _TRIED: Final = 8
-"""The nodes that are tried for a gang of one rank whose guests must fit elsewhere. Our choice."""
+"""The nodes that are tried for a gang of one rank when guests must move. Our choice: it bounds what a cycle costs."""
 
 
 class _Choice(NamedTuple):
@@ -65,7 +66,8 @@ def stopped_in_arrays(arrays: ArrayCapacity, job: Job, rank_class: RankClass, *,
     """Return who is reclaimed or migrated so that the job fits, by id; nobody if it would not fit even then.
 
     `rank_class`: of an AFTER_* view. `moves`: guests migrate, if all of them fit elsewhere at once. A gang of one rank
-    goes where fewest jobs move; ties: fewest cores freed in vain, then the first node by name. O(nodes) for it."""
+    goes where fewest jobs move; ties: fewest cores freed in vain, then the first node by name. For moves only the
+    nodes with most GPUs free are tried. O(nodes) for it."""
     for choice in _choices(arrays, job, rank_class, moves=moves):
         guests = {held.job.id: held.job for held, cause in choice.victims if cause is StopCause.MIGRATE}
         if not guests or have_other_places(arrays, guests.values(), choice.nodes):
@@ -79,8 +81,10 @@ def _choices(arrays: ArrayCapacity, job: Job, rank_class: RankClass, *, moves: b
     if job.replicas == 1:
         groups = rank_class.groups
         numbers = sorted(n for n in groups.amount_by_node if job.request.fits_in(groups.capacity.free(n)))
+        if moves:
+            numbers = nsmallest(_TRIED, numbers, key=lambda number: -arrays.free_for_growth(number).gpus)
         choices = [_Choice((number,), arrays.victims_on(job, 1, number, moves=moves)) for number in numbers]
-        return sorted(choices, key=_Choice.cost)[:_TRIED]
+        return sorted(choices, key=_Choice.cost)
     shares = rank_class.candidates.place(job.replicas, rank_class.within) or []
     found = [one for number, ranks in shares for one in arrays.victims_on(job, ranks, number, moves=moves)]
     return [_Choice(tuple(number for number, _ in shares), found)]
