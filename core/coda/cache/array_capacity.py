@@ -240,7 +240,7 @@ class ArrayCapacity:
 
     def guest_rank_class(self, job: Job) -> RankClass:
         """Return the class of a guest's ranks where they could go on, on any node, once borrowing CPU jobs stop."""
-        return self._search_by_view[CapacityView.AFTER_RECLAIM].rank_class(job, None)
+        return self._search(CapacityView.AFTER_RECLAIM).rank_class(job, None)
 
     def victims_on(self, job: Job, ranks: int, number: int, *, moves: bool) -> list[Victim]:
         """Return who must stop on a node so that these ranks of the job fit there. `moves`: guests too."""
