@@ -149,7 +149,7 @@ class Elector:
             return False
         # Somebody may have edited the record: an epoch that was seen is never given twice.
         seen = max(_transitions(spec), self._seen_epoch)
-        if not mine:
+        if not mine or not self.held():  # ours again after it was lost: a term of its own
             spec["acquireTime"] = micro_time_from_seconds(time.time())
         spec["leaseTransitions"] = max(self.epoch, seen) if mine else seen + 1
         spec["holderIdentity"] = self._holder

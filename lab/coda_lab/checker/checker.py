@@ -254,8 +254,7 @@ class Checker:
         part = _PARTS.get(lease["metadata"]["name"])
         spec = lease.get("spec") or {}
         if part is not None:
-            holder, renewed = spec.get("holderIdentity") or "", spec.get("renewTime") or ""
-            self._open.services[part].renewed(holder, renewed, self._clock())
+            self._open.services[part].renewed(_term(spec), spec.get("renewTime") or "", self._clock())
 
     def _drop(self, kind: Kind, thing: Json) -> None:
         self._forget(kind, thing["metadata"]["name" if kind is Kind.NODE else "uid"])
@@ -298,3 +297,9 @@ async def check_once(reader: Reader) -> list[Breach]:
     checker = Checker(reader)
     await checker.look()
     return checker.breaches
+
+
+def _term(spec: Json) -> str:
+    """Who holds a Lease, and since when; empty if nobody does."""
+    holder = spec.get("holderIdentity") or ""
+    return f"{holder} since {spec.get('acquireTime') or ''}" if holder else ""

@@ -27,13 +27,15 @@ class Service:
         self._until_s = 0.0
         self._last: tuple[str, str] | None = None
 
-    def renewed(self, holder: str, time: str, now_s: float) -> None:
-        """Take in one state of the Lease. The first one may be old: only the next one proves a living holder."""
-        if (holder, time) == self._last:
+    def renewed(self, term: str, time: str, now_s: float) -> None:
+        """Take in one state of the Lease. The first one may be old: only the next one proves a living holder.
+
+        `term`: who holds it, and since when; empty if nobody does. Who lost it and has it again began anew."""
+        if (term, time) == self._last:
             return
-        known, self._last = self._last, (holder, time)
-        if not holder or known is None or known[0] != holder or now_s - self._until_s > LOST_AFTER_S:
-            self._since_s = now_s if holder else None
+        known, self._last = self._last, (term, time)
+        if not term or known is None or known[0] != term or now_s - self._until_s > LOST_AFTER_S:
+            self._since_s = now_s if term else None
         elif self._since_s is not None:
             self.seen = True
         self._until_s = now_s

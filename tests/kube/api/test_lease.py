@@ -180,6 +180,21 @@ async def test_a_holder_makes_its_deleted_lease_again_and_keeps_its_epoch() -> N
         task.cancel()
 
 
+async def test_a_holder_that_lost_its_lease_and_has_it_again_begins_a_term_of_its_own() -> None:
+    api = EditedLease()
+    a = candidate(api, "a")
+    await a.acquire()
+    first = api.spec["acquireTime"]
+    keeping = asyncio.create_task(a.keep())
+    await asyncio.sleep(QUICK.retry_s * 2)
+    assert (a.held(), api.spec["acquireTime"]) == (True, first)
+    keeping.cancel()
+    while a.held():
+        await asyncio.sleep(0.01)
+    assert await a.acquire() == 1
+    assert api.spec["acquireTime"] > first
+
+
 async def test_a_new_candidate_goes_on_from_the_epochs_that_the_cluster_shows() -> None:
     """It has never seen the record that was deleted, and its holder may not know of the deletion yet."""
     api = EditedLease()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coda_lab.checker.report import Invariant
 from coda_lab.checker.suspicion import Part, Suspicion
 from coda_lab.checker.suspicion_clock import OpenSuspicions
@@ -22,9 +24,9 @@ def suspicion(*, allowance_s: float = 5.0, duty: Part | None = Part.PLANNER, not
     )
 
 
-def renew(suspicions: OpenSuspicions, holder: str, *times_s: float) -> None:
+def renew(suspicions: OpenSuspicions, term: str, *times_s: float) -> None:
     for time_s in times_s:
-        suspicions.services[Part.PLANNER].renewed(holder, str(time_s), time_s)
+        suspicions.services[Part.PLANNER].renewed(term, str(time_s), time_s)
 
 
 def due(suspicions: OpenSuspicions, now_s: float) -> bool:
@@ -48,13 +50,14 @@ def test_a_dead_leader_is_charged_for_nothing() -> None:
     assert not due(suspicions, 1000.0)
 
 
-def test_the_next_leader_has_its_whole_allowance() -> None:
+@pytest.mark.parametrize("next_term", ["two since 15", "one since 15"])
+def test_the_next_term_has_its_whole_allowance(next_term: str) -> None:
     suspicions = OpenSuspicions()
-    renew(suspicions, "one", 0, 2, 4)
-    suspicions.enter(SCOPE, [suspicion()], 0.0)
-    renew(suspicions, "two", 15, 17, 19)
+    renew(suspicions, "one since 0", 0, 2, 4, 10)
+    suspicions.enter(SCOPE, [suspicion()], 8.0)
+    renew(suspicions, next_term, 15, 17, 19)
     assert not due(suspicions, 19.0)
-    renew(suspicions, "two", 21)
+    renew(suspicions, next_term, 21)
     assert due(suspicions, 21.0)
 
 
