@@ -21,10 +21,10 @@ CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.5))
 
 @pytest.fixture
 async def api() -> FakeApi:
-    """n1 is the large sub-array's, n2 the other's and full; a small job is a guest on n1."""
+    """n1 is the large sub-array's, with a small job as a guest. Of the other nodes n2 is full, and n3 has one GPU."""
     api = FakeApi()
-    for name in ("n1", "n2"):
-        api.set(NODES, node_json(name))
+    for name, gpus in (("n1", 8), ("n2", 8), ("n3", 1)):
+        api.set(NODES, node_json(name, gpus=gpus))
     run(api, "guest", "n1", gpus=1)
     run(api, "resident", "n2", gpus=8)
     return api
@@ -63,14 +63,15 @@ async def test_the_placement_is_released_once_the_pods_are_gone(api: FakeApi) ->
         await api.until(lambda: state_of(api, "large") == "Committed")
         api.change(f"{JOBS}/guest", lambda item: item["status"].update(phase="Restarting"))
         api.change(f"{PODS}/guest-1-0", lambda item: item["metadata"].update(deletionTimestamp=IN_TIME))
-        api.set(JOBS, job_json("later", gpus=1))  # another cycle; the limit for foreign pods is over
+        api.set(JOBS, job_json("later", gpus=2))  # another cycle; the limit for foreign pods is over
         await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))
         assert state_of(api, "large") == "Committed"
         plan = placement_of(api, "large")["planId"]
         wait_again(api, "guest")
         await api.until(lambda: state_of(api, "large") == "Released")
         assert placement_of(api, "large")["planId"] == plan  # it was never dropped
-        await api.until(lambda: bool(api.item(f"{JOBS}/guest")["status"].get("pending")))
+        await api.until(lambda: state_of(api, "guest") == "Released")
+        assert placement_of(api, "guest")["nodes"] == ["n3"]
         assert one.count("coda_planner_stops_total", cause="Migrate") == 1
 
 
