@@ -5,20 +5,21 @@ An order has only names and numbers, so it can be sent to another process. The r
 
 from __future__ import annotations
 
+import copyreg
 import gc
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from coda.compiled import is_compiled
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
-from coda.policy.config import Component, PolicyConfig
+from coda.policy.config import ArraysConfig, Component, PolicyConfig
 from coda.policy.cores import CoresRule
 from coda.policy.node_score import least_fragmenting, mix_of
 from coda.policy.policies import POLICIES, Policy, policy_of
@@ -49,6 +50,20 @@ PARTS_BY_POLICY: Final[Mapping[str, tuple[Component, ...]]] = {
     name: _parts(policy) for name, policy in POLICIES.items()
 }
 """The components of each policy."""
+
+
+def _by_fields(value: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """How a frozen class of the compiled core is pickled: pickle's own way sets its fields (docs/decisions/0028)."""
+    return _built, (type(value), {each.name: getattr(value, each.name) for each in fields(value) if each.init})
+
+
+def _built(cls: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    return cls(**values)
+
+
+for _sent in (ArraysConfig, Costs, PolicyConfig, Series):  # orders and outcomes go to other processes
+    copyreg.pickle(_sent, _by_fields)
+
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of jobs that ended, and the number of all jobs."""
