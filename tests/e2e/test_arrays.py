@@ -82,11 +82,11 @@ async def test_whoever_dies_between_the_order_and_the_start_is_made_up_for(
 
 
 def mixed_jobs(rng: random.Random, name: str, count: int) -> list[Json]:
-    """Small jobs that fill more than their node, and every fifth job a large one."""
+    """Again and again: eight small jobs that fill their node, one that is a guest and lasts longer, and a large one."""
     return [
         job_json(f"{name}-large-{number}", gpus=8, run_s=rng.uniform(1, 3))
-        if number % 5 == 4
-        else job_json(f"{name}-small-{number}", gpus=rng.choice((1, 1, 2, 3)), run_s=rng.uniform(3, 12))
+        if number % 10 == 9
+        else job_json(f"{name}-small-{number}", gpus=1, run_s=20 if number % 10 == 8 else rng.uniform(5, 8))
         for number in range(count)
     ]
 
@@ -94,7 +94,7 @@ def mixed_jobs(rng: random.Random, name: str, count: int) -> list[Json]:
 async def test_under_kills_every_stopped_job_starts_again_once_and_ends(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
-    """Guests can only go home while the load rises or ebbs: how many waves it takes until one does is chance."""
+    """A guest goes home once a small job there has ended. A wave in which none does is chance, and rare."""
     rng = random.Random(1)
     for wave in range(5):
         for number, job in enumerate(mixed_jobs(rng, f"wave-{wave}", 40)):
