@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from coda_sim.results.summary import interval_of
@@ -17,6 +18,7 @@ BLUE: Final = "#1f6feb"
 GREY: Final = "#8b949e"
 PALE: Final = "#d0d7de"
 LINES: Final = (BLUE, GREY, "#bf8700")
+CUT: Final = 3.0
 _GRID: Final[dict[str, Any]] = {"alpha": 0.3, "linewidth": 0.5}
 
 
@@ -49,11 +51,18 @@ class Panel:
 def draw_bars(
     path: Path, rows: Sequence[str], panels: Sequence[Bars], *, marked: str, pale: Sequence[str] = ()
 ) -> None:
-    """Draw horizontal bars, one panel beside the other; the row `marked` stands out, `pale` ones are bounds."""
+    """Draw horizontal bars, one panel beside the other; the row `marked` stands out, `pale` ones are bounds.
+
+    A bar of more than CUT medians of its panel is cut there, and says its value."""
     figure, axes = _figure(len(panels), width=2.6 * len(panels) + 1.0, height=0.6 + 0.19 * len(rows))
     colours = [BLUE if row == marked else PALE if row in pale else GREY for row in rows]
     for number, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
-        axis.barh(range(len(rows)), [value or 0.0 for value in panel.values], 0.7, color=colours)
+        values = [value or 0.0 for value in panel.values]
+        most = CUT * median(values)
+        axis.barh(range(len(rows)), [min(value, most or value) for value in values], 0.7, color=colours)
+        for row, value in enumerate(values):
+            if value > most > 0:
+                axis.text(most, row, f"{value:,.0f} ", ha="right", va="center", fontsize=7, color="white")
         axis.set_yticks(range(len(rows)), rows if number == 0 else [""] * len(rows))
         axis.invert_yaxis()
         axis.set_title(panel.title, fontsize=8)
