@@ -72,8 +72,8 @@ class Machine:
     _addresses: int = 0
 
     def next_address(self) -> str:
-        """A pod address that no other pod of this machine has."""
-        taken = {pod.address for pod in self.pods.values()}
+        """A pod address that no other pod of this machine has. Pods that are over have given theirs back."""
+        taken = {pod.address for pod in self.pods.values() if pod.stage not in OVER}
         while True:
             self._addresses = self._addresses % (_ADDRESSES_PER_MACHINE - 1) + 1
             number = self.index * _ADDRESSES_PER_MACHINE + self._addresses

@@ -179,6 +179,17 @@ def test_pods_of_one_machine_have_addresses_of_their_own() -> None:
     assert len({rig.pod(f"p{number}").address for number in range(40)}) == 40
 
 
+def test_pods_that_are_over_give_their_addresses_back() -> None:
+    """A machine has 1023 of them, and finished pods stay for days."""
+    rig = Rig("n0")
+    for batch in range(11):
+        for number in range(100):
+            rig.fleet.pod_seen(pod_json(f"p{batch}-{number}", node="n0", run_seconds="1"))
+        rig.run_to(60 * (batch + 1))
+    assert rig.pod("p10-99").stage is Stage.ENDED
+    assert len({rig.pod(f"p10-{number}").address for number in range(100)}) == 100
+
+
 async def test_who_waits_for_the_end_is_woken() -> None:
     rig = Rig()
     rig.fleet.pod_seen(pod_json("p", run_seconds="10"))
