@@ -12,9 +12,9 @@ from coda.cycle import decide
 from coda.model import Job, JobId, Node, Phase, WaitCode, World
 from coda.model.capacity import free_by_node
 from coda.model.decision import StopCause
-from coda.policy import ArraysConfig, Component, PolicyConfig
+from coda.policy import ArraysConfig, Component, Level, PolicyConfig
 from coda.policy.arrays import Array, array_of, large_nodes, reserved_cpu_m
-from tests.builders import job, node, resources, running, world
+from tests.builders import RACK_LABEL, job, node, resources, running, world
 from tests.core.play import Play
 
 CODA = PolicyConfig(policy="coda", levels=(), arrays=ArraysConfig(reserve_cores_per_gpu=3, large_share=0.5))
@@ -169,6 +169,19 @@ def test_guests_that_do_not_all_fit_elsewhere_stay() -> None:
 
 def test_a_gang_that_fits_elsewhere_only_in_part_stays() -> None:
     assert stops(*ONE_LEFT, ran(gpu("pair", 1, replicas=2), "big", "big"), gpu("a", 8)) == []
+
+
+def test_guests_of_one_node_move_for_a_gang_too() -> None:
+    assert stops(*ONE_LEFT, GUESTS[0], gpu("a", 4, replicas=2)) == [("old", StopCause.MIGRATE, "a")]
+
+
+@pytest.mark.parametrize(("within", "moves"), [(None, ["pair"]), ("rack", [])])
+def test_a_gang_that_needs_one_domain_moves_only_to_one_node(within: str | None, moves: list[str]) -> None:
+    nodes = [replace(one, labels={**one.labels, RACK_LABEL: one.name}) for one in NODES]
+    pair = ran(job("pair", gpus=1, memory_gib=0, replicas=2, within=within), "big", "big")
+    jobs = [ran(gpu("f", 3), "one"), ran(gpu("g", 3), "two"), pair, gpu("a", 8)]
+    plan = decide(world(nodes, jobs), replace(CODA, levels=(Level("rack", RACK_LABEL),)), 100.0)
+    assert [stop.job for stop in plan.stops] == [f"team/{name}" for name in moves]
 
 
 def test_a_guest_may_take_the_place_of_cpu_jobs_that_borrowed_it() -> None:
