@@ -1,7 +1,8 @@
 """The servers of one extender: the verbs behind mutual TLS, and probes and metrics on a port of their own.
 
-Whoever reaches the verbs' port may begin a handshake, so handshakes are limited in number and time, and the oldest
-gives way. A flood of them delays new connections; the scheduler's open one, the caches and the Lease go on.
+Whoever reaches the verbs' port may begin a handshake, so handshakes are limited in number and time. The oldest gives
+way once it has had time for an honest one. A flood of them delays new connections; the scheduler's open one, the caches
+and the Lease go on.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import itertools
 import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import uvicorn
@@ -22,9 +25,14 @@ from coda_extender.http.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
-HANDSHAKES: Final = 64
+HANDSHAKES: Final = 128
 HANDSHAKE_S: Final = 2.0
 """Our choice: kube-scheduler itself waits for 1 s at most, and a handshake takes some milliseconds."""
+
+HANDSHAKE_LEAST_S: Final = 0.1
+"""Our choice. The client of TLS 1.3 may send its request before the handshake has ended here. If it gives way then,
+that request is lost, and kube-scheduler does not send it again. 128 in 0.1 s are still 1280 silent clients per second.
+"""
 
 BACKLOG: Final = 2048
 TRIM_EVERY_S: Final = 5.0
@@ -32,6 +40,7 @@ TRIM_AFTER: Final = 64
 """Connections. OpenSSL's memory of ended ones lies between pieces in use, 1 MiB for 200; a scheduler has one or two.
 Requests of 6 MiB leave more, on few connections: so the end of every flood counts, too."""
 
+_ROOM_S: Final = 0.02  # until the oldest handshake is judged again
 _NO_FILES_S: Final = 0.05  # a pause while the process may open no more files
 
 
@@ -60,6 +69,19 @@ class TrimTimes:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Handshake:
+    connection: socket.socket
+    began_s: float  # the loop's time
+
+    def has_bytes(self) -> bool:
+        """True if the client has sent what is not read yet: then the delay is this server's."""
+        try:
+            return bool(self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except OSError:
+            return False
+
+
 class VerbServer(Server):
     """Serves what is accepted on `listening`, behind `tls` if there is any. `refused` is called with each reason."""
 
@@ -70,7 +92,8 @@ class VerbServer(Server):
         self._listening = listening
         self._tls = tls
         self._refused = refused
-        self._greeting: dict[asyncio.Task[None], None] = {}  # oldest first
+        self._greeting: dict[asyncio.Task[None], _Handshake] = {}  # oldest first
+        self._greeting_ended = asyncio.Event()
         self._greeted = 0
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
@@ -101,14 +124,31 @@ class VerbServer(Server):
                 log.debug("accept: %s", error)
                 await asyncio.sleep(_NO_FILES_S)
                 continue
-            if len(self._greeting) >= HANDSHAKES:
-                next(iter(self._greeting)).cancel()
-                self._refused("crowded")
-                await asyncio.sleep(0)
+            await self._make_room()
             self._greeted += 1
             task = asyncio.create_task(self._greet(connection))
-            self._greeting[task] = None
-            task.add_done_callback(lambda done: self._greeting.pop(done, None))
+            self._greeting[task] = _Handshake(connection, loop.time())
+            task.add_done_callback(self._end_greeting)
+
+    async def _make_room(self) -> None:
+        """Wait until one more handshake may begin, and end the oldest one whose client has had its time."""
+        while len(self._greeting) >= HANDSHAKES:
+            self._greeting_ended.clear()
+            if (slow := self._slow_handshake()) is not None:
+                slow.cancel()
+                self._refused("crowded")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._greeting_ended.wait(), _ROOM_S)
+
+    def _slow_handshake(self) -> asyncio.Task[None] | None:
+        """The oldest one for whose client this server waits, unless it has just begun."""
+        until_s = asyncio.get_running_loop().time() - HANDSHAKE_LEAST_S
+        begun = itertools.takewhile(lambda item: item[1].began_s <= until_s, self._greeting.items())
+        return next((task for task, handshake in begun if not handshake.has_bytes()), None)
+
+    def _end_greeting(self, task: asyncio.Task[None]) -> None:
+        self._greeting.pop(task, None)
+        self._greeting_ended.set()
 
     async def _greet(self, connection: socket.socket) -> None:
         loop, protocol = asyncio.get_running_loop(), self._protocol()

@@ -158,6 +158,22 @@ async def test_a_flood_of_silent_connections_keeps_out_neither_old_nor_new(serve
     assert served.refused["crowded"] >= HANDSHAKES
 
 
+async def test_a_handshake_that_has_just_begun_gives_way_to_nobody(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of TLS 1.3 sends its request when its own side has ended; it would get no answer."""
+    for limit in ("HANDSHAKE_LEAST_S", "HANDSHAKE_S"):
+        monkeypatch.setattr(f"coda_extender.http.server.{limit}", 60.0)
+    began = socket.create_connection(("127.0.0.1", served.port))
+    for _ in range(3 * HANDSHAKES):
+        await served.connect(None)
+    context = client_context(tmp_path / "client", leaf(serves=False))
+    scheduler = Client(*await asyncio.open_connection(sock=began, ssl=context, server_hostname=SERVER_NAME))
+    served.clients.append(scheduler)
+    assert await scheduler.ask() == b"HTTP/1.1 200 OK"
+    assert served.refused["crowded"] == 0
+
+
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="CODA_TLS_DIR"):
         ServerTls(tmp_path)
