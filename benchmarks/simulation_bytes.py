@@ -39,7 +39,7 @@ Workload = tuple[tuple[Row, ...], ClusterShape]
 Variant = tuple[str, tuple[str, ...], Costs]
 """A policy, the parts left out, and what restarts cost."""
 
-LOST = Costs(cpu_jobs_resume=False)
+LOST = Costs(resuming_cpu_jobs=0.0)
 
 
 def month(days: int, width: float, seed: int, jobs: int) -> Workload:

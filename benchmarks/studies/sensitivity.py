@@ -64,6 +64,10 @@ def _paying(setting: CostSetting, order: RunOrder) -> RunOrder:
     return replace(order, costs=COSTS_BY_SETTING[setting])
 
 
+def _resuming(share: float, order: RunOrder) -> RunOrder:
+    return replace(order, costs=replace(order.costs, resuming_gpu_jobs=share))
+
+
 QUESTIONS: Final = (
     Question(
         name="load",
@@ -144,6 +148,14 @@ QUESTIONS: Final = (
             ("begins again", partial(_paying, CostSetting.PAID)),
         ),
         policies=("coda",),
+    ),
+    Question(
+        name="checkpoints",
+        title="GPU jobs with checkpoints",
+        heading="share of GPU jobs that go on where they were",
+        note="A GPU job without checkpoints is not stopped for another one (`decisions/0057`).",
+        points=tuple((f"{share:.0%}", partial(_resuming, share)) for share in (1.0, 0.5, 0.0)),
+        policies=("coda", "tiresias-las"),
     ),
 )
 COLUMNS: Final = (

@@ -23,8 +23,9 @@ SPEC = ClusterSpec(nodes="2x8x48", racks=1, environ_by_part=dict.fromkeys(("exte
 
 
 async def runs(user: Client, name: str, gpus: int, *, grace_s: int = 1) -> str:
-    """Submit a job that never ends by itself; the node it runs on."""
+    """Submit a job that resumes and never ends by itself; the node it runs on."""
     job = job_json(name, gpus=gpus, run_s=None)
+    job["spec"]["resumable"] = True
     job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = grace_s
     await wait_for_phase(user, await submit(user, job), "Running")
     return await node_of(user, name)
@@ -83,12 +84,15 @@ async def test_whoever_dies_between_the_order_and_the_start_is_made_up_for(
 
 def mixed_jobs(rng: random.Random, name: str, count: int) -> list[Json]:
     """Again and again: eight small jobs that fill their node, one that is a guest and lasts longer, and a large one."""
-    return [
+    jobs = [
         job_json(f"{name}-large-{number}", gpus=8, run_s=rng.uniform(1, 3))
         if number % 10 == 9
         else job_json(f"{name}-small-{number}", gpus=1, run_s=20 if number % 10 == 8 else rng.uniform(5, 8))
         for number in range(count)
     ]
+    for job in jobs:
+        job["spec"]["resumable"] = True
+    return jobs
 
 
 async def test_under_kills_every_stopped_job_starts_again_once_and_ends(

@@ -110,6 +110,10 @@ def simulate_command(
             "it was (CODA's text); free: only restarts of GPU jobs cost time."
         ),
     ] = CostSetting.PAID,
+    resumable: Annotated[
+        float,
+        typer.Option(help="Share of GPU jobs that have checkpoints, 0 to 1: only these are stopped for other jobs."),
+    ] = 1.0,
     restart_aborted: Annotated[bool, typer.Option("--restart-aborted", hidden=True)] = False,
     warmup: Annotated[
         str | None, typer.Option(help="Measure from this time on [default: 1d if submissions span 10 days, else 0].")
@@ -157,7 +161,7 @@ def simulate_command(
             policy="",
             without=tuple(sorted(set(without or ()))),
             seed=0,
-            costs=COSTS_BY_SETTING[costs],
+            costs=replace(COSTS_BY_SETTING[costs], resuming_gpu_jobs=resumable),
             warmup_s=None if warmup is None else seconds_from_duration(warmup),
             drain_s=0.0 if drain is None else seconds_from_duration(drain),
         )
@@ -203,6 +207,7 @@ def _study(
         "cluster": str(shape),
         "racks": shape.racks,
         "costs": costs.value,
+        "resumable": template.costs.resuming_gpu_jobs,
         "config": _digest(template),
         "warmup_s": warmup_s,
         "drain_s": template.drain_s,

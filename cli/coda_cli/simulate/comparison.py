@@ -98,7 +98,8 @@ def show(results: Sequence[RunResult], head: dict[str, Any], console: Console, *
 def title_of(head: dict[str, Any]) -> str:
     """Workload, its rule, the cluster, and who pays for stops."""
     workload = head["workload"]
-    return f"{workload['name']} ({workload['rule']}) on {head['cluster']}, costs {head['costs']}"
+    some = "" if head["resumable"] == 1 else f", {head['resumable']:.0%} of GPU jobs resume"
+    return f"{workload['name']} ({workload['rule']}) on {head['cluster']}, costs {head['costs']}{some}"
 
 
 def _show_policies(comparison: Comparison, console: Console) -> bool:

@@ -1,4 +1,6 @@
-"""The running jobs that a rule of preemption may stop, in its order. The rules are in `policy.preemption`."""
+"""The running jobs that a rule of preemption may stop, in its order: those that resume. The rules are in
+`policy.preemption`.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ class RunningJobs:
 
 
 def _can_stop(job: Job) -> bool:
-    return job.phase in RUNNING and not job.unwritable and live_placement(job) is not None
+    return job.resumable and job.phase in RUNNING and not job.unwritable and live_placement(job) is not None
 
 
 _standing = itemgetter(0, 1)

@@ -27,7 +27,7 @@ class EndedRuns:
         for job in gone:
             ran, phase = self._running.pop(job.id, None), phases.get(job.id)
             if ran is not None and ran.placement is not None and (phase is None or phase in FINISHED):
-                run_s = ran.served_s + max(0.0, now_s - ran.placement.committed_s)
+                run_s = ran.resumed_s + max(0.0, now_s - ran.placement.committed_s)
                 gpus = ran.replicas * ran.request.gpus
                 run_times.add(FinishedRun(ran.user, ran.category, gpus, run_s))
         for job in come:

@@ -130,7 +130,8 @@ class Stop:
     """Stop the running job `job` now, so that `by` can start or grow.
 
     The caller requeues the job: phase Queued, next attempt, no placement, same `queued_s`; `returned` is True except
-    for PREEMPT. It updates `served_s`, `remaining_s` and `as_of_s`: after RECLAIM unsaved work is lost, else none.
+    for PREEMPT. It updates `served_s`, `remaining_s` and `as_of_s`. Only RECLAIM stops a job that does not resume: all
+    of its work is lost.
     Then it decides again at the same time: `by` starts, or gets its grant, only when the capacity is free, and comes
     first. If pods take time to end, the placement has a `StopOrder`, and `World.leaving` says what they still use."""
 

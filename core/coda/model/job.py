@@ -83,8 +83,8 @@ class StopCause(Enum):
     """Why a running job is stopped, and what happens to its work."""
 
     RECLAIM = "Reclaim"  # a GPU job needs borrowed cores back: aborted, unsaved work is lost
-    MIGRATE = "Migrate"  # a large GPU job needs its nodes back: saved first, goes on elsewhere
-    PREEMPT = "Preempt"  # for a job that goes first: saved first, goes on later
+    MIGRATE = "Migrate"  # a large GPU job needs its nodes back: a job that resumes goes on elsewhere
+    PREEMPT = "Preempt"  # for a job that goes first: a job that resumes goes on later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +189,11 @@ class Job:
     resumable: bool = False  # it says that it goes on where it was when it is stopped
     run_limit_s: float | None = None  # it is ended so long after it first ran
     first_run_s: float = 0.0  # when it first ran; 0: it did not, or the limit counts from its placement
+
+    @property
+    def resumed_s(self) -> float:
+        """How long it had run when its last attempt began, as far as that went on from there."""
+        return self.served_s if self.resumable else 0.0
 
     @property
     def namespace(self) -> str:

@@ -81,7 +81,8 @@ class Held(NamedTuple):
 def held_by(job: Job, ranks: int, *, is_guest: bool) -> Held:
     """Return what `ranks` ranks of a job hold. `is_guest`: a small job, wholly on nodes of the large sub-array.
 
-    A gang that is partly on its own nodes cannot be moved: that would free capacity where nobody needs it."""
+    A gang that is partly on its own nodes cannot be moved: that would free capacity where nobody needs it. Nor is a
+    guest that does not resume: what it has done would be lost for another job's sake."""
     placement, request = job.placement, job.request
     is_running = job.phase is Phase.RUNNING or job.phase in RUNNING
     may_stop = placement is not None and not job.unbound and not job.unwritable and is_running
@@ -89,7 +90,7 @@ def held_by(job: Job, ranks: int, *, is_guest: bool) -> Held:
         job,
         request if ranks == 1 else request * ranks,
         placement is not None and placement.borrows and may_stop and not request.gpus,
-        may_stop and is_guest,
+        may_stop and is_guest and job.resumable,
     )
 
 

@@ -49,7 +49,7 @@ class ExpectedEnds:
         """Return how long a waiting job runs, with caution, if it starts now.
 
         An answer counts for jobs alike and for a while: thousands wait, and each cycle may ask."""
-        age_s, gpus = job.served_s, job.replicas * job.request.gpus
+        age_s, gpus = job.resumed_s, job.replicas * job.request.gpus
         key = (job.user, job.category, gpus, age_s)
         known = self._cautious.get(key)
         if known is None or now_s >= known[0]:
@@ -66,7 +66,7 @@ def age_of(job: Job, now_s: float) -> float:
     """Return how long a job with a placement has run: earlier attempts that it resumed from count."""
     placement = live_placement(job)
     began_s = now_s if placement is None else placement.committed_s
-    return max(0.0, now_s - began_s) + job.served_s
+    return max(0.0, now_s - began_s) + job.resumed_s
 
 
 def limit_of(job: Job) -> float | None:

@@ -84,9 +84,9 @@ class JobRun:
         self.wishes = 0  # made so far
         self.version = 0  # events added for an older version are void
 
-    def submit(self, cores: int) -> None:
+    def submit(self, cores: int, *, is_resumable: bool) -> None:
         """Submit the job; each of its ranks asks for `cores`."""
-        self.job = job_from_gang(self.gang, cores, self.told_factor)
+        self.job = replace(job_from_gang(self.gang, cores, self.told_factor), resumable=is_resumable)
 
     def set_request(self, cores: int) -> None:
         """Set the cores that each rank asks for, as the planner sees it, and remove its wish."""

@@ -12,7 +12,7 @@ from typing import Protocol
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.history.run_times import FinishedRun
-from coda.model.decision import Decision, Stop, StopCause
+from coda.model.decision import Decision, Stop
 from coda.model.job import JobId
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
@@ -150,7 +150,8 @@ class Simulation:
     def _submit(self, run: JobRun) -> None:
         self._next_submission()
         run.is_profiled = not (run.gpus and self._config.profiling_s)
-        run.submit(self._starting_cores(run))
+        is_resumable = self._config.costs.resumes(run.gang.row.job_id, run.gpus)
+        run.submit(self._starting_cores(run), is_resumable=is_resumable)
         self._entries[run.job.id] = JobEntry(gang=run.gang)
         self._wait(run)
 
@@ -220,7 +221,7 @@ class Simulation:
         cores = self._allocator.end_attempt(run) if self._allocator else run.cores
         self._leave(run, entry)
         entry.count_stop(stop.cause)
-        if stop.cause is StopCause.RECLAIM and not self._config.costs.cpu_jobs_resume:
+        if not run.job.resumable:
             entry.discard_work()
             run.done_s = 0.0
         run.requeue(stop.cause, cores, self._now_s)
@@ -325,7 +326,7 @@ class Simulation:
             entry.tuning_steps = self._allocator.end_job(run, run.model.profile)
         job = run.job
         if job.placement is not None and not self._config.inaccuracy.forgets:
-            run_s = (job.served_s + self._now_s - job.placement.committed_s) * run.told_factor
+            run_s = (job.resumed_s + self._now_s - job.placement.committed_s) * run.told_factor
             self._book.run_times.add(FinishedRun(job.user, job.category, run.gpus, run_s))
         self._leave(run, entry)
         entry.end_s = self._now_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,6 +20,8 @@ from coda_sim.workload.inaccuracy import EXACT, Inaccuracy
 from coda_sim.workload.model_profiles import ProfileSet
 from coda_sim.workload.provenance import Origin, Provenance
 
+_DRAWS: Final = 1 << 64
+
 A, M = Provenance.ASSUMED, Provenance.MEASURED
 
 
@@ -30,7 +33,8 @@ class Costs:
     restart_many_s: Annotated[float, Origin(M, "of a larger one; Lucid, Tiresias")] = 60.0
     many_gpus: Annotated[int, Origin(M, "above it the larger cost counts")] = 8
     cpu_restart_s: Annotated[float, Origin(A, "of a CPU job; CODA: containers are cheap to move")] = 0.0
-    cpu_jobs_resume: Annotated[bool, Origin(A, "an aborted CPU job goes on where it was")] = True
+    resuming_gpu_jobs: Annotated[float, Origin(A, "share that goes on where it was; the others begin again")] = 1.0
+    resuming_cpu_jobs: Annotated[float, Origin(A, "share that goes on where it was; the others begin again")] = 1.0
     resize_s: Annotated[float, Origin(A, "until pods can use more cores; a kubelet takes 1 to 3 s")] = 0.0
     profiling_s: Annotated[float, Origin(A, "until a profile knows a new job; 5 windows of 90 s")] = 0.0
 
@@ -38,6 +42,9 @@ class Costs:
         times_s = (self.restart_s, self.restart_many_s, self.cpu_restart_s, self.resize_s, self.profiling_s)
         if min(times_s) < 0:
             raise InvalidInput("costs in time must not be negative")
+        for share in (self.resuming_gpu_jobs, self.resuming_cpu_jobs):
+            if not 0 <= share <= 1:
+                raise InvalidInput(f"the share of jobs that resume must be 0 to 1, not {share}")
 
     def of(self, gpus: int) -> float:
         """Return the seconds for which a restarted job with `gpus` GPUs holds them and does nothing."""
@@ -45,18 +52,24 @@ class Costs:
             return self.cpu_restart_s
         return self.restart_s if gpus <= self.many_gpus else self.restart_many_s
 
+    def resumes(self, job_id: str, gpus: int) -> bool:
+        """True if the job has checkpoints: drawn by its id alone, so a larger share has the same jobs and more."""
+        share = self.resuming_gpu_jobs if gpus else self.resuming_cpu_jobs
+        digest = hashlib.blake2b(job_id.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") < share * _DRAWS
+
 
 class CostSetting(Enum):
     """Who pays for what a policy does to running jobs; see `COSTS_BY_SETTING`."""
 
-    PAID = "paid"  # a CPU pod without a checkpoint begins again; whatever changes a running job takes time
-    RESUMED = "resumed"  # the same, but an aborted CPU job goes on where it was, as in CODA's text
+    PAID = "paid"  # a CPU job that is stopped begins again; whatever changes a running job takes time
+    RESUMED = "resumed"  # the same, but it goes on where it was, as in CODA's text
     FREE = "free"  # only GPU jobs pay, for their restarts
 
 
 COSTS_BY_SETTING: Final[Mapping[CostSetting, Costs]] = MappingProxyType(
     {
-        CostSetting.PAID: Costs(cpu_jobs_resume=False, resize_s=3.0, profiling_s=450.0),
+        CostSetting.PAID: Costs(resuming_cpu_jobs=0.0, resize_s=3.0, profiling_s=450.0),
         CostSetting.RESUMED: Costs(resize_s=3.0, profiling_s=450.0),
         CostSetting.FREE: Costs(),
     }

@@ -90,6 +90,18 @@ def test_who_pays_for_an_abort_is_an_option(costs: str, lost: bool, tmp_path: Pa
     assert (metrics["lost_core_s"] > 0) is lost
 
 
+def test_who_has_checkpoints_is_an_option_and_said(tmp_path: Path) -> None:
+    trace = trace_file(tmp_path, "g1,u1,v,0,9000,4,4,,1,passed,gpu", "g2,u1,v,6000,60,4,4,,1,passed,gpu")
+    options = ("--trace", trace, "--cluster", "1x4x28", "--policy", "tiresias-las", "--out", tmp_path / "out")
+    preempted = []
+    for given in ((), ("--resumable", "0")):
+        result = coda_simulate(*options, *given)
+        assert ("0% of GPU jobs resume" in result.stdout.replace("\n", " ")) is bool(given)
+        summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+        preempted.append((summary["resumable"], summary["runs"][0]["metrics"]["preemptions"]))
+    assert preempted == [(1.0, 1), (0.0, 0)]
+
+
 def test_what_was_not_measured_is_null(tmp_path: Path) -> None:
     trace = trace_file(tmp_path, *(line for line in GOOD if line.endswith("gpu")))
     assert coda_simulate("--trace", trace, "--cluster", "2x2x8", "--out", tmp_path / "out").exit_code == 0
@@ -167,6 +179,7 @@ def test_a_truncated_gzip_file_is_a_clear_sentence(tmp_path: Path) -> None:
         (["--window", ""], "'' is not a window"),
         (["--restart-aborted"], "--restart-aborted is the default now, as --costs paid: leave it out"),
         (["--warmup", "soon"], "'soon' is not a duration"),
+        (["--resumable", "1.5"], "the share of jobs that resume must be 0 to 1, not 1.5"),
         (["--compress", "0"], "--compress 0.0: must be a number above 0"),
         (["--sample", "3"], "--sample 3: there is nothing to choose without --keep"),
         (["--limit", "5", "--out", "/proc/nowhere"], "--out /proc/nowhere: cannot be written"),

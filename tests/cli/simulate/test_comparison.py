@@ -17,6 +17,7 @@ HEAD: dict[str, Any] = {
     "workload": {"name": "coda-month", "rule": "all jobs"},
     "cluster": "20x8x28,60x4x28",
     "costs": "paid",
+    "resumable": 1.0,
 }
 TIMING = Timing(wall_s=1.0, cpu_s=1.0, peak_rss_bytes=2**20)
 LARGE = {Unit.SHARE: 1.0, Unit.SPAN: 86_399.0, Unit.COUNT: 1e6, Unit.NUMBER: 399.99, Unit.UNIT_SECONDS: 1e7}

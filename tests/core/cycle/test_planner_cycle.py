@@ -77,7 +77,7 @@ def test_what_is_held_back_counts_beside_foreign_pods() -> None:
 def test_nobody_is_stopped_for_want_of_what_is_only_held_back(is_ending: bool) -> None:
     """n1 is full, or its last job is ending; the guest on n3 could go on on n4, and leave n3 to the next job."""
     full = [running(job(f"on-{name}", gpus=gpus), name) for name, gpus in (("n1", 8), ("n2", 8), ("n4", 7))]
-    guest, coming = running(job("guest", gpus=1), "n3"), job("next", gpus=8)
+    guest, coming = running(job("guest", gpus=1, resumable=True), "n3"), job("next", gpus=8)
     held_back = {"n1": full.pop(0).request} if is_ending else {}
     there = world([node(name) for name in ("n1", "n2", "n3", "n4")], [*full, guest, coming], in_flight=held_back)
     config = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.75))

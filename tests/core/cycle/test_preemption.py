@@ -29,7 +29,7 @@ def gpu(
     cores: int = 1,
     replicas: int = 1,
 ) -> Job:
-    built = job(name, gpus=gpus, cores=cores, replicas=replicas, memory_gib=0, virtual_cluster=of)
+    built = job(name, gpus=gpus, cores=cores, replicas=replicas, memory_gib=0, virtual_cluster=of, resumable=True)
     return replace(built, remaining_s=left_s, served_s=served_s, as_of_s=NOW_S, queued_s=NOW_S)
 
 

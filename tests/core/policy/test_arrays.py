@@ -32,8 +32,8 @@ def cpu(name: str, cores: float) -> Job:
     return job(name, gpus=0, cores=cores, memory_gib=0)
 
 
-def gpu(name: str, gpus: int, cores: float = 1, replicas: int = 1) -> Job:
-    return job(name, gpus=gpus, cores=cores, memory_gib=0, replicas=replicas)
+def gpu(name: str, gpus: int, cores: float = 1, replicas: int = 1, *, resumable: bool = True) -> Job:
+    return job(name, gpus=gpus, cores=cores, memory_gib=0, replicas=replicas, resumable=resumable)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,16 @@ def test_a_guest_is_migrated_when_a_large_job_wants_the_place() -> None:
     assert stops(*ONE_LEFT, *GUESTS, gpu("a", 7)) == [("new", StopCause.MIGRATE, "a")]
 
 
+def test_a_guest_that_does_not_resume_stays() -> None:
+    guests = [replace(guest, resumable=False) for guest in GUESTS]
+    assert stops(*ONE_LEFT, *guests, gpu("a", 7)) == []
+
+
+def test_a_job_that_does_not_resume_may_be_a_guest_while_a_large_one_waits() -> None:
+    jobs = [*FULL, ran(gpu("on", 1), "big"), gpu("large", 8), gpu("small", 1, resumable=False)]
+    assert [start.job for start in decide(world(NODES, jobs), CODA, 100.0).starts] == ["team/small"]
+
+
 def test_a_guest_that_fits_nowhere_else_stays() -> None:
     assert stops(*FULL, *GUESTS, gpu("a", 7)) == []
 
@@ -178,7 +188,7 @@ def test_guests_of_one_node_move_for_a_gang_too() -> None:
 @pytest.mark.parametrize(("within", "moves"), [(None, ["pair"]), ("rack", [])])
 def test_a_gang_that_needs_one_domain_moves_only_to_one_node(within: str | None, moves: list[str]) -> None:
     nodes = [replace(one, labels={**one.labels, RACK_LABEL: one.name}) for one in NODES]
-    pair = ran(job("pair", gpus=1, memory_gib=0, replicas=2, within=within), "big", "big")
+    pair = ran(job("pair", gpus=1, memory_gib=0, replicas=2, within=within, resumable=True), "big", "big")
     jobs = [ran(gpu("f", 3), "one"), ran(gpu("g", 3), "two"), pair, gpu("a", 8)]
     plan = decide(world(nodes, jobs), replace(CODA, levels=(Level("rack", RACK_LABEL),)), 100.0)
     assert [stop.job for stop in plan.stops] == [f"team/{name}" for name in moves]
@@ -227,7 +237,7 @@ def test_a_job_kept_waiting_for_others_cores_is_told_so() -> None:
 
 JOBS = st.builds(
     lambda gpus, cores, replicas, user: job(
-        "x", gpus=gpus, cores=cores, replicas=replicas if gpus else 1, user=user, memory_gib=0
+        "x", gpus=gpus, cores=cores, replicas=replicas if gpus else 1, user=user, memory_gib=0, resumable=True
     ),
     st.sampled_from((0, 0, 0, 1, 1, 2, 4, 8)),
     st.integers(1, 14),

@@ -228,7 +228,9 @@ async def test_nobody_is_stopped_for_want_of_what_is_only_held(api: FakeApi) -> 
         api.set(NODES, node_json(name))
     api.remove(f"{JOBS}/large")
     for name, node, gpus in (("guest", "n3", 1), ("resident", "n4", 8)):
-        api.set(JOBS, job_json(name, gpus=gpus, phase="Running", placement=placement(node, plan=f"of-{name}")))
+        job = job_json(name, gpus=gpus, phase="Running", placement=placement(node, plan=f"of-{name}"))
+        job["spec"]["resumable"] = True
+        api.set(JOBS, job)
         api.set(PODS, rank_json(name, 0, node, node=node, plan=f"of-{name}", gpus=gpus))
     policy = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.75))
     async with replica(api, policy=policy, settle_s=60.0) as one:

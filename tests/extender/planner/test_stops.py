@@ -31,7 +31,9 @@ async def api() -> FakeApi:
 
 
 def run(api: FakeApi, name: str, node: str, *, gpus: int) -> None:
-    api.set(JOBS, job_json(name, gpus=gpus, phase="Running", placement=placement(node, plan=f"of-{name}")))
+    job = job_json(name, gpus=gpus, phase="Running", placement=placement(node, plan=f"of-{name}"))
+    job["spec"]["resumable"] = True
+    api.set(JOBS, job)
     api.set(PODS, rank_json(name, 0, node, node=node, plan=f"of-{name}", gpus=gpus))
 
 

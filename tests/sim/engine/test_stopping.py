@@ -31,7 +31,7 @@ def stopped(cause: StopCause) -> Job:
     gang = gang_from_row(row("a1", duration_s=100), shape_from_text("1x4x8"), Cores())
     assert isinstance(gang, Gang)
     run = JobRun(gang, JobModel(profile=None))
-    run.submit(gang.cpus_per_replica)
+    run.submit(gang.cpus_per_replica, is_resumable=True)
     run.done_s = 30.0
     run.requeue(cause, run.cores, 50.0)
     return run.job
@@ -49,7 +49,7 @@ def test_a_borrower_is_aborted_when_a_gpu_job_wants_its_cores_and_goes_on_where_
 
 
 def test_an_aborted_job_begins_anew_where_nothing_was_saved() -> None:
-    costs = Costs(cpu_jobs_resume=False)
+    costs = Costs(resuming_cpu_jobs=0.0)
     log = simulated_under("coda", [BORROWER, TRAINING], "1x4x28", traits=TRANSFORMER, costs=costs)
     borrower, training = log.entries
     assert [piece.kept for piece in borrower.pieces] == [False, True]
@@ -61,7 +61,7 @@ def test_an_aborted_job_begins_anew_where_nothing_was_saved() -> None:
 
 def test_the_settings_of_costs_differ_in_aborts_and_resizes() -> None:
     paid, resumed, free = (COSTS_BY_SETTING[setting] for setting in CostSetting)
-    assert replace(paid, cpu_jobs_resume=True) == resumed
+    assert replace(paid, resuming_cpu_jobs=1.0) == resumed
     assert replace(resumed, resize_s=0.0, profiling_s=0.0) == free == Costs()
     assert min(paid.resize_s, paid.profiling_s, paid.restart_s) > 0
 
@@ -138,6 +138,27 @@ def test_a_preempted_job_keeps_its_work_and_pays_for_its_restart() -> None:
     assert spans(log) == {"p1": [(0, 300), (400, 1140)], "p2": [(300, 400)]}  # 700 s were left, and 40 s are lost
     assert [(entry.preemptions, entry.aborts, entry.migrations) for entry in log.entries] == [(1, 0, 0), (0, 0, 0)]
     assert all(piece.kept for entry in log.entries for piece in entry.pieces)
+
+
+@pytest.mark.parametrize("policy", ["srtf", "tiresias-las", "coda"])
+def test_a_gpu_job_without_checkpoints_is_never_stopped(policy: str) -> None:
+    home = [row(f"h{number}", gpus=1, cpus=2, duration_s=500) for number in range(4)]
+    guest = row("s1", gpus=1, cpus=2, submit_s=10, duration_s=20_000)
+    large = row("w1", gpus=8, cpus=16, submit_s=9000, duration_s=100)
+    for share, stops in ((1.0, 1), (0.0, 0)):
+        costs = Costs(resuming_gpu_jobs=share)
+        log = simulated_under(policy, [*home, guest, large], "1x8x28,1x4x28", traits=TRANSFORMER, costs=costs)
+        assert sum(entry.preemptions + entry.migrations for entry in log.entries) == stops
+
+
+def test_who_resumes_depends_on_the_job_and_a_larger_share_has_all_of_a_smaller_one() -> None:
+    ids = [f"j{number}" for number in range(2000)]
+    few, many = ({name for name in ids if Costs(resuming_gpu_jobs=share).resumes(name, 1)} for share in (0.25, 0.75))
+    assert few < many
+    assert len(few) == pytest.approx(500, abs=60)
+    assert len(many) == pytest.approx(1500, abs=60)
+    some = Costs(resuming_gpu_jobs=0.0, resuming_cpu_jobs=1.0)
+    assert {(some.resumes(name, 1), some.resumes(name, 0)) for name in ids} == {(False, True)}
 
 
 def test_a_wait_is_all_the_time_in_the_queue_and_the_first_wait_stands_apart() -> None:
