@@ -77,8 +77,8 @@ class Cluster:
         self.waiting[run.job.id] = run
         self._update_job(run)
 
-    def start(self, run: JobRun, start: Start, now_s: float, cost_s: float = 0.0) -> None:
-        """Start the job where the decision says. `cost_s`: seconds that a restart costs."""
+    def start(self, run: JobRun, start: Start, now_s: float) -> None:
+        """Start the job where the decision says."""
         run.attempt += 1
         run.cores = run.working_cores = start.cpus_per_replica
         run.resizes += 1
@@ -89,7 +89,6 @@ class Cluster:
             placement=_placement(run, start, now_s),
             bound=_ranks(run),
             returned=False,
-            remaining_s=run.work_s - run.done_s + cost_s,
             as_of_s=now_s,
         )
         del self.waiting[run.job.id]

@@ -126,8 +126,11 @@ class JobRun:
             kept=True,
         )
 
-    def requeue(self, cause: StopCause, cores: int, now_s: float) -> None:
-        """Make the stopped job wait again, as the planner sees it. `cores`: what each rank asks for next time."""
+    def requeue(self, cause: StopCause, cores: int, now_s: float, *, restart_s: float) -> None:
+        """Make the stopped job wait again, as the planner sees it. `cores`: what each rank asks for next time.
+
+        What it has left includes its restart, so that it is as long while it waits as when it runs again: else it could
+        go before the job that it was stopped for."""
         job, began = self.job, self.job.placement
         own = job.cpus_per_replica if cores == self.cores else cores
         self.is_restarting = False
@@ -140,7 +143,7 @@ class JobRun:
             returned=cause is not StopCause.PREEMPT,
             wish=None,
             served_s=job.served_s + (now_s - began.committed_s if began else 0.0),
-            remaining_s=(self.work_s - self.done_s) * self.told_factor,
+            remaining_s=(self.work_s - self.done_s) * self.told_factor + restart_s,
             as_of_s=now_s,
             waiting_s=now_s,
             request=with_cores(job.request, own),

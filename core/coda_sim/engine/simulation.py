@@ -206,7 +206,7 @@ class Simulation:
             run = self._cluster.waiting[start.job]
             self._usage.remove_waiting(run)
             cost_s = self._config.costs.of(run.gpus) if run.attempt else 0.0
-            self._cluster.start(run, start, self._now_s, cost_s)
+            self._cluster.start(run, start, self._now_s)
             self._begin(run, cost_s)
         for stop in decision.stops:
             self._stop(stop)
@@ -224,7 +224,7 @@ class Simulation:
         if not run.job.resumable:
             entry.discard_work()
             run.done_s = 0.0
-        run.requeue(stop.cause, cores, self._now_s)
+        run.requeue(stop.cause, cores, self._now_s, restart_s=self._config.costs.of(run.gpus))
         self._wait(run)
 
     def _begin(self, run: JobRun, cost_s: float) -> None:

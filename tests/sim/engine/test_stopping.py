@@ -33,7 +33,7 @@ def stopped(cause: StopCause) -> Job:
     run = JobRun(gang, JobModel(profile=None))
     run.submit(gang.cpus_per_replica, is_resumable=True)
     run.done_s = 30.0
-    run.requeue(cause, run.cores, 50.0)
+    run.requeue(cause, run.cores, 50.0, restart_s=40.0)
     return run.job
 
 
@@ -161,6 +161,15 @@ def test_who_resumes_depends_on_the_job_and_a_larger_share_has_all_of_a_smaller_
     assert {(some.resumes(name, 1), some.resumes(name, 0)) for name in ids} == {(False, True)}
 
 
+def test_a_job_that_waits_to_be_restarted_is_as_long_as_when_it_runs_again() -> None:
+    # At 400 s the first has 700 s left and 40 s to restart, the last 720. If it were shorter only while it waits, it
+    # would go first and be stopped for the last one: in August of Venus so for ever, at one moment.
+    long, short = row("p1", gpus=4, cpus=4, duration_s=1000), row("p2", gpus=4, cpus=4, submit_s=300, duration_s=100)
+    between = row("p3", gpus=4, cpus=4, submit_s=350, duration_s=720)
+    log = simulated_under("srtf", [long, short, between], "1x4x8", traits=TRANSFORMER)
+    assert spans(log) == {"p1": [(0, 300), (1120, 1860)], "p2": [(300, 400)], "p3": [(400, 1120)]}
+
+
 def test_a_wait_is_all_the_time_in_the_queue_and_the_first_wait_stands_apart() -> None:
     # The long job starts at once and waits from 300 to 400 s, after it was stopped.
     long, short = row("p1", gpus=4, cpus=4, duration_s=1000), row("p2", gpus=4, cpus=4, submit_s=300, duration_s=100)
@@ -185,7 +194,7 @@ def test_the_planner_is_asked_again_when_time_alone_lets_it_stop_a_job() -> None
 def test_a_stopped_job_waits_as_its_stop_says(cause: StopCause, returned: bool) -> None:
     job = stopped(cause)
     assert (job.attempt, job.placement, job.returned, job.queued_s) == (2, None, returned, 0.0)
-    assert (job.remaining_s, job.as_of_s) == (70.0, 50.0)
+    assert (job.remaining_s, job.as_of_s) == (70.0 + 40.0, 50.0)
 
 
 def test_the_planner_is_told_of_users_tenants_and_times() -> None:
