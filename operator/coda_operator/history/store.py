@@ -10,12 +10,13 @@ import fcntl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from sys import intern
 from typing import Any, Final
 
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
+from sqlalchemy import Connection, Engine, create_engine, event, func, literal, select, text, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
@@ -30,6 +31,9 @@ LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema ch
 CONNECT_S: Final = 5
 STATEMENT_S: Final = 30
 """Limits of one connect and one statement, so that a database that hangs counts as away. Our choice."""
+
+BATCH: Final = 500
+"""Rows that a question has in memory at a time: a busy week has 100 000. Our choice."""
 
 _JOBS, _WAITS = FINISHED_JOBS, FINISHED_JOB_WAITS
 _INSERTS: Final[dict[str, Callable[[Any], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -104,17 +108,22 @@ class Store:
                 connection.execute(self._insert(_WAITS).on_conflict_do_nothing(), waits)
         return len(written)
 
-    def jobs(self, from_s: float, to_s: float) -> list[FinishedJob]:
-        """Return the jobs that ended in [from_s, to_s), by end. Raises Outage."""
-        within = (_JOBS.c.ended_s >= from_s) & (_JOBS.c.ended_s < to_s)
+    def jobs(self, from_s: float, to_s: float) -> Iterator[FinishedJob]:
+        """Yield the jobs that ended in [from_s, to_s), by end, with `BATCH` of them in memory. Raises Outage."""
         order = (_JOBS.c.ended_s, _JOBS.c.uid, _JOBS.c.attempt)
-        key = (_WAITS.c.uid == _JOBS.c.uid) & (_WAITS.c.attempt == _JOBS.c.attempt)
-        waits_by_key: dict[tuple[str, int], list[tuple[str, float]]] = {}
-        with self._errors(), self._engine.connect() as connection:
-            for wait in connection.execute(select(_WAITS).join(_JOBS, key).where(within).order_by(_WAITS.c.cause)):
-                waits_by_key.setdefault((wait.uid, wait.attempt), []).append((wait.cause, wait.seconds))
-            rows = [row._asdict() for row in connection.execute(select(_JOBS).where(within).order_by(*order))]
-        return [_job(row, waits_by_key.get((row["uid"], row["attempt"]), ())) for row in rows]
+        left = (_JOBS.c.ended_s >= from_s) & (_JOBS.c.ended_s < to_s)
+        while True:
+            with self._errors(), self._engine.connect() as connection:
+                batch = select(_JOBS).where(left).order_by(*order).limit(BATCH)
+                rows = [row._asdict() for row in connection.execute(batch)]
+                waits_by_key = _waits_of(rows, connection)
+            for row in rows:
+                yield _job(row, waits_by_key.get((row["uid"], row["attempt"]), ()))
+            if len(rows) < BATCH:
+                return
+            last = tuple(rows[-1][column.name] for column in order)
+            beyond = tuple_(*order) > tuple_(*map(literal, last))
+            left = (_JOBS.c.ended_s >= last[0]) & (_JOBS.c.ended_s < to_s) & beyond  # the first part: for the index
 
     def runs(self, most: int) -> list[FinishedRun]:
         """Return the runs of the jobs that ended last, of `most` jobs at most, oldest first. Raises Outage."""
@@ -123,8 +132,11 @@ class Store:
         latest = select(_JOBS.c.namespace, _JOBS.c.category, gpus, _JOBS.c.run_s).where(ran)
         latest = latest.order_by(_JOBS.c.ended_s.desc(), _JOBS.c.uid, _JOBS.c.attempt).limit(most)
         with self._errors(), self._engine.connect() as connection:
-            rows = connection.execute(latest).all()
-        return [FinishedRun(*row) for row in reversed(rows)]
+            rows = connection.execution_options(yield_per=BATCH).execute(latest)
+            runs = [
+                FinishedRun(intern(owner), intern(category), asked, run_s) for owner, category, asked, run_s in rows
+            ]
+        return runs[::-1]
 
     def tuned(self, since_s: float) -> list[tuple[str, str, int, int]]:
         """Return owner, category, GPUs per rank and the most cores per rank that tuning found since. Raises Outage."""
@@ -195,6 +207,16 @@ def _first_line(error: Exception) -> str:
 
 
 _SIMPLE: Final = tuple(column.name for column in FINISHED_JOBS.columns if column.name != "ending")
+
+
+def _waits_of(rows: list[dict[str, Any]], connection: Connection) -> dict[tuple[str, int], list[tuple[str, float]]]:
+    """Return cause and seconds of each wait, by cause, of the jobs of these rows."""
+    keys = [(row["uid"], row["attempt"]) for row in rows]
+    found = select(_WAITS).where(tuple_(_WAITS.c.uid, _WAITS.c.attempt).in_(keys)).order_by(_WAITS.c.cause)
+    waits_by_key: dict[tuple[str, int], list[tuple[str, float]]] = {}
+    for wait in connection.execute(found):
+        waits_by_key.setdefault((wait.uid, wait.attempt), []).append((wait.cause, wait.seconds))
+    return waits_by_key
 
 
 def _row(job: FinishedJob) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def test_a_record_is_stored_and_its_job_woken(tmp_path: Path) -> None:
     assert process.keeper.outbox.is_settled("uid-1", 1)
     assert (process.count("stored_total"), process.count("waiting"), process.count("away")) == (1, 0, 0)
     store = Store(url)
-    assert store.jobs(0.0, 2e10) == [record(1)]
+    assert list(store.jobs(0.0, 2e10)) == [record(1)]
     store.close()
 
 

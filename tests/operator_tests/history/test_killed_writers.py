@@ -60,7 +60,7 @@ def test_a_writer_that_is_killed_again_and_again_gets_a_little_further(database:
             break
         deaths += 1
     store = Store(database)
-    assert store.jobs(*ALWAYS) == RECORDS
+    assert list(store.jobs(*ALWAYS)) == RECORDS
     store.close()
     assert deaths >= 4
 
@@ -70,7 +70,7 @@ def test_killed_at_each_thing_it_says_from_an_empty_database_on(fresh_databases:
         killed = is_killed(url, last)
         assert not is_killed(url, 0)  # the next process, which nobody kills
         store = Store(url)
-        assert store.jobs(*ALWAYS) == RECORDS, f"killed at {last}"
+        assert list(store.jobs(*ALWAYS)) == RECORDS, f"killed at {last}"
         store.close()
         if not killed:
             assert last > AT_LEAST

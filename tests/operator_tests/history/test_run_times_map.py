@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from coda.errors import Outage
@@ -13,6 +14,7 @@ from coda_operator.history.run_times_map import (
     MOST_ACCOUNTS,
     MOST_GROUPS,
     PATH,
+    USAGE_EVERY_S,
     RunTimesMap,
     groups_from_json,
     map_json,
@@ -31,6 +33,7 @@ class Records:
     def __init__(self) -> None:
         self.found = [FinishedRun("team-a", "CV", 8, 60.0)]
         self.is_away = False
+        self.used_at_s: list[float] = []
 
     def runs(self, most: int) -> list[FinishedRun]:
         if self.is_away:
@@ -38,6 +41,7 @@ class Records:
         return self.found
 
     def jobs(self, from_s: float, to_s: float) -> list[FinishedJob]:
+        self.used_at_s.append((from_s + to_s) / 2)
         return [record(1, ended_s=clock_s, queued_s=clock_s - 90.0) for clock_s in (from_s + 1.0,)]
 
 
@@ -72,6 +76,17 @@ async def test_it_is_brought_up_to_date_once_a_minute_and_after_an_outage_of_the
     task.cancel()
     assert 5 <= len(api.writes()) <= 8
     assert len(groups_from_json(api.item(PATH))) == 31
+
+
+async def test_the_use_of_a_week_is_read_every_ten_minutes() -> None:
+    api, records = FakeCluster(), Records()
+    task = asyncio.create_task((published := RunTimesMap(api, records, clock=clock, aside=at_once)).run())
+    for _ in range(60):  # for an hour
+        published.note_change()
+        await asyncio.sleep(EVERY_S)
+    task.cancel()
+    assert len(records.used_at_s) == 6
+    assert {after - before for before, after in pairwise(records.used_at_s)} == {USAGE_EVERY_S}
 
 
 async def test_without_a_store_nothing_is_written() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from alembic import command
@@ -42,8 +44,8 @@ def test_what_is_written_is_read(database: URL) -> None:
         record(3, attempt=4, failures=3, category="", started_s=0.0),
     ]
     assert store.write(jobs) == 3
-    assert store.jobs(*ALWAYS) == jobs
-    assert store.jobs(jobs[1].ended_s, jobs[2].ended_s) == [jobs[1]]
+    assert list(store.jobs(*ALWAYS)) == jobs
+    assert list(store.jobs(jobs[1].ended_s, jobs[2].ended_s)) == [jobs[1]]
     store.close()
 
 
@@ -55,7 +57,7 @@ def test_a_record_that_is_there_stays_as_it_is(database: URL) -> None:
     store.write([first])
     assert store.write([replace(first, reason="Other", waits=(("Unseen", 5.0),)), record(2)]) == 1
     assert store.write([replace(first, attempt=2)]) == 1  # another end of the same job
-    assert store.jobs(*ALWAYS) == [first, replace(first, attempt=2), record(2)]
+    assert list(store.jobs(*ALWAYS)) == [first, replace(first, attempt=2), record(2)]
     store.close()
 
 
@@ -80,7 +82,7 @@ def test_two_writers_at_once_write_each_record_once(database: URL) -> None:
         thread.join()
     assert faults == []
     assert sum(written) == len(jobs)
-    assert stores[0].jobs(*ALWAYS) == jobs
+    assert list(stores[0].jobs(*ALWAYS)) == jobs
     for store in stores:
         store.close()
 
@@ -118,7 +120,7 @@ def test_an_older_database_keeps_its_records(database: URL) -> None:
         store.write([record(2)])
     store.migrate()
     store.write([record(2)])
-    assert store.jobs(*ALWAYS) == [old, record(2)]
+    assert list(store.jobs(*ALWAYS)) == [old, record(2)]
     store.close()
 
 
@@ -149,6 +151,34 @@ def test_it_answers_what_the_map_and_the_start_points_ask(database: URL) -> None
     assert store.runs(2) == [FinishedRun("a", "", 16, 200.0), FinishedRun("a", "NLP", 16, 300.0)]
     assert store.tuned(0.0) == [("a", "", 8, 30), ("a", "NLP", 8, 24)]
     assert store.tuned(record(3).ended_s) == [("a", "NLP", 8, 12)]
+    store.close()
+
+
+def test_jobs_come_in_batches_each_once_and_in_order(database: URL, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coda_operator.history.store.BATCH", 3)
+    store = Store(database)
+    store.migrate()
+    ends_s = [record(0).ended_s + offset for offset in (0.1, 0.2, 0.2, 0.2, 0.2, 0.3, 0.4, 0.4)]  # batches end in ties
+    jobs = [record(number, ended_s=ended_s) for number, ended_s in enumerate(ends_s)]
+    jobs += [replace(jobs[-1], attempt=2)]
+    store.write(jobs)
+    assert list(store.jobs(*ALWAYS)) == jobs
+    assert list(store.jobs(ends_s[1], ends_s[-1])) == jobs[1:6]
+    store.close()
+
+
+def test_a_week_of_jobs_is_never_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coda_operator.history.store.BATCH", 50)
+    store = Store(URL.create("sqlite", database=str(tmp_path / "history.db")))
+    store.migrate()
+    peaks = []
+    for first, count in ((0, 100), (100, 2000)):
+        store.write([record(number) for number in range(first, count)])
+        tracemalloc.start()
+        assert sum(1 for _ in store.jobs(*ALWAYS)) == count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 2 * peaks[0]
     store.close()
 
 
