@@ -43,7 +43,8 @@ PARTS: Final = tuple(part.value for part in Component)
 def _parts(policy: Policy) -> tuple[Component, ...]:
     allocator = (Component.ALLOCATOR,) if policy.cores is CoresRule.TUNED else ()
     arrays = (Component.ARRAYS, Component.BORROWING, Component.MIGRATION) if policy.has_arrays else ()
-    return (*allocator, *arrays, *((Component.ELIMINATOR,) if policy.throttles else ()))
+    eliminator = (Component.ELIMINATOR,) if policy.throttles else ()
+    return (*allocator, *arrays, *eliminator, *((Component.SHORT_FIRST,) if policy.favours_short else ()))
 
 
 PARTS_BY_POLICY: Final[Mapping[str, tuple[Component, ...]]] = {

@@ -10,9 +10,9 @@ from sqlalchemy.engine import URL
 from coda.history import FinishedJob
 from coda_kube.api.client import Client
 from coda_kube.objects.names import FINALIZER
+from coda_kube.objects.run_times import PATH, groups_from_json
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
-from coda_operator.history.run_times_map import PATH, groups_from_json
 from coda_operator.history.store import Store
 from tests.e2e.agents import wait_until
 from tests.e2e.jobs import job_json, submit, wait_for_phase, wait_gone

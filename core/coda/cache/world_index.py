@@ -19,6 +19,7 @@ from coda.cache.judging_budget import Clock, JudgingBudget
 from coda.cache.queue import Queue
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.usage import Usage
+from coda.history.expected_runs import ExpectedRuns
 from coda.model.capacity import free_on
 from coda.model.job import Job, JobId, Phase
 from coda.model.live_placement import is_waiting
@@ -30,7 +31,7 @@ from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_search import NodeSearch, RankClass
 from coda.policy.config import Component, PolicyConfig
 from coda.policy.node_score import Mix, Scorer
-from coda.policy.order import SortKey
+from coda.policy.order import Order, SortKey, by_expected_run
 from coda.policy.policies import policy_of
 from coda.snapshots import changed_keys, removed_and_added
 
@@ -55,11 +56,11 @@ class PlannerCache:
         self._index: WorldIndex | None = None
         self._measured: NodeSearch | None = None
 
-    def index_for(self, world: World, config: PolicyConfig) -> WorldIndex:
+    def index_for(self, world: World, config: PolicyConfig, expected: ExpectedRuns) -> WorldIndex:
         """Return the index of this world for one cycle. Give it to `store` at the end."""
         index, self._index = self._index, None
-        if index is None or (index.config is not config and index.config != config):
-            index = WorldIndex(config)
+        if index is None or not index.serves(config, expected):
+            index = WorldIndex(config, expected)
         index.refresh(world)
         if self.budget is not None and self._measured is not index.search:
             self._measured = search = index.search
@@ -90,9 +91,11 @@ class _Changes(NamedTuple):
 class WorldIndex:
     """One world, prepared for decisions about it."""
 
-    def __init__(self, config: PolicyConfig) -> None:
+    def __init__(self, config: PolicyConfig, expected: ExpectedRuns) -> None:
         self.config = config
         self.policy = policy_of(config.policy)
+        self._expected = expected
+        self._favours_short = self.policy.favours_short and Component.SHORT_FIRST not in config.without
         self.usage = Usage(self.policy.fairness) if self.policy.fairness else None
         rule = self.policy.preempts
         self.running = RunningJobs(rule, self.usage) if rule is not None else None
@@ -110,6 +113,12 @@ class WorldIndex:
         self._started: dict[JobId, tuple[str, ...]] = {}  # in this cycle, with their nodes
         self._grown: set[str] = set()  # nodes where jobs grew in this cycle
         self._index_nodes(())
+
+    def serves(self, config: PolicyConfig, expected: ExpectedRuns) -> bool:
+        """True if it can go on with this configuration and these expectations."""
+        if self._favours_short and self._expected is not expected:
+            return False
+        return self.config is config or self.config == config
 
     def refresh(self, world: World) -> None:
         """Go from the world before to this one. O(nodes + jobs) comparisons of pointers, and work for what changed."""
@@ -252,7 +261,10 @@ class WorldIndex:
 
     def _empty_queue(self, limited: frozenset[str] = frozenset()) -> Queue:
         fairness = self.policy.fairness
-        return Queue(limited, self.policy.order, fairness.party if fairness else None)
+        return Queue(limited, self._order(), fairness.party if fairness else None)
+
+    def _order(self) -> Order:
+        return partial(_by_expected_run, self._expected) if self._favours_short else self.policy.order
 
     def _refresh_nodes(self, gone: list[Node], come: list[Node], touched: set[str]) -> None:
         """Follow the nodes, and find what is free on those that were `touched`."""
@@ -338,3 +350,7 @@ def _are_the_same(gone: list[Node], come: list[Node]) -> bool:
 
 def _scored(scorer: Scorer, mix: Mix, request: Resources, free: Resources, size: Resources) -> tuple[float, ...]:
     return scorer(request, free, size, mix)
+
+
+def _by_expected_run(expected: ExpectedRuns, job: Job) -> SortKey:
+    return by_expected_run(job, expected.run_s(job))

@@ -45,7 +45,7 @@ def decide(
     # 1. Index the world: only what changed since the last cycle is read.
     cache = cache or PlannerCache()
     leaving, world = world.leaving, after_stops(world)
-    index = cache.index_for(world, config)
+    index = cache.index_for(world, config, book.expected)
     quotas = QuotaLedger(world, index.pending.values())
     judging = Judging(cache.budget)
     if cache.budget is not None:

@@ -1,25 +1,30 @@
-"""Run times of many jobs as few numbers: the quantiles of each group of owner, category and GPUs.
+"""Run times of many jobs as few numbers, for each group of owner, category and GPUs.
 
-The operator, which has the store, publishes the groups; the planner, which has no database, makes runs of them again.
+The operator, which has the store, publishes the groups; the planner, which has no database, learns from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
 from typing import Final
 
-from coda.history.run_times import FinishedRun
+from coda.history.run_times import FinishedRun, RunTimes
 
-QUANTILES: Final = 9
+PARTS: Final = 9
 """Run times that stand for a group: each for as many of its jobs. Our choice: the text stays small."""
+
+MOST_JOBS: Final = 50.0
+"""Jobs that a group is learned as, at most. Our choice: a day's own jobs soon say more than the past."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGroup:
-    """Finished jobs of one owner, category and number of GPUs. `run_s`: at most `QUANTILES` run times, shortest first.
+    """Finished jobs of one owner, category and number of GPUs, `jobs` of them.
 
-    `jobs` counts those that the run times were taken from."""
+    run_s: the mean run times of at most `PARTS` equal parts of them, shortest first"""
 
     owner: str
     category: str
@@ -37,26 +42,24 @@ def run_groups(runs: Iterable[FinishedRun], most_groups: int) -> tuple[RunGroup,
     for key in sorted(found, key=lambda group: (-len(found[group]), group))[:most_groups]:
         times_s = sorted(found[key])
         owner, category, gpus = key
-        groups.append(RunGroup(owner=owner, category=category, gpus=gpus, jobs=len(times_s), run_s=_quantiles(times_s)))
+        groups.append(
+            RunGroup(owner=owner, category=category, gpus=gpus, jobs=len(times_s), run_s=_part_means(times_s))
+        )
     return tuple(groups)
 
 
-def runs_from_groups(groups: Iterable[RunGroup], most_runs: int = 50) -> tuple[FinishedRun, ...]:
-    """Return runs that stand for the groups: as many as each has jobs, `most_runs` at most, spread over its run times.
+def learn_groups(run_times: RunTimes, groups: Iterable[RunGroup]) -> None:
+    """Count the jobs that the groups stand for, each group as `MOST_JOBS` at most. O(groups).
 
-    They are in the order of the groups from the last one on, so that the largest groups are learned last."""
-    runs: list[FinishedRun] = []
+    The largest groups are learned last, so they are forgotten last."""
     for group in reversed(list(groups)):
-        count = min(group.jobs, most_runs)
-        for index in range(count):
-            run_s = group.run_s[index * len(group.run_s) // count]
-            runs.append(FinishedRun(owner=group.owner, category=group.category, gpus=group.gpus, run_s=run_s))
-    return tuple(runs)
+        jobs = min(group.jobs, MOST_JOBS) / max(1, len(group.run_s))
+        for run_s in group.run_s:
+            run_times.count(FinishedRun(group.owner, group.category, group.gpus, run_s), jobs)
 
 
-def _quantiles(times_s: list[float]) -> tuple[float, ...]:
-    """The middle of each of `QUANTILES` equal parts; all of them if there are no more."""
+def _part_means(times_s: list[float]) -> tuple[float, ...]:
+    """The means of `PARTS` parts, as equal as can be; all of the times if there are no more. The tail counts whole."""
     count = len(times_s)
-    if count <= QUANTILES:
-        return tuple(times_s)
-    return tuple(times_s[(2 * part + 1) * count // (2 * QUANTILES)] for part in range(QUANTILES))
+    bounds = [part * count // PARTS for part in range(PARTS + 1)]
+    return tuple(times_s) if count <= PARTS else tuple([fmean(times_s[i:j]) for i, j in pairwise(bounds)])

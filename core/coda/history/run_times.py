@@ -1,4 +1,4 @@
-"""How long a running job goes on, from the run times of finished jobs, from its age and from its deadline.
+"""How long jobs run, from the run times of finished jobs, and how long a running one goes on, from its age too.
 
 Run times are counted in logarithmic buckets, four per doubling. A job is compared with the finished jobs that ran at
 least as long as it has run: with all of them, those of its category and size, those of its owner, and those of its
@@ -20,6 +20,7 @@ _GROUPS: Final = 10_000  # that are remembered; the one that is longest without 
 _RUNS: Final = 400.0  # of one group; from then on older ones count half, so that estimates follow the times
 _RUNS_OF_ALL: Final = 4000.0
 _DOUBT: Final = 4.0  # a group counts as much as the wider one from this many jobs on. Our choice
+_MOST_S: Final = 30 * 86400.0  # that one job counts in a mean, so that it does not speak for years. Our choice
 _LEAST_AGE_S: Final = 60.0  # that a job is taken to have where no group knows better. Our choice
 _STEP: Final = 0.1  # doublings by which a broken estimate widens the later ones
 _MOST_WIDENING: Final = 5.0  # doublings
@@ -52,6 +53,27 @@ class RunEstimate(NamedTuple):
     cautious_s: float
 
 
+class _Runs:
+    """The finished jobs of one group."""
+
+    __slots__ = ("ran_on", "total_s")
+
+    def __init__(self) -> None:
+        self.ran_on = [0.0] * (_BUCKETS + 1)  # jobs that ended in each bucket or in a later one
+        self.total_s = 0.0
+
+    def count(self, run_s: float, jobs: float, most: float) -> None:
+        """Count so many jobs. From `most` jobs on, the older ones count half."""
+        ran_on = self.ran_on
+        if ran_on[0] >= most:
+            for number in range(len(ran_on)):
+                ran_on[number] /= 2.0
+            self.total_s /= 2.0
+        for number in range(_bucket(run_s) + 1):
+            ran_on[number] += jobs
+        self.total_s += jobs * min(run_s, _MOST_S)
+
+
 class RunTimes:
     """The run times of finished jobs. Questions change nothing; equal histories give equal answers.
 
@@ -60,25 +82,39 @@ class RunTimes:
 
     def __init__(self, caution: float = 0.9) -> None:
         self._caution = caution
-        self._ran_on: dict[_Group, list[float]] = {}  # jobs that ended in each bucket or in a later one
-        self._all: list[float] = [0.0] * (_BUCKETS + 1)
+        self._runs_by_group: dict[_Group, _Runs] = {}
+        self._all = _Runs()
         self._widening = 0.0  # doublings
         self.trials = 0
         self.kept = 0  # trials in which the cautious estimate held
 
     def add(self, run: FinishedRun) -> None:
-        """Count a finished job. O(1): one pass over the buckets of four groups."""
+        """Count a finished job, once its estimate was tried. O(1): one pass over the buckets of four groups."""
+        if self._all.ran_on[0]:
+            self._try(run, max(1.0, run.run_s))
+        self.count(run, 1.0)
+
+    def count(self, run: FinishedRun, jobs: float) -> None:
+        """Count so many finished jobs like this one; none of them tries an estimate. O(1)."""
         run_s = max(1.0, run.run_s)
-        if self._all[0]:
-            self._try(run, run_s)
-        bucket = _bucket(run_s)
-        _count(self._all, bucket, _RUNS_OF_ALL)
+        self._all.count(run_s, jobs, _RUNS_OF_ALL)
         for group in _groups(run.owner, run.category, run.gpus):
-            ran_on = self._ran_on.pop(group, None) or [0.0] * (_BUCKETS + 1)
-            _count(ran_on, bucket, _RUNS)
-            self._ran_on[group] = ran_on  # the latest last
-        while len(self._ran_on) > _GROUPS:
-            del self._ran_on[next(iter(self._ran_on))]
+            runs = self._runs_by_group.pop(group, None) or _Runs()
+            runs.count(run_s, jobs, _RUNS)
+            self._runs_by_group[group] = runs  # the latest last
+        while len(self._runs_by_group) > _GROUPS:
+            del self._runs_by_group[next(iter(self._runs_by_group))]
+
+    def mean_s(self, owner: str, category: str, gpus: int) -> float:
+        """Return the mean run time of jobs like this one; 0 if none has finished. O(1): four groups."""
+        if not self._all.ran_on[0]:
+            return 0.0
+        mean_s = self._all.total_s / self._all.ran_on[0]
+        for group in _groups(owner, category, gpus):
+            runs = self._runs_by_group.get(group)
+            if runs is not None:
+                mean_s = (runs.total_s + _DOUBT * mean_s) / (runs.ran_on[0] + _DOUBT)
+        return mean_s
 
     def estimate(
         self, owner: str, category: str, gpus: int, age_s: float, *, limit_s: float | None = None
@@ -87,11 +123,11 @@ class RunTimes:
 
         An older job is never expected to run shorter. O(log buckets) for each of four groups."""
         first = _bucket(max(1.0, age_s))
-        tables = [self._all]
+        tables = [self._all.ran_on]
         for group in _groups(owner, category, gpus):
-            ran_on = self._ran_on.get(group)
-            if ran_on is not None and ran_on[first]:
-                tables.append(ran_on)
+            runs = self._runs_by_group.get(group)
+            if runs is not None and runs.ran_on[first]:
+                tables.append(runs.ran_on)
         expected_s = _quantile(tables, first, 0.5)
         cautious_s = _quantile(tables, first, 1.0 - self._caution) * float(2.0**self._widening)
         if limit_s is not None:
@@ -115,14 +151,6 @@ def _groups(owner: str, category: str, gpus: int) -> tuple[_Group, ...]:
 
 def _bucket(run_s: float) -> int:
     return min(_BUCKETS, bisect_right(_BOUNDS, run_s) - 1)
-
-
-def _count(ran_on: list[float], bucket: int, most: float) -> None:
-    if ran_on[0] >= most:
-        for number in range(len(ran_on)):
-            ran_on[number] /= 2.0
-    for number in range(bucket + 1):
-        ran_on[number] += 1.0
 
 
 def _quantile(tables: list[list[float]], first: int, share: float) -> float:

@@ -17,10 +17,23 @@ LAS_THRESHOLD_GPU_S: Final = 3600.0
 """GPU-seconds of service from which a job is in the second queue of `tiresias-las`. Source: Tiresias (Gu et al., NSDI
 2019), discretised 2D-LAS with two queues; the threshold is our choice, near that of their simulator (3250)."""
 
+OVERTAKEN: Final = 30.0
+"""How many times its expected run time a job lets later ones overtake it. Our choice: mean waits fall up to about 30
+and stay alike beyond; so a job of 2 h is overtaken by those of 2.5 days at most (`docs/decisions/0058`)."""
+
 
 def by_arrival(job: Job) -> SortKey:
     """Order by higher priority, then stopped for others, longer queued, id."""
     return (-job.priority, not job.returned, job.queued_s, job.id)
+
+
+def by_expected_run(job: Job, run_s: float) -> SortKey:
+    """Order by higher priority, then stopped for others, queued longest after a handicap, id.
+
+    The handicap is `OVERTAKEN` times `run_s`, how long the job is expected to run. So only jobs that were queued within
+    that time after a job overtake it, and a job of unknown length keeps its place. Source: our choice; a linear form of
+    the highest response ratio next (Brinch Hansen, 1971), by which nothing has to be sorted again as time passes."""
+    return (-job.priority, not job.returned, job.queued_s + OVERTAKEN * run_s, job.id)
 
 
 def by_remaining(job: Job) -> SortKey:

@@ -42,6 +42,7 @@ class Policy:
     """The rules of one policy.
 
     order: who goes first, as far as a job alone decides
+    favours_short: jobs that are expected to be short go before others that were queued not much earlier
     fairness: the shares that count before the order, if any
     blocks: None: a job that does not fit is skipped; else the queue of a job, and no job overtakes within a queue
     score: the node of a gang of one rank; None: the fullest that fits (fewest free GPUs, then cores, then by name).
@@ -57,6 +58,7 @@ class Policy:
 
     summary: str
     order: Order = by_arrival
+    favours_short: bool = False
     fairness: Fairness | None = None
     blocks: Callable[[Job], Hashable] | None = None
     score: Scorer | None = fewest_gpus
@@ -94,6 +96,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
         DEFAULT: Policy(
             summary="priority, then arrival; skips what does not fit; fills node by node, keeps gangs together",
+            favours_short=True,
             score=None,
             limits_overtaking=True,
         ),
@@ -117,6 +120,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         ),
         "coda": Policy(
             summary="arrays with borrowing and migration, fair shares inside each; tuned cores",
+            favours_short=True,
             fairness=Fairness(party=user_of, account=rank_of_array, measure=array_share),
             score=least_in_the_way,
             cores=CoresRule.TUNED,

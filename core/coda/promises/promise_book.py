@@ -14,6 +14,7 @@ from math import inf
 from typing import Final
 
 from coda.cache.queue import waits_since_s
+from coda.history.expected_runs import ExpectedRuns
 from coda.history.run_times import RunTimes
 from coda.model.job import Job, JobId
 from coda.promises.expected_ends import ExpectedEnds
@@ -109,6 +110,7 @@ class PromiseBook:
     def __init__(self, run_times: RunTimes | None = None) -> None:
         self.run_times = RunTimes() if run_times is None else run_times
         self.ends = ExpectedEnds(self.run_times)
+        self.expected = ExpectedRuns(self.run_times)
         self.promise_by_job: dict[JobId, Promise] = {}
         self.spent_gpu_s = 0.0  # kept idle for GPU jobs so far, by all promises
         self.most_spent_gpu_s = 0.0  # by any of them
@@ -116,7 +118,7 @@ class PromiseBook:
     def copied(self) -> PromiseBook:
         """Return a book with the same promises: what is decided with it leaves this one as it is."""
         book = PromiseBook(self.run_times)
-        book.ends = self.ends
+        book.ends, book.expected = self.ends, self.expected
         book.promise_by_job = {job: promise.copied() for job, promise in self.promise_by_job.items()}
         book.spent_gpu_s, book.most_spent_gpu_s = self.spent_gpu_s, self.most_spent_gpu_s
         return book
@@ -149,6 +151,7 @@ class PromiseBook:
 
     def settle(self, kept: Promise | None, waiting: Collection[JobId]) -> None:
         """A cycle ends: only the nodes of `kept` are kept. Promises to jobs that wait no more have ended."""
+        self.expected.forget_all_but(waiting)
         if not self.promise_by_job:
             return
         for job in list(self.promise_by_job):

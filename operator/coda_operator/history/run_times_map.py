@@ -1,7 +1,6 @@
 """Publishes what the store teaches as a small ConfigMap, because the planner has no database.
 
-`runTimes` are the groups of `coda.history.run_groups`, largest first; `usage` is what each owner used in the last week.
-Both are JSON, and bounded. The map is written again when jobs have finished since, at most every `EVERY_S`.
+It is written again when jobs have finished since, at most every `EVERY_S`.
 """
 
 from __future__ import annotations
@@ -10,28 +9,23 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict
 from math import inf
 from typing import Any, Final, Protocol
-
-import orjson
 
 from coda.errors import CodaError
 from coda.history import Account, FinishedJob, FinishedRun, RunGroup, accounts, run_groups
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import OPERATOR, SYSTEM_NAMESPACE
+from coda_kube.objects.names import OPERATOR
+from coda_kube.objects.run_times import NAME, PATH, map_json
 
 log = logging.getLogger(__name__)
 
-NAME: Final = "coda-run-times"
-PATH: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{NAME}"
 EVERY_S: Final = 60.0
 RETRY_S: Final = 10.0
 MOST_RUNS: Final = 20_000
 MOST_GROUPS: Final = 1000
-MOST_ACCOUNTS: Final = 1000
-"""Bounds of the map: 200 KB for each part, where etcd takes 1.5 MB. Our choice."""
+"""A bound of the map: 200 KB, where etcd takes 1.5 MB. Our choice."""
 WEEK_S: Final = 7 * 86400.0
 USAGE_EVERY_S: Final = 600.0
 """The use of a week changes slowly, and to read the records of 100 000 jobs takes seconds."""
@@ -108,48 +102,3 @@ def _groups(records: Records) -> tuple[RunGroup, ...]:
 
 def _used(records: Records, from_s: float, to_s: float) -> tuple[Account, ...]:
     return accounts(records.jobs(from_s, to_s), from_s, to_s)
-
-
-def map_json(groups: Iterable[RunGroup], used: Iterable[Account]) -> Json:
-    """Return the ConfigMap. Times are whole seconds, which is as exact as quantiles are."""
-    largest = sorted(used, key=lambda account: (-account.gpu_s, account.owner, account.replicas))[:MOST_ACCOUNTS]
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": NAME,
-            "namespace": SYSTEM_NAMESPACE,
-            "labels": {"app.kubernetes.io/name": "coda", "app.kubernetes.io/component": "run-times"},
-        },
-        "data": {
-            "runTimes": _text([_group_json(group) for group in groups]),
-            "usage": _text([_account_json(account) for account in largest]),
-        },
-    }
-
-
-def groups_from_json(item: Json) -> tuple[RunGroup, ...]:
-    """Return the groups of the ConfigMap: what a planner reads. Raises ValueError or KeyError for another text."""
-    return tuple(
-        RunGroup(
-            owner=group["owner"],
-            category=group["category"],
-            gpus=group["gpus"],
-            jobs=group["jobs"],
-            run_s=tuple(float(run_s) for run_s in group["runSeconds"]),
-        )
-        for group in orjson.loads(item["data"]["runTimes"])
-    )
-
-
-def _group_json(group: RunGroup) -> dict[str, Any]:
-    named = {"owner": group.owner, "category": group.category, "gpus": group.gpus, "jobs": group.jobs}
-    return named | {"runSeconds": [round(run_s) for run_s in group.run_s]}
-
-
-def _account_json(account: Account) -> dict[str, Any]:
-    return {name: round(value) if isinstance(value, float) else value for name, value in asdict(account).items()}
-
-
-def _text(rows: list[dict[str, Any]]) -> str:
-    return orjson.dumps(rows).decode()

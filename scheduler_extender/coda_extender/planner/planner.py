@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from coda.cycle import CycleResult
@@ -24,6 +25,7 @@ from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
 from coda_extender.planner.cycle import START_AGAIN_S, CycleRunner, StartProcess
 from coda_extender.planner.leader_label import LeaderLabel
+from coda_extender.planner.past_run_times import past_run_times
 from coda_extender.planner.placement_orders import PlacementOrders
 from coda_extender.planner.placement_writer import PlacementWriter
 from coda_extender.planner.reason_writer import ReasonWriter
@@ -57,9 +59,10 @@ class PlannerConfig:
     start_again_s: tuple[float, ...] = START_AGAIN_S
     hangs_s: float = 65.0  # a leader that does not go on for so long gives its Lease up; above `answer_limit_s`
 
-    async def start_process(self) -> PlannerProcess:
-        """Start a process that decides by this policy."""
-        return await PlannerProcess.start(self.policy, memory_bytes=self.memory_bytes)
+    async def start_process(self, client: Client) -> PlannerProcess:
+        """Start a process that decides by this policy, and knows how long jobs ran in the past."""
+        past = await past_run_times(client)
+        return await PlannerProcess.start(self.policy, memory_bytes=self.memory_bytes, past=past)
 
 
 class PlannerHangs(CodaError):
@@ -104,7 +107,7 @@ class Planner:
         cluster.on_job_changed = self._reasons.note_job
         self._cycles = CycleRunner(
             lambda: SnapshotFeed(cluster.state, cluster.guard.in_flight, cluster.held_back),
-            start_process or config.start_process,
+            start_process or partial(config.start_process, client),
             metrics,
             answer_limit_s=config.answer_limit_s,
             start_again_s=config.start_again_s,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from coda.cycle import CycleCache, SnapshotReplica, review_snapshot, run_cycle
+from coda.history import learn_groups
 from coda.model import JobId
 from coda.model.decision import Refusal
 from coda.placements import PlacementReview
@@ -18,6 +19,7 @@ from coda_extender.planner_process.messages import (
     Failure,
     Kind,
     Message,
+    Past,
     Question,
     RefusedAlike,
     ReviewOf,
@@ -42,6 +44,8 @@ class Answering:
         """Take one message, and yield the answer if it is a question."""
         if isinstance(message, Setup):
             self._config = message.config
+        elif isinstance(message, Past):
+            learn_groups(self._cache.book.run_times, message.groups)
         elif isinstance(message, Values):
             if message.is_first_of_all:
                 self._replica.clear(message.part)

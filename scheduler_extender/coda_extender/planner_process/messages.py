@@ -1,8 +1,9 @@
 """What extender and planner process say to each other, and how it is framed.
 
-A question is any number of `Values` and one `Question`. An answer is any number of `ChangedRefusals` and `Orders` and
-one `AnswerEnd`, or a `Failure`. Messages are small: to write or read one takes less than a millisecond, so that a
-filter call never waits longer. Pickle is safe here: both ends are our own, and nobody else has the socket.
+First come one `Setup` and any number of `Past`. A question is any number of `Values` and one `Question`. An answer is
+any number of `ChangedRefusals` and `Orders` and one `AnswerEnd`, or a `Failure`. Messages are small: to write or read
+one takes less than a millisecond, so that a filter call never waits longer. Pickle is safe here: both ends are our own,
+and nobody else has the socket.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from coda.cycle import Part
+from coda.history import RunGroup
 from coda.model import JobId, WaitCode
 from coda.model.decision import Denial, Fault, Grant, Start, Stop, WaitReason
 from coda.placements import PlacementAction, PlacementDefect
@@ -30,6 +32,7 @@ PREFIX: Final = struct.Struct("<I")  # bytes of the message that follows
 MOST_BYTES: Final = 64 << 20  # no message comes near: a job of 4096 ranks takes 0.2 MB
 _WEIGHT: Final = 16  # of a message: jobs with up to `_NAMES` ranks; measured, about 0.1 ms
 _NAMES: Final = 64
+_GROUPS: Final = 50  # of a message
 REFUSALS: Final = 50  # of a message: to compare one with the job that shows it takes 5 us
 
 
@@ -44,6 +47,12 @@ class Setup(NamedTuple):
     """The first message."""
 
     config: PolicyConfig
+
+
+class Past(NamedTuple):
+    """Run times of jobs that finished before. It comes before the first question, or never."""
+
+    groups: tuple[RunGroup, ...]
 
 
 class Values(NamedTuple):
@@ -112,7 +121,7 @@ class Failure(NamedTuple):
     text: str
 
 
-Message = Setup | Values | Question | ChangedRefusals | Orders | AnswerEnd | Failure
+Message = Setup | Past | Values | Question | ChangedRefusals | Orders | AnswerEnd | Failure
 
 
 class _Reducers(dict[type, Callable[[Any], Any]]):
@@ -149,6 +158,12 @@ def frame(message: Message) -> bytes:
     pickler.dump(message)
     PREFIX.pack_into(content.getbuffer(), 0, content.tell() - PREFIX.size)
     return content.getvalue()
+
+
+def past_in_messages(groups: Sequence[RunGroup]) -> Iterator[Past]:
+    """The groups as messages of bounded size, the last ones first: so the first ones are learned last."""
+    for end in range(len(groups), 0, -_GROUPS):
+        yield Past(tuple(groups[max(0, end - _GROUPS) : end]))
 
 
 def values_in_messages(part: Part, items: Sequence[tuple[str, Any]], *, is_whole: bool) -> Iterator[Values]:

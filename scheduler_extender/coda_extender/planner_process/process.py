@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
+from coda.history import RunGroup
 from coda.policy import PolicyConfig
 from coda_extender.planner_process.messages import (
     MOST_BYTES,
@@ -22,6 +23,7 @@ from coda_extender.planner_process.messages import (
     Message,
     Setup,
     frame,
+    past_in_messages,
 )
 
 _READ_BYTES: Final = 64 << 10
@@ -45,11 +47,12 @@ class PlannerProcess:
         self._received = bytearray()
 
     @classmethod
-    async def start(cls, config: PolicyConfig, *, memory_bytes: int) -> PlannerProcess:
-        """Start a process that may use so much memory."""
+    async def start(cls, config: PolicyConfig, *, memory_bytes: int, past: Sequence[RunGroup] = ()) -> PlannerProcess:
+        """Start a process that may use so much memory, and tell it how long jobs ran in the past."""
         started = cls(*_spawn(memory_bytes))
         try:
-            await started._send(Setup(config))
+            for message in (Setup(config), *past_in_messages(past)):
+                await started._send(message)
         except BaseException:
             started.kill()
             raise

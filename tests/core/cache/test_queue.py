@@ -6,6 +6,8 @@ from coda.cache import wake_s
 from coda.cache.gang_class import GangClass
 from coda.cache.queue import waiting_jobs
 from coda.cache.world_index import WorldIndex
+from coda.history import RunTimes
+from coda.history.expected_runs import ExpectedRuns
 from coda.model import Job
 from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, running, world
@@ -47,7 +49,7 @@ def only_class(index: WorldIndex) -> GangClass:
 
 
 def test_a_job_like_one_that_has_left_finds_what_was_known_of_its_ranks() -> None:
-    index = WorldIndex(PolicyConfig())
+    index = WorldIndex(PolicyConfig(), ExpectedRuns(RunTimes()))
     index.refresh(world(NODES, [job("a")]))
     known = index.rank_class(only_class(index))
     index.refresh(world(NODES, []))
@@ -57,7 +59,7 @@ def test_a_job_like_one_that_has_left_finds_what_was_known_of_its_ranks() -> Non
 
 
 def test_what_was_known_on_other_nodes_is_forgotten() -> None:
-    index = WorldIndex(PolicyConfig())
+    index = WorldIndex(PolicyConfig(), ExpectedRuns(RunTimes()))
     index.refresh(world(NODES, [job("a")]))
     index.rank_class(only_class(index))
     index.refresh(world(NODES, []))

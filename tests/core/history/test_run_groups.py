@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda.history import FinishedRun, RunGroup, run_groups, runs_from_groups
-from coda.history.run_groups import QUANTILES
+from coda.history import FinishedRun, RunGroup, RunTimes, learn_groups, run_groups
+from coda.history.run_groups import MOST_JOBS, PARTS
 
 RUNS = st.lists(
     st.builds(FinishedRun, st.sampled_from("ab"), st.sampled_from(["", "CV"]), st.integers(1, 3), st.floats(1.0, 1e6)),
@@ -14,33 +17,47 @@ RUNS = st.lists(
 )
 
 
-def test_a_group_is_its_quantiles() -> None:
+def test_a_group_is_the_means_of_its_parts() -> None:
     runs = [FinishedRun("a", "CV", 8, float(number)) for number in range(90)]
     (group,) = run_groups(reversed(runs), 10)
-    middles = (5.0, 15.0, 25.0, 35.0, 45.0, 55.0, 65.0, 75.0, 85.0)
-    assert group == RunGroup(owner="a", category="CV", gpus=8, jobs=90, run_s=middles)
+    means = (4.5, 14.5, 24.5, 34.5, 44.5, 54.5, 64.5, 74.5, 84.5)
+    assert group == RunGroup(owner="a", category="CV", gpus=8, jobs=90, run_s=means)
 
 
 def test_the_largest_groups_are_kept() -> None:
     runs = [FinishedRun(owner, "", 1, 60.0) for owner in "aabbbc"]
     assert [group.owner for group in run_groups(runs, 2)] == ["b", "a"]
-    assert [run.owner for run in runs_from_groups(run_groups(runs, 2))] == list("aabbb")
 
 
 @given(RUNS)
-def test_few_runs_come_back_as_they_were(runs: list[FinishedRun]) -> None:
-    """And of many, as many, from the shortest to the longest of what was kept."""
-    groups = run_groups(runs, 100)
-    back = runs_from_groups(groups, most_runs=1000)
-    assert len(back) == len(runs)
-    for group in groups:
+def test_few_runs_are_kept_as_they_were_and_many_with_their_mean(runs: list[FinishedRun]) -> None:
+    for group in run_groups(runs, 100):
         own = sorted(run.run_s for run in runs if run[:3] == (group.owner, group.category, group.gpus))
-        again = sorted(run.run_s for run in back if run[:3] == (group.owner, group.category, group.gpus))
-        assert len(group.run_s) == min(len(own), QUANTILES)
-        assert set(again) == set(group.run_s)
-        assert set(again) <= set(own)
-        if len(own) <= QUANTILES:
-            assert again == own
+        assert group.jobs == len(own)
+        assert len(group.run_s) == min(len(own), PARTS)
+        assert list(group.run_s) == sorted(group.run_s)
+        if len(own) % len(group.run_s) == 0:
+            assert fmean(group.run_s) == pytest.approx(fmean(own))
+
+
+def test_a_planner_that_begins_expects_what_the_groups_say() -> None:
+    runs = [FinishedRun("ann", "CV", 8, run_s) for run_s in [600.0] * 80 + [60_000.0] * 10]
+    runs += [FinishedRun("bob", "CV", 1, 60.0)] * 45
+    learned, told = RunTimes(), RunTimes()
+    for run in runs:
+        learned.add(run)
+    learn_groups(told, run_groups(runs, 100))
+    assert told.mean_s("ann", "CV", 8) == pytest.approx(learned.mean_s("ann", "CV", 8), rel=0.2)
+    for age_s in (0.0, 5000.0):
+        assert told.estimate("ann", "CV", 8, age_s).expected_s == learned.estimate("ann", "CV", 8, age_s).expected_s
+
+
+def test_a_day_of_own_jobs_says_more_than_any_past() -> None:
+    run_times = RunTimes()
+    learn_groups(run_times, [RunGroup(owner="ann", category="CV", gpus=8, jobs=20_000, run_s=(60_000.0,) * PARTS)])
+    for _ in range(2 * int(MOST_JOBS)):
+        run_times.add(FinishedRun("ann", "CV", 8, 60.0))
+    assert run_times.estimate("ann", "CV", 8, 0.0).expected_s < 100.0
 
 
 @given(RUNS)

@@ -103,4 +103,27 @@ def test_memory_is_bounded_and_later_jobs_count_more() -> None:
     assert run_times.estimate("ann", "CV", 1, 0.0).expected_s < 150
     for number in range(5100):
         run_times.add(FinishedRun(f"user-{number}", "CV", 1, 100.0))
-    assert len(run_times._ran_on) == 10_000
+    assert len(run_times._runs_by_group) == 10_000
+
+
+def test_the_mean_follows_the_owners_own_jobs_and_their_tail() -> None:
+    run_times = after([FinishedRun("ann", "CV", 8, 100.0)] * 30 + [FinishedRun("ann", "CV", 8, 100_000.0)] * 10)
+    assert 20_000 < run_times.mean_s("ann", "CV", 8) < 26_000  # the median is 100 s
+    for _ in range(40):
+        run_times.add(FinishedRun("bob", "CV", 8, 100.0))
+    assert run_times.mean_s("bob", "CV", 8) < run_times.mean_s("eve", "CV", 8) < run_times.mean_s("ann", "CV", 8)
+
+
+def test_without_history_no_mean_is_known() -> None:
+    assert RunTimes().mean_s("ann", "CV", 8) == 0.0
+
+
+@given(runs=RUNS.filter(bool))
+def test_a_mean_is_between_the_shortest_and_the_longest_run(runs: list[FinishedRun]) -> None:
+    mean_s = after(runs).mean_s("ann", "CV", 1)
+    run_s = [min(run.run_s, 30 * 86400.0) for run in runs]
+    assert min(run_s) * 0.999 <= mean_s <= max(run_s) * 1.001
+
+
+def test_a_job_that_ran_for_years_counts_as_a_month() -> None:
+    assert after([FinishedRun("ann", "CV", 1, 1e9)]).mean_s("ann", "CV", 1) <= 30 * 86400.0

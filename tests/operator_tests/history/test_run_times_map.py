@@ -9,16 +9,8 @@ from typing import Any
 
 from coda.errors import Outage
 from coda.history import Account, FinishedJob, FinishedRun, RunGroup, run_groups
-from coda_operator.history.run_times_map import (
-    EVERY_S,
-    MOST_ACCOUNTS,
-    MOST_GROUPS,
-    PATH,
-    USAGE_EVERY_S,
-    RunTimesMap,
-    groups_from_json,
-    map_json,
-)
+from coda_kube.objects.run_times import MOST_ACCOUNTS, PATH, groups_from_json, map_json
+from coda_operator.history.run_times_map import EVERY_S, MOST_GROUPS, USAGE_EVERY_S, RunTimesMap
 from tests.operator_tests.fake_cluster import FakeCluster, clock
 from tests.operator_tests.history.records import record
 

@@ -1,0 +1,72 @@
+"""The ConfigMap of run times: the operator writes it, and the planner, which has no database, reads it.
+
+`runTimes` are the groups of `coda.history.run_groups`, largest first; `usage` is what each owner used in the last week.
+Both are JSON, and bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, Final
+
+import orjson
+
+from coda.errors import InvalidInput
+from coda.history import Account, RunGroup
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import SYSTEM_NAMESPACE
+
+NAME: Final = "coda-run-times"
+PATH: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{NAME}"
+MOST_ACCOUNTS: Final = 1000
+"""A bound of the map: 200 KB, where etcd takes 1.5 MB. Our choice."""
+
+
+def map_json(groups: Iterable[RunGroup], used: Iterable[Account]) -> Json:
+    """Return the ConfigMap. Times are whole seconds, which is as exact as quantiles are."""
+    largest = sorted(used, key=lambda account: (-account.gpu_s, account.owner, account.replicas))[:MOST_ACCOUNTS]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": NAME,
+            "namespace": SYSTEM_NAMESPACE,
+            "labels": {"app.kubernetes.io/name": "coda", "app.kubernetes.io/component": "run-times"},
+        },
+        "data": {
+            "runTimes": _text([_group_json(group) for group in groups]),
+            "usage": _text([_account_json(account) for account in largest]),
+        },
+    }
+
+
+def groups_from_json(item: Json) -> tuple[RunGroup, ...]:
+    """Return the groups of the ConfigMap. Raises InvalidInput for one that somebody else has written."""
+    try:
+        return tuple([_group(group) for group in orjson.loads(item["data"]["runTimes"])])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"ConfigMap {NAME} has no run times as the operator writes them: delete it") from error
+
+
+def _group(item: Json) -> RunGroup:
+    return RunGroup(
+        owner=str(item["owner"]),
+        category=str(item["category"]),
+        gpus=int(item["gpus"]),
+        jobs=int(item["jobs"]),
+        run_s=tuple([float(run_s) for run_s in item["runSeconds"]]),
+    )
+
+
+def _group_json(group: RunGroup) -> dict[str, Any]:
+    named = {"owner": group.owner, "category": group.category, "gpus": group.gpus, "jobs": group.jobs}
+    return named | {"runSeconds": [round(run_s) for run_s in group.run_s]}
+
+
+def _account_json(account: Account) -> dict[str, Any]:
+    return {name: round(value) if isinstance(value, float) else value for name, value in asdict(account).items()}
+
+
+def _text(rows: list[dict[str, Any]]) -> str:
+    return orjson.dumps(rows).decode()
