@@ -45,7 +45,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.request.priority status.request.quota status.request.resources status.request.tolerations
         status.resize.attempt status.resize.coresPerReplica status.resize.message status.resize.reason
         status.resize.sequence status.resize.since status.resize.state status.resize.wanted status.returned
-        status.startTime status.succeededRanks status.tuning.answer.coresPerReplica status.tuning.answer.outcome
+        status.servedSeconds status.startTime status.succeededRanks
+        status.tuning.answer.coresPerReplica status.tuning.answer.outcome
         status.tuning.attempt status.tuning.message status.tuning.phase status.tuning.reason
         status.tuning.search.capped status.tuning.search.failed status.tuning.search.gpus
         status.tuning.search.kept status.tuning.search.leg status.tuning.search.moves

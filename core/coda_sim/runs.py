@@ -44,7 +44,9 @@ def _parts(policy: Policy) -> tuple[Component, ...]:
     allocator = (Component.ALLOCATOR,) if policy.cores is CoresRule.TUNED else ()
     arrays = (Component.ARRAYS, Component.BORROWING, Component.MIGRATION) if policy.has_arrays else ()
     eliminator = (Component.ELIMINATOR,) if policy.throttles else ()
-    return (*allocator, *arrays, *eliminator, *((Component.SHORT_FIRST,) if policy.favours_short else ()))
+    short_first = (Component.SHORT_FIRST,) if policy.favours_short else ()
+    time_slices = (Component.TIME_SLICES,) if policy.has_time_slices else ()
+    return (*allocator, *arrays, *eliminator, *short_first, *time_slices)
 
 
 PARTS_BY_POLICY: Final[Mapping[str, tuple[Component, ...]]] = {

@@ -23,16 +23,22 @@ class RunningJobs:
         self._rule = rule
         self._shares = shares
         self._runners: list[tuple[float, str, Job, tuple[str, ...]]] = []
+        self._count_by_priority: dict[int, int] = {}
+        self.safe_nodes: frozenset[str] = frozenset()  # nobody is stopped there now
 
     def add(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job holds a rank on each of these nodes."""
         if _can_stop(job):
             insort(self._runners, (self._rule.judged_at_s(job), job.id, job, nodes), key=_standing)
+            self._count_by_priority[job.priority] = self._count_by_priority.get(job.priority, 0) + 1
 
     def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job no longer holds a rank on each of these nodes."""
         if _can_stop(job):
             del self._runners[bisect_left(self._runners, (self._rule.judged_at_s(job), job.id), key=_standing)]
+            self._count_by_priority[job.priority] -= 1
+            if not self._count_by_priority[job.priority]:
+                del self._count_by_priority[job.priority]
 
     def renew(self, before: Job, job: Job, nodes: tuple[str, ...]) -> None:
         """The job changed and holds the same."""
@@ -53,8 +59,11 @@ class RunningJobs:
         moment_s = self._runners[index][0] if index < len(self._runners) else inf
         return moment_s if moment_s < inf else None
 
-    def in_reach(self, job: Job, now_s: float) -> Iterator[tuple[Job, tuple[str, ...]]]:
+    def in_reach(self, job: Job, now_s: float, *, is_overdue: bool = False) -> Iterator[tuple[Job, tuple[str, ...]]]:
         """Yield the jobs that the rule lets stop for this one, with their nodes, in the order it takes them."""
+        if self._rule.heeds_priority:
+            yield from self._of_lower_rank(job, now_s, is_overdue=is_overdue)
+            return
         span = self._rule.reach(job, now_s)
         if span is None or (self._rule.of_borrowers and not self._is_within_quota(job)):
             return
@@ -63,6 +72,23 @@ class RunningJobs:
         for _, job_id, runner, nodes in reversed(self._runners[first:beyond]):
             if borrowers is None or job_id in borrowers:
                 yield runner, nodes
+
+    def _of_lower_rank(self, job: Job, now_s: float, *, is_overdue: bool) -> Iterator[tuple[Job, tuple[str, ...]]]:
+        """Those whose slice is over and that go after the job; first those that hold no more GPUs than it asks for."""
+        goes_first = is_overdue or self._rule.reach(job, now_s) is not None
+        most = job.priority if goes_first else job.priority - 1
+        if not job.request.gpus or most < min(self._count_by_priority, default=inf):
+            return
+        safe, gpus = self.safe_nodes, job.request.gpus * job.replicas
+        larger: list[tuple[Job, tuple[str, ...]]] = []
+        for _, _, runner, nodes in reversed(self._runners[: bisect_right(self._runners, now_s, key=_moment)]):
+            if runner.priority > most or (safe and not safe.isdisjoint(nodes)):
+                continue
+            if runner.request.gpus * runner.replicas <= gpus:
+                yield runner, nodes
+            else:
+                larger.append((runner, nodes))
+        yield from larger
 
     def _is_within_quota(self, job: Job) -> bool:
         return self._shares is not None and self._shares.is_within_quota(job)

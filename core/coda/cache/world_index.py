@@ -31,7 +31,7 @@ from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_search import NodeSearch, RankClass
 from coda.policy.config import Component, PolicyConfig
 from coda.policy.node_score import Mix, Scorer
-from coda.policy.order import Order, SortKey, by_expected_run
+from coda.policy.order import Order, SortKey, by_expected_run, rank_by_slices
 from coda.policy.policies import policy_of
 from coda.snapshots import changed_keys, removed_and_added
 
@@ -98,7 +98,9 @@ class WorldIndex:
         self._favours_short = self.policy.favours_short and Component.SHORT_FIRST not in config.without
         self.usage = Usage(self.policy.fairness) if self.policy.fairness else None
         rule = self.policy.preempts
-        self.running = RunningJobs(rule, self.usage) if rule is not None else None
+        self._has_slices = self.policy.has_time_slices and _slices_are_on(config)
+        is_ruled = self._has_slices or not self.policy.has_time_slices
+        self.running = RunningJobs(rule, self.usage) if rule is not None and is_ruled else None
         self.nodes_version = 0  # another one: nodes came, went, or changed
         self.queue = self._empty_queue()
         self.inadmissible = InadmissibleClasses()
@@ -153,7 +155,10 @@ class WorldIndex:
 
     def sort_key(self, queued: QueuedJob) -> SortKey:
         """Return when a job is tried now: by its party's share, where shares count, then by its place in the queue."""
-        return queued.sort_key if self.usage is None else (self.usage.rank(queued.job), queued.sort_key)
+        if self.usage is None:
+            return queued.sort_key
+        shared = (self.usage.rank(queued.job), queued.sort_key)
+        return rank_by_slices(queued.job, shared) if self._has_slices else shared
 
     def assign(self, job: Job, shares: list[tuple[int, int]]) -> tuple[str, ...]:
         """Give the job this many ranks on each of these nodes in this cycle. Returns rank -> node."""
@@ -264,7 +269,8 @@ class WorldIndex:
         return Queue(limited, self._order(), fairness.party if fairness else None)
 
     def _order(self) -> Order:
-        return partial(_by_expected_run, self._expected) if self._favours_short else self.policy.order
+        order = partial(_by_expected_run, self._expected) if self._favours_short else self.policy.order
+        return partial(_by_slices, order) if self._has_slices else order
 
     def _refresh_nodes(self, gone: list[Node], come: list[Node], touched: set[str]) -> None:
         """Follow the nodes, and find what is free on those that were `touched`."""
@@ -352,5 +358,17 @@ def _scored(scorer: Scorer, mix: Mix, request: Resources, free: Resources, size:
     return scorer(request, free, size, mix)
 
 
+def _slices_are_on(config: PolicyConfig) -> bool:
+    """Arrays that do not borrow or move jobs would not let a job in where others made room."""
+    arrays_let_in = Component.ARRAYS in config.without or config.without.isdisjoint(
+        (Component.BORROWING, Component.MIGRATION)
+    )
+    return Component.TIME_SLICES not in config.without and arrays_let_in
+
+
 def _by_expected_run(expected: ExpectedRuns, job: Job) -> SortKey:
     return by_expected_run(job, expected.run_s(job))
+
+
+def _by_slices(order: Order, job: Job) -> SortKey:
+    return rank_by_slices(job, order(job))

@@ -12,7 +12,7 @@ from coda.cache.world_index import WorldIndex
 from coda.cycle.victims import preempted_for, stopped_in_arrays
 from coda.model.decision import Stop
 from coda.nodes.node_search import RankClass
-from coda.policy.arrays import Array
+from coda.policy.arrays import GPU_ARRAYS, Array
 
 Shares = list[tuple[int, int]]
 """Nodes by number, and how many ranks each gets, in rank order."""
@@ -45,7 +45,7 @@ class PlainStart:
         """O(nodes that changed)."""
         return _may_hold(self._index.rank_class(gang_class), gang_class)
 
-    def attempt(self, queued: QueuedJob) -> Attempt:
+    def attempt(self, queued: QueuedJob, *, is_overdue: bool) -> Attempt:
         """Find nodes for the job."""
         shares = _place(self._index.rank_class(queued.gang_class), queued)
         return NO_START if shares is None else Attempt(shares)
@@ -79,13 +79,13 @@ class PreemptingStart:
         first = next(gang_class.startable(self._now_s), None)
         return first is not None and self._running.may_stop_for(first.job, self._now_s)
 
-    def attempt(self, queued: QueuedJob) -> Attempt:
+    def attempt(self, queued: QueuedJob, *, is_overdue: bool) -> Attempt:
         """Find nodes for the job, or who must stop for it."""
-        found = self._plain.attempt(queued)
+        found = self._plain.attempt(queued, is_overdue=is_overdue)
         if found.shares is not None:
             return found
         rank_class = self._index.rank_class(queued.gang_class)
-        return Attempt(stops=preempted_for(self._running, queued.job, rank_class, self._now_s))
+        return Attempt(stops=preempted_for(self._running, queued.job, rank_class, self._now_s, is_overdue=is_overdue))
 
     def park(self, gang_class: GangClass) -> None:
         """Nothing: time alone can let the class stop a job, so it is tried in every cycle."""
@@ -97,18 +97,26 @@ class PreemptingStart:
 
 
 class ArrayStart:
-    """A gang starts in its array, then by borrowing, then by stopping jobs that borrowed."""
+    """A gang starts in its array, then by borrowing, then by stopping jobs that borrowed, then those of lower rank."""
 
     def __init__(self, index: WorldIndex, arrays: ArrayCapacity, now_s: float) -> None:
         self._index = index
         self._arrays = arrays
+        self._running = index.running
         self._now_s = now_s
         self._may_borrow = True  # nobody waits in the arrays before this one
 
     def batches(self) -> Iterator[list[GangClass]]:
-        """One array after the other: whether small jobs may borrow can depend on who waits in the one before."""
+        """One array after the other: whether small jobs may borrow can depend on who waits in the one before.
+
+        Where jobs are stopped by rank, all GPU jobs together: who stops others is tried before whoever ranks lower."""
         index, arrays = self._index, self._arrays
         index.inadmissible.wake(are_protected=arrays.are_protected)
+        if self._running is not None:
+            awake = {each: None for array in GPU_ARRAYS for each in index.inadmissible.to_try(array)}
+            yield list(awake | {each: None for each in index.queue.class_by_key.values() if self._may_stop_for(each)})
+            yield index.inadmissible.to_try(Array.CPU)
+            return
         for array in Array:
             yield index.inadmissible.to_try(array, may_borrow=self._may_borrow)
             if array is Array.LARGE and arrays.borrowing_depends_on_queue:
@@ -117,9 +125,16 @@ class ArrayStart:
     def may_start(self, gang_class: GangClass) -> bool:
         """O(nodes that changed) for each way."""
         ways = self._arrays.ways(gang_class, may_borrow=self._may_borrow)
-        return any(_may_hold(rank_class, gang_class) for _, rank_class in ways)
+        return any(_may_hold(rank_class, gang_class) for _, rank_class in ways) or self._may_stop_for(gang_class)
 
-    def attempt(self, queued: QueuedJob) -> Attempt:
+    def _may_stop_for(self, gang_class: GangClass) -> bool:
+        """Of equal gangs, the first may stop every job that the others may."""
+        if self._running is None or gang_class.array is Array.CPU:
+            return False
+        first = next(gang_class.startable(self._now_s), None)
+        return first is not None and self._running.may_stop_for(first.job, self._now_s)
+
+    def attempt(self, queued: QueuedJob, *, is_overdue: bool) -> Attempt:
         """Find nodes for the job, or who must stop for it."""
         for option, rank_class in self._arrays.ways(queued.gang_class, may_borrow=self._may_borrow):
             if option.stops:
@@ -130,7 +145,10 @@ class ArrayStart:
                     return Attempt(stops=stops)
             elif (shares := _place(rank_class, queued)) is not None:
                 return Attempt(shares, option.borrows)
-        return NO_START
+        if self._running is None:
+            return NO_START
+        rank_class = self._index.rank_class(queued.gang_class)
+        return Attempt(stops=preempted_for(self._running, queued.job, rank_class, self._now_s, is_overdue=is_overdue))
 
     def park(self, gang_class: GangClass) -> None:
         """Do not try the class again before a node gains free capacity for it, in any way that it may start."""
@@ -138,8 +156,11 @@ class ArrayStart:
         self._index.inadmissible.park(gang_class, rank_classes, may_borrow=self._may_borrow)
 
     def wake_s(self) -> float | None:
-        """Time alone lets nobody be stopped."""
-        return None
+        """When time alone lets a waiting job stop another, or None."""
+        if self._running is None:
+            return None
+        waiting = (queued.job for queued in _left_waiting(self._index, GPU_ARRAYS, self._now_s))
+        return self._running.wake_s(waiting, self._now_s)
 
 
 StartWay = PlainStart | PreemptingStart | ArrayStart

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Final
 
@@ -179,14 +180,15 @@ class CycleStarts:
 
     def _attempt_overdue(self, queued: QueuedJob) -> Attempt:
         """As `_attempt`, but a CPU job tries first what its array owns: that nobody takes back."""
-        arrays = self._index.arrays
-        if arrays is None or queued.job.request.gpus:
-            return self._attempt(queued)
-        shares = self._judging.ask(queued.gang_class, arrays.place_on_own, queued.job, None)
-        return self._attempt(queued) if shares is None else Attempt(shares)
+        arrays, attempt = self._index.arrays, partial(self._way.attempt, is_overdue=True)
+        if arrays is not None and not queued.job.request.gpus:
+            shares = self._judging.ask(queued.gang_class, arrays.place_on_own, queued.job, None)
+            if shares is not None:
+                return Attempt(shares)
+        return self._judging.ask(queued.gang_class, attempt, queued, NO_START)
 
     def _attempt(self, queued: QueuedJob) -> Attempt:
-        return self._judging.ask(queued.gang_class, self._way.attempt, queued, NO_START)
+        return self._judging.ask(queued.gang_class, partial(self._way.attempt, is_overdue=False), queued, NO_START)
 
     def _keep(self, queued: QueuedJob, book: PromiseBook) -> Kept | None:
         def keep(queued: QueuedJob) -> Kept | None:

@@ -30,12 +30,14 @@ class _Choice(NamedTuple):
         return moved, sum(held.amount.cpu_m for held, _ in self.victims)
 
 
-def preempted_for(running: RunningJobs, job: Job, rank_class: RankClass, now_s: float) -> tuple[Stop, ...]:
+def preempted_for(
+    running: RunningJobs, job: Job, rank_class: RankClass, now_s: float, *, is_overdue: bool
+) -> tuple[Stop, ...]:
     """Return who is preempted so that the job fits, by id; nobody if it would not fit even then.
 
     Jobs in reach are chosen in order until the job fits. Then, in the opposite order, each is spared if the job
     fits without stopping it. O(jobs in reach x their nodes); O(nodes) more for a job that needs one domain."""
-    return stopped_in_turn(running.in_reach(job, now_s), job, rank_class)
+    return stopped_in_turn(running.in_reach(job, now_s, is_overdue=is_overdue), job, rank_class)
 
 
 def stopped_in_turn(

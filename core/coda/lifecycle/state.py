@@ -90,6 +90,7 @@ class Progress:
     waiting_s: float = 0.0  # since when it waits for a placement: the last attempt has ended, or an edit enlarged it
     returned: bool = False  # it was stopped for another job, and has not started again
     not_before_s: float = 0.0
+    served_s: float = 0.0  # how long its earlier attempts held their GPUs in all, in whole seconds
     launch_s: float = 0.0
     start_s: float = 0.0
     completion_s: float = 0.0

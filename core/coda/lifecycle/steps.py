@@ -45,7 +45,7 @@ from coda.lifecycle.state import (
     pods_left,
     released_placement,
 )
-from coda.lifecycle.transitions import accept_again, all_bound, all_created, enqueue, finish, stop, suspend
+from coda.lifecycle.transitions import accept_again, all_bound, all_created, enqueue, finish, stop, suspend, with_served
 from coda.model.job import FINISHED, Phase, Placement, StopOrder
 
 NEXT: Mapping[Phase | None, frozenset[Phase]] = {
@@ -71,7 +71,7 @@ def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     Without a change outside, a second call returns a step that does nothing new. A job that is not finished always
     waits for something: a placement, a pod, or `wake_s`. O(pods)."""
     now = with_succeeded(now)
-    step = _decide(now, now_s, config)
+    step = with_served(_decide(now, now_s, config), now, now_s)
     return with_let_go(with_wake(replace(step, progress=_in_short(step.progress)), now, now_s, config), now)
 
 

@@ -97,6 +97,14 @@ def stop(now: Situation, order: StopOrder) -> Step:
     return Step(progress=stopped, delete=deletable(now.pods))
 
 
+def with_served(step: Step, now: Situation, now_s: float) -> Step:
+    """Count how long the attempt held its GPUs, if this step ends it. Whole seconds: so it is written as it is."""
+    if not now.progress.launch_s or step.progress.launch_s:
+        return step
+    served_s = now.progress.served_s + max(0, int(now_s - now.progress.launch_s))
+    return replace(step, progress=replace(step.progress, served_s=served_s))
+
+
 def finish(now: Situation, now_s: float, phase: Phase, why: tuple[str, str]) -> Step:
     """End the job with `why` (reason, message). Pods that have ended stay, for their logs."""
     reason, message = why

@@ -33,6 +33,8 @@ class Array(Enum):
     CPU = 2
 
 
+GPU_ARRAYS: Final = (Array.LARGE, Array.SMALL)
+
 _RANK_BY_ARRAY: Final = {array: rank for rank, array in enumerate(Array)}  # faster than the enum's own value
 
 

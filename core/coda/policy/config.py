@@ -30,6 +30,7 @@ class Component(Enum):
     BORROWING = "borrowing"  # without: each array uses its own cores only
     MIGRATION = "migration"  # without: small jobs stay where they borrow
     ELIMINATOR = "eliminator"  # without: no job is throttled
+    TIME_SLICES = "time-slices"  # without: no GPU job is stopped for one that was served less
     SHORT_FIRST = "short-first"  # without: jobs that are expected to be short go by arrival as all others
 
 

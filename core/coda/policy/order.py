@@ -55,6 +55,18 @@ def by_attained_service(job: Job) -> SortKey:
     return (not is_little_served(job), job.queued_s, job.id)
 
 
+def rank_by_slices(job: Job, within: SortKey) -> SortKey:
+    """Return the key that puts `within` after priority, and first the jobs that others make room for."""
+    return (-job.priority, not is_given_room(job), within)
+
+
+def is_given_room(job: Job) -> bool:
+    """True for a GPU job that was served little, and that will make room itself: it resumes.
+
+    Without the second, nobody would say that a job resumes."""
+    return job.resumable and is_little_served(job)
+
+
 def is_little_served(job: Job) -> bool:
     """True for a GPU job that is still in the first queue."""
     return bool(job.request.gpus) and attained_gpu_s(job) < LAS_THRESHOLD_GPU_S

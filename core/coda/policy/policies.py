@@ -34,7 +34,7 @@ from coda.policy.node_score import (
     spread_and_balanced,
 )
 from coda.policy.order import Order, by_arrival, by_attained_service, by_least_left, by_remaining
-from coda.policy.preemption import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FIRST, PreemptionRule
+from coda.policy.preemption import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FIRST, TIME_SLICED, PreemptionRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,11 @@ class Policy:
     def may_stop(self) -> bool:
         """True if its decisions may have stops."""
         return self.has_arrays or self.preempts is not None
+
+    @property
+    def has_time_slices(self) -> bool:
+        """True if GPU jobs that were served little go before all others of their priority, and stop them."""
+        return self.preempts is TIME_SLICED
 
     @property
     def may_hold_back(self) -> bool:
@@ -124,6 +129,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             fairness=Fairness(party=user_of, account=rank_of_array, measure=array_share),
             score=least_in_the_way,
             cores=CoresRule.TUNED,
+            preempts=TIME_SLICED,
             limits_overtaking=True,
             has_arrays=True,
             throttles=True,
@@ -175,7 +181,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
 
 def why_not_live(policy: Policy) -> str | None:
     """Return what a live planner cannot do of this policy, to follow its name in a sentence; None: it can do all."""
-    if policy.preempts is not None:
+    if policy.preempts is not None and not policy.has_time_slices:
         return "stops jobs by how long they ran or by tenant, which the planner does not know: simulate it"
     if policy.cores in (CoresRule.PROPORTIONAL, CoresRule.AT_BEST):
         return "sets the cores of jobs by a rule of its own, which nobody does on a cluster: simulate it"

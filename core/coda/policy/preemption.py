@@ -14,7 +14,11 @@ from math import inf
 from typing import Final
 
 from coda.model.job import Job
-from coda.policy.order import LAS_THRESHOLD_GPU_S, attained_gpu_s, is_little_served
+from coda.policy.order import LAS_THRESHOLD_GPU_S, attained_gpu_s, is_given_room, is_little_served
+
+LEAST_RUN_S: Final = 600.0
+"""How long a job runs at least before it makes room for one that was served less. Our choice: a restart costs about a
+minute, so at most a tenth of the time is lost, however many jobs come."""
 
 Span = tuple[float, float]
 """The times after the first, up to and including the second."""
@@ -28,12 +32,14 @@ class PreemptionRule:
         the last by id)
     reach: the times of the running jobs that may be stopped for a waiting job now; None: none may
     is_timed: with time alone, more jobs come into reach
-    of_borrowers: only jobs beyond their virtual cluster's quota, and only for jobs within their own"""
+    of_borrowers: only jobs beyond their virtual cluster's quota, and only for jobs within their own
+    heeds_priority: none of a higher priority; and for a higher priority also those that `reach` leaves out"""
 
     judged_at_s: Callable[[Job], float]
     reach: Callable[[Job, float], Span | None]
     is_timed: bool = False
     of_borrowers: bool = False
+    heeds_priority: bool = False
 
 
 def end_s(job: Job) -> float:
@@ -45,6 +51,12 @@ def demoted_s(job: Job) -> float:
     """Return when a running GPU job reaches, or reached, the threshold of `tiresias-las`; infinite for CPU jobs."""
     gpus = job.request.gpus * job.replicas
     return _counts_since_s(job) + (LAS_THRESHOLD_GPU_S - attained_gpu_s(job)) / gpus if gpus else inf
+
+
+def slice_end_s(job: Job) -> float:
+    """Return when a running GPU job was served enough, and long enough at once, to make room; infinite for CPU jobs."""
+    placement = job.placement
+    return demoted_s(job) if placement is None else max(demoted_s(job), placement.committed_s + LEAST_RUN_S)
 
 
 def gpus_since_s(job: Job) -> float:
@@ -71,6 +83,15 @@ LEAST_SERVED_FIRST: Final = PreemptionRule(
 )
 """Stops GPU jobs of the second queue for GPU jobs of the first, the last that entered it first; none within a queue.
 Source: Tiresias, whose queues are FIFO: a running job of the same queue stays."""
+
+TIME_SLICED: Final = PreemptionRule(
+    judged_at_s=slice_end_s,
+    reach=lambda job, now_s: (-inf, now_s) if is_given_room(job) else None,
+    is_timed=True,
+    heeds_priority=True,
+)
+"""As `LEAST_SERVED_FIRST`, for jobs that make room themselves later. Each run lasts `LEAST_RUN_S` at least. A higher
+priority stops a lower one, and an overdue job whoever a job of the first queue may. Source: our choice."""
 
 QUOTAS_FIRST: Final = PreemptionRule(
     judged_at_s=gpus_since_s,

@@ -28,6 +28,9 @@ class PromiseHold:
         self._index.set_free(self._left)
         if self._index.arrays is not None:
             self._index.arrays.protect_nodes(self._kept.protected)
+        if self._index.running is not None:
+            nodes = self._index.capacity.nodes
+            self._index.running.safe_nodes = frozenset([nodes[number].name for number in self._left])
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -40,6 +43,8 @@ class PromiseHold:
         self._index.set_free({number: free[number] - (left[number] - self._rest[number]) for number in left})
         if self._index.arrays is not None:
             self._index.arrays.unprotect_nodes()
+        if self._index.running is not None:
+            self._index.running.safe_nodes = frozenset()
 
     def keeps_idle(self, request: Resources) -> bool:
         """True if a rank with this request fits on a kept node, and not beside what is kept there."""

@@ -282,6 +282,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         resized=resized,
         user=id_of(item).partition("/")[0],  # shares are fair between namespaces
         returned=bool(status.get("returned")),
+        served_s=float(status.get("servedSeconds") or 0),
         category=str(spec.get("category") or ""),
         resumable=bool(spec.get("resumable")),
         run_limit_s=None if (limit_s := spec.get("activeDeadlineSeconds")) is None else float(limit_s),

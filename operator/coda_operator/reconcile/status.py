@@ -25,6 +25,7 @@ PASSING_FIELDS: Final = (
     "completionTime",
     "disruptionsInARow",
     "returned",
+    "servedSeconds",
     "succeededRanks",
     "resize",
 )
@@ -62,6 +63,8 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
         status["disruptionsInARow"] = progress.in_a_row
     if progress.returned:
         status["returned"] = True
+    if progress.served_s >= 1.0:
+        status["servedSeconds"] = int(progress.served_s)
     if progress.succeeded:
         status["succeededRanks"] = text_from_ranks(progress.succeeded)
     if request is not None:

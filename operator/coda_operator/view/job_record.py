@@ -129,6 +129,7 @@ def progress_from_json(status: Item) -> Progress:
         waiting_s=seconds_from_time(status.get("waitingSince")),
         returned=bool(status.get("returned")),
         not_before_s=seconds_from_time(status.get("notBefore")),
+        served_s=float(status.get("servedSeconds") or 0),
         launch_s=seconds_from_time(status.get("launchTime")),
         start_s=seconds_from_time(status.get("startTime")),
         completion_s=seconds_from_time(status.get("completionTime")),

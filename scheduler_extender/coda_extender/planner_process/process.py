@@ -51,7 +51,8 @@ class PlannerProcess:
         """Start a process that may use so much memory, and tell it how long jobs ran in the past."""
         started = cls(*_spawn(memory_bytes))
         try:
-            for message in (Setup(config), *past_in_messages(past)):
+            await started._send(Setup(config))
+            for message in past_in_messages(past):
                 await started._send(message)
         except BaseException:
             started.kill()

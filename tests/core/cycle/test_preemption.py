@@ -10,13 +10,16 @@ from coda.cycle import decide
 from coda.model import Job
 from coda.model.decision import StopCause
 from coda.model.world import VirtualCluster
-from coda.policy import PolicyConfig
+from coda.policy import ArraysConfig, Component, PolicyConfig
 from tests.builders import job, node, rack, running, world
 
 NOW_S = 10_000.0
 NODES = (node("a", gpus=4, cores=8), node("b", gpus=4, cores=8))
 TENANTS = (VirtualCluster(name="lab", gpus=4), VirtualCluster(name="firm", gpus=4))
-SRTF, LAS, YARN = (PolicyConfig(policy=name, levels=()) for name in ("srtf", "tiresias-las", "yarn-cs-preempt"))
+SRTF, LAS, YARN, CODA = (
+    PolicyConfig(policy=name, levels=(), arrays=ArraysConfig(reserve_cores_per_gpu=1, large_share=0.5))
+    for name in ("srtf", "tiresias-las", "yarn-cs-preempt", "coda")
+)
 
 
 def gpu(
@@ -136,6 +139,87 @@ def test_who_is_stopped_for_the_shorter_job(jobs: list[Job], expected: dict[str,
 )
 def test_who_is_stopped_for_the_less_served_job(jobs: list[Job], expected: dict[str, str]) -> None:
     assert stops(LAS, *jobs) == expected
+
+
+def hour(name: str, gpus: int, *nodes: str, **changes: object) -> Job:
+    """A job whose slice is over: it ran for an hour on these nodes."""
+    built = gpu(name, gpus, replicas=len(nodes))
+    return ran(replace(built, **changes), *nodes, for_s=3600.0)  # type: ignore[arg-type]  # fields of a job
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        pytest.param([hour("x", 4, "a"), hour("y", 4, "b"), gpu("new", 4)], {"y": "new"}, id="one whose slice is over"),
+        pytest.param(
+            [hour("x", 4, "a"), hour("y", 4, "b"), gpu("back", 4, served_s=900)], {}, id="not for one served as much"
+        ),
+        pytest.param(
+            [ran(gpu("x", 4, served_s=9999), "a", for_s=599), ran(gpu("y", 4), "b"), gpu("new", 4)],
+            {},
+            id="not before it ran for 10 min at once",
+        ),
+        pytest.param(
+            [ran(gpu("x", 4, served_s=9999), "a", for_s=600), ran(gpu("y", 4), "b"), gpu("new", 4)],
+            {"x": "new"},
+            id="from then on",
+        ),
+        pytest.param(
+            [hour("x", 4, "a"), hour("y", 4, "b"), replace(gpu("new", 4), resumable=False)],
+            {},
+            id="not for one that would never make room itself",
+        ),
+        pytest.param(
+            [hour("x", 4, "a", resumable=False), hour("y", 4, "b", resumable=False), gpu("new", 4)],
+            {},
+            id="nobody without checkpoints",
+        ),
+        pytest.param(
+            [
+                hour("gang", 3, "a", "b"),
+                hour("small", 1, "b"),
+                gpu("cpu", 0, cores=6),
+                hour("x", 1, "a"),
+                gpu("new", 1),
+            ],
+            {"x": "new"},
+            id="rather one that holds no more",
+        ),
+        pytest.param([hour("gang", 4, "a", "b"), gpu("new", 1)], {"gang": "new"}, id="else a larger one"),
+        pytest.param(
+            [hour("x", 4, "a", priority=1), hour("y", 4, "b", priority=1), gpu("new", 4)],
+            {},
+            id="nobody of a higher priority",
+        ),
+        pytest.param(
+            [hour("x", 4, "a", priority=1), hour("y", 4, "b"), replace(gpu("back", 4, served_s=900), priority=1)],
+            {"y": "back"},
+            id="for a higher priority a lower one, however long it was served",
+        ),
+        pytest.param([hour("x", 4, "a"), hour("y", 4, "b"), gpu("cpu", 0, cores=8)], {}, id="nobody for a CPU job"),
+    ],
+)
+def test_who_makes_room_under_coda_for_the_less_served_job(jobs: list[Job], expected: dict[str, str]) -> None:
+    assert stops(CODA, *jobs) == expected
+
+
+def test_somebody_makes_room_for_an_overdue_job_however_long_it_was_served() -> None:
+    jobs = (hour("x", 4, "a"), hour("y", 4, "b"), replace(gpu("late", 4, served_s=900), queued_s=NOW_S - 200.0))
+    assert stops(replace(CODA, promise_patience_s=100.0), *jobs) == {"y": "late"}
+    assert stops(replace(CODA, promise_patience_s=300.0), *jobs) == {}
+
+
+@pytest.mark.parametrize("part", [Component.TIME_SLICES, Component.BORROWING, Component.MIGRATION])
+def test_without_slices_or_what_they_need_nobody_makes_room(part: Component) -> None:
+    jobs = (hour("x", 4, "a"), hour("y", 4, "b"), gpu("new", 4))
+    assert stops(replace(CODA, without=frozenset({part})), *jobs) == {}
+
+
+def test_time_alone_ends_a_slice() -> None:
+    jobs = (ran(gpu("x", 4), "a", for_s=800.0), ran(gpu("y", 4), "b", for_s=700.0), gpu("new", 4))
+    plan = decide(world(NODES, jobs), CODA, NOW_S)
+    assert not plan.stops
+    assert plan.wake_s == NOW_S + 100.0  # 4 GPUs were served an hour after 900 s
 
 
 def test_the_less_served_go_first_and_others_by_arrival() -> None:

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from coda.model import Job, JobId
 from coda.model.capacity import free_by_node
+from coda.model.decision import StopCause
 from coda.policy import PolicyConfig
 from coda.policy.order import LAS_THRESHOLD_GPU_S, attained_gpu_s
+from coda.policy.preemption import LEAST_RUN_S
 from tests.builders import resources, world
-from tests.core.cycle.test_preemption import LAS, NODES, SRTF, TENANTS, YARN, gpu
+from tests.core.cycle.test_preemption import CODA, LAS, NODES, SRTF, TENANTS, YARN, gpu
 from tests.core.play import Play
 
 JOBS = st.builds(
@@ -28,7 +30,7 @@ JOBS = st.builds(
     st.sampled_from((None, 50.0, 500.0, 1000.0, 5000.0)),
 )
 law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-preempting = st.sampled_from([SRTF, LAS, YARN])
+preempting = st.sampled_from([SRTF, LAS, YARN, CODA])
 
 
 def played(data: st.DataObject, config: PolicyConfig) -> Play:
@@ -73,10 +75,12 @@ def test_only_a_job_that_goes_first_stops_another(data: st.DataObject, config: P
             stopped, by = job_by_id[stop.job], job_by_id[stop.by]
             if config is SRTF:
                 assert left_s(stopped, now_s) > left_s(by, now_s)
-            elif config is LAS:
+            elif config in (LAS, CODA):
                 ran_s = now_s - stopped.as_of_s
-                assert attained_gpu_s(replace(stopped, served_s=stopped.served_s + ran_s)) >= LAS_THRESHOLD_GPU_S
-                assert attained_gpu_s(by) < LAS_THRESHOLD_GPU_S
+                if stop.cause is StopCause.PREEMPT:
+                    assert attained_gpu_s(replace(stopped, served_s=stopped.served_s + ran_s)) >= LAS_THRESHOLD_GPU_S
+                    assert attained_gpu_s(by) < LAS_THRESHOLD_GPU_S
+                    assert config is LAS or ran_s >= LEAST_RUN_S
             else:
                 assert gpus_of(stopped.virtual_cluster, now.jobs) > quota_of(stopped.virtual_cluster)
                 own = gpus_of(by.virtual_cluster, now.jobs) + by.request.gpus * by.replicas

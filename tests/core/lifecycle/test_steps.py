@@ -222,6 +222,22 @@ def test_a_job_that_was_stopped_for_another_pays_nothing_for_it() -> None:
     assert (queued.phase, queued.attempt, queued.queued_s, queued.returned) == (Phase.QUEUED, 2, 900.0, True)
 
 
+def test_what_an_attempt_held_counts_as_served_once_it_has_ended() -> None:
+    held = progress(Phase.RESTARTING, launch_s=NOW_S - 500.4, served_s=100.0)
+    waits = situation(Phase.RESTARTING, pod(0, terminating=True), progress=held)
+    assert next_step(waits, NOW_S, CONFIG).progress.served_s == 100.0
+    queued = next_step(situation(Phase.RESTARTING, progress=held), NOW_S, CONFIG).progress
+    assert (queued.phase, queued.served_s) == (Phase.QUEUED, 600.0)
+    assert next_step(situation(Phase.QUEUED, progress=queued, placement=None), NOW_S, CONFIG).progress.served_s == 600.0
+
+
+def test_a_suspended_attempt_counts_as_served_too() -> None:
+    held = progress(Phase.RUNNING, launch_s=NOW_S - 500.0)
+    terms = Terms(replicas=2, suspend=True)
+    suspended = next_step(situation(Phase.RUNNING, running(0), running(1), progress=held, terms=terms), NOW_S, CONFIG)
+    assert (suspended.progress.phase, suspended.progress.served_s) == (Phase.SUSPENDED, 500.0)
+
+
 @pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING])
 def test_a_job_that_has_succeeded_cannot_be_stopped_any_more(phase: Phase) -> None:
     done = (running(0, ended=True), running(1, ended=True))

@@ -64,7 +64,7 @@ def test_a_deadline_makes_a_job_short() -> None:
 @law
 @given(st.data(), st.sampled_from(POLICIES))
 def test_only_those_that_came_soon_after_a_job_overtake_it(data: st.DataObject, config: PolicyConfig) -> None:
-    """Soon: within `OVERTAKEN` times its expected run time. Jobs of one user and of equal shape, so shares are equal."""
+    """Soon: within `OVERTAKEN` times its expected run time. Jobs of one user and equal shape, so shares are equal."""
     play, left_s = Play(config, NODES), dict[JobId, float]()
     taught(play.book)
     for step in range(40):

@@ -194,3 +194,23 @@ async def test_a_guest_that_cannot_be_told_to_stop_keeps_nobody_from_starting(ap
     api.set(JOBS, job_json("small", gpus=1, queuedTime=time_from_seconds(now_s - 1)))
     async with replica(api, policy=CODA):
         await api.until(lambda: state_of(api, "small") == "Released")
+
+
+async def test_a_new_job_that_resumes_takes_the_place_of_one_that_was_served_longer(api: FakeApi) -> None:
+    api.change(f"{JOBS}/guest", lambda item: item["spec"].update(resumable=False))
+    now = time_from_seconds(time.time() - 5)
+    async with replica(api, policy=CODA) as one:
+        api.set(JOBS, job_json("patient", queuedTime=now))
+        await api.until(lambda: bool(api.item(f"{JOBS}/patient")["status"].get("pending")))
+        assert order_of(api, "resident") == {}
+        new = job_json("new", queuedTime=now)
+        api.set(JOBS, {**new, "spec": {**new["spec"], "resumable": True}})
+        await api.until(lambda: bool(order_of(api, "resident")))
+        assert (order_of(api, "resident")["cause"], order_of(api, "resident")["by"]) == ("Preempt", "default/new")
+        api.remove(f"{PODS}/resident-1-0")
+        served = {"phase": "Queued", "attempt": 2, "servedSeconds": 90_000, "queuedTime": now}
+        api.change(f"{JOBS}/resident", lambda item: item["status"].update(served))
+        await api.until(lambda: state_of(api, "new") == "Released")
+        assert placement_of(api, "new")["nodes"] == ["n2"]
+        await api.until(lambda: bool(api.item(f"{JOBS}/resident")["status"].get("pending")))
+        assert one.count("coda_planner_stops_total", cause="Preempt") == 1

@@ -20,6 +20,7 @@ RUNNING = Progress(
     generation=4,
     queued_s=100.0,
     not_before_s=150.0,
+    served_s=86_400.0,
     launch_s=200.0,
     start_s=210.5,
     avoid={"n2": 400.0, "n1": 300.0},
