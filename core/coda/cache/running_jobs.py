@@ -74,21 +74,15 @@ class RunningJobs:
                 yield runner, nodes
 
     def _of_lower_rank(self, job: Job, now_s: float, *, is_overdue: bool) -> Iterator[tuple[Job, tuple[str, ...]]]:
-        """Those whose slice is over and that go after the job; first those that hold no more GPUs than it asks for."""
+        """Those whose slice is over, the last that had it first, and that go after the job."""
         goes_first = is_overdue or self._rule.reach(job, now_s) is not None
         most = job.priority if goes_first else job.priority - 1
         if not job.request.gpus or most < min(self._count_by_priority, default=inf):
             return
-        safe, gpus = self.safe_nodes, job.request.gpus * job.replicas
-        larger: list[tuple[Job, tuple[str, ...]]] = []
+        safe = self.safe_nodes
         for _, _, runner, nodes in reversed(self._runners[: bisect_right(self._runners, now_s, key=_moment)]):
-            if runner.priority > most or (safe and not safe.isdisjoint(nodes)):
-                continue
-            if runner.request.gpus * runner.replicas <= gpus:
+            if runner.priority <= most and safe.isdisjoint(nodes):
                 yield runner, nodes
-            else:
-                larger.append((runner, nodes))
-        yield from larger
 
     def _is_within_quota(self, job: Job) -> bool:
         return self._shares is not None and self._shares.is_within_quota(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from coda.cache.array_capacity import ArrayCapacity
@@ -11,8 +12,11 @@ from coda.cache.running_jobs import RunningJobs
 from coda.cache.world_index import WorldIndex
 from coda.cycle.victims import preempted_for, stopped_in_arrays
 from coda.model.decision import Stop
+from coda.model.job import Job
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import GPU_ARRAYS, Array
+from coda.policy.order import is_given_room, rank_by_slices
+from coda.policy.preemption import demoted_s
 
 Shares = list[tuple[int, int]]
 """Nodes by number, and how many ranks each gets, in rank order."""
@@ -139,16 +143,38 @@ class ArrayStart:
         for option, rank_class in self._arrays.ways(queued.gang_class, may_borrow=self._may_borrow):
             if option.stops:
                 moves = option.view is CapacityView.AFTER_MIGRATION
+                stays = partial(self._would_go_before, queued.job, is_overdue=is_overdue)
                 if _may_hold(rank_class, queued.gang_class) and (
-                    stops := stopped_in_arrays(self._arrays, queued.job, rank_class, moves=moves)
+                    stops := stopped_in_arrays(self._arrays, queued.job, rank_class, moves=moves, stays=stays)
                 ):
-                    return Attempt(stops=stops)
+                    in_vain = moves and not is_overdue and self._small_job_goes_before(queued.job)
+                    return NO_START if in_vain else Attempt(stops=stops)
             elif (shares := _place(rank_class, queued)) is not None:
                 return Attempt(shares, option.borrows)
         if self._running is None:
             return NO_START
         rank_class = self._index.rank_class(queued.gang_class)
         return Attempt(stops=preempted_for(self._running, queued.job, rank_class, self._now_s, is_overdue=is_overdue))
+
+    def _would_go_before(self, job: Job, guest: Job, *, is_overdue: bool) -> bool:
+        """True if a guest, once stopped, is tried before the job that it was stopped for."""
+        if self._running is None or is_overdue:
+            return False
+        had_enough = demoted_s(guest) <= self._now_s
+        return (-guest.priority, had_enough) < (-job.priority, not is_given_room(job))
+
+    def _small_job_goes_before(self, job: Job) -> bool:
+        """True if a small job waits that would take what guests leave for this one. O(classes)."""
+        if self._running is None:
+            return False
+        rank, started = rank_by_slices(job, ()), self._index.started()
+        for gang_class in self._index.queue.class_by_key.values():
+            if gang_class.array is Array.SMALL:
+                startable = gang_class.startable(self._now_s)
+                first = next((queued.job for queued in startable if queued.job.id not in started), None)
+                if first is not None and rank_by_slices(first, ()) < rank:
+                    return True
+        return False
 
     def park(self, gang_class: GangClass) -> None:
         """Do not try the class again before a node gains free capacity for it, in any way that it may start."""

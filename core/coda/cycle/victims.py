@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
@@ -63,14 +63,19 @@ def stopped_in_turn(
     return tuple(sorted(stops, key=lambda stop: stop.job))
 
 
-def stopped_in_arrays(arrays: ArrayCapacity, job: Job, rank_class: RankClass, *, moves: bool) -> tuple[Stop, ...]:
+def stopped_in_arrays(
+    arrays: ArrayCapacity, job: Job, rank_class: RankClass, *, moves: bool, stays: Callable[[Job], bool]
+) -> tuple[Stop, ...]:
     """Return who is reclaimed or migrated so that the job fits, by id; nobody if it would not fit even then.
 
-    `rank_class`: of an AFTER_* view. `moves`: guests migrate, if all of them fit elsewhere at once. A gang of one rank
+    `rank_class`: of an AFTER_* view. `moves`: guests migrate, if all of them fit elsewhere at once and none `stays`:
+    one that would be tried before the job comes back at once, and so for ever. A gang of one rank
     goes where fewest jobs move; ties: fewest cores freed in vain, then the first node by name. For moves only the
     nodes with most GPUs free are tried. O(nodes) for it."""
     for choice in _choices(arrays, job, rank_class, moves=moves):
         guests = {held.job.id: held.job for held, cause in choice.victims if cause is StopCause.MIGRATE}
+        if any(map(stays, guests.values())):
+            continue
         if not guests or _have_other_places(arrays, guests.values(), choice.nodes):
             return _stops(job, choice.victims)
     return ()

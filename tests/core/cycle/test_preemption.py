@@ -51,6 +51,13 @@ def stops(config: PolicyConfig, *jobs: Job) -> dict[str, str]:
     return {stop.job.split("/")[1]: stop.by.split("/")[1] for stop in plan.stops}
 
 
+def moved(config: PolicyConfig, *jobs: Job) -> dict[str, str]:
+    """Who moves, and for whom."""
+    plan = decide(world(NODES, jobs), config, NOW_S)
+    assert {stop.cause for stop in plan.stops} <= {StopCause.MIGRATE}
+    return {stop.job.split("/")[1]: stop.by.split("/")[1] for stop in plan.stops}
+
+
 @pytest.mark.parametrize(
     ("jobs", "expected"),
     [
@@ -175,17 +182,11 @@ def hour(name: str, gpus: int, *nodes: str, **changes: object) -> Job:
             id="nobody without checkpoints",
         ),
         pytest.param(
-            [
-                hour("gang", 3, "a", "b"),
-                hour("small", 1, "b"),
-                gpu("cpu", 0, cores=6),
-                hour("x", 1, "a"),
-                gpu("new", 1),
-            ],
-            {"x": "new"},
-            id="rather one that holds no more",
+            [ran(gpu("old", 4), "a", for_s=3600), ran(gpu("older", 4), "b", for_s=7200), gpu("new", 4)],
+            {"old": "new"},
+            id="the last that had its slice",
         ),
-        pytest.param([hour("gang", 4, "a", "b"), gpu("new", 1)], {"gang": "new"}, id="else a larger one"),
+        pytest.param([hour("gang", 4, "a", "b"), gpu("new", 1)], {"gang": "new"}, id="gangs go whole"),
         pytest.param(
             [hour("x", 4, "a", priority=1), hour("y", 4, "b", priority=1), gpu("new", 4)],
             {},
@@ -213,6 +214,23 @@ def test_somebody_makes_room_for_an_overdue_job_however_long_it_was_served() -> 
 def test_without_slices_or_what_they_need_nobody_makes_room(part: Component) -> None:
     jobs = (hour("x", 4, "a"), hour("y", 4, "b"), gpu("new", 4))
     assert stops(replace(CODA, without=frozenset({part})), *jobs) == {}
+
+
+def test_no_guest_moves_for_a_job_while_a_small_one_goes_before_it() -> None:
+    """The small job would take what the guest leaves, move in its turn, and so for ever."""
+    guest, resident = ran(gpu("guest", 1, served_s=9999), "a", for_s=60), ran(gpu("resident", 3), "b")
+    large, small = gpu("large", 4, served_s=9999), gpu("small", 1, cores=8)
+    assert stops(CODA, guest, resident, large, small) == {}
+    assert moved(CODA, guest, resident, large) == {"guest": "large"}
+    assert moved(CODA, guest, resident, gpu("large", 4), small) == {"guest": "large"}
+
+
+def test_a_guest_that_would_be_tried_before_the_job_does_not_move_for_it() -> None:
+    """It would come back to where it was, before the job, and so for ever."""
+    new, resident = ran(gpu("new", 1), "a", for_s=60), ran(gpu("resident", 3), "b")
+    assert moved(CODA, new, resident, gpu("large", 4, served_s=9999)) == {}
+    assert moved(CODA, new, resident, gpu("large", 4)) == {"new": "large"}
+    assert moved(CODA, replace(new, priority=1), resident, gpu("large", 4)) == {}
 
 
 def test_time_alone_ends_a_slice() -> None:

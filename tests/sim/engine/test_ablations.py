@@ -71,6 +71,7 @@ def test_the_whole_policy_tunes_borrows_and_moves() -> None:
         ("borrowing", ("aborts",)),
         ("migration", ("migrations",)),
         ("eliminator", ("throttles",)),
+        ("time-slices", ("preemptions",)),
     ],
 )
 def test_what_is_left_out_does_nothing(part: str, gone: tuple[str, ...]) -> None:
@@ -80,10 +81,11 @@ def test_what_is_left_out_does_nothing(part: str, gone: tuple[str, ...]) -> None
 
 def test_only_coda_has_all_parts_and_a_rival_its_allocator() -> None:
     parts_by_name = {name: [part.value for part in parts] for name, parts in PARTS_BY_POLICY.items() if parts}
-    assert parts_by_name.keys() == {"coda", "fifo-skip-tuned"}
+    assert parts_by_name.keys() == {"arrival", "coda", "fifo-skip-tuned"}
+    assert parts_by_name["arrival"] == ["short-first"]
     assert parts_by_name["fifo-skip-tuned"] == ["allocator"]
     assert sorted(parts_by_name["coda"]) == sorted(PARTS)
-    assert PARTS == ("allocator", "arrays", "borrowing", "migration", "eliminator")
+    assert PARTS == ("allocator", "arrays", "borrowing", "migration", "eliminator", "time-slices", "short-first")
 
 
 def test_the_order_of_the_rows_changes_no_byte(tmp_path: Path) -> None:
