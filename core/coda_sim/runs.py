@@ -46,7 +46,7 @@ def _parts(policy: Policy) -> tuple[Component, ...]:
     eliminator = (Component.ELIMINATOR,) if policy.throttles else ()
     short_first = (Component.SHORT_FIRST,) if policy.favours_short else ()
     time_slices = (Component.TIME_SLICES,) if policy.has_time_slices else ()
-    return (*allocator, *arrays, *eliminator, *short_first, *time_slices)
+    return (*allocator, *arrays, *eliminator, *time_slices, *short_first)
 
 
 PARTS_BY_POLICY: Final[Mapping[str, tuple[Component, ...]]] = {
