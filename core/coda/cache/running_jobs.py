@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from operator import itemgetter
 
@@ -25,16 +25,20 @@ class RunningJobs:
         self._runners: list[tuple[float, str, Job, tuple[str, ...]]] = []
         self._count_by_priority: dict[int, int] = {}
         self.safe_nodes: frozenset[str] = frozenset()  # nobody is stopped there now
+        self._gpus_by_node: dict[str, int] | None = None  # of the first `_counted` runners; None: count again
+        self._counted = 0
 
     def add(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job holds a rank on each of these nodes."""
         if _can_stop(job):
+            self._gpus_by_node = None
             insort(self._runners, (self._rule.judged_at_s(job), job.id, job, nodes), key=_standing)
             self._count_by_priority[job.priority] = self._count_by_priority.get(job.priority, 0) + 1
 
     def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job no longer holds a rank on each of these nodes."""
         if _can_stop(job):
+            self._gpus_by_node = None
             del self._runners[bisect_left(self._runners, (self._rule.judged_at_s(job), job.id), key=_standing)]
             self._count_by_priority[job.priority] -= 1
             if not self._count_by_priority[job.priority]:
@@ -44,6 +48,16 @@ class RunningJobs:
         """The job changed and holds the same."""
         self.remove(before, nodes)
         self.add(job, nodes)
+
+    def gpus_in_reach(self, now_s: float) -> Mapping[str, int]:
+        """Return the GPUs on each node that jobs hold whose moment has come. O(these jobs) when they changed."""
+        beyond = bisect_right(self._runners, now_s, key=_moment)
+        if self._gpus_by_node is None or self._counted != beyond:
+            self._counted, self._gpus_by_node = beyond, {}
+            for _, _, runner, nodes in self._runners[:beyond]:
+                for node in nodes:
+                    self._gpus_by_node[node] = self._gpus_by_node.get(node, 0) + runner.request.gpus
+        return self._gpus_by_node
 
     def may_stop_for(self, job: Job, now_s: float) -> bool:
         """False if no running job may be stopped for the job."""

@@ -136,7 +136,18 @@ class ArrayStart:
         if self._running is None or gang_class.array is Array.CPU:
             return False
         first = next(gang_class.startable(self._now_s), None)
-        return first is not None and self._running.may_stop_for(first.job, self._now_s)
+        if first is None or not self._running.may_stop_for(first.job, self._now_s):
+            return False
+        return first.job.replicas > 1 or self._leaves_enough_gpus(self._running, first.job.request.gpus)
+
+    def _leaves_enough_gpus(self, running: RunningJobs, gpus: int) -> bool:
+        """True if some node has so many GPUs, free or held by jobs whose slice is over. O(nodes of these jobs)."""
+        capacity = self._index.capacity
+        for name, held in running.gpus_in_reach(self._now_s).items():
+            number = capacity.number_by_name.get(name)
+            if number is not None and capacity.free(number).gpus + held >= gpus:
+                return True
+        return False
 
     def attempt(self, queued: QueuedJob, *, is_overdue: bool) -> Attempt:
         """Find nodes for the job, or who must stop for it."""
@@ -151,7 +162,7 @@ class ArrayStart:
                     return NO_START if in_vain else Attempt(stops=stops)
             elif (shares := _place(rank_class, queued)) is not None:
                 return Attempt(shares, option.borrows)
-        if self._running is None:
+        if self._running is None or not (is_overdue or self._may_stop_for(queued.gang_class)):
             return NO_START
         rank_class = self._index.rank_class(queued.gang_class)
         return Attempt(stops=preempted_for(self._running, queued.job, rank_class, self._now_s, is_overdue=is_overdue))

@@ -82,7 +82,7 @@ class PolicyConfig:
     """Jobs named in one refusal, >= 0. Default: as many as a person reads; the largest come first."""
 
     policy: str = DEFAULT
-    """One of `policies.POLICIES`. Default: arrival order, as on clusters without Coda."""
+    """One of `policies.POLICIES`. Default: the one that needs nothing but the jobs, and stops nobody."""
 
     mix: Mix = TYPICAL_MIX
     """The workload by which `fgd` judges fragmentation; weights not negative. Default: the month of CODA's text."""

@@ -100,7 +100,7 @@ DEFAULT: Final = "arrival"
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
         DEFAULT: Policy(
-            summary="priority, then arrival; skips what does not fit; fills node by node, keeps gangs together",
+            summary="priority, then arrival, short jobs a bit earlier; skips what does not fit; fills node by node",
             favours_short=True,
             score=None,
             limits_overtaking=True,
@@ -124,7 +124,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             fairness=Fairness(party=user_of, account=one_account, measure=dominant_share),
         ),
         "coda": Policy(
-            summary="arrays with borrowing and migration, fair shares inside each; tuned cores",
+            summary="arrays with borrowing and migration, time slices, fair shares inside each; tuned cores",
             favours_short=True,
             fairness=Fairness(party=user_of, account=rank_of_array, measure=array_share),
             score=least_in_the_way,
