@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Final
 
 from coda.cycle import decide
+from coda.history import FinishedRun
 from coda.model import NOTHING, Job, JobId, Node, Resources, World
 from coda.policy import PolicyConfig
+from coda.promises import PromiseBook
 from coda_sim.engine import job_from_gang, nodes_of_shape
 from coda_sim.runs import config_of
 from rig.agreeing import rounds
@@ -55,7 +58,7 @@ class Rounds:
         yield from sorted(moment_s for moment_s in happened if began_s < moment_s <= began_s + AFTER_S * speed)
 
     def _starts(self, number: int, seen_s: float) -> Mapping[JobId, tuple[str, ...]]:
-        plan = decide(self._world(number, seen_s), self._config, seen_s)
+        plan = decide(self._world(number, seen_s), self._config, seen_s, book=self._book)
         return {start.job: start.nodes for start in plan.starts}
 
     def _world(self, number: int, seen_s: float) -> World:
@@ -84,6 +87,21 @@ class Rounds:
         return nodes_of_shape(self.replayed.shape)
 
     @cached_property
+    def _book(self) -> PromiseBook:
+        """What the planner expected of each job when it came, by the jobs that had ended by then."""
+        book = PromiseBook()
+        ends = ((self._freed_s_by_job[live.job_id], "", live) for live in self.replayed.jobs)
+        comes = ((self._queued_s(live), live.job_id, live) for live in self.replayed.jobs)
+        for moment_s, came, live in sorted([*ends, *comes], key=itemgetter(0, 1)):
+            job = self._job_by_id[live.job_id]
+            if came:
+                book.expected.run_s(job)
+            else:
+                gpus, run_s = job.replicas * job.request.gpus, moment_s - live.start_s
+                book.run_times.add(FinishedRun(job.user, job.category, gpus, run_s))
+        return book
+
+    @cached_property
     def _number_by_job(self) -> Mapping[str, int]:
         return rounds(self.replayed.starts, self.round_s * self.replayed.speed)
 
@@ -94,9 +112,11 @@ class Rounds:
 
     @cached_property
     def _job_by_id(self) -> Mapping[str, Job]:
-        """Each as it waits."""
+        """Each as it waits. Live, all are of one user: their namespace."""
         return {
-            live.job_id: replace(job_from_gang(live.gang, live.gang.cpus_per_replica), queued_s=self._queued_s(live))
+            live.job_id: replace(
+                job_from_gang(live.gang, live.gang.cpus_per_replica), queued_s=self._queued_s(live), user="default"
+            )
             for live in self.replayed.jobs
         }
 

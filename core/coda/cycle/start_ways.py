@@ -15,8 +15,7 @@ from coda.model.decision import Stop
 from coda.model.job import Job
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import GPU_ARRAYS, Array
-from coda.policy.order import is_given_room, rank_by_slices
-from coda.policy.preemption import demoted_s
+from coda.policy.order import rank_by_slices
 
 Shares = list[tuple[int, int]]
 """Nodes by number, and how many ranks each gets, in rank order."""
@@ -169,10 +168,7 @@ class ArrayStart:
 
     def _would_go_before(self, job: Job, guest: Job, *, is_overdue: bool) -> bool:
         """True if a guest, once stopped, is tried before the job that it was stopped for."""
-        if self._running is None or is_overdue:
-            return False
-        had_enough = demoted_s(guest) <= self._now_s
-        return (-guest.priority, had_enough) < (-job.priority, not is_given_room(job))
+        return self._running is not None and not is_overdue and guest.priority > job.priority
 
     def _small_job_goes_before(self, job: Job) -> bool:
         """True if a small job waits that would take what guests leave for this one. O(classes)."""

@@ -63,8 +63,9 @@ def rank_by_slices(job: Job, within: SortKey) -> SortKey:
 def is_given_room(job: Job) -> bool:
     """True for a GPU job that was served little, and that will make room itself: it resumes.
 
-    Without the second, nobody would say that a job resumes."""
-    return job.resumable and is_little_served(job)
+    Without the second, nobody would say that a job resumes. A guest that has just moved is not: it would come back
+    before the job that it moved for."""
+    return job.resumable and not job.returned and is_little_served(job)
 
 
 def is_little_served(job: Job) -> bool:

@@ -225,12 +225,18 @@ def test_no_guest_moves_for_a_job_while_a_small_one_goes_before_it() -> None:
     assert moved(CODA, guest, resident, gpu("large", 4), small) == {"guest": "large"}
 
 
-def test_a_guest_that_would_be_tried_before_the_job_does_not_move_for_it() -> None:
+def test_a_guest_of_a_higher_priority_does_not_move() -> None:
     """It would come back to where it was, before the job, and so for ever."""
     new, resident = ran(gpu("new", 1), "a", for_s=60), ran(gpu("resident", 3), "b")
-    assert moved(CODA, new, resident, gpu("large", 4, served_s=9999)) == {}
     assert moved(CODA, new, resident, gpu("large", 4)) == {"new": "large"}
     assert moved(CODA, replace(new, priority=1), resident, gpu("large", 4)) == {}
+
+
+def test_a_guest_that_moved_waits_behind_the_job_that_it_moved_for() -> None:
+    """However little both were served: otherwise it would come back to where it was, and so for ever."""
+    guest, large = replace(gpu("guest", 1), returned=True, attempt=2), gpu("large", 4, served_s=9999)
+    plan = decide(world(NODES, [ran(gpu("resident", 3), "b"), guest, large]), CODA, NOW_S)
+    assert [(start.job.split("/")[1], start.nodes) for start in plan.starts] == [("large", ("a",)), ("guest", ("b",))]
 
 
 def test_time_alone_ends_a_slice() -> None:
