@@ -88,15 +88,24 @@ class RunningJobs:
                 yield runner, nodes
 
     def _of_lower_rank(self, job: Job, now_s: float, *, is_overdue: bool) -> Iterator[tuple[Job, tuple[str, ...]]]:
-        """Those whose slice is over, the last that had it first, and that go after the job."""
+        """Those whose slice is over and that go after the job, the last that had it first.
+
+        But before all others those that hold no more GPUs than the job asks for: a large gang has to wait until as many
+        are free at once, and until then some are idle."""
         goes_first = is_overdue or self._rule.reach(job, now_s) is not None
         most = job.priority if goes_first else job.priority - 1
         if not job.request.gpus or most < min(self._count_by_priority, default=inf):
             return
-        safe = self.safe_nodes
+        safe, gpus = self.safe_nodes, job.request.gpus * job.replicas
+        larger: list[tuple[Job, tuple[str, ...]]] = []
         for _, _, runner, nodes in reversed(self._runners[: bisect_right(self._runners, now_s, key=_moment)]):
-            if runner.priority <= most and safe.isdisjoint(nodes):
+            if runner.priority > most or not safe.isdisjoint(nodes):
+                continue
+            if runner.request.gpus * runner.replicas <= gpus:
                 yield runner, nodes
+            else:
+                larger.append((runner, nodes))
+        yield from larger
 
     def _is_within_quota(self, job: Job) -> bool:
         return self._shares is not None and self._shares.is_within_quota(job)

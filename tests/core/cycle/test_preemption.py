@@ -186,6 +186,11 @@ def hour(name: str, gpus: int, *nodes: str, **changes: object) -> Job:
             {"old": "new"},
             id="the last that had its slice",
         ),
+        pytest.param(
+            [hour("gang", 3, "a", "b"), ran(gpu("x", 1), "a", for_s=9000), ran(gpu("y", 1), "b"), gpu("new", 1)],
+            {"x": "new"},
+            id="but rather one that holds no more",
+        ),
         pytest.param([hour("gang", 4, "a", "b"), gpu("new", 1)], {"gang": "new"}, id="gangs go whole"),
         pytest.param(
             [hour("x", 4, "a", priority=1), hour("y", 4, "b", priority=1), gpu("new", 4)],
