@@ -1,0 +1,51 @@
+"""What the chart makes of the agent's values: the DaemonSet, and the pod that restores in its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from coda_operator.throttle_recovery import restoring_pod
+from tests.deploy.charts import Helm, Json, find
+
+pytestmark = pytest.mark.e2e
+
+
+def agents(helm: Helm, *values: str) -> Json:
+    """The DaemonSet."""
+    return find(helm.render("agent.enabled=true", *values), "DaemonSet", "coda-agent")
+
+
+def pod_spec(helm: Helm, *values: str) -> Json:
+    """What its pods are."""
+    spec: Json = agents(helm, *values)["spec"]["template"]["spec"]
+    return spec
+
+
+def environ(helm: Helm, *values: str) -> dict[str, str]:
+    """The agent's environment, as far as it is values."""
+    (container,) = pod_spec(helm, *values)["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+
+
+def kernel_paths(spec: Json) -> dict[str, str]:
+    """Folders of the host's kernel that the pod needs, by volume."""
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+    return {name: path for name, path in paths.items() if path.split("/")[1] in ("sys", "proc", "dev")}
+
+
+def test_it_starts_on_a_kernel_without_resctrl(helm: Helm) -> None:
+    """A runtime makes a missing folder before it binds it, and in /sys nobody can: the container is never made."""
+    spec = pod_spec(helm)
+    assert kernel_paths(spec) == {"kernel": "/sys/fs"}  # every kernel has it
+    (container,) = spec["containers"]
+    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "kernel")
+    assert mount["mountPropagation"] == "HostToContainer"  # resctrl may be mounted later
+    paths = environ(helm)
+    assert paths["CODA_CGROUP"] == f"{mount['mountPath']}/cgroup"
+    assert paths["CODA_RESCTRL"] == f"{mount['mountPath']}/resctrl"
+
+
+def test_the_pod_that_restores_needs_no_more_of_the_kernel_than_the_agent(helm: Helm) -> None:
+    daemon_set = agents(helm)
+    daemon_set["metadata"]["uid"] = "0"
+    assert kernel_paths(restoring_pod(daemon_set, "n1")["spec"]) == {"kernel": "/sys/fs"}
