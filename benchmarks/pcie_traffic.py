@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pynvml
 
-from coda_agent.gpus.discovery import OpenDevice
-from coda_agent.gpus.nvml import VALUE_FIELDS, Handle, NvmlFailure, Trouble, ask
+from coda_agent.gpus.driver.discovery import OpenDevice
+from coda_agent.gpus.driver.nvml import VALUE_FIELDS, Handle, NvmlFailure, Trouble, ask
 
 NARROW = 1 << 32
 COUNTERS = (197, 198)  # field ids of the bytes sent and received over PCIe, on newer devices

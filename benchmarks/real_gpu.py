@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coda_agent.gpus.devices import GpuReading, Health
-from coda_agent.gpus.gpus import Gpus
-from coda_agent.gpus.links import find_links
+from coda_agent.gpus.driver.gpus import Gpus
+from coda_agent.gpus.driver.links import find_links
 from coda_agent.gpus.samples import Moment
 from pcie_traffic import PcieMeter
 
@@ -39,7 +39,6 @@ class Compared:
     nvidia_smi: float
     agent_samples: int
     nvidia_smi_samples: int
-    load_process: float | None  # the agent's figure for the load's own process
 
     @property
     def points(self) -> float:
@@ -88,7 +87,7 @@ def choose(gpus: Gpus) -> tuple[GpuReading | None, str]:
 def compare(gpus: Gpus, chosen: GpuReading, share: float, seconds: int) -> Compared:
     """One duty cycle, seen by both."""
     uuid = chosen.gpu.uuid
-    with load(chosen.gpu.pci_bus_id, share, WARM_UP_S + seconds + 5) as pid:
+    with load(chosen.gpu.pci_bus_id, share, WARM_UP_S + seconds + 5):
         time.sleep(WARM_UP_S)
         gpus.sense(now())  # what was sampled before does not count
         started_s = time.monotonic()
@@ -98,7 +97,6 @@ def compare(gpus: Gpus, chosen: GpuReading, share: float, seconds: int) -> Compa
                 time.sleep(max(0.0, started_s + second - time.monotonic()))
                 readings += [reading for reading in gpus.sense(now()).readings if reading.gpu.uuid == uuid]
     ours = [sample.share * 100 for reading in readings for sample in reading.samples]
-    of_load = [100 * (reading.share_by_pid or {})[pid] for reading in readings if pid in (reading.share_by_pid or {})]
     if not ours or not theirs:
         sys.exit(f"real_gpu: {len(ours)} samples of the agent and {len(theirs)} of nvidia-smi: nothing to compare")
     return Compared(
@@ -107,7 +105,6 @@ def compare(gpus: Gpus, chosen: GpuReading, share: float, seconds: int) -> Compa
         nvidia_smi=sum(theirs) / len(theirs),
         agent_samples=len(ours),
         nvidia_smi_samples=len(theirs),
-        load_process=sum(of_load) / len(of_load) if of_load else None,
     )
 
 

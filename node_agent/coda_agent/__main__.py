@@ -16,16 +16,19 @@ from prometheus_client import REGISTRY
 
 from coda.errors import CodaError, InvalidInput
 from coda_agent.cluster import AgentCaches
-from coda_agent.gpus import Moment
+from coda_agent.gpus import LibraryState, Moment
 from coda_agent.loop import Loop
 from coda_agent.node import Node
-from coda_agent.report import Metrics, profile_object
+from coda_agent.report import Metrics, with_throttles
 from coda_agent.settings import Settings, read_settings
 from coda_kube.api.client import Client, connect
 from coda_kube.api.probes import Probes
 from coda_kube.api.unreadable import UnreadableObjects
 
 log = logging.getLogger("coda_agent")
+
+ONCE_ROUNDS = 10
+"""Most rounds of `--once` after the first. Opening NVML takes seconds where nothing else keeps the GPUs open."""
 
 
 async def run(settings: Settings, node: Node, *, once: bool) -> None:
@@ -65,12 +68,15 @@ def _moment(client: Client) -> Moment:
 
 
 async def _print_profile(loop: Loop, cluster: AgentCaches, settings: Settings) -> None:
-    """Two rounds, because rates are differences; then print what the NodeProfile would say."""
+    """Several rounds, because rates are differences and the GPU driver opens slowly; then print the NodeProfile."""
     try:
         await asyncio.wait_for(cluster.synced(), timeout=30.0)
         await loop.round()
-        await asyncio.sleep(settings.contention_window_s)
-        senses = await loop.round()
+        for _ in range(ONCE_ROUNDS):
+            await asyncio.sleep(settings.contention_window_s)
+            senses = await loop.round()
+            if senses.gpus.library is not LibraryState.SILENT:
+                break
         print(json.dumps(loop.profile(senses), indent=2))  # noqa: T201  this is what was asked for
     except TimeoutError:
         raise InvalidInput("the API server did not list this node's pods within 30 s") from None
@@ -78,16 +84,12 @@ async def _print_profile(loop: Loop, cluster: AgentCaches, settings: Settings) -
         await loop.end()
 
 
-async def _write_restored_profile(settings: Settings, node: Node) -> None:
-    """Write the NodeProfile once, so that this node's throttles no longer count as stale."""
+async def _report_restored(settings: Settings, node: Node) -> None:
+    """Write into the NodeProfile which throttles are left, so that they no longer count as stale. Asks no sensor."""
     client = await connect(settings.kubeconfig)
-    cluster = AgentCaches(client, settings.node_name)
-    loop = Loop(settings, node, cluster, Metrics(REGISTRY, settings.node_name))
     try:
-        senses = node.sensor.sense((), Moment(monotonic_s=time.monotonic(), wall_s=time.time()))
-        await cluster.write_profile(profile_object(settings.node_name, loop.profile(senses), time.time()))
+        await AgentCaches(client, settings.node_name).write_throttles(with_throttles({}, node.throttles), time.time())
     finally:
-        await loop.end()
         await client.close()
 
 
@@ -126,7 +128,7 @@ def main(words: Sequence[str] | None = None, open_node: Callable[[Settings], Nod
             for sentence in node.restoration.failures:
                 log.error("left behind by an earlier agent: %s", sentence)
             if options.restore:
-                asyncio.run(_write_restored_profile(settings, node))
+                asyncio.run(_report_restored(settings, node))
                 sys.exit("; ".join(node.restoration.failures) or 0)
             asyncio.run(run(settings, node, once=options.once))
         finally:

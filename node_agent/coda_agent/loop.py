@@ -1,7 +1,7 @@
 """The agent's rounds: read the node, let the core decide, write. One round per window.
 
 All work on the node runs in one thread, one task after the other. The event loop alone talks to the API server, so a
-slow server delays nothing on the node."""
+slow server delays nothing on the node. Undoing has a thread of its own: it needs no sensor and no other thread."""
 
 from __future__ import annotations
 
@@ -9,26 +9,37 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from coda.contention import Action, EliminatorState, observe
+from coda.errors import Outage
 from coda_agent.cluster import AgentCaches, BackgroundWrites, LocalPod
-from coda_agent.gpus import Link, Moment, find_links
+from coda_agent.gpus import LibraryState, Moment
 from coda_agent.node import Node
 from coda_agent.report import LastWindow, Metrics, ProfileWriter, events_json, profile_status
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
 from coda_agent.throttling import window_from
 from coda_agent.tuning import Tuner
+from coda_agent.worker_thread import WorkerThread
 from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
 
 HANGS_S: Final = 120.0
 """Seconds without a finished round after which the agent counts as hanging. Measuring the peak takes about 15 s."""
+
+STOP_S: Final = 2.0
+"""Seconds that a round may still take once the agent is told to stop. Our choice: rounds take milliseconds."""
+
+UNDO_S: Final = 5.0
+"""Seconds to undo everything at the end. With the last write of the NodeProfile it ends before 10 s have passed."""
+
+OUTDATED_S: Final = 60.0
+"""Seconds with a GPU library of another version than the driver until the agent ends. Our choice: an upgrade of the
+driver replaces both within that time."""
 
 CALIBRATE_AGAIN_S: Final = 600.0
 """Seconds between two attempts to measure the peak bandwidth of a node that is not idle."""
@@ -53,7 +64,7 @@ class Loop:
         self._cluster = cluster
         self._metrics = metrics
         self._clock = clock or _now
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="node")
+        self._thread = WorkerThread("node")
         self._writes = BackgroundWrites(
             metrics.count_failed_write, lambda: self._clock().monotonic_s, muted=settings.dry_run
         )
@@ -62,8 +73,8 @@ class Loop:
 
         # Kept between rounds.
         self._contention = EliminatorState()
-        self._links: tuple[Link, ...] = ()
-        self._seen_devices: frozenset[str] = frozenset()
+        self._was_ready = False  # NVML answered to this process
+        self._outdated_since_s: float | None = None
         self._logged: set[str] = set()  # problems of the last round; each is logged once
         self._calibrated_at_s = float("-inf")
         self._calibration_problems: tuple[str, ...] = ()
@@ -71,13 +82,18 @@ class Loop:
         self._event_numbers = count()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Run rounds until `stopping`; then undo everything temporary."""
+        """Run rounds until `stopping`; then undo everything temporary.
+
+        Raises Outage, after undoing, where only a new process helps: a round hangs, or the GPU library is outdated."""
         try:
             while not stopping.is_set():
                 began_s = time.monotonic()
-                await self.round()
+                senses = await _finished(asyncio.ensure_future(self.round()), stopping)
+                if senses is None:
+                    return
                 self._last_round_s = time.monotonic()
                 self._metrics.observe_round(self._last_round_s - began_s)
+                self._require_current_library(senses)
                 await _pause(stopping, began_s + self._settings.contention_window_s)
         finally:
             await self.end()
@@ -103,12 +119,11 @@ class Loop:
             problems += await self._on_node(lambda: self._write_to_node(senses, actions))
             problems += await self._calibrate_if_idle(local, senses)
 
-        # 4. Write to the cluster: events, tunings, and the NodeProfile with the links between GPUs.
+        # 4. Write to the cluster: events, tunings, and the NodeProfile.
         pods = {pod.uid: pod for pod in local}
         self._report_actions(actions, pods, senses.at.wall_s)
         self._log_problems((*problems, *self._tuner.step(senses, local)))
-        await self._refresh_links(senses)
-        self._profile_writer.write_profile(senses, self._links)
+        self._profile_writer.write_profile(senses)
 
         # 5. Keep the window for the next scrape.
         self._metrics.last_window = LastWindow(
@@ -121,18 +136,26 @@ class Loop:
         return senses
 
     async def end(self) -> None:
-        """Undo everything temporary and stop writing."""
+        """Undo everything temporary and stop writing. No sensor is asked, and a thread that hangs is left behind."""
         await self._writes.cancel()
-        if not self._settings.dry_run:
-            restoration = await self._on_node(self._node.restore)
-            for sentence in restoration.failures:
-                log.error("left behind: %s", sentence)
-            await self._profile_writer.write_last_profile(self._clock().wall_s)
-        self._thread.shutdown()
+        self._thread.end()
+        if self._settings.dry_run:
+            return
+        undoing = WorkerThread("undo")
+        try:
+            restoration = await asyncio.wait_for(undoing.do(self._node.restore_at_end), timeout=UNDO_S)
+        except TimeoutError:
+            log.error("left behind: undoing did not end within %.0f s; the next agent goes on with it", UNDO_S)
+            return
+        finally:
+            undoing.end()
+        for sentence in restoration.failures:
+            log.error("left behind: %s", sentence)
+        await self._profile_writer.write_last_profile(self._clock().wall_s)
 
     def profile(self, senses: Senses) -> Json:
         """Return the `status` of the NodeProfile, without its time."""
-        return profile_status(self._node, senses, self._links)
+        return profile_status(self._node, senses)
 
     def _write_to_node(self, senses: Senses, actions: tuple[Action, ...]) -> tuple[str, ...]:
         """Raise a peak that proved too low, refresh the pods' groups, then carry out the actions."""
@@ -166,18 +189,46 @@ class Loop:
                 log.info("%s/%s: %s", event["metadata"]["namespace"], event["involvedObject"]["name"], event["message"])
                 self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
 
-    async def _refresh_links(self, senses: Senses) -> None:
-        devices = frozenset(reading.gpu.uuid for reading in senses.gpus.readings)
-        if devices != self._seen_devices:
-            self._links = await self._on_node(lambda: find_links(self._node.gpus.open_devices()))
-            self._seen_devices = devices
+    def _require_current_library(self, senses: Senses) -> None:
+        """End where the driver was upgraded under this agent: a new container is given the new library.
+
+        Where NVML never answered, a new container would find the same."""
+        library, now_s = senses.gpus.library, senses.at.monotonic_s
+        self._was_ready |= library is LibraryState.READY
+        if library is not LibraryState.OUTDATED or not self._was_ready:
+            self._outdated_since_s = None
+            return
+        if self._outdated_since_s is None:
+            self._outdated_since_s = now_s
+        if now_s - self._outdated_since_s >= OUTDATED_S:
+            raise Outage("the GPU driver was upgraded: this process ends, so that the next one gets the new library")
 
     def _on_node(self, work: Callable[[], _T]) -> Awaitable[_T]:
-        return asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return self._thread.do(work)
 
 
 def _now() -> Moment:
     return Moment(monotonic_s=time.monotonic(), wall_s=time.time())
+
+
+async def _finished(round_: asyncio.Future[Senses], stopping: asyncio.Event) -> Senses | None:
+    """Return the round's result; None if it does not end soon after `stopping`.
+
+    Raises Outage for a round that hangs. It may end much later; what it then wants to write is not done."""
+    stop: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
+    both: set[asyncio.Future[Any]] = {round_, stop}
+    try:
+        await asyncio.wait(both, timeout=HANGS_S, return_when=asyncio.FIRST_COMPLETED)
+        if not round_.done():
+            await asyncio.wait({round_}, timeout=STOP_S)
+        if round_.done():
+            return round_.result()
+        if not stopping.is_set():
+            raise Outage(f"the node did not answer for {HANGS_S:.0f} s")
+        return None
+    finally:
+        stop.cancel()
+        round_.cancel()
 
 
 async def _pause(stopping: asyncio.Event, until_s: float) -> None:

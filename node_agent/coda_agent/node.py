@@ -27,7 +27,9 @@ from coda_agent.bandwidth.peak import (
     sustained_rates,
 )
 from coda_agent.cgroups import Layout, PodCgroup, find_layout
-from coda_agent.gpus import Gpus, PodResources, ProcessOwners
+from coda_agent.gpus import ProcessOwners
+from coda_agent.gpus.driver_process import DriverProcess
+from coda_agent.gpus.pod_resources import PodResources
 from coda_agent.host import Files, StateDir, UndoJournal
 from coda_agent.resctrl import (
     Abilities,
@@ -39,7 +41,7 @@ from coda_agent.resctrl import (
     limits_by_domain,
     probe_abilities,
 )
-from coda_agent.sensor import Sensor
+from coda_agent.sensor import GpuSource, Sensor
 from coda_agent.settings import Settings
 from coda_agent.throttling import Actuator, Restoration, ThrottleInForce, boot_id, in_force, restore_node
 
@@ -60,13 +62,19 @@ class Node:
     """This node, as the agent works on it. One thread at a time."""
 
     def __init__(
-        self, settings: Settings, *, files: Files | None = None, pod_resources: PodResources | None = None
+        self,
+        settings: Settings,
+        *,
+        files: Files | None = None,
+        pod_resources: PodResources | None = None,
+        gpus: GpuSource | None = None,
     ) -> None:
         """Open the node, and put back what an earlier agent left.
 
-        `files`, `pod_resources`: for emulated nodes; None: as the settings say. Raises Outage if another agent works
-        here, or the state directory cannot be used."""
+        `files`, `pod_resources`, `gpus`: for emulated nodes; None: as the settings say. Raises Outage if another agent
+        works here, or the state directory cannot be used."""
         # 1. Undo what an earlier agent left.
+        self._is_ending = False
         self._files = settings.files() if files is None else files
         self._boot = boot_id(self._files)
         self._state_dir = StateDir(settings.state_dir)
@@ -86,7 +94,7 @@ class Node:
         self.hardware = self._hardware()
 
         # 3. What reads the node, and what writes to it.
-        self.gpus = Gpus()
+        self.gpus: GpuSource = DriverProcess() if gpus is None else gpus
         self._pod_resources = PodResources(settings.pod_resources) if pod_resources is None else pod_resources
         self.sensor = self._open_sensor()
         self._pod_groups = self._open_pod_groups()
@@ -115,14 +123,23 @@ class Node:
             files=self._files, layout=self._layout, groups=self._groups, journal=self._journal, boot=self._boot
         )
 
+    def restore_at_end(self) -> Restoration:
+        """Undo everything temporary, and change nothing more. For another thread, if the node's own one hangs."""
+        self._is_ending = True
+        return self.restore()
+
     def refresh_pod_groups(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str]) -> tuple[str, ...]:
         """Give every pod its bandwidth group, with a counter. `uncounted`: pods without a counter in the last
         window."""
-        return () if self._pod_groups is None else self._pod_groups.refresh(cgroups, uncounted)
+        if self._pod_groups is None or self._is_ending:
+            return ()
+        return self._pod_groups.refresh(cgroups, uncounted)
 
     def carry_out(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
         """Carry out the actions, and restore throttles that were lost. Return one sentence per thing that is not as
         decided."""
+        if self._is_ending:
+            return ()
         problems = [sentence for action in actions for sentence in self._actuator.carry_out(action)]
         return (*problems, *self._actuator.restore_lost(present))
 

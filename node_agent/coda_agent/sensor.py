@@ -7,29 +7,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from coda_agent.cgroups import Layout, PodCgroup, list_pods, rates_between, read_use
 from coda_agent.cgroups.usage import CpuRates, CpuUse
 from coda_agent.cluster import LocalPod
 from coda_agent.gpus import (
     GpuReading,
-    Gpus,
     Health,
     Moment,
     Ownership,
-    PodResources,
     ProcessOwners,
     Snapshot,
     holding_of,
 )
 from coda_agent.gpus.allocations import Grant
 from coda_agent.gpus.ownership import Evidence, NodePod, find_owners
-from coda_agent.gpus.pod_resources import Listing
+from coda_agent.gpus.pod_resources import Listing, PodResources
 from coda_agent.gpus.processes import users_of
 from coda_agent.host import Files
 from coda_agent.resctrl import MemoryTraffic, TrafficMeter
 
 NO_TRAFFIC = MemoryTraffic(by_pod={}, totals={})
+
+
+class GpuSource(Protocol):
+    """What tells of all GPUs: a process of its own, or the driver in this process (emulated nodes)."""
+
+    def sense(self, now: Moment) -> Snapshot:
+        """Return what is known of all GPUs now. Never raises."""
+
+    def close(self) -> None:
+        """Let the driver go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +76,7 @@ class Sensor:
 
     files: Files
     layout: Layout | None
-    gpus: Gpus
+    gpus: GpuSource
     pod_resources: PodResources
     owners: ProcessOwners
     meter: TrafficMeter | None

@@ -31,6 +31,8 @@ PROFILES_PATH: Final = f"/apis/{GROUP}/{VERSION}/nodeprofiles"
 AGENTS_PATH: Final = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/daemonsets/{AGENT}"
 PODS_PATH: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
 CHECK_EVERY_S: Final = 30.0
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+"""Which GPUs NVIDIA's runtime puts into a container; with `void` it does nothing, also as the default runtime."""
 ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -91,10 +93,16 @@ class ThrottleRecovery:
 
 
 def restoring_pod(agents: Json, node: str) -> Json:
-    """Return the pod that undoes what the agent left on `node`, made from the agents' DaemonSet, which owns it."""
+    """Return the pod that undoes what the agent left on `node`, made from the agents' DaemonSet, which owns it.
+
+    It needs no GPU, so it starts where the GPU runtime is broken, and on nodes that the agents' pods have left."""
     template = copy.deepcopy(agents["spec"]["template"])
     spec = template["spec"]
+    for field in ("nodeSelector", "affinity", "runtimeClassName"):
+        spec.pop(field, None)
     container = spec["containers"][0]
+    environ = [entry for entry in container.get("env") or () if entry["name"] != VISIBLE]
+    container["env"] = [*environ, {"name": VISIBLE, "value": "void"}]
     container["args"] = [*(container.get("args") or []), "--restore"]
     for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
         container.pop(probe, None)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda_agent.gpus.gpus import Gpus
+from coda_agent.gpus.driver.gpus import Gpus
 from coda_lab.emulators.nvml import NvmlState
 from pcie_traffic import PcieMeter, PcieTraffic
 from tests.agent.gpus.rig import NOW, advance, gpu, later

@@ -17,7 +17,7 @@ def test_what_nvidia_smi_prints_besides_numbers_does_not_count() -> None:
 
 
 def test_points_are_the_distance_of_the_two_means() -> None:
-    row = Compared(duty=50, agent=48.5, nvidia_smi=50.0, agent_samples=9, nvidia_smi_samples=9, load_process=None)
+    row = Compared(duty=50, agent=48.5, nvidia_smi=50.0, agent_samples=9, nvidia_smi_samples=9)
     assert row.points == pytest.approx(1.5)
 
 

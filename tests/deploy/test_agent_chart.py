@@ -45,7 +45,13 @@ def test_it_starts_on_a_kernel_without_resctrl(helm: Helm) -> None:
     assert paths["CODA_RESCTRL"] == f"{mount['mountPath']}/resctrl"
 
 
-def test_the_pod_that_restores_needs_no_more_of_the_kernel_than_the_agent(helm: Helm) -> None:
-    daemon_set = agents(helm)
+def test_the_pod_that_restores_needs_no_gpu_and_no_more_of_the_kernel_than_the_agent(helm: Helm) -> None:
+    """It must start where the GPU runtime is broken, and on a node that the agents' pods have left."""
+    daemon_set = agents(helm, "agent.runtimeClassName=nvidia", "agent.nodeSelector.gpu=yes")
     daemon_set["metadata"]["uid"] = "0"
-    assert kernel_paths(restoring_pod(daemon_set, "n1")["spec"]) == {"kernel": "/sys/fs"}
+    spec = restoring_pod(daemon_set, "n1")["spec"]
+    assert kernel_paths(spec) == {"kernel": "/sys/fs"}
+    assert not {"runtimeClassName", "nodeSelector", "affinity"} & spec.keys()
+    (container,) = spec["containers"]
+    visible = [entry["value"] for entry in container["env"] if entry["name"] == "NVIDIA_VISIBLE_DEVICES"]
+    assert visible == ["void"]

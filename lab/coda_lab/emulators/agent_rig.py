@@ -14,10 +14,12 @@ from coda.errors import Conflict, Outage
 from coda_agent.cluster.caches import AgentCaches
 from coda_agent.cluster.jobs import TunedJob
 from coda_agent.cluster.pods import LocalPod, local_pod_from_json
+from coda_agent.gpus.driver.gpus import Gpus
 from coda_agent.gpus.pod_resources import PodResources
 from coda_agent.loop import Loop
 from coda_agent.node import Node
 from coda_agent.report.metrics import Metrics
+from coda_agent.sensor import GpuSource
 from coda_agent.settings import Settings
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.tuning_status import tuning_json
@@ -94,10 +96,11 @@ class Api:
 class Rig:
     """The agent, and the node it works on. One at a time in a process, because NVML allows one."""
 
-    def __init__(self, node: EmulatedNode, folder: Path, **settings: Any) -> None:
-        """`settings`: the agent's, beyond those of the node."""
+    def __init__(self, node: EmulatedNode, folder: Path, gpus: GpuSource | None = None, **settings: Any) -> None:
+        """`settings`: the agent's, beyond those of the node. `gpus`: None for NVML in this process, on fake time."""
         self.node = node
         self.folder = folder
+        self.gpus = gpus
         self.api = Api(node)
         self._settings = settings
         self.start()
@@ -110,14 +113,14 @@ class Rig:
             **{"node_name": "n1", "state_dir": self.folder / "state", "peak_gb_per_s": peaks, **self._settings}
         )
         resources = PodResources(ask=lambda _socket, _timeout_s: self.node.grants())
-        self.agent = Node(settings, files=self.node.files, pod_resources=resources)
+        self.agent = Node(settings, files=self.node.files, pod_resources=resources, gpus=self.gpus or Gpus())
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry, "n1")
         self.loop = Loop(settings, self.agent, cast(AgentCaches, self.api), metrics, clock=lambda: self.node.now)
 
     def kill(self) -> None:
         """As SIGKILL: nothing is restored."""
-        self.loop._thread.shutdown()
+        self.loop._thread.end()
         self.agent.close()
 
     async def stop(self) -> None:

@@ -15,7 +15,8 @@ from typing import NoReturn
 from coda_agent.__main__ import main as agent_main
 from coda_agent.node import Node
 from coda_agent.settings import Settings
-from coda_lab.emulators.nvml.library import build, load_here
+from coda_lab.emulators.nvml.library import build, environment_for
+from coda_lab.emulators.nvml.state import STATE_VARIABLE
 from coda_lab.host.paths import Settings as LabSettings
 from coda_lab.machines.paths import MachinePlaces
 from coda_lab.machines.remote_files import Line, remote_files
@@ -31,7 +32,9 @@ def main() -> None:
     options, rest = parser.parse_known_args()
     places = MachinePlaces(folder=options.folder, node=options.node)
     os.chdir(places.folder)
-    load_here(build(LabSettings.from_environ().cache))
+    lab = LabSettings.from_environ()
+    state = Path(lab.environ[STATE_VARIABLE])
+    os.environ.update(environment_for(build(lab.cache), state, lab.environ))  # for the process that asks the driver
 
     def open_node(settings: Settings) -> Node:
         return Node(settings, files=remote_files(Line(places.files_socket, lost=_end_with_the_machine), places.sys))

@@ -18,6 +18,7 @@ from coda_kube.api.client import AlreadyExists, Client, NotFound
 from coda_kube.api.watch_cache import WatchCache, version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT, API_VERSION, GROUP, KIND, THROTTLING, VERSION
+from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.objects.tuning_status import tuning_json
 
 log = logging.getLogger(__name__)
@@ -141,6 +142,14 @@ class AgentCaches:
         await self._client.apply(path, bare, manager=AGENT)
         await self._client.apply(f"{path}/status", profile, manager=AGENT)
         self._has_profile = True
+
+    async def write_throttles(self, throttles: Json, now_s: float) -> None:
+        """Write only which throttles are in force (fields of the NodeProfile's status) and when this was so.
+
+        For a program that measured nothing: all else stays as the agent wrote it. No error if there is no profile."""
+        status = {**throttles, "time": time_from_seconds(now_s)}
+        with suppress(NotFound):
+            await self._client.patch(f"/apis/{GROUP}/{VERSION}/nodeprofiles/{self._node}/status", {"status": status})
 
     async def post_event(self, event: Json) -> None:
         """Create the event; while the API server is away, again for up to `EVENT_KEPT_S`. Raises the last error.

@@ -23,7 +23,6 @@ class Metric(Enum):
     UTILISATION = "utilisation"
     MEMORY = "memory"
     PROCESSES = "processes"
-    PROCESS_UTILISATION = "utilisation per process"
 
 
 class LibraryState(Enum):
@@ -32,7 +31,8 @@ class LibraryState(Enum):
     READY = "ready"
     ABSENT = "absent"  # no library, no driver, or no device files: retried with growing pauses
     FAILED = "failed"  # it was open and stopped answering: reopened with growing pauses
-    OUTDATED = "outdated"  # the driver was upgraded under this process: only a restart helps
+    OUTDATED = "outdated"  # the driver was upgraded under this container: only a new one has its library
+    SILENT = "silent"  # a call into the driver does not return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +99,29 @@ class GpuReading:
     memory: Memory | None = None
     memory_by_instance: Mapping[str, Memory] = field(default_factory=dict)  # by MIG UUID
     processes: tuple[GpuProcess, ...] | None = None  # by pid
-    share_by_pid: Mapping[int, float] | None = None  # weights on a shared GPU: their sum may differ from `share`
     unmeasured: frozenset[Metric] = frozenset()  # what this device does not offer
+
+
+class LinkPath(Enum):
+    """What PCIe traffic between two GPUs passes, nearest first, in NVML's levels."""
+
+    BOARD = 0
+    SWITCH = 10
+    SWITCHES = 20
+    HOST_BRIDGE = 30
+    NUMA_NODE = 40
+    SYSTEM = 50  # the link between sockets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Between two GPUs, by UUID, `one` the smaller."""
+
+    one: str
+    other: str
+    path: LinkPath | None  # None: not told
+    nvlinks: int  # active NVLinks between them; through switches: of the GPU with fewer
+    is_switched: bool = False  # through NVSwitches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,3 +134,9 @@ class Snapshot:
     driver: str | None = None  # version
     readings: tuple[GpuReading, ...] = ()
     unreadable: tuple[str, ...] = ()  # devices NVML counts but does not open, one sentence each
+    links: tuple[Link, ...] = ()  # between the devices, as they were when these were found
+
+
+def lost_reading(gpu: Gpu, why: str) -> GpuReading:
+    """Return the reading of a device that cannot be asked."""
+    return GpuReading(gpu=gpu, health=Health.LOST, why=why)

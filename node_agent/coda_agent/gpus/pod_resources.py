@@ -5,6 +5,8 @@ restarted kubelet, which makes a new socket."""
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,36 +61,60 @@ def grants_from(answer: wire.ListPodResourcesResponse) -> tuple[Grant, ...]:
 
 
 class PodResources:
-    """The kubelet's list, kept for a while. One thread at a time; `listing` may wait up to `timeout_s`.
+    """The kubelet's list, kept for a while. One thread at a time.
 
-    `keep_s`: how long an answer serves. The next question never comes within `pause_s` of the last attempt, since the
-    kubelet limits its callers. Defaults: 10 s as dcgm-exporter and the kubelet's clients; the pause is our choice."""
+    The question is asked in a thread of its own, for up to `timeout_s`; `listing` waits `answer_s` for it, and a later
+    answer serves a later call. `keep_s`: how long an answer serves. The next question never comes within `pause_s` of
+    the last attempt, since the kubelet limits its callers. Defaults: 10 s as dcgm-exporter and the kubelet's clients;
+    the others are our choice."""
 
     def __init__(
         self,
         socket: Path = SOCKET,
         *,
         timeout_s: float = 10.0,
+        answer_s: float = 0.2,
         keep_s: float = 10.0,
         pause_s: float = 1.0,
         ask: Callable[[Path, float], tuple[Grant, ...]] = ask_kubelet,
     ) -> None:
         self._socket, self._timeout_s, self._keep_s, self._pause_s, self._ask = socket, timeout_s, keep_s, pause_s, ask
+        self._answer_s = answer_s
+        self._answers: queue.SimpleQueue[tuple[Grant, ...] | Exception] | None = None  # of the question under way
         self._listing = Listing()
         self._attempted_s = float("-inf")
 
     def listing(self, now_s: float) -> Listing:
         """Return the newest answer; ask again if it is too old. The old answer stays while the kubelet is silent."""
-        if not self._is_due(now_s):
+        if self._answers is None and self._is_due(now_s):
+            self._attempted_s = now_s
+            self._answers = self._question()
+        if self._answers is None:
             return self._listing
-        self._attempted_s = now_s
         try:
-            grants = self._ask(self._socket, self._timeout_s)
-        except Outage as outage:
-            self._listing = replace(self._listing, why=str(outage))
+            answer = self._answers.get(timeout=self._answer_s)
+        except queue.Empty:
+            return self._listing
+        self._answers = None
+        if isinstance(answer, Outage):
+            self._listing = replace(self._listing, why=str(answer))
+        elif isinstance(answer, Exception):
+            raise answer
         else:
-            self._listing = Listing(at_s=now_s, grants=grants)
+            self._listing = Listing(at_s=now_s, grants=answer)
         return self._listing
+
+    def _question(self) -> queue.SimpleQueue[tuple[Grant, ...] | Exception]:
+        answers: queue.SimpleQueue[tuple[Grant, ...] | Exception] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put(self._ask(self._socket, self._timeout_s))
+            except Exception as error:  # raised in the thread that called
+                answers.put(error)
+
+        threading.Thread(target=ask, name="kubelet", daemon=True).start()
+        return answers
 
     def _is_due(self, now_s: float) -> bool:
         is_old = self._listing.at_s is None or now_s - self._listing.at_s >= self._keep_s

@@ -4,7 +4,7 @@ The driver stamps samples with the wall clock, keeps old ones, and sometimes ret
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coda_agent.gpus.devices import GpuSample
@@ -42,22 +42,6 @@ def fresh_samples(entries: Iterable[tuple[int, float]], last_us: int, now: Momen
         for at_us in sorted(percents)
     )
     return samples, max(percents, default=last_us)
-
-
-def fresh_shares(
-    entries: Iterable[tuple[int, int, float]], last_us: int, now: Moment
-) -> tuple[Mapping[int, float], int]:
-    """Return (mean busy share per pid since `last_us`, the newest stamp). `entries`: (pid, microseconds, percent).
-
-    A process without an entry was not measured; this says nothing about its use."""
-    horizon_us = now.wall_s * 1e6 + _AHEAD_US
-    percents: dict[int, list[float]] = {}
-    newest_us = last_us
-    for pid, at_us, percent in entries:
-        if pid > 0 and last_us < at_us <= horizon_us and 0 <= percent <= 100:
-            percents.setdefault(pid, []).append(percent)
-            newest_us = max(newest_us, at_us)
-    return {pid: sum(found) / len(found) / 100 for pid, found in sorted(percents.items())}, newest_us
 
 
 def mean_share(samples: tuple[GpuSample, ...]) -> float | None:

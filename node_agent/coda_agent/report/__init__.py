@@ -4,7 +4,7 @@ Read `node_profile` and `events` (pure: values to JSON), `profile_writer` (when 
 
 from coda_agent.report.events import events_json
 from coda_agent.report.metrics import LastWindow, Metrics
-from coda_agent.report.node_profile import profile_object
+from coda_agent.report.node_profile import profile_object, with_throttles
 from coda_agent.report.profile_writer import ProfileWriter, profile_status
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "events_json",
     "profile_object",
     "profile_status",
+    "with_throttles",
 ]

@@ -9,7 +9,7 @@ from typing import Final
 
 from coda.errors import CodaError
 from coda_agent.cluster import AgentCaches, BackgroundWrites
-from coda_agent.gpus import Health, Link
+from coda_agent.gpus import Health
 from coda_agent.node import Node
 from coda_agent.report.node_profile import NodeProfile, SocketProfile, profile_json, profile_object, with_throttles
 from coda_agent.sensor import Senses
@@ -42,7 +42,7 @@ class ProfileWriter:
         self._written_at_s = float("-inf")
         self._last_with_throttles: Json | None = None  # until a profile without throttles was surely written
 
-    def write_profile(self, senses: Senses, links: tuple[Link, ...]) -> None:
+    def write_profile(self, senses: Senses) -> None:
         """Start writing the profile if it changed or is an hour old, at most once a minute.
 
         With throttles it is written every minute: the operator takes a silent agent for dead. The first throttle is
@@ -54,7 +54,7 @@ class ProfileWriter:
         pause_s = FIRST_THROTTLE_S if is_first else PROFILE_S
         if now_s - self._written_at_s < pause_s or (settling and not is_first) or not self._writes.may_begin("profile"):
             return
-        status = profile_status(self._node, senses, links)
+        status = profile_status(self._node, senses)
         if status == self._written_status and not status["throttles"] and now_s - self._written_at_s < LONGEST_S:
             return
         self._written_status, self._written_at_s = status, now_s
@@ -87,7 +87,7 @@ class ProfileWriter:
         self._written_status, self._written_at_s = None, float("-inf")
 
 
-def profile_status(node: Node, senses: Senses, links: tuple[Link, ...]) -> Json:
+def profile_status(node: Node, senses: Senses) -> Json:
     """Return `status` of the NodeProfile, without its time."""
     return profile_json(
         NodeProfile(
@@ -104,7 +104,7 @@ def profile_status(node: Node, senses: Senses, links: tuple[Link, ...]) -> Json:
             abilities=node.abilities,
             limits_cores=node.limits_cores,
             gpus=senses.gpus.readings,
-            links=links,
+            links=senses.gpus.links,
             throttles=node.throttles,
             lacks=(*node.abilities.lacks, *([senses.gpus.why] if senses.gpus.why else [])),
         )

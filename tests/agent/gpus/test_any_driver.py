@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda_agent.gpus.devices import Health, LibraryState
-from coda_agent.gpus.gpus import Gpus
-from coda_agent.gpus.links import find_links
+from coda_agent.gpus.driver.gpus import Gpus
+from coda_agent.gpus.driver.links import find_links
 from coda_lab.emulators.nvml import NvmlState
 from tests.agent.gpus.rig import NOW, advance, gpu, later
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coda_agent.gpus.devices import GpuReading, Health, LibraryState, Memory, Metric, Snapshot
-from coda_agent.gpus.gpus import Gpus, GpusConfig
+from coda_agent.gpus.driver.gpus import Gpus, GpusConfig
 from coda_lab.emulators.nvml import NvmlState, Process, Slice
-from coda_lab.emulators.nvml.devices import ProcessSample
 from tests.agent.gpus.rig import NOW, NOW_US, PERIOD_US, advance, gpu, later
 
 FIRST, SECOND = gpu(0).uuid, gpu(1).uuid
@@ -114,34 +113,12 @@ def test_a_device_that_cannot_tell_utilisation_at_all_says_so(state: NvmlState, 
     assert Metric.UTILISATION in reading.unmeasured
 
 
-def test_processes_have_memory_and_weights(state: NvmlState, gpus: Gpus) -> None:
+def test_processes_have_memory(state: NvmlState, gpus: Gpus) -> None:
     state.set_processes(FIRST, [Process(pid=42, share=0.2), Process(pid=41, share=0.4, memory_bytes=-1)])
     reading = reading_of(gpus.sense(advance(state, later(10))), FIRST)
     assert reading.processes is not None
     assert [(process.pid, process.memory_bytes) for process in reading.processes] == [(41, None), (42, 1 << 30)]
-    assert reading.share_by_pid == pytest.approx({41: 0.4, 42: 0.2})
     assert reading.memory == Memory(total_bytes=80 << 30, used_bytes=1 << 30)
-
-
-def test_a_process_that_used_nothing_is_missing_not_zero(state: NvmlState, gpus: Gpus) -> None:
-    reading = reading_of(gpus.sense(advance(state, later(10))), FIRST)  # the call raises SUCCESS here
-    assert (reading.processes, reading.share_by_pid, reading.why) == ((), {}, None)
-    state.set_processes(FIRST, [Process(pid=41)])
-    assert reading_of(gpus.sense(advance(state, later(11))), FIRST).share_by_pid == {}
-
-
-def test_stale_and_impossible_process_samples_do_not_count(state: NvmlState, gpus: Gpus) -> None:
-    now_us = NOW_US + 10_000_000
-    state.device(FIRST).process_samples = [
-        ProcessSample(pid=0, at_us=now_us, sm_percent=50),
-        ProcessSample(pid=41, at_us=1, sm_percent=99, stale=True),
-        ProcessSample(pid=42, at_us=now_us, sm_percent=4_000_000_000),
-        ProcessSample(pid=43, at_us=now_us, sm_percent=20),
-        ProcessSample(pid=43, at_us=now_us - 1, sm_percent=40),
-    ]
-    assert reading_of(gpus.sense(advance(state, later(10))), FIRST).share_by_pid == pytest.approx({43: 0.3})
-    state.device(FIRST).process_samples = [ProcessSample(pid=43, at_us=now_us, sm_percent=20, stale=True)]
-    assert reading_of(gpus.sense(advance(state, later(11))), FIRST).share_by_pid == {}
 
 
 def test_a_metric_that_fails_once_is_left_out_once(state: NvmlState, gpus: Gpus) -> None:
@@ -175,7 +152,7 @@ def test_mig_has_memory_and_processes_but_no_utilisation(state: NvmlState) -> No
     gpus.sense(NOW)
     reading = reading_of(gpus.sense(advance(state, later(10))), FIRST)
     assert (reading.health, reading.share, reading.gpu.mig) == (Health.READY, None, True)
-    assert {Metric.UTILISATION, Metric.PROCESS_UTILISATION} <= reading.unmeasured
+    assert reading.unmeasured == {Metric.UTILISATION}
     assert [(part.uuid, part.gpu_instance) for part in reading.gpu.instances] == [("MIG-a", 1), ("MIG-b", 5)]
     assert reading.memory_by_instance["MIG-b"].used_bytes == 9
     assert reading.processes is not None

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from coda_agent.gpus.gpus import Gpus
-from coda_agent.gpus.links import Link, LinkPath, find_links
+from coda_agent.gpus.devices import Link, LinkPath
+from coda_agent.gpus.driver.gpus import Gpus
+from coda_agent.gpus.driver.links import find_links
 from coda_lab.emulators.nvml import NvmlState
 from tests.agent.gpus.rig import NOW, gpu
 

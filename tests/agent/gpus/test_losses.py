@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coda_agent.gpus.devices import Health, LibraryState
-from coda_agent.gpus.gpus import Gpus, GpusConfig
+from coda_agent.gpus.driver.gpus import Gpus, GpusConfig
 from coda_lab.emulators.nvml import NvmlState
 from tests.agent.gpus.rig import NOW, advance, gpu, later
 from tests.agent.gpus.test_gpus import FIRST, SECOND, reading_of
@@ -132,7 +132,7 @@ def test_a_gpu_plugged_in_later_is_found_when_a_session_opens(state: NvmlState, 
 
 def test_a_machine_without_the_library_has_no_gpus(tmp_path: Path) -> None:
     script = (
-        "from coda_agent.gpus.gpus import Gpus\n"
+        "from coda_agent.gpus.driver.gpus import Gpus\n"
         "from coda_agent.gpus.samples import Moment\n"
         "snapshot = Gpus().sense(Moment(monotonic_s=0, wall_s=0))\n"
         "print(snapshot.library.value, snapshot.readings, snapshot.why)"

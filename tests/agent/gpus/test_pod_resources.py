@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,6 +114,22 @@ def test_a_kubelet_that_hangs_is_left_after_the_timeout(kubelet: PodResourcesSer
     kubelet.hang(True)
     with pytest.raises(Outage, match="DEADLINE_EXCEEDED"):
         ask_kubelet(kubelet.socket, 0.2)
+
+
+def test_a_kubelet_that_hangs_delays_no_round(tmp_path: Path) -> None:
+    """Its late answer serves a later round, and no second question is asked meanwhile."""
+    answers, asked = queue.SimpleQueue[tuple[Grant, ...]](), []
+
+    def ask(_socket: Path, _timeout_s: float) -> tuple[Grant, ...]:
+        asked.append(1)
+        return answers.get()
+
+    resources = PodResources(tmp_path, answer_s=0.0, ask=ask)
+    assert [resources.listing(100 + second).at_s for second in range(30)] == [None] * 30
+    answers.put((TRAIN_GRANT,))
+    while (late := resources.listing(130)).at_s is None:
+        pass
+    assert (late.grants, len(asked)) == ((TRAIN_GRANT,), 1)
 
 
 def test_an_answer_larger_than_any_kubelets_is_refused(kubelet: PodResourcesServer) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coda_agent.gpus.devices import Gpu, GpuReading, Health, LibraryState, Snapshot
-from coda_agent.gpus.discovery import OpenDevice, find_devices
-from coda_agent.gpus.measure import TrackedDevice, lost_reading, measure_device
-from coda_agent.gpus.nvml import NvmlFailure, Trouble
+from coda_agent.gpus.devices import Gpu, GpuReading, Health, LibraryState, Link, Snapshot, lost_reading
+from coda_agent.gpus.driver.discovery import OpenDevice, find_devices
+from coda_agent.gpus.driver.links import find_links
+from coda_agent.gpus.driver.measure import TrackedDevice, measure_device
+from coda_agent.gpus.driver.nvml import NvmlFailure, Trouble
+from coda_agent.gpus.driver.session import NvmlSession
 from coda_agent.gpus.samples import Moment
-from coda_agent.gpus.session import NvmlSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class Gpus:
         self._tracked: dict[str, TrackedDevice] = {}  # by UUID; open in this session
         self._missing: dict[str, tuple[Gpu, str]] = {}  # by UUID: seen earlier, not open now, and why
         self._refused: tuple[str, ...] = ()
+        self._links: tuple[Link, ...] = ()
+        self._linked: frozenset[str] = frozenset()  # the devices between which `_links` are
 
     def sense(self, now: Moment) -> Snapshot:
         """Measure every device once. Devices that were ever seen stay in the answer, as LOST while they are gone."""
@@ -54,6 +57,7 @@ class Gpus:
         measured = self._measure(now) if self._session.is_open else []
         if not self._session.is_open:  # also if it ended while devices were asked
             measured = self._all_lost(self._session.why or "NVML is closed")
+        self._refresh_links()
         readings = measured + [lost_reading(gpu, why) for gpu, why in self._missing.values()]
         self._plan_reopening(readings, now)
         return Snapshot(
@@ -63,6 +67,7 @@ class Gpus:
             driver=self._session.driver if self._session.is_open else None,
             readings=tuple(sorted(readings, key=lambda reading: reading.gpu.uuid)),
             unreadable=self._refused,
+            links=self._links,
         )
 
     def open_devices(self) -> Mapping[str, OpenDevice]:
@@ -97,9 +102,15 @@ class Gpus:
         if known is None or known.is_lost:
             now_us = int(now.wall_s * 1e6)
             ready_from_s = now.monotonic_s + self._config.settle_s
-            return TrackedDevice(device=device, ready_from_s=ready_from_s, sample_us=now_us, process_us=now_us)
+            return TrackedDevice(device=device, ready_from_s=ready_from_s, sample_us=now_us)
         known.device = device
         return known
+
+    def _refresh_links(self) -> None:
+        """Ask for links once per set of devices: they do not change while these are there."""
+        devices = self.open_devices()
+        if devices and devices.keys() != self._linked:
+            self._links, self._linked = find_links(devices), frozenset(devices)
 
     def _measure(self, now: Moment) -> list[GpuReading]:
         return [self._measure_one(tracked, now) for tracked in self._tracked.values()]

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from coda_agent.gpus import nvml
-from coda_agent.gpus.devices import Gpu, GpuReading, GpuSample, Health, Memory, Metric
-from coda_agent.gpus.discovery import OpenDevice, find_instances
-from coda_agent.gpus.nvml import NvmlFailure, Trouble
-from coda_agent.gpus.samples import Moment, fresh_samples, fresh_shares, mean_share, seen_until
+from coda_agent.gpus.devices import GpuReading, GpuSample, Health, Memory, Metric
+from coda_agent.gpus.driver import nvml
+from coda_agent.gpus.driver.discovery import OpenDevice, find_instances
+from coda_agent.gpus.driver.nvml import NvmlFailure, Trouble
+from coda_agent.gpus.samples import Moment, fresh_samples, mean_share, seen_until
 
 _T = TypeVar("_T")
 _ENDS_ROUND = (Trouble.LOST, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED)
@@ -27,7 +27,6 @@ class TrackedDevice:
     device: OpenDevice
     ready_from_s: float  # monotonic; earlier samples are withheld
     sample_us: int  # stamp up to which samples were seen
-    process_us: int  # the same for samples per process
     unmeasured: set[Metric] = field(default_factory=set)
     is_lost: bool = False  # in the last round; set by the caller
     polls: bool = False  # no sample buffer: the last period is asked for instead
@@ -42,7 +41,6 @@ def measure_device(tracked: TrackedDevice, now: Moment) -> GpuReading:
     samples = tuple(sample for sample in _samples(tracked, now) if sample.at_s >= tracked.ready_from_s)
     processes = _ask_metric(tracked, Metric.PROCESSES, partial(nvml.processes_on, tracked.device.handle))
     memory = _ask_metric(tracked, Metric.MEMORY, partial(nvml.memory_of, tracked.device.handle))
-    share_by_pid = _share_by_pid(tracked, now)
     return GpuReading(
         gpu=tracked.device.gpu,
         health=Health.SETTLING if is_settling else Health.READY,
@@ -52,14 +50,8 @@ def measure_device(tracked: TrackedDevice, now: Moment) -> GpuReading:
         memory=memory,
         memory_by_instance=memory_by_instance,
         processes=processes,
-        share_by_pid=None if is_settling else share_by_pid,
         unmeasured=frozenset(tracked.unmeasured),
     )
-
-
-def lost_reading(gpu: Gpu, why: str) -> GpuReading:
-    """Return the reading of a device that cannot be asked."""
-    return GpuReading(gpu=gpu, health=Health.LOST, why=why)
 
 
 def _ask_metric(tracked: TrackedDevice, metric: Metric, question: Callable[[], _T]) -> _T | None:
@@ -91,16 +83,6 @@ def _samples(tracked: TrackedDevice, now: Moment) -> tuple[GpuSample, ...]:
         tracked.polls = True
     percent = _ask_metric(tracked, Metric.UTILISATION, partial(nvml.utilisation_percent, handle))
     return (GpuSample(at_s=now.monotonic_s, share=percent / 100),) if percent is not None and percent <= 100 else ()
-
-
-def _share_by_pid(tracked: TrackedDevice, now: Moment) -> dict[int, float] | None:
-    tracked.process_us = seen_until(tracked.process_us, now)
-    question = partial(nvml.process_samples, tracked.device.handle, tracked.process_us)
-    entries = _ask_metric(tracked, Metric.PROCESS_UTILISATION, question)
-    if Metric.PROCESS_UTILISATION in tracked.unmeasured:
-        return None
-    shares, tracked.process_us = fresh_shares(entries or [], tracked.process_us, now)
-    return dict(shares)
 
 
 def _refresh_slices(tracked: TrackedDevice) -> dict[str, Memory]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from coda_agent.gpus import nvml
 from coda_agent.gpus.devices import Gpu, Instance, Memory
-from coda_agent.gpus.nvml import Handle, NvmlFailure, Trouble, optional
+from coda_agent.gpus.driver import nvml
+from coda_agent.gpus.driver.nvml import Handle, NvmlFailure, Trouble, optional
 
 _T = TypeVar("_T")
 

@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from itertools import combinations
 
-from coda_agent.gpus import nvml
-from coda_agent.gpus.discovery import OpenDevice
-from coda_agent.gpus.nvml import NvmlFailure, optional
-
-
-class LinkPath(Enum):
-    """What PCIe traffic between two GPUs passes, nearest first, in NVML's levels."""
-
-    BOARD = 0
-    SWITCH = 10
-    SWITCHES = 20
-    HOST_BRIDGE = 30
-    NUMA_NODE = 40
-    SYSTEM = 50  # the link between sockets
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """Between two GPUs, by UUID, `one` the smaller."""
-
-    one: str
-    other: str
-    path: LinkPath | None  # None: not told
-    nvlinks: int  # active NVLinks between them; through switches: of the GPU with fewer
-    is_switched: bool = False  # through NVSwitches
+from coda_agent.gpus.devices import Link, LinkPath
+from coda_agent.gpus.driver import nvml
+from coda_agent.gpus.driver.discovery import OpenDevice
+from coda_agent.gpus.driver.nvml import NvmlFailure, optional
 
 
 def find_links(devices: Mapping[str, OpenDevice]) -> tuple[Link, ...]:

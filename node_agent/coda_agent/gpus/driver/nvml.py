@@ -180,13 +180,6 @@ def utilisation_percent(handle: Handle) -> float:
     return float(ask(pynvml.nvmlDeviceGetUtilizationRates, handle).gpu)
 
 
-def process_samples(handle: Handle, last_us: int) -> list[tuple[int, int, float]]:
-    """Return (pid, microseconds, percent) of processes that used the device after `last_us`, possibly with stale
-    ones."""
-    entries = ask(pynvml.nvmlDeviceGetProcessUtilization, handle, last_us)
-    return [(int(entry.pid), int(entry.timeStamp), float(entry.smUtil)) for entry in entries]
-
-
 def processes_on(handle: Handle) -> tuple[GpuProcess, ...]:
     """Return the processes with a compute context on a device or slice, by pid."""
     try:

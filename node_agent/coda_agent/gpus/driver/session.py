@@ -4,9 +4,9 @@ A session ends when the driver is reloaded or a device is lost. Only a new sessi
 
 from __future__ import annotations
 
-from coda_agent.gpus import nvml
 from coda_agent.gpus.devices import LibraryState
-from coda_agent.gpus.nvml import NvmlFailure, Trouble
+from coda_agent.gpus.driver import nvml
+from coda_agent.gpus.driver.nvml import NvmlFailure, Trouble
 
 
 class NvmlSession:
