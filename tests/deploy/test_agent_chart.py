@@ -55,3 +55,42 @@ def test_the_pod_that_restores_needs_no_gpu_and_no_more_of_the_kernel_than_the_a
     (container,) = spec["containers"]
     visible = [entry["value"] for entry in container["env"] if entry["name"] == "NVIDIA_VISIBLE_DEVICES"]
     assert visible == ["void"]
+
+
+CLIENT = "nvidia.com/gpu.deploy.client"
+
+
+@pytest.mark.parametrize(
+    ("labels", "runs"),
+    [
+        pytest.param({}, True, id="no GPU operator, or an older one"),
+        pytest.param({CLIENT: "true"}, True, id="GPU operator"),
+        pytest.param({CLIENT: "paused-for-driver-upgrade"}, False, id="the driver is upgraded"),
+        pytest.param({CLIENT: "paused-for-mig-change"}, False, id="MIG is changed"),
+        pytest.param({CLIENT: "false"}, False, id="told to stay away"),
+    ],
+)
+def test_it_leaves_a_node_whose_driver_must_be_free(helm: Helm, labels: dict[str, str], runs: bool) -> None:
+    """The DaemonSet's controller removes a pod whose required affinity its node does not meet any more."""
+    affinity = pod_spec(helm)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    holds = {
+        "In": lambda rule: labels.get(rule["key"]) in rule["values"],
+        "DoesNotExist": lambda rule: rule["key"] not in labels,
+    }
+    terms = affinity["nodeSelectorTerms"]
+    assert any(all(holds[rule["operator"]](rule) for rule in term["matchExpressions"]) for term in terms) is runs
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"), [((), "10%"), (("agent.maxUnavailable=3",), 3)], ids=["default", "number"]
+)
+def test_an_update_replaces_a_share_of_all_agents_at_a_time(
+    helm: Helm, value: tuple[str, ...], wanted: str | int
+) -> None:
+    """With one at a time a thousand nodes take hours, and a node that is not Ready stops it."""
+    assert agents(helm, *value)["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": wanted}
+
+
+@pytest.mark.parametrize("value", ["agent.maxUnavailable=0", "agent.maxUnavailable=0%", "agent.maxUnavailable=all"])
+def test_an_update_that_could_never_move_is_refused(helm: Helm, value: str) -> None:
+    assert "/agent/maxUnavailable" in helm.refusal(value)
