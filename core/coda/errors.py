@@ -32,11 +32,13 @@ class InvalidQuantity(InvalidInput):
 class Outage(CodaError):
     """A part outside Coda did not answer as expected; the same call may work later.
 
-    `may_have_worked`: a write may have been carried out, or may still be."""
+    `may_have_worked`: a write may have been carried out, or may still be. `retry_after_s`: the least seconds until the
+    next call, as the other side asked; 0: it did not."""
 
-    def __init__(self, message: str, *, may_have_worked: bool = True) -> None:
+    def __init__(self, message: str, *, may_have_worked: bool = True, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.may_have_worked = may_have_worked
+        self.retry_after_s = retry_after_s
 
 
 class Conflict(Outage):

@@ -39,8 +39,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.placement.generation status.placement.grant.code status.placement.grant.coresPerReplica
         status.placement.grant.deadline status.placement.grant.message status.placement.grant.mostCores
         status.placement.grant.sequence status.placement.grant.state status.placement.grant.time
-        status.placement.nodes status.placement.planId status.placement.state status.placement.stop.by
-        status.placement.stop.cause status.placement.stop.time status.queuedTime status.reason
+        status.placement.nodes status.placement.planId status.placement.rank0Node status.placement.state
+        status.placement.stop.by status.placement.stop.cause status.placement.stop.time status.queuedTime status.reason
         status.request.cpusPerReplica status.request.nodeSelector status.request.nodeSelectorTerms
         status.request.priority status.request.quota status.request.resources status.request.tolerations
         status.resize.attempt status.resize.coresPerReplica status.resize.message status.resize.reason

@@ -67,6 +67,7 @@ def placement(
         "generation": 1,
         "state": state,
         "nodes": list(nodes),
+        "rank0Node": nodes[0],
         "cpusPerReplica": 4,
         "committedTime": time_from_seconds(1_700_000_000),
         "bindDeadline": time_from_seconds(deadline_s),

@@ -1,6 +1,7 @@
 """Talks to an API server: credentials, the client, caches from watches, the Lease, and a daemon's own probes.
 
-It understands no object beyond its metadata. Read `client`, `credentials`, `watch_cache`, `lease`, `probes`.
+It understands no object beyond its metadata. Read `client`, `credentials`, `retry_pauses`, `watch_cache`, `lease`,
+`probes`.
 """
 
 from coda_kube.api.client import AlreadyExists, Client, Expired, NotFound, Rejected, connect

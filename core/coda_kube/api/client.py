@@ -31,6 +31,7 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
+LONGEST_RETRY_AFTER_S = 60.0  # our choice: a longer wait that a server asks for is not believed
 _CLOSING_TURNS = 20  # of the loop; a handful are needed
 ITEMS_AT_ONCE = 200  # our choice: a parsed pod is 40 KiB, and memory for a thousand of them is not freed soon
 
@@ -322,6 +323,12 @@ def _may_have_worked(message: str) -> bool:
     return not any(words in message for words in ("request is too large", "failed calling webhook"))
 
 
+def _retry_after_s(header: str | None) -> float:
+    """Seconds, as the API server says them; 0 for a date or anything else."""
+    text = (header or "").strip()
+    return min(float(text), LONGEST_RETRY_AFTER_S) if text.isascii() and text.isdecimal() else 0.0
+
+
 async def _raise_for(response: aiohttp.ClientResponse) -> None:
     if response.status < 300:
         return
@@ -338,8 +345,10 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
         raise AlreadyExists(409, reason, message) if reason == "AlreadyExists" else Conflict(message)
     if response.status == 410:
         raise Expired(message)
+    retry_after_s = _retry_after_s(response.headers.get("Retry-After"))
     if response.status == 429:
-        raise TooBusy(f"HTTP 429: {message}", may_have_worked=False)
+        raise TooBusy(f"HTTP 429: {message}", may_have_worked=False, retry_after_s=retry_after_s)
     if response.status >= 500:
-        raise Outage(f"HTTP {response.status}: {message}", may_have_worked=_may_have_worked(message))
+        worked = _may_have_worked(message)
+        raise Outage(f"HTTP {response.status}: {message}", may_have_worked=worked, retry_after_s=retry_after_s)
     raise Rejected(response.status, reason, message)

@@ -20,6 +20,7 @@ from coda.errors import Outage
 from coda_kube.api.client import Client, Expired, Rejected
 from coda_kube.api.history import history_of
 from coda_kube.api.json_text import CutJson
+from coda_kube.api.retry_pauses import pause_s, spread_s
 from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ SERVER_TIMEOUT_S = 30  # the server ends a watch after this; the next one contin
 IDLE_TIMEOUT_S = 35.0  # after this time without a byte, the connection counts as dead
 CALM_WATCH_S = (300, 600)  # for thousands of watchers, which need no news of an outage: chosen at random between these
 CALM_IDLE_S = 90.0  # the server sends a bookmark every minute
-_DELAYS_S = (0.1, 0.3, 1.0)
+STEADY_S = 30.0  # a watch that lasted this long ends a row of failures
 _LIST_DELAYS_S = (0.1, 0.3, 1.0, 3.0, 10.0)  # between two lists: one costs the server much more than a watch
 _CALM_S = 15.0  # after this time without a list, the next one begins a new row
 _TOMBSTONES = 10_000
@@ -85,8 +86,8 @@ class WatchCache:
     `in_touch` is cleared from the break of a watch until the next one runs: changes in between are not seen. `on_break`
     is called when a watch breaks, and at each failed try to start the next one. `held_part` is asked what
     to hold of an object after the listener: itself, its metadata, or None; then the listener hears no more of it.
-    `unreadable` says, by key, which objects could not be read, or not as a whole. `is_calm`: a longer watch, with later
-    news of an outage."""
+    `unreadable` says, by key, which objects could not be read, or not as a whole. `is_calm`: one of thousands of
+    watchers: a longer watch, later news of an outage, and pauses at random."""
 
     def __init__(
         self,
@@ -114,6 +115,7 @@ class WatchCache:
         self._held_part = held_part
         self._on_restored = on_restored
         self._is_calm = is_calm
+        self._watched_s = 0.0  # how long the last watch lasted
         self._history = history_of(client)
         self._era = self._history.era  # of the last list that was read to its end
         self._newest = 0  # the newest version seen
@@ -173,7 +175,7 @@ class WatchCache:
                 failures = 0
             except Expired as expired:
                 self._break()
-                delay_s = pauses.before_the_next()
+                delay_s = pauses.before_the_next() + (spread_s() if self._is_calm else 0.0)
                 log.info("%s: %s; listing again in %.1f s", self._path, expired, delay_s)
                 self._seen_until = None
                 await asyncio.sleep(delay_s)
@@ -187,7 +189,14 @@ class WatchCache:
 
     async def _pause(self, failures: int, error: Outage | Rejected) -> int:
         self._break()
-        delay_s = _DELAYS_S[min(failures, len(_DELAYS_S) - 1)]
+        broke = self._watched_s > 0.0
+        if self._watched_s >= STEADY_S:
+            failures = 0
+        self._watched_s = 0.0
+        retry_after_s = error.retry_after_s if isinstance(error, Outage) else 0.0
+        delay_s = pause_s(failures, retry_after_s, is_calm=self._is_calm)
+        if self._is_calm and broke:  # so did all other watches of that server
+            delay_s += spread_s()
         if failures == 0 or isinstance(error, Rejected):
             log.warning("%s: %s; trying again in %.1f s", self._path, error, delay_s)
         await asyncio.sleep(delay_s)
@@ -266,12 +275,17 @@ class WatchCache:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         idle_s = CALM_IDLE_S if self._is_calm else IDLE_TIMEOUT_S
-        async with self._client.watch(self._path, query, idle_s=idle_s) as events:
-            self.in_touch.set()
-            async for event in events:
-                self._apply(event)
-        if loop.time() - started_s < server_s - 1.0:  # the server went: its successor may have other data
+        try:
+            async with self._client.watch(self._path, query, idle_s=idle_s) as events:
+                self.in_touch.set()
+                async for event in events:
+                    self._apply(event)
+        finally:
+            self._watched_s = loop.time() - started_s
+        if self._watched_s < server_s - 1.0:  # the server went: its successor may have other data
             self._break()
+            if self._is_calm:  # so did all other watches of that server
+                await asyncio.sleep(spread_s())
 
     def _apply(self, event: Json) -> None:
         if self._era != self._history.era:

@@ -45,6 +45,7 @@ def placement_json(placement: Placement) -> Json:
         "generation": placement.generation,
         "state": placement.state.value,
         "nodes": list(placement.nodes),
+        "rank0Node": placement.nodes[0],
         "cpusPerReplica": placement.cpus_per_replica,
         "committedTime": time_from_seconds(placement.committed_s),
         "bindDeadline": time_from_seconds(placement.bind_deadline_s),

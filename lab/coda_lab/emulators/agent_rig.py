@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -56,10 +55,6 @@ class Api:
     def container_of(self, pod: LocalPod) -> str:
         """As the agent's own cluster."""
         return self.node.kubelet.pods[pod.uid].containers["main"].id
-
-    def watch_jobs(self, ids: Iterable[str]) -> None:
-        """As the agent's own cluster."""
-        self.followed = set(ids)
 
     def job(self, job: str) -> Json | None:
         """As the agent's own cluster."""

@@ -7,12 +7,15 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from coda.errors import CodaError, Conflict
+from coda.errors import CodaError, Conflict, Outage
+from coda_kube.api.retry_pauses import write_pause_s
 
 log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 5.0
-"""Seconds before a failed write is tried again. Our choice: nodes must not flood an API server that comes back."""
+LONGEST_S: Final = 60.0
+"""The most seconds before a failed write is tried again, and their bound. Our choice: thousands of nodes must not flood
+an API server that comes back."""
 
 
 class BackgroundWrites:
@@ -26,6 +29,7 @@ class BackgroundWrites:
         self._now_s = now_s
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._again_s: dict[str, float] = {}  # by `about`, for what failed lately
+        self._failures: dict[str, int] = {}  # in a row, by `about`
         self._failing: set[str] = set()  # kinds whose last write failed, so that an outage is logged once
 
     def may_begin(self, about: str) -> bool:
@@ -57,6 +61,7 @@ class BackgroundWrites:
                     on_failure()
             else:
                 self._failing.discard(kind)
+                self._failures.pop(about, None)
                 if on_success is not None:
                     on_success()
             finally:
@@ -77,8 +82,11 @@ class BackgroundWrites:
             log.info("%s not written: %s", about, error)
             return
         now_s = self._now_s()
-        self._again_s = {one: until_s for one, until_s in self._again_s.items() if until_s > now_s}
-        self._again_s[about] = now_s + AGAIN_S
+        self._again_s = {one: until_s for one, until_s in self._again_s.items() if until_s > now_s - LONGEST_S}
+        self._failures = {one: count for one, count in self._failures.items() if one in self._again_s}
+        failures, asked_s = self._failures.get(about, 0), error.retry_after_s if isinstance(error, Outage) else 0.0
+        self._again_s[about] = now_s + write_pause_s(failures, asked_s, first_s=AGAIN_S, longest_s=LONGEST_S)
+        self._failures[about] = failures + 1
         if kind not in self._failing:
             log.warning("%s not written: %s", about, error)
         self._failing.add(kind)

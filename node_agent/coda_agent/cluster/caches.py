@@ -1,4 +1,4 @@
-"""The agent's caches of its node's pods and the jobs it tunes, and its writes to the API server."""
+"""The agent's caches of its node's pods and of the jobs whose rank 0 is there, and its writes to the API server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Iterable
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
 from coda.allocator import Tuning
@@ -15,6 +15,7 @@ from coda.errors import CodaError, Outage
 from coda_agent.cluster.jobs import TunedJob
 from coda_agent.cluster.pods import LocalPod, local_pod_from_json
 from coda_kube.api.client import AlreadyExists, Client, NotFound
+from coda_kube.api.retry_pauses import write_pause_s
 from coda_kube.api.watch_cache import WatchCache, version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT, API_VERSION, GROUP, KIND, THROTTLING, VERSION
@@ -23,6 +24,10 @@ from coda_kube.objects.tuning_status import tuning_json
 
 log = logging.getLogger(__name__)
 
+JOBS_PATH: Final = f"/apis/{API_VERSION}/trainingjobs"
+RANK0_NODE: Final = "status.placement.rank0Node"
+"""The field of a TrainingJob by which the API server selects those whose rank 0 is on a node."""
+
 EVENT_KEPT_S: Final = 600.0
 """An event that could not be posted for this long is lost. Our choice: longer than most outages."""
 READ_ERRORS: Final = (CodaError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
@@ -30,7 +35,9 @@ READ_ERRORS: Final = (CodaError, LookupError, TypeError, ValueError, AttributeEr
 
 
 class AgentCaches:
-    """Caches of this node's pods, of namespaces that allow throttling, and of the watched jobs."""
+    """Caches of this node's pods, of namespaces that allow throttling, and of the jobs whose rank 0 is here.
+
+    Each is one watch, however many pods and jobs there are: a cluster has thousands of agents."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
@@ -41,30 +48,29 @@ class AgentCaches:
         )
         self._read: dict[str, tuple[int, frozenset[str], LocalPod | None]] = {}  # by key: version, namespaces, pod
         self._fresh_at_s = float("-inf")
-        self._jobs: dict[str, tuple[WatchCache, asyncio.Task[None]]] = {}
+        self._jobs = WatchCache(client, JOBS_PATH, query={"fieldSelector": f"{RANK0_NODE}={node}"}, is_calm=True)
         self._has_profile = False
 
     async def run(self) -> None:
         """Keep the caches up to date until cancelled."""
-        tasks = [asyncio.create_task(cache.run()) for cache in (self._pods, self._namespaces)]
+        tasks = [asyncio.create_task(cache.run()) for cache in self.all()]
         try:
             await asyncio.gather(*tasks)
         finally:
-            jobs = [task for _cache, task in self._jobs.values()]
-            for task in (*tasks, *jobs):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, *jobs, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def all(self) -> tuple[WatchCache, ...]:
         """Return every cache."""
-        return (self._pods, self._namespaces, *(cache for cache, _task in self._jobs.values()))
+        return (self._pods, self._namespaces, self._jobs)
 
     def is_synced(self) -> bool:
-        """True once every list was read."""
+        """True once the lists were read that throttling needs. Jobs may follow: they are only tuned later then."""
         return self._pods.synced.is_set() and self._namespaces.synced.is_set()
 
     async def synced(self) -> None:
-        """Wait until every list was read."""
+        """Wait until `is_synced`."""
         await asyncio.gather(self._pods.synced.wait(), self._namespaces.synced.wait())
 
     def pods_age_s(self) -> float:
@@ -94,25 +100,9 @@ class AgentCaches:
         statuses = (item.get("status") or {}).get("containerStatuses") or ()
         return next((one.get("containerID") or "" for one in statuses if one.get("name") == main), "")
 
-    def watch_jobs(self, ids: Iterable[str]) -> None:
-        """Watch exactly these jobs (namespace/name)."""
-        wanted = set(ids)
-        for job in self._jobs.keys() - wanted:
-            self._jobs.pop(job)[1].cancel()
-        for job in [job for job, (_cache, task) in self._jobs.items() if task.done()]:
-            error = self._jobs.pop(job)[1].exception()
-            log.error("the watch of job %s ended and begins anew: %r", job, error)
-        for job in wanted - self._jobs.keys():
-            namespace, _, name = job.partition("/")
-            cache = WatchCache(
-                self._client, _jobs_path(namespace), query={"fieldSelector": f"metadata.name={name}"}, is_calm=True
-            )
-            self._jobs[job] = (cache, asyncio.create_task(cache.run()))
-
     def job(self, job: str) -> Json | None:
-        """Return a watched job; None while it is not known."""
-        followed = self._jobs.get(job)
-        return None if followed is None else followed[0].by_key.get(job)
+        """Return a job whose rank 0 is here; None while it is not known."""
+        return self._jobs.by_key.get(job)
 
     async def write_tuning(self, job: TunedJob, tuning: Tuning) -> None:
         """Apply `status.tuning`, only if the job is still the version that was read.
@@ -122,12 +112,9 @@ class AgentCaches:
         metadata = {"name": job.name, "namespace": job.namespace, "uid": job.uid, "resourceVersion": job.version}
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
         body |= {"status": {"tuning": tuning_json(tuning)}}
-        path = f"{_jobs_path(job.namespace)}/{job.name}/status"
+        path = f"/apis/{API_VERSION}/namespaces/{job.namespace}/trainingjobs/{job.name}/status"
         with suppress(NotFound):  # deleted meanwhile
-            written = await self._client.apply(path, body, manager=AGENT)
-            followed = self._jobs.get(job.id)
-            if followed is not None:
-                followed[0].put(written)
+            self._jobs.put(await self._client.apply(path, body, manager=AGENT))
 
     async def write_profile(self, profile: Json) -> None:
         """Apply the NodeProfile. If it is missing, create it with this Node as its owner, so that it is deleted with
@@ -158,19 +145,18 @@ class AgentCaches:
         metadata = event["metadata"]
         named = metadata | {"name": f"{metadata['generateName']}{uuid.uuid4().hex[:10]}"}
         until_s = asyncio.get_running_loop().time() + EVENT_KEPT_S
-        delay_s = 1.0
-        while True:
+        for failures in count():
             try:
                 with suppress(AlreadyExists):
                     await self._client.create(
                         f"/api/v1/namespaces/{metadata['namespace']}/events", event | {"metadata": named}
                     )
                 return
-            except Outage:
+            except Outage as outage:
                 if asyncio.get_running_loop().time() >= until_s:
                     raise
-            await asyncio.sleep(delay_s)
-            delay_s = min(30.0, 2 * delay_s)
+                pause_s = write_pause_s(failures, outage.retry_after_s, first_s=1.0, longest_s=30.0)
+            await asyncio.sleep(pause_s)
 
     async def _owners(self) -> list[Json]:
         """This Node as an owner reference; nothing where the cluster has no such Node."""
@@ -179,10 +165,6 @@ class AgentCaches:
         except NotFound:
             return []
         return [{"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}]
-
-
-def _jobs_path(namespace: str) -> str:
-    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/trainingjobs"
 
 
 def _read_pod(key: str, item: Json, namespaces: frozenset[str]) -> LocalPod | None:

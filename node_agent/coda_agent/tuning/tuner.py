@@ -38,7 +38,6 @@ class Tuner:
         """Take one step for every job whose rank 0 runs here. Return a sentence for each job that cannot be read."""
         # 1. Read the jobs whose rank 0 runs here, by name.
         rank0 = {pod.member.job: pod for pod in local if pod.runs and pod.member is not None and pod.member.rank == 0}
-        self._cluster.watch_jobs(rank0)
         problems: list[str] = []
         jobs = {job.uid: (job, pod) for name, pod in rank0.items() if (job := self._read_job(name, pod, problems))}
 

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from coda.errors import Conflict, Outage
-from coda_agent.cluster.background_writes import AGAIN_S, BackgroundWrites
+from coda_agent.cluster.background_writes import AGAIN_S, LONGEST_S, BackgroundWrites
 from coda_agent.report.metrics import Metrics
 
 
@@ -19,12 +19,13 @@ class Server:
         self.taken: list[str] = []
         self.tried = 0
         self.is_away = False
+        self.asks_s = 0.0  # how long it asks to wait
 
     async def write(self, what: str) -> None:
         self.tried += 1
         await asyncio.sleep(0)
-        if self.is_away:
-            raise Outage("the API server is away")
+        if self.is_away or self.asks_s:
+            raise Outage("the API server is away", retry_after_s=self.asks_s)
         self.taken.append(what)
 
 
@@ -54,22 +55,35 @@ async def test_one_at_a_time_about_a_thing() -> None:
     assert scene.server.taken[-1] == "third"
 
 
-async def test_what_failed_is_tried_again_after_a_while_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_failed_is_tried_again_with_growing_pauses_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.server.is_away = True
-    for _ in range(20):
+    tried: list[int] = []
+    for _ in range(600):
         await scene.write("tuning a")
         await scene.write("tuning b")
+        tried.append(scene.server.tried)
         scene.now_s += 1.0
-    assert scene.server.tried == 2 * 20 / AGAIN_S
+    assert 4 <= tried[19] <= 8  # the first pauses: 5 and 10 s, or half of it
+    assert 2 * 300 / LONGEST_S <= tried[-1] - tried[299] <= 4 * 300 / LONGEST_S + 2
     assert caplog.text.count("not written: the API server is away") == 1
     scene.server.is_away = False
-    scene.now_s += AGAIN_S
+    scene.now_s += LONGEST_S
     await scene.write("tuning a")
     assert scene.server.taken == ["x"]
     scene.server.is_away = True
     await scene.write("tuning b")
     assert caplog.text.count("not written: the API server is away") == 2
+
+
+async def test_a_pause_that_the_server_asks_for_comes_first() -> None:
+    scene = Scene()
+    scene.server.asks_s = 30.0
+    await scene.write("profile")
+    scene.now_s += 30.0
+    assert not scene.writes.may_begin("profile")
+    scene.now_s += AGAIN_S
+    assert scene.writes.may_begin("profile")
 
 
 async def test_what_somebody_changed_meanwhile_may_be_tried_again_at_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from coda.allocator import Tuning, TuningPhase
 from coda.errors import Conflict, Outage
-from coda_agent.cluster.caches import EVENT_KEPT_S, AgentCaches
+from coda_agent.cluster.caches import EVENT_KEPT_S, JOBS_PATH, AgentCaches
 from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
 from coda_agent.report.node_profile import profile_object
 from coda_kube.objects.json_types import Json
@@ -109,29 +109,68 @@ class Garbling(FakeApi):
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
-        if self.is_garbled:
+        if self.is_garbled and path == JOBS_PATH:
             self.is_garbled = False
             raise ValueError("garbage")
         async with super().watch(path, query, idle_s=idle_s) as events:
             yield events
 
 
-async def test_a_watch_of_a_job_that_ended_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
-    """Else the job would stand still for the agent, and its tuning with it."""
-    api = Garbling()
-    api.set(JOBS, running())
-    cluster = AgentCaches(api, "n1")
-    cluster.watch_jobs(["default/train"])
-    while api.is_garbled:
-        await asyncio.sleep(0)
-    for _ in range(3):
-        await asyncio.sleep(0)
-    cluster.watch_jobs(["default/train"])
+def test_a_watch_of_jobs_that_broke_begins_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Else the jobs would stand still for the agent, and their tuning with them."""
+
+    async def followed() -> str:
+        api = Garbling()
+        api.set(JOBS, running())
+        cluster = AgentCaches(api, "n1")
+        caches = asyncio.create_task(cluster.run())
+        while api.is_garbled:
+            await asyncio.sleep(0.1)
+        api.change(f"{JOBS}/train", lambda item: item["status"].update(phase="Succeeded"))
+        await asyncio.sleep(60)
+        caches.cancel()
+        await asyncio.wait({caches})
+        return str((cluster.job("default/train") or {"status": {}})["status"].get("phase"))
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert runner.run(followed()) == "Succeeded"
     assert "an error of our own; listing again" in caplog.text
-    api.change(f"{JOBS}/train", lambda item: item["status"].update(phase="Succeeded"))
-    while (cluster.job("default/train") or {"status": {}})["status"].get("phase") != "Succeeded":
-        await asyncio.sleep(0)
-    cluster.watch_jobs([])
+
+
+class Counting(FakeApi):
+    """Counts watches by path and field selector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watches: list[tuple[str, str | None]] = []
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
+        self.watches.append((path, query.get("fieldSelector")))
+        async with super().watch(path, query, idle_s=idle_s) as events:
+            yield events
+
+
+def test_all_jobs_of_a_node_are_one_watch() -> None:
+    async def watched(jobs: int) -> tuple[list[tuple[str, str | None]], int]:
+        api = Counting()
+        for number in range(jobs):
+            job = running()
+            job["metadata"]["name"] = f"train-{number}"
+            api.set(JOBS, job)
+        cluster = AgentCaches(api, "n1")
+        caches = asyncio.create_task(cluster.run())
+        await asyncio.sleep(200)
+        known = sum(cluster.job(f"default/train-{number}") is not None for number in range(jobs))
+        caches.cancel()
+        await asyncio.wait({caches})
+        return sorted(api.watches), known
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        one, many = runner.run(watched(1)), runner.run(watched(8))
+    assert (one[1], many[1]) == (1, 8)
+    assert one[0] == many[0]
+    assert (JOBS_PATH, "status.placement.rank0Node=n1") in many[0]
 
 
 def test_an_event_is_posted_once_the_api_server_is_back() -> None:
