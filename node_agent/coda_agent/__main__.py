@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from prometheus_client import REGISTRY
 
@@ -26,6 +25,9 @@ from coda_kube.api.probes import Probes
 from coda_kube.api.unreadable import UnreadableObjects
 
 log = logging.getLogger("coda_agent")
+
+OpenNode = Callable[[Settings, bool], Node]
+"""Opens the node by the settings; True: only to read it."""
 
 ONCE_ROUNDS = 10
 """Most rounds of `--once` after the first. Opening NVML takes seconds where nothing else keeps the GPUs open."""
@@ -111,17 +113,20 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def main(words: Sequence[str] | None = None, open_node: Callable[[Settings], Node] = Node) -> None:
+def _open_node(settings: Settings, reads_only: bool) -> Node:
+    return Node(settings, reads_only=reads_only)
+
+
+def main(words: Sequence[str] | None = None, open_node: OpenNode = _open_node) -> None:
     """Read the settings and run; turn an error into one sentence and an exit code.
 
     `words`: the command line; None: of this process. `open_node`: lets an emulated node replace the real one."""
     options = _options(words)
-    given: dict[str, Any] = {"dry_run": True} if options.dry_run or options.once else {}
     try:
-        settings = read_settings(**given)
+        settings = read_settings()
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         log.info("settings: %s", settings.model_dump(mode="json"))
-        node = open_node(settings)
+        node = open_node(settings, options.dry_run or options.once)
         try:
             for entry in node.restoration.put_back:
                 log.info("put back what an earlier agent left: %s", entry.target)

@@ -17,6 +17,7 @@ from coda.contention import Action, EliminatorState, observe
 from coda.errors import Outage
 from coda_agent.cluster import AgentCaches, BackgroundWrites, LocalPod
 from coda_agent.gpus import LibraryState, Moment
+from coda_agent.modes import ThrottleMode, TuneMode
 from coda_agent.node import Node
 from coda_agent.report import LastWindow, Metrics, ProfileWriter, events_json, profile_status
 from coda_agent.sensor import Senses
@@ -66,7 +67,7 @@ class Loop:
         self._clock = clock or _now
         self._thread = WorkerThread("node")
         self._writes = BackgroundWrites(
-            metrics.count_failed_write, lambda: self._clock().monotonic_s, muted=settings.dry_run
+            metrics.count_failed_write, lambda: self._clock().monotonic_s, muted=node.reads_only
         )
         self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
         self._profile_writer = ProfileWriter(settings.node_name, node, cluster, self._writes)
@@ -109,20 +110,21 @@ class Loop:
         senses = await self._on_node(lambda: self._node.sensor.sense(local, self._clock()))
 
         # 2. Decide: which throttles to make and to release.
-        window = window_from(senses, local, self._node.hardware, self._cluster.pods_age_s())
-        config = self._settings.contention_config()
-        self._contention, actions = observe(self._contention, window, self._node.hardware, config)
+        actions = self._decide(senses, local)
 
         # 3. Write to the node.
         problems = senses.problems
-        if not self._settings.dry_run:
-            problems += await self._on_node(lambda: self._write_to_node(senses, actions))
+        if not self._node.reads_only and self._settings.throttle is not ThrottleMode.OFF:
+            done = actions if self._settings.throttle is ThrottleMode.ON else ()
+            problems += await self._on_node(lambda: self._write_to_node(senses, done))
             problems += await self._calibrate_if_idle(local, senses)
 
         # 4. Write to the cluster: events, tunings, and the NodeProfile.
         pods = {pod.uid: pod for pod in local}
         self._report_actions(actions, pods, senses.at.wall_s)
-        self._log_problems((*problems, *self._tuner.step(senses, local)))
+        if self._settings.tune is not TuneMode.OFF:
+            problems += self._tuner.step(senses, local)
+        self._log_problems(problems)
         self._profile_writer.write_profile(senses)
 
         # 5. Keep the window for the next scrape.
@@ -139,7 +141,7 @@ class Loop:
         """Undo everything temporary and stop writing. No sensor is asked, and a thread that hangs is left behind."""
         await self._writes.cancel()
         self._thread.end()
-        if self._settings.dry_run:
+        if self._node.reads_only:
             return
         undoing = WorkerThread("undo")
         try:
@@ -156,6 +158,14 @@ class Loop:
     def profile(self, senses: Senses) -> Json:
         """Return the `status` of the NodeProfile, without its time."""
         return profile_status(self._node, senses)
+
+    def _decide(self, senses: Senses, local: tuple[LocalPod, ...]) -> tuple[Action, ...]:
+        if self._settings.throttle is ThrottleMode.OFF:
+            return ()
+        window = window_from(senses, local, self._node.hardware, self._cluster.pods_age_s())
+        config = self._settings.contention_config()
+        self._contention, actions = observe(self._contention, window, self._node.hardware, config)
+        return actions
 
     def _write_to_node(self, senses: Senses, actions: tuple[Action, ...]) -> tuple[str, ...]:
         """Raise a peak that proved too low, refresh the pods' groups, then carry out the actions."""
@@ -182,12 +192,15 @@ class Loop:
         self._logged = set(problems)
 
     def _report_actions(self, actions: tuple[Action, ...], pods: Mapping[str, LocalPod], wall_s: float) -> None:
+        is_done = self._settings.throttle is ThrottleMode.ON and not self._node.reads_only
         for action in actions:
-            self._metrics.count_action(action)
+            self._metrics.count_action(action, is_done=is_done)
             events = events_json(action, pods, self._node.abilities.unit, self._settings.node_name, wall_s)
             for event in events:
-                log.info("%s/%s: %s", event["metadata"]["namespace"], event["involvedObject"]["name"], event["message"])
-                self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
+                name = f"{event['metadata']['namespace']}/{event['involvedObject']['name']}"
+                log.info("%s: %s%s", name, "" if is_done else "only observed, not done: ", event["message"])
+                if is_done:
+                    self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
 
     def _require_current_library(self, senses: Senses) -> None:
         """End where the driver was upgraded under this agent: a new container is given the new library.

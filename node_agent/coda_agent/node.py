@@ -68,12 +68,15 @@ class Node:
         files: Files | None = None,
         pod_resources: PodResources | None = None,
         gpus: GpuSource | None = None,
+        reads_only: bool = False,
     ) -> None:
         """Open the node, and put back what an earlier agent left.
 
-        `files`, `pod_resources`, `gpus`: for emulated nodes; None: as the settings say. Raises Outage if another agent
-        works here, or the state directory cannot be used."""
+        `reads_only`: nothing is written to the node, and nothing put back. `files`, `pod_resources`, `gpus`: for
+        emulated nodes; None: as the settings say. Raises Outage if another agent works here, or the state directory
+        cannot be used."""
         # 1. Undo what an earlier agent left.
+        self.reads_only = reads_only
         self._is_ending = False
         self._files = settings.files() if files is None else files
         self._boot = boot_id(self._files)
@@ -82,10 +85,10 @@ class Node:
         self._layout = _find_layout(self._files)
         self.abilities = probe_abilities(self._files)
         self._groups = Groups(self._files) if self.abilities.monitoring or self.abilities.limiting else None
-        self.restoration = Restoration() if settings.dry_run else self.restore()
+        self.restoration = Restoration() if reads_only else self.restore()
 
         # 2. What the hardware can do, and its peak bandwidth.
-        if not settings.dry_run:
+        if not reads_only:
             self.abilities = self._check_throttle_group()
         self.topology = _read_topology(self._files)
         self._machine = machine_name(self._files)

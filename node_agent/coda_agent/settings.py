@@ -14,6 +14,7 @@ from coda.allocator import CoreSearchConfig, TuningConfig
 from coda.contention import ContentionConfig
 from coda.errors import InvalidInput
 from coda_agent.host import Files
+from coda_agent.modes import ThrottleMode, TuneMode
 from coda_kube.settings import ProgramSettings, settings_from_environment
 
 FILE_VARIABLE = "CODA_CONFIG"
@@ -27,7 +28,8 @@ class Settings(ProgramSettings):
     node_name: str = Field(default_factory=socket.gethostname)  # as the API server calls this node
     metrics_port: int = Field(default=9092, ge=0, le=65535)  # /healthz, /readyz, /metrics; 0 takes a free port
     host: str = "0.0.0.0"  # noqa: S104  a pod serves its probes on every address
-    dry_run: bool = False  # measure and decide, write nothing: no limit, no group, no status
+    tune: TuneMode = TuneMode.ON  # off, advise or on: what becomes of the cores of jobs with `cpusPerReplica: auto`
+    throttle: ThrottleMode = ThrottleMode.ON  # off, observe or on: what becomes of pods that take memory bandwidth
     state_dir: Path = Path("/var/lib/coda")  # journal and measured peaks; must outlive the process, a hostPath
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")

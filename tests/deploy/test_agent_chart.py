@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coda_agent.modes import ThrottleMode, TuneMode
 from coda_operator.throttle_recovery import restoring_pod
 from tests.deploy.charts import Helm, Json, find
 
@@ -94,3 +95,27 @@ def test_an_update_replaces_a_share_of_all_agents_at_a_time(
 @pytest.mark.parametrize("value", ["agent.maxUnavailable=0", "agent.maxUnavailable=0%", "agent.maxUnavailable=all"])
 def test_an_update_that_could_never_move_is_refused(helm: Helm, value: str) -> None:
     assert "/agent/maxUnavailable" in helm.refusal(value)
+
+
+@pytest.mark.parametrize(
+    ("tune", "throttle", "wanted"),
+    [
+        pytest.param('"on"', '"on"', ("on", "on"), id="on"),
+        pytest.param('"advise"', '"observe"', ("advise", "observe"), id="careful"),
+        pytest.param("false", "true", ("off", "on"), id="as YAML reads off and on"),
+    ],
+)
+def test_modes_become_settings(helm: Helm, tune: str, throttle: str, wanted: tuple[str, str]) -> None:
+    found = find(
+        helm.render("agent.enabled=true", more=["--set-json", f"agent.tune={tune},agent.throttle={throttle}"]),
+        "DaemonSet",
+        "coda-agent",
+    )
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    variables = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert (variables["CODA_TUNE"], variables["CODA_THROTTLE"]) == wanted
+    assert {TuneMode(variables["CODA_TUNE"]), ThrottleMode(variables["CODA_THROTTLE"])}
+
+
+def test_a_mode_that_there_is_not_is_refused(helm: Helm) -> None:
+    assert "/agent/tune" in helm.refusal("agent.tune=observe")

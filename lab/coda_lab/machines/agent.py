@@ -36,8 +36,9 @@ def main() -> None:
     state = Path(lab.environ[STATE_VARIABLE])
     os.environ.update(environment_for(build(lab.cache), state, lab.environ))  # for the process that asks the driver
 
-    def open_node(settings: Settings) -> Node:
-        return Node(settings, files=remote_files(Line(places.files_socket, lost=_end_with_the_machine), places.sys))
+    def open_node(settings: Settings, reads_only: bool) -> Node:
+        files = remote_files(Line(places.files_socket, lost=_end_with_the_machine), places.sys)
+        return Node(settings, files=files, reads_only=reads_only)
 
     agent_main(rest, open_node)
 

@@ -42,6 +42,12 @@ class Metrics:
         self._actions = Counter(
             "coda_agent_actions_total", "Throttles made and released", ["means", "reason"], registry=registry
         )
+        self._observed = Counter(
+            "coda_agent_observed_actions_total",
+            "Throttles only decided, because the agent observes",
+            ["means", "reason"],
+            registry=registry,
+        )
         self._problems = Counter(
             "coda_agent_problems_total", "Things that did not go as wanted in a window", registry=registry
         )
@@ -65,9 +71,9 @@ class Metrics:
         )
         registry.register(_LastWindowCollector(self, node))
 
-    def count_action(self, action: Action) -> None:
-        """Count one action."""
-        self._actions.labels(action.means.value, action.reason.value).inc()
+    def count_action(self, action: Action, *, is_done: bool) -> None:
+        """Count a throttle made or released, or only decided."""
+        (self._actions if is_done else self._observed).labels(action.means.value, action.reason.value).inc()
 
     def count_problems(self, count: int) -> None:
         """Count what did not go as decided."""

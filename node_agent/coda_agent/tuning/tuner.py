@@ -10,6 +10,7 @@ from functools import partial
 from coda.allocator import Tuning
 from coda_agent.cluster import READ_ERRORS, AgentCaches, BackgroundWrites, LocalPod, TunedJob, tuned_job_from_json
 from coda_agent.gpus import holding_of
+from coda_agent.modes import within
 from coda_agent.report import Metrics
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
@@ -26,6 +27,7 @@ class Tuner:
     def __init__(
         self, settings: Settings, most_cores: int, cluster: AgentCaches, metrics: Metrics, writes: BackgroundWrites
     ) -> None:
+        self._mode = settings.tune
         self._most_cores = most_cores
         self._cluster = cluster
         self._metrics = metrics
@@ -63,6 +65,7 @@ class Tuner:
             may_step=self._cluster.pods_age_s() == 0 and self._writes.may_begin(about),
         )
         tuning = self._windows.step(job, seen)
+        tuning = None if tuning is None else within(self._mode, tuning)
         if tuning is None or tuning == job.tuning:
             return
         if self._writes.muted:

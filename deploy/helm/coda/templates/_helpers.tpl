@@ -134,6 +134,11 @@ prometheus.io/path: /metrics
 {{- end }}
 {{- end }}
 
+{{/* A mode in quotes. Helm reads on and off without quotes as true and false. */}}
+{{- define "coda.mode" -}}
+{{- if kindIs "bool" . }}{{ ternary "on" "off" . | quote }}{{ else }}{{ . | quote }}{{ end -}}
+{{- end }}
+
 {{/* Topology levels as CODA_TOPOLOGY_LEVELS has them. */}}
 {{- define "coda.topologyLevels" -}}
 {{- $names := list -}}
