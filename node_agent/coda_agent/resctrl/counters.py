@@ -1,16 +1,17 @@
 """How much memory bandwidth each pod and each domain uses, from the kernel's counters.
 
 Counters only grow. A counter that shows a word, cannot be read, falls, or grows faster than any hardware has no sample
-in this window; this never means 0. Source: `resctrl.rst`, and `mon_event_count` in `fs/resctrl/monitor.c` for the sum
-in a control group's counter."""
+in this window; this never means 0. A domain's total is a sum of differences, one for each group. So it stays known
+where groups come and go, without the last bytes of a group that is gone. Source: `resctrl.rst`, and `mon_event_count`
+in `fs/resctrl/monitor.c` for the sum in a control group's counter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coda_agent.host import Files
-from coda_agent.resctrl.layout import FREE, MON_GROUPS, NO_GROUPS, THROTTLE, THROTTLED, inside, uid_of
+from coda_agent.resctrl.layout import MON_GROUPS, NO_GROUPS, inside, uid_of
 
 EVENT = "mbm_total_bytes"
 UNASSIGNED = "Unassigned"
@@ -30,12 +31,15 @@ class MemoryTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counts:
-    """Everything read at one time: bytes by pod and domain, the sum of control groups by domain, and all groups."""
+    """Everything read at one time, in bytes by group and domain. None: no number.
+
+    `controls`: by control group; it counts its children, too. `children`: by monitoring group; one of the agent's has
+    the same name wherever it is, one of others is known with its control group. `parents`: where each child was."""
 
     at_s: float
-    pods: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
-    totals: Mapping[int, int | None] = field(default_factory=dict)
-    groups: frozenset[str] = frozenset()
+    controls: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
+    children: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
+    parents: Mapping[str, str] = field(default_factory=dict)
     uncounted: frozenset[str] = frozenset()
 
 
@@ -54,29 +58,32 @@ class TrafficMeter:
         now = self._counts(now_s)
         before, self._before = self._before, now
         by_pod: dict[str, dict[int, float | None]] = {}
-        for (uid, domain), count in now.pods.items():
-            past = None if before is None else before.pods.get((uid, domain))
-            by_pod.setdefault(uid, {})[domain] = _rate(past, count, now, before)
-        return MemoryTraffic(by_pod=by_pod, totals=_totals(before, now), uncounted=now.uncounted)
+        for (name, domain), count in now.children.items():
+            past = None if before is None else before.children.get((name, domain))
+            if (uid := uid_of(name)) is not None:
+                by_pod.setdefault(uid, {})[domain] = _rate(past, count, now, before)
+        totals = {domain: _total(before, now, domain) for domain in self._domains}
+        return MemoryTraffic(by_pod=by_pod, totals=totals, uncounted=now.uncounted)
 
     def _counts(self, now_s: float) -> _Counts:
-        children = self._children()
-        pods: dict[tuple[str, int], int | None] = {}
+        controls: dict[tuple[str, int], int | None] = {}
+        children: dict[tuple[str, int], int | None] = {}
+        parents: dict[str, str] = {}
         uncounted: set[str] = set()
-        silent: set[int] = set()
-        for place, control in ((FREE, ""), (THROTTLED, THROTTLE)):
-            for name in children.get(control, ()):
-                uid = uid_of(name)
-                for domain in self._domains if uid is not None else ():
-                    text = self._text(f"{place}/{name}", domain)
-                    pods[uid or "", domain] = count = number_in(text)
-                    if count is None:
-                        silent.add(domain)
-                    if text == UNASSIGNED:
-                        uncounted.add(uid or "")
-        totals = {domain: None if domain in silent else self._sum(children, domain) for domain in self._domains}
-        groups = frozenset({*children, *(name for names in children.values() for name in names)})
-        return _Counts(at_s=now_s, pods=pods, totals=totals, groups=groups, uncounted=frozenset(uncounted))
+        for control, names in self._children().items():
+            for group in names:
+                name = group if uid_of(group) is not None else f"{control}/{group}"
+                parents[name] = control
+                for domain in self._domains:
+                    text = self._text(inside(control, f"{MON_GROUPS}/{group}"), domain)
+                    children[name, domain] = number_in(text)
+                    if text == UNASSIGNED and name == group:
+                        uncounted.add(uid_of(group) or "")
+            for domain in self._domains:
+                controls[control, domain] = number_in(self._text(control, domain))
+        return _Counts(
+            at_s=now_s, controls=controls, children=children, parents=parents, uncounted=frozenset(uncounted)
+        )
 
     def _children(self) -> Mapping[str, tuple[str, ...]]:
         """The names below every control group. Files that newer kernels have beside the groups do not count."""
@@ -90,11 +97,6 @@ class TrafficMeter:
             except OSError:
                 found[control] = ()
         return found
-
-    def _sum(self, controls: Iterable[str], domain: int) -> int | None:
-        """The sum over control groups; a control group's counter contains its children's. None: one has no number."""
-        counts = [number_in(self._text(control, domain)) for control in controls]
-        return sum(count or 0 for count in counts) if None not in counts else None
 
     def _text(self, group: str, domain: int) -> str:
         """What the counter says; empty if it cannot be read."""
@@ -116,19 +118,38 @@ def number_in(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None
 
 
-def _totals(before: _Counts | None, now: _Counts) -> Mapping[int, float | None]:
-    """No sample if a group is gone or counts again from 0: its bytes are then missing in the sum."""
-    if before is None or before.groups - now.groups:
-        return dict.fromkeys(now.totals)
-    fell = {
-        domain
-        for (uid, domain), count in now.pods.items()
-        if count is not None and count < (before.pods.get((uid, domain)) or 0)
-    }
-    return {
-        domain: None if domain in fell else _rate(before.totals.get(domain), count, now, before)
-        for domain, count in now.totals.items()
-    }
+def _total(before: _Counts | None, now: _Counts, domain: int) -> float | None:
+    """The rate of the domain. No sample if a group of ours, or one that is there all the time, has no number.
+
+    Control groups of now, less what they had themselves and what each of the children of now had, wherever it was."""
+    if before is None:
+        return None
+    count, past = 0, 0
+    for (control, there), number in now.controls.items():
+        if there == domain:
+            own = _own(before, control, domain)
+            if number is None or own is None:
+                return None
+            count, past = count + number, past + own
+    for (name, there), number in now.children.items():
+        if there == domain:
+            earlier = before.children.get((name, domain), 0)  # a new group counts from 0
+            if (number is None) is not (earlier is None) or (number is None and uid_of(name) is not None):
+                return None
+            if number is not None and earlier is not None:
+                if number < earlier:
+                    return None
+                past += earlier
+    return _rate(past, count, now, before)
+
+
+def _own(before: _Counts, control: str, domain: int) -> int | None:
+    """What a control group counted without its children; 0 for one that was not there."""
+    number = before.controls.get((control, domain), 0)
+    if number is None:
+        return None
+    inside_it = (before.children.get((name, domain)) for name, parent in before.parents.items() if parent == control)
+    return number - sum(count or 0 for count in inside_it)
 
 
 def _rate(past: int | None, count: int | None, now: _Counts, before: _Counts | None) -> float | None:

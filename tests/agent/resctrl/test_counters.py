@@ -145,15 +145,43 @@ def test_a_silent_reset_is_no_sample(emulate: Emulate) -> None:
     assert passed(tree, meter).by_pod[UID][0] == 5 * GB
 
 
-def test_a_group_that_is_gone_takes_the_total_with_it_for_one_window(intel: Emulated) -> None:
-    groups = watched(intel)
+def test_the_total_stays_known_while_pods_come_and_go(intel: Emulated) -> None:
+    """On a node where a pod ends every second there would be no total at all, and so no contention."""
     intel.load("others", gb_per_s=50)
     meter = TrafficMeter(intel.files, (0,))
+    groups = watched(intel, "pod-0")
     passed(intel, meter, 3)
-    groups.remove_pod(UID)
-    traffic = passed(intel, meter)
-    assert (traffic.by_pod, traffic.totals) == ({}, {0: None})
-    assert passed(intel, meter).totals == {0: 55 * GB}
+    for number in range(1, 6):
+        groups.remove_pod(f"pod-{number - 1}")
+        watched(intel, f"pod-{number}")
+        traffic = passed(intel, meter)
+        assert traffic.totals == {0: (50 + 5 * (number + 1)) * GB}
+        assert traffic.by_pod == {f"pod-{number}": {0: None}}
+
+
+def test_the_total_survives_the_end_of_other_programs_groups(intel: Emulated) -> None:
+    (one,), (other,) = intel.load("one", gb_per_s=3), intel.load("other", gb_per_s=4)
+    intel.mkdir("BE")
+    intel.write("BE/tasks", f"{one}\n")
+    intel.mkdir("mon_groups/nri")
+    intel.write("mon_groups/nri/tasks", f"{other}\n")
+    meter = TrafficMeter(intel.files, (0,))
+    passed(intel, meter, 10)
+    assert passed(intel, meter).totals == {0: 7 * GB}
+    intel.rmdir("BE")
+    intel.rmdir("mon_groups/nri")
+    assert passed(intel, meter).totals == {0: 7 * GB}
+
+
+def test_the_throttle_groups_end_costs_no_sample(intel: Emulated) -> None:
+    groups = watched(intel)
+    groups.add_throttle()
+    groups.throttle_pod(UID, intel.tids_of(UID))
+    meter = TrafficMeter(intel.files, (0,))
+    passed(intel, meter, 10)
+    groups.release_pod(UID, intel.tids_of(UID))
+    groups.remove_throttle()
+    assert passed(intel, meter).totals == {0: 5 * GB}
 
 
 def test_a_pod_without_counter_is_named_until_it_has_one(emulate: Emulate) -> None:
