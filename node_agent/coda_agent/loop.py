@@ -23,6 +23,7 @@ from coda_agent.report import LastWindow, Metrics, ProfileWriter, events_json, p
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
 from coda_agent.throttling import window_from
+from coda_agent.throttling.followed_pods import worth_by_pod
 from coda_agent.tuning import Tuner
 from coda_agent.worker_thread import WorkerThread
 from coda_kube.objects.json_types import Json
@@ -116,7 +117,8 @@ class Loop:
         problems = senses.problems
         if not self._node.reads_only and self._settings.throttle is not ThrottleMode.OFF:
             done = actions if self._settings.throttle is ThrottleMode.ON else ()
-            problems += await self._on_node(lambda: self._write_to_node(senses, done))
+            worth = worth_by_pod(local, senses.cpu_by_pod)
+            problems += await self._on_node(lambda: self._write_to_node(senses, worth, done))
             problems += await self._calibrate_if_idle(local, senses)
 
         # 4. Write to the cluster: events, tunings, and the NodeProfile.
@@ -167,10 +169,12 @@ class Loop:
         self._contention, actions = observe(self._contention, window, self._node.hardware, config)
         return actions
 
-    def _write_to_node(self, senses: Senses, actions: tuple[Action, ...]) -> tuple[str, ...]:
+    def _write_to_node(
+        self, senses: Senses, worth: Mapping[str, float], actions: tuple[Action, ...]
+    ) -> tuple[str, ...]:
         """Raise a peak that proved too low, refresh the pods' groups, then carry out the actions."""
         problems = self._node.learn_peak(senses.traffic.totals)
-        problems += self._node.refresh_pod_groups(senses.cgroup_by_pod, senses.traffic.uncounted)
+        problems += self._node.refresh_pod_groups(senses.cgroup_by_pod, worth, senses.traffic.uncounted)
         return problems + self._node.carry_out(actions, frozenset(senses.cgroup_by_pod))
 
     async def _calibrate_if_idle(self, local: tuple[LocalPod, ...], senses: Senses) -> tuple[str, ...]:

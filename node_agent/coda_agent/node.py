@@ -44,6 +44,7 @@ from coda_agent.resctrl import (
 from coda_agent.sensor import GpuSource, Sensor
 from coda_agent.settings import Settings
 from coda_agent.throttling import Actuator, Restoration, ThrottleInForce, boot_id, in_force, restore_node
+from coda_agent.throttling.followed_pods import most_pods
 
 log = logging.getLogger(__name__)
 
@@ -131,12 +132,20 @@ class Node:
         self._is_ending = True
         return self.restore()
 
-    def refresh_pod_groups(self, cgroups: Mapping[str, PodCgroup], uncounted: Collection[str]) -> tuple[str, ...]:
-        """Give every pod its bandwidth group, with a counter. `uncounted`: pods without a counter in the last
-        window."""
+    def refresh_pod_groups(
+        self, cgroups: Mapping[str, PodCgroup], worth: Mapping[str, float], uncounted: Collection[str]
+    ) -> tuple[str, ...]:
+        """Give pods their bandwidth groups, each with a counter. `worth`: of following a pod, for those to follow.
+
+        `uncounted`: pods without a counter in the last window."""
         if self._pod_groups is None or self._is_ending:
             return ()
-        return self._pod_groups.refresh(cgroups, uncounted)
+        return self._pod_groups.refresh(cgroups, worth, uncounted)
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """A sentence for each thing about memory bandwidth that cannot be done or measured here."""
+        return (*self.abilities.lacks, *(() if self._pod_groups is None else self._pod_groups.lacks))
 
     def carry_out(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
         """Carry out the actions, and restore throttles that were lost. Return one sentence per thing that is not as
@@ -233,7 +242,8 @@ class Node:
     def _open_pod_groups(self) -> PodGroups | None:
         if self._groups is None or self._layout is None or not self.abilities.monitoring:
             return None
-        return PodGroups(self._files, self._layout, self._groups)
+        most = most_pods(len(self.abilities.domains), self.abilities.rmids)
+        return PodGroups(self._files, self._layout, self._groups, most)
 
 
 def _find_layout(files: Files) -> Layout | None:

@@ -106,6 +106,6 @@ def profile_status(node: Node, senses: Senses) -> Json:
             gpus=senses.gpus.readings,
             links=senses.gpus.links,
             throttles=node.throttles,
-            lacks=(*node.abilities.lacks, *([senses.gpus.why] if senses.gpus.why else [])),
+            lacks=(*node.lacks, *([senses.gpus.why] if senses.gpus.why else [])),
         )
     )

@@ -65,6 +65,7 @@ class Groups:
         self._files = files
         self._tree = files.resctrl
         self._known: dict[str, set[int]] = {}  # threads already moved, by uid; it only saves writes
+        self._foreign: dict[str, set[int]] = {}  # of these, those that another program keeps in its own group
         self._collected: Counter[str] = Counter()  # calls of `collect_threads`, by uid
 
     def grouped_pods(self) -> GroupedPods:
@@ -86,7 +87,7 @@ class Groups:
 
     def remove_pod(self, uid: str) -> GroupOutcome:
         """Step: remove the pod's group; living threads go back to the root."""
-        self._known.pop(uid, None)
+        self._forget_threads(uid)
         self._collected.pop(uid, None)
         for place in (THROTTLED, FREE):
             self._remove(f"{place}/{group_name(uid)}")
@@ -100,7 +101,7 @@ class Groups:
         """Step: remove the throttle group, so that nothing is limited. Pods in it lose their groups: release them
         first."""
         for uid in self._pods_in(THROTTLED):
-            self._known.pop(uid, None)
+            self._forget_threads(uid)
         rescue_foreign(self._tree, THROTTLE)
         self._remove(THROTTLE)
         return GroupOutcome.DONE
@@ -156,7 +157,7 @@ class Groups:
         name = group_name(uid)
         self._collected[uid] += 1
         if recheck or self._collected[uid] % RECHECK_EVERY == 0:
-            self._known.pop(uid, None)
+            self._forget_threads(uid)
         elif list_threads() <= self._known.get(uid, set()):
             return GroupOutcome.DONE
         for place, control in ((THROTTLED, THROTTLE), (FREE, "")):
@@ -164,11 +165,18 @@ class Groups:
                 return self._fill(uid, TaskGroup(directory=f"{place}/{name}", control=control), list_threads)
         return GroupOutcome.GONE
 
+    def are_held_by_others(self) -> bool:
+        """True if other programs keep at least half of some pod's threads in groups of theirs.
+
+        Such threads stay there, so the pod's own group tells little of its traffic."""
+        return any(foreign and 2 * len(foreign) >= len(self._known[uid]) for uid, foreign in self._foreign.items())
+
     def remove_all(self) -> Removed:
         """Remove every `coda-` group, so that nothing is limited. Goes on after failures.
 
         A second call finishes what a killed one began."""
         self._known.clear()
+        self._foreign.clear()
         return remove_all(self._tree)
 
     def _move(self, uid: str, origin: str, target: TaskGroup, list_threads: ListThreads) -> GroupOutcome:
@@ -193,7 +201,7 @@ class Groups:
                 if outcome is not GroupOutcome.DONE:
                     return outcome
                 self._has_counter(target.directory)
-                self._known.pop(uid, None)
+                self._forget_threads(uid)
                 outcome = self._fill(uid, target, list_threads)
                 if outcome is not GroupOutcome.GONE:
                     self._remove(old)
@@ -203,11 +211,12 @@ class Groups:
 
     def _fill(self, uid: str, target: TaskGroup, list_threads: ListThreads) -> GroupOutcome:
         try:
-            complete = fill_group(self._files, target, list_threads, self._known.setdefault(uid, set()))
+            known, foreign = self._known.setdefault(uid, set()), self._foreign.setdefault(uid, set())
+            complete = fill_group(self._files, target, list_threads, known, foreign)
         except OSError as failure:
             if failure.errno not in (errno.ENOENT, errno.ENODEV):
                 raise
-            self._known.pop(uid, None)
+            self._forget_threads(uid)
             return GroupOutcome.GONE
         return GroupOutcome.DONE if complete else GroupOutcome.RETRY
 
@@ -241,6 +250,10 @@ class Groups:
     def _remove(self, directory: str) -> None:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             self._tree.rmdir(directory)
+
+    def _forget_threads(self, uid: str) -> None:
+        self._known.pop(uid, None)
+        self._foreign.pop(uid, None)
 
     def _pods_in(self, place: str) -> frozenset[str]:
         try:

@@ -42,19 +42,22 @@ class ThreadPlace:
         return bool((self.control and not is_ours(self.control)) or (self.group and not is_ours(self.group)))
 
 
-def fill_group(files: Files, target: TaskGroup, list_threads: ListThreads, known: set[int]) -> bool:
+def fill_group(files: Files, target: TaskGroup, list_threads: ListThreads, known: set[int], foreign: set[int]) -> bool:
     """Move the threads that are not `known` into `target`, and update `known`. False: the last pass still found new
     ones.
+
+    `foreign`: updated to those of them that another program keeps in a group of its own, and that stay there.
 
     Raises OSError: ENOENT or ENODEV if the group is gone, and every error that is not the end of a thread. Cost: one
     read and up to two writes per new thread."""
     for _ in range(PASSES):
         current = list_threads()
         known &= current
+        foreign &= known
         fresh = current - known
         if not fresh:
             return True
-        known |= {tid for tid in sorted(fresh) if _move_thread(files, target, tid)}
+        known |= {tid for tid in sorted(fresh) if _move_thread(files, target, tid, foreign)}
     return not list_threads() - known
 
 
@@ -64,12 +67,15 @@ def evacuate(files: Files, list_threads: ListThreads) -> None:
         _write(files, "tasks", tid)
 
 
-def _move_thread(files: Files, target: TaskGroup, tid: int) -> bool:
-    """True if the thread needs no more work: it is in, it has ended, or it is another program's."""
+def _move_thread(files: Files, target: TaskGroup, tid: int, foreign: set[int]) -> bool:
+    """True if the thread needs no more work: it is in, it has ended, or it is another program's (then in `foreign`)."""
     place = _place_of(files, tid)
     if place is None:
         return _move_unseen(files, target, tid)
-    if place.is_foreign or place == ThreadPlace(control=target.control, group=target.name):
+    if place.is_foreign:
+        foreign.add(tid)
+        return True
+    if place == ThreadPlace(control=target.control, group=target.name):
         return True
     if place.control != target.control and not _write(files, inside(target.control, "tasks"), tid):
         return True

@@ -75,6 +75,7 @@ PROFILES: Mapping[str, Profile] = {
     for profile in (
         _INTEL,
         replace(_INTEL, name="intel-per-thread", limiting=Limiting(thread_throttle_mode="per-thread")),
+        replace(_INTEL, name="intel-few-ids", monitoring=Monitoring(rmids=8)),
         replace(_INTEL, name="intel-mib", limiting=Limiting(in_mib=True, most=ENDLESS_MIB)),
         Profile(
             name="amd",
