@@ -108,7 +108,7 @@ class Loop:
         """Go once through read, decide and write. Return what was measured."""
         # 1. Read: the pods from the cache, then the node.
         local = self._cluster.pods()
-        senses = await self._on_node(lambda: self._node.sensor.sense(local, self._clock()))
+        senses = await self._on_node(lambda: self._sense(local))
 
         # 2. Decide: which throttles to make and to release.
         actions = self._decide(senses, local)
@@ -160,6 +160,10 @@ class Loop:
     def profile(self, senses: Senses) -> Json:
         """Return the `status` of the NodeProfile, without its time."""
         return profile_status(self._node, senses)
+
+    def _sense(self, local: tuple[LocalPod, ...]) -> Senses:
+        self._node.look_again(self._clock().monotonic_s)
+        return self._node.sensor.sense(local, self._clock())
 
     def _decide(self, senses: Senses, local: tuple[LocalPod, ...]) -> tuple[Action, ...]:
         if self._settings.throttle is ThrottleMode.OFF:

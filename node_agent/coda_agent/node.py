@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from coda.contention import Action, Hardware
 from coda.errors import Outage
@@ -50,6 +51,9 @@ log = logging.getLogger(__name__)
 
 GB = 1e9
 
+LOOK_AGAIN_S: Final = 60.0
+"""Seconds between two looks at what resctrl can do here, and which CPUs there are. Our choice: a few file reads."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
@@ -84,23 +88,52 @@ class Node:
         self._state_dir = StateDir(settings.state_dir)
         self._journal = UndoJournal(self._state_dir)
         self._layout = _find_layout(self._files)
-        self.abilities = probe_abilities(self._files)
-        self._groups = Groups(self._files) if self.abilities.monitoring or self.abilities.limiting else None
+        self._probed = self.abilities = probe_abilities(self._files)
+        self._groups = self._open_groups()
         self.restoration = Restoration() if reads_only else self.restore()
 
-        # 2. What the hardware can do, and its peak bandwidth.
-        if not reads_only:
-            self.abilities = self._check_throttle_group()
-        self.topology = _read_topology(self._files)
-        self._machine = machine_name(self._files)
-        self._recent_totals: deque[Mapping[int, float | None]] = deque(maxlen=SUSTAINED_WINDOWS)
-        self.peak = self._first_peak({socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()})
-        self.hardware = self._hardware()
-
-        # 3. What reads the node, and what writes to it.
+        # 2. Its sensors, and what is known about its peak bandwidth.
         self.gpus: GpuSource = DriverProcess() if gpus is None else gpus
-        self._pod_resources = PodResources(settings.pod_resources) if pod_resources is None else pod_resources
-        self.sensor = self._open_sensor()
+        self.sensor = Sensor(
+            files=self._files,
+            layout=self._layout,
+            gpus=self.gpus,
+            pod_resources=PodResources(settings.pod_resources) if pod_resources is None else pod_resources,
+            owners=ProcessOwners(self._files),
+            meter=None,
+        )
+        self._machine = machine_name(self._files)
+        self._configured_peaks = {socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()}
+
+        # 3. What the hardware can do, and what writes to it.
+        self.topology = _read_topology(self._files)
+        self._equip()
+        self._looked_at_s: float | None = None
+
+    def look_again(self, now_s: float) -> None:
+        """Find out once a minute whether resctrl, its domains or the CPUs have changed, and use what is there now.
+
+        Not while throttles are in force: what would undo them knows the old ones."""
+        if self._looked_at_s is None:
+            self._looked_at_s = now_s
+        if now_s - self._looked_at_s < LOOK_AGAIN_S or self._journal.entries or self._is_ending:
+            return
+        self._looked_at_s = now_s
+        probed, topology = probe_abilities(self._files), _read_topology(self._files)
+        if (probed, topology) == (self._probed, self.topology):
+            return
+        log.info("the hardware of this node has changed: %s", probed)
+        self._probed, self.topology = probed, topology
+        self._groups = self._open_groups()
+        self._equip()
+
+    def _equip(self) -> None:
+        """Make everything that depends on what resctrl can do now."""
+        self.abilities = self._probed if self.reads_only else self._check_throttle_group()
+        self._recent_totals: deque[Mapping[int, float | None]] = deque(maxlen=SUSTAINED_WINDOWS)
+        self.peak = self._first_peak(self._configured_peaks)
+        self.hardware = self._hardware()
+        self.sensor.meter = TrafficMeter(self._files, self.abilities.domains) if self.abilities.monitoring else None
         self._pod_groups = self._open_pod_groups()
         self._actuator = Actuator(
             files=self._files,
@@ -195,18 +228,19 @@ class Node:
 
     def _check_throttle_group(self) -> Abilities:
         """What the hardware can do for this agent: other programs may have taken every class of service."""
-        if self._groups is None or not self.abilities.limiting:
-            return self.abilities
+        found = self._probed
+        if self._groups is None or not found.limiting:
+            return found
         try:
             outcome = self._groups.add_throttle()
             self._groups.remove_throttle()
         except OSError as error:
             log.warning("whether a class of service is free cannot be told: %s", error)
-            return self.abilities
+            return found
         if outcome in (GroupOutcome.DONE, GroupOutcome.RETRY):
-            return self.abilities
+            return found
         lack = f"no class of service can be had for throttled pods ({outcome.value}): cores are halved instead"
-        return replace(self.abilities, limiting=False, lacks=(*self.abilities.lacks, lack))
+        return replace(found, limiting=False, lacks=(*found.lacks, lack))
 
     def _first_peak(self, configured: Mapping[int, float]) -> Peak | None:
         if configured:
@@ -229,15 +263,8 @@ class Node:
         here = {domain: rate for domain, rate in peaks.items() if domain in self.abilities.domains}
         return Hardware(peak_bytes_per_s=here, limits=limits_by_domain(self.abilities, here))
 
-    def _open_sensor(self) -> Sensor:
-        return Sensor(
-            files=self._files,
-            layout=self._layout,
-            gpus=self.gpus,
-            pod_resources=self._pod_resources,
-            owners=ProcessOwners(self._files),
-            meter=TrafficMeter(self._files, self.abilities.domains) if self.abilities.monitoring else None,
-        )
+    def _open_groups(self) -> Groups | None:
+        return Groups(self._files) if self._probed.monitoring or self._probed.limiting else None
 
     def _open_pod_groups(self) -> PodGroups | None:
         if self._groups is None or self._layout is None or not self.abilities.monitoring:

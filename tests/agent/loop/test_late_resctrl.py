@@ -1,0 +1,60 @@
+"""Hardware that changes under a running agent: resctrl mounted later, CPUs and domains that come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda_lab.emulators.cgroups.file_access import files_over
+from coda_lab.emulators.resctrl.profiles import PROFILES
+from tests.agent.loop.conftest import MakeRig
+from tests.agent.loop.test_contention import CALM_S, aggressor, victim
+
+
+@pytest.mark.parametrize("waits_s", [61])
+async def test_a_resctrl_that_is_mounted_later_is_used(make_rig: MakeRig, waits_s: int) -> None:
+    rig = make_rig("not-mounted")
+    node = rig.node
+    train = victim(node)
+    await rig.run(5)
+    assert not rig.agent.abilities.monitoring
+    node.machine.profile = replace(PROFILES["not-mounted"], is_mounted=True)
+    node.files.resctrl = files_over(cgroup=node.tree, proc=node.proc, machine=node.machine).resctrl
+    await rig.run(waits_s)
+    assert rig.agent.abilities.monitoring
+    assert rig.agent.abilities.limiting
+    await rig.run(CALM_S)
+    aggressor(node)
+    await rig.run(90)
+    assert "hog" in rig.told("Throttled")
+    assert train.seen_share >= 0.95 * 0.9
+    assert rig.api.profiles[-1]["status"]["bandwidth"]["measured"] is True
+
+
+async def test_cpus_that_come_are_in_the_profile(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    await rig.run(5)
+    before = rig.agent.topology.cores
+    cache = rig.folder / f"sys/devices/system/cpu/cpu{before}/cache/index3"
+    cache.mkdir(parents=True)
+    (cache / "id").write_text("1\n")
+    await rig.run(130)
+    assert rig.agent.topology.cores == before + 1
+    assert rig.api.profiles[-1]["status"]["cores"] == before + 1
+
+
+async def test_nothing_is_probed_while_throttles_are_in_force(make_rig: MakeRig) -> None:
+    """A new actuator would not know of them."""
+    rig = make_rig()
+    victim(rig.node)
+    await rig.run(CALM_S)
+    aggressor(rig.node)
+    await rig.run(30)
+    assert rig.agent.throttles
+    actuator = rig.agent._actuator
+    cache = rig.folder / "sys/devices/system/cpu/cpu999/cache/index3"
+    cache.mkdir(parents=True)
+    (cache / "id").write_text("1\n")
+    await rig.run(90)
+    assert rig.agent._actuator is actuator
