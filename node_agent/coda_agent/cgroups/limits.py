@@ -16,6 +16,7 @@ from coda_agent.host import Files
 QUOTA = "cpu.cfs_quota_us"
 PERIOD = "cpu.cfs_period_us"
 MAX = "cpu.max"
+BURST_BY_VERSION = {Version.V1: "cpu.cfs_burst_us", Version.V2: "cpu.max.burst"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,19 @@ def write_limit(files: Files, layout: Layout, path: str, limit: CpuLimit) -> Non
     found = read_limit(files, layout, path)
     if not is_same_limit(found, limit):
         raise Outage(f"the CPU limit of {path} is {found} although {limit} was written")
+
+
+def read_burst(files: Files, layout: Layout, path: str) -> int:
+    """Return how much unused time, in us, a cgroup may use above its quota; 0 where the kernel has no bursts."""
+    try:
+        return files.cgroup.read_int(layout.cpu_file(path, BURST_BY_VERSION[layout.version]))
+    except FileNotFoundError:
+        return 0
+
+
+def write_burst(files: Files, layout: Layout, path: str, burst_us: int) -> None:
+    """Set the burst of cgroup `path`. Raises OSError as the kernel gave it: EINVAL for more than the quota."""
+    files.cgroup.write(layout.cpu_file(path, BURST_BY_VERSION[layout.version]), f"{burst_us}\n")
 
 
 def in_kernel_order(changes: Sequence[LimitChange]) -> tuple[LimitChange, ...]:

@@ -46,6 +46,7 @@ class JournalEntry:
     pod_uid: str = ""  # empty: concerns no single pod
     container_id: str = ""  # empty: the pod as a whole
     started_ticks: int | None = None  # when the container's first process began; None: not known
+    burst_us: int = 0  # of a CPU limit: the burst that was taken away, because the kernel keeps quotas above it
 
     @property
     def key(self) -> tuple[ChangeKind, str]:

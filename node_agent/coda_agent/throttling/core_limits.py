@@ -5,13 +5,31 @@ program sets is left alone until a new decision lowers it again."""
 
 from __future__ import annotations
 
+import errno
+from dataclasses import replace
+
 from coda.errors import Outage
 from coda_agent.cgroups import ENDED, ContainerCgroup, Layout, find_pod, list_containers
-from coda_agent.cgroups.limits import LimitChange, in_kernel_order, read_limit, write_limit
+from coda_agent.cgroups.limits import (
+    LimitChange,
+    in_kernel_order,
+    read_burst,
+    read_limit,
+    write_burst,
+    write_limit,
+)
 from coda_agent.cgroups.quota import CpuLimit
 from coda_agent.host import ChangeKind, Files, JournalEntry, Stamp, UndoJournal
 from coda_agent.throttling.core_split import limits_within
-from coda_agent.throttling.undo import UndoOutcome, is_another_start, is_own, journalled_limit, put_back, started_ticks
+from coda_agent.throttling.undo import (
+    UndoOutcome,
+    is_another_start,
+    is_own,
+    journalled_limit,
+    put_back,
+    restore_burst,
+    started_ticks,
+)
 
 
 class CoreLimits:
@@ -125,14 +143,28 @@ class CoreLimits:
             pod_uid=uid,
             container_id="" if container is None else container.id,
             started_ticks=started,
+            burst_us=0 if before is None else before.burst_us,
         )
+        try:
+            self._write_lower(entry, change)
+        except OSError as error:
+            restore_burst(self._files, self._layout, self._journal.entry(*entry.key) or entry)
+            self._restore_entry(entry, before)
+            return () if error.errno in ENDED else (f"the CPU limit of {change.path} cannot be lowered: {error}",)
+        return ()
+
+    def _write_lower(self, entry: JournalEntry, change: LimitChange) -> None:
+        """The kernel refuses a quota below the burst (koordlet sets one): then the burst goes first."""
         self._journal.begin(self._stamp(entry))
         try:
             write_limit(self._files, self._layout, change.path, change.wanted)
         except OSError as error:
-            self._restore_entry(entry, before)
-            return () if error.errno in ENDED else (f"the CPU limit of {change.path} cannot be lowered: {error}",)
-        return ()
+            burst_us = read_burst(self._files, self._layout, change.path) if error.errno == errno.EINVAL else 0
+            if burst_us == 0:
+                raise
+            self._journal.begin(self._stamp(replace(entry, burst_us=burst_us)))
+            write_burst(self._files, self._layout, change.path, 0)
+            write_limit(self._files, self._layout, change.path, change.wanted)
 
     def _restore_entry(self, entry: JournalEntry, before: JournalEntry | None) -> None:
         """Nothing was changed: give the journal its earlier entry back."""

@@ -8,7 +8,7 @@ from enum import Enum
 from coda.errors import InvalidInput, Outage
 from coda_agent.cgroups import ENDED, Layout, Version
 from coda_agent.cgroups.identity import start_ticks_from
-from coda_agent.cgroups.limits import read_limit, write_limit
+from coda_agent.cgroups.limits import read_burst, read_limit, write_burst, write_limit
 from coda_agent.cgroups.quota import CpuLimit, is_same_limit, limit_for_cores, limit_from_text
 from coda_agent.cgroups.threads import processes_of
 from coda_agent.host import Files, JournalEntry
@@ -29,16 +29,22 @@ def put_back(files: Files, layout: Layout, entry: JournalEntry) -> UndoOutcome:
         if is_another_start(files, layout, entry):
             return UndoOutcome.GONE
         now, original = read_limit(files, layout, entry.target), journalled_limit(entry.original)
-        if now == original:
-            return UndoOutcome.ALREADY
-        if not is_own(now, entry):
-            return UndoOutcome.FOREIGN
-        _raise_limit(files, layout, entry.target, original)
+        if now != original:
+            if not is_own(now, entry):
+                return UndoOutcome.FOREIGN
+            _raise_limit(files, layout, entry.target, original)
+        restore_burst(files, layout, entry)
     except OSError as error:
         if error.errno in ENDED:
             return UndoOutcome.GONE
         raise
-    return UndoOutcome.PUT_BACK
+    return UndoOutcome.ALREADY if now == original else UndoOutcome.PUT_BACK
+
+
+def restore_burst(files: Files, layout: Layout, entry: JournalEntry) -> None:
+    """Give the cgroup the burst that the entry took from it, unless it has one again. Raises OSError."""
+    if entry.burst_us > 0 and read_burst(files, layout, entry.target) == 0:
+        write_burst(files, layout, entry.target, entry.burst_us)
 
 
 def is_own(now: CpuLimit, entry: JournalEntry) -> bool:

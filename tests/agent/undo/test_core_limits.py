@@ -287,3 +287,34 @@ def test_what_is_in_force_can_be_told_to_whoever_must_undo_it(state: Path) -> No
         12.0,
     )
     assert {entry.kind for entry in journal.entries} == {ChangeKind.CPU_LIMIT}
+
+
+def bursts_of(n: Node) -> dict[str, tuple[int | None, int]]:
+    """Quota and burst of every cgroup."""
+    return {group.path: (group.quota_us, group.burst_us) for group in n.tree.kernel.root.walk()}
+
+
+@pytest.mark.parametrize("how", ["released", "killed"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_burst_above_the_new_quota_goes_first_and_comes_back(version: int, how: str, state: Path) -> None:
+    """koordlet's cpuburst sets one. The kernel refused the quota, and the throttle stood in the journal alone."""
+    n = node(version)
+    pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
+    n.kubelet.demand(UID, "main", 8.0)
+    file = "cpu.max.burst" if version == 2 else "cpu.cfs_burst_us"
+    for path in (pod.path, pod.containers["main"].path):
+        n.files.cgroup.write(n.layout.cpu_file(path, file), "400000\n")
+    before = bursts_of(n)
+    core_limits, journal = limits_of(n, state)
+    for held in (4.0, 2.0, 1.0):
+        assert core_limits.lower(UID, held) == ()
+        assert min(n.limit(pod.path), n.limit(pod.containers["main"].path)) == held
+    if how == "released":
+        assert core_limits.release_pod(UID) == ()
+    else:
+        journal.close()
+        journal = UndoJournal(StateDir(state))
+        restored = restore_node(files=n.files, layout=n.layout, groups=None, journal=journal, boot=BOOT)
+        assert restored.failures == ()
+    assert bursts_of(n) == before
+    assert journal.entries == ()
