@@ -8,6 +8,9 @@ from dataclasses import replace
 from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step, kept_s
 from coda.model.job import FINISHED, Phase
 
+NOT_TUNED_S = 60.0
+"""Seconds that a job runs before it says that nobody looks for its cores. Our choice: an agent begins in seconds."""
+
 WAITS_FOR = "; waits for "
 """Joins what happened with what the job waits for, so that the second half can be replaced."""
 
@@ -56,6 +59,8 @@ def _moments_of_job(progress: Progress, now: Situation, config: LifecycleConfig)
         return
     if terms.active_deadline_s is not None and progress.start_s:
         yield progress.start_s + terms.active_deadline_s
+    if progress.phase is Phase.RUNNING and now.is_untuned:
+        yield progress.start_s + NOT_TUNED_S
     if progress.phase in (Phase.LAUNCHED, Phase.STARTING):
         yield progress.launch_s + terms.start_deadline_s
     if progress.phase is Phase.QUEUED:

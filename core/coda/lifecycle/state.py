@@ -136,6 +136,7 @@ class Situation:
     given_up: frozenset[str] = frozenset()  # nodes that are deleted or tainted out-of-service: nothing runs there
     braked: bool = False  # many nodes stopped being Ready together: none counts as lost
     outages: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)  # node -> its last: since, until
+    is_untuned: bool = False  # its cores are to be found, and nobody has begun with that in this attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

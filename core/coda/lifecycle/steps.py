@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from coda.allocator.resize import ResizeState, give_up, next_resize
-from coda.lifecycle.deadlines import with_stuck, with_wake
+from coda.lifecycle.deadlines import NOT_TUNED_S, with_stuck, with_wake
 from coda.lifecycle.failures import (
     Failure,
     active_deadline_over,
@@ -63,6 +63,8 @@ NEXT: Mapping[Phase | None, frozenset[Phase]] = {
 
 MESSAGE_LIMIT = 1000  # characters; our choice: people read it in a column of a table
 ACCEPTED = "accepted; waits for a placement"
+NOT_TUNED = "NotTuned"
+"""The reason of a running job whose cores are to be found, and nobody looks for them."""
 
 
 def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -218,9 +220,26 @@ def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         phase=Phase.RUNNING,
         start_s=now.progress.start_s or now_s,
         reason="Running",
-        message=f"all {now.terms.replicas} ranks have started",
+        message=_all_started(now),
     )
     return Step(progress=running, delete=strays(now))
+
+
+def _all_started(now: Situation) -> str:
+    return f"all {now.terms.replicas} ranks have started"
+
+
+def _with_missing_agent(progress: Progress, now: Situation, now_s: float) -> Progress:
+    """Say that the job keeps the cores it began with, where the node of rank 0 has no agent that tunes."""
+    placement = now.placement
+    if now.is_untuned and placement is not None and now_s >= progress.start_s + NOT_TUNED_S:
+        if progress.reason not in ("Running", NOT_TUNED):
+            return progress
+        nobody = f"node {placement.nodes[0]} has no agent that looks for its cores"
+        return replace(progress, reason=NOT_TUNED, message=f"{_all_started(now)}; {nobody}")
+    if progress.reason == NOT_TUNED:
+        return replace(progress, reason="Running", message=_all_started(now))
+    return progress
 
 
 def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -232,7 +251,7 @@ def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if failure is not None:
         return roll_back(now, failure, now_s, config)
     told = with_node_trouble(replace(now.progress, generation=now.generation), now, now_s, config)
-    step = Step(progress=told, delete=strays(now))
+    step = Step(progress=_with_missing_agent(told, now, now_s), delete=strays(now))
     return _with_resize(step, now, now_s)
 
 

@@ -180,6 +180,7 @@ class ClusterView:
             given_up=self.nodes.given_up(nodes),
             braked=self.nodes.is_braked(),
             outages=self.nodes.outages(nodes),
+            is_untuned=job.is_untuned,
         )
 
     async def read_pods_again(self, job: JobRecord) -> None:

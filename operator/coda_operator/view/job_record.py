@@ -12,7 +12,7 @@ from coda.model import Phase, Placement
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER
 from coda_kube.objects.quantities import seconds_from_time
-from coda_kube.objects.read import placement_from_json
+from coda_kube.objects.read import AUTO, placement_from_json
 from coda_kube.objects.tuning_status import resize_from_json
 from coda_kube.objects.write import job_path
 
@@ -50,6 +50,13 @@ class JobRecord:
     def request(self) -> Json | None:
         """The request of one rank, as accepted; None for a job that is not accepted yet."""
         return (self.json.get("status") or {}).get("request")
+
+    @property
+    def is_untuned(self) -> bool:
+        """True if its cores are to be found, and no agent has begun with that in this attempt."""
+        spec, tuning = self.json["spec"], (self.json.get("status") or {}).get("tuning") or {}
+        is_auto = spec.get("cpusPerReplica") == AUTO and bool(spec.get("gpusPerReplica"))
+        return is_auto and tuning.get("attempt") != self.progress.attempt
 
 
 def record_from_json(key: str, job: Json) -> JobRecord:

@@ -257,3 +257,29 @@ def test_whoever_suspends_a_job_that_waits_at_the_head_gives_up_its_place() -> N
     suspended = progress(Phase.SUSPENDED, returned=True)
     resumed = next_step(situation(Phase.SUSPENDED, progress=suspended), NOW_S, CONFIG).progress
     assert (resumed.phase, resumed.queued_s, resumed.returned) == (Phase.QUEUED, NOW_S, False)
+
+
+STARTED_S = NOW_S - 61.0
+ALL = "all 2 ranks have started"
+NOBODY = f"{ALL}; node n1 has no agent that looks for its cores"
+
+
+@pytest.mark.parametrize(
+    ("is_untuned", "start_s", "reason", "expected"),
+    [
+        pytest.param(True, STARTED_S, "Running", ("NotTuned", NOBODY), id="no agent for a minute"),
+        pytest.param(True, NOW_S - 59.0, "Running", ("Running", ALL), id="it has just started"),
+        pytest.param(False, STARTED_S, "Running", ("Running", ALL), id="an agent tunes it, or nobody asked for that"),
+        pytest.param(True, STARTED_S, "NotTuned", ("NotTuned", NOBODY), id="it is said once"),
+        pytest.param(False, STARTED_S, "NotTuned", ("Running", ALL), id="an agent has come"),
+    ],
+)
+def test_a_job_says_that_nobody_looks_for_its_cores(
+    is_untuned: bool, start_s: float, reason: str, expected: tuple[str, str]
+) -> None:
+    message = NOBODY if reason == "NotTuned" else ALL
+    before = progress(Phase.RUNNING, reason=reason, message=message, start_s=start_s)
+    now = situation(Phase.RUNNING, running(0), running(1), progress=before, placement=plan(), is_untuned=is_untuned)
+    step = next_step(now, NOW_S, CONFIG)
+    assert (step.progress.reason, step.progress.message) == expected
+    assert (step.wake_s == start_s + 60.0) is (is_untuned and start_s + 60.0 > NOW_S)
