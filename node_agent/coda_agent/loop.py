@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -43,8 +45,13 @@ OUTDATED_S: Final = 60.0
 """Seconds with a GPU library of another version than the driver until the agent ends. Our choice: an upgrade of the
 driver replaces both within that time."""
 
+CALIBRATE_WITHIN_S: Final = 4 * 3600.0
 CALIBRATE_AGAIN_S: Final = 600.0
-"""Seconds between two attempts to measure the peak bandwidth of a node that is not idle."""
+"""Seconds after the start within which the peak bandwidth is measured, at random, and the least to the next attempt.
+Until then it is computed from the memory modules. Our choice: a thousand nodes then are one at a time."""
+
+LOOK_FOR_PODS_S: Final = 0.5
+"""Seconds between two looks for new pods while the node's cores are loaded."""
 
 _T = TypeVar("_T")
 
@@ -78,7 +85,7 @@ class Loop:
         self._was_ready = False  # NVML answered to this process
         self._outdated_since_s: float | None = None
         self._logged: set[str] = set()  # problems of the last round; each is logged once
-        self._calibrated_at_s = float("-inf")
+        self._calibrate_at_s: float | None = None  # not before then
         self._calibration_problems: tuple[str, ...] = ()
         self._last_round_s = time.monotonic()  # when the last round ended
         self._event_numbers = count()
@@ -182,15 +189,32 @@ class Loop:
         return problems + self._node.carry_out(actions, frozenset(senses.cgroup_by_pod))
 
     async def _calibrate_if_idle(self, local: tuple[LocalPod, ...], senses: Senses) -> tuple[str, ...]:
-        """Measure the peak bandwidth once, as soon as the node is idle. Until then return what prevents it."""
+        """Measure the peak bandwidth once, when the node is idle. Until then return what prevents it.
+
+        Not at once: after an installation all idle nodes of a cluster would draw their full power in the same minute.
+        It ends early when a pod comes."""
         now_s = senses.at.monotonic_s
         if not self._settings.calibrate or not self._node.lacks_measured_peak or self._cluster.pods_age_s() > 0:
             return ()
-        if now_s - self._calibrated_at_s >= CALIBRATE_AGAIN_S:
-            self._calibrated_at_s = now_s
-            gpu_pods = [pod.id for pod in local if pod.trains and not pod.ended]
-            self._calibration_problems = await self._on_node(lambda: self._node.calibrate(gpu_pods))
+        if self._calibrate_at_s is None:
+            self._calibrate_at_s = now_s + random.uniform(0.0, CALIBRATE_WITHIN_S)
+        if now_s >= self._calibrate_at_s:
+            self._calibrate_at_s = now_s + random.uniform(1.0, 2.0) * CALIBRATE_AGAIN_S
+            self._calibration_problems = await self._calibrate(local)
         return self._calibration_problems
+
+    async def _calibrate(self, local: tuple[LocalPod, ...]) -> tuple[str, ...]:
+        gpu_pods = [pod.id for pod in local if pod.trains and not pod.ended]
+        before, has_come = {pod.uid for pod in local}, threading.Event()
+        measuring = asyncio.ensure_future(self._on_node(lambda: self._node.calibrate(gpu_pods, has_come.is_set)))
+        try:
+            while not measuring.done():
+                await asyncio.wait({measuring}, timeout=LOOK_FOR_PODS_S)
+                if {pod.uid for pod in self._cluster.pods()} - before:
+                    has_come.set()
+            return measuring.result()
+        finally:
+            has_come.set()
 
     def _log_problems(self, problems: tuple[str, ...]) -> None:
         for sentence in problems:

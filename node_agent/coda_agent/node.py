@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -201,13 +201,14 @@ class Node:
         self._set_peak(higher)
         return ("memory traffic exceeded the peak bandwidth that was believed: the peak was raised",)
 
-    def calibrate(self, gpu_pods: Collection[str]) -> tuple[str, ...]:
+    def calibrate(self, gpu_pods: Collection[str], is_over: Callable[[], bool]) -> tuple[str, ...]:
         """Measure the peak bandwidth if it is neither configured nor measured, and the node is idle.
 
-        `gpu_pods`: pods with GPUs. Return one sentence if it was not possible. Cost: all cores for about 15 s."""
+        `gpu_pods`: pods with GPUs. `is_over`: whether somebody needs the node now; then the load ends within a second.
+        Return one sentence if it was not possible. Cost: all cores for about 15 s."""
         if not self.lacks_measured_peak or self._groups is None:
             return ()
-        clock = Clock(now_s=time.monotonic, wait=time.sleep)
+        clock = Clock(now_s=time.monotonic, wait=time.sleep, is_over=lambda: self._is_ending or is_over())
         try:
             self._set_peak(
                 calibrate(self._files, self._groups, self.abilities.domains, CalibrationPlan(), clock, gpu_pods)

@@ -39,10 +39,11 @@ class CalibrationPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """A clock that does not jump, and waiting by it."""
+    """A clock that does not jump, waiting by it, and whether the time is over: somebody needs the node."""
 
     now_s: Callable[[], float]
     wait: Callable[[float], None]
+    is_over: Callable[[], bool] = lambda: False
 
 
 def calibrate(
@@ -93,16 +94,22 @@ def high_rate(samples: list[float]) -> float:
 
 def _rates(files: Files, domains: tuple[int, ...], plan: CalibrationPlan, clock: Clock) -> Mapping[int, list[float]]:
     meter = TrafficMeter(files, domains)
-    clock.wait(LEAD_S)
+    _wait(clock, LEAD_S)
     meter.sample(clock.now_s())
     rates: dict[int, list[float]] = {domain: [] for domain in domains}
     end_s = clock.now_s() + plan.span_s
     while clock.now_s() < end_s:
-        clock.wait(plan.sample_s)
+        _wait(clock, plan.sample_s)
         for domain, rate in meter.sample(clock.now_s()).by_pod.get(GROUP, {}).items():
             if rate is not None:
                 rates[domain].append(rate)
     return rates
+
+
+def _wait(clock: Clock, seconds: float) -> None:
+    clock.wait(seconds)
+    if clock.is_over():
+        raise Outage("the peak bandwidth is not measured: somebody needs the node now")
 
 
 @contextmanager

@@ -133,6 +133,14 @@ def test_a_node_with_training_pods_is_not_measured(rig: Rig) -> None:
         calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.clock, gpu_pods=["ml/train-0"])
 
 
+def test_the_load_ends_when_somebody_needs_the_node(rig: Rig) -> None:
+    plan = CalibrationPlan(span_s=50.0, sample_s=1.0)
+    clock = Clock(now_s=lambda: rig.machine.now_s, wait=rig.wait, is_over=lambda: rig.machine.now_s >= 10.0)
+    with refused(rig, "somebody needs the node now"):
+        calibrate(rig.files, Groups(rig.files), (0,), plan, clock)
+    assert rig.machine.now_s < 11.0
+
+
 def test_a_domain_that_the_load_does_not_reach_is_not_told(rig: Rig) -> None:
     with refused(rig, "domain 1 cannot be told"):
         calibrate(rig.files, Groups(rig.files), (0, 1), PLAN, rig.clock)
