@@ -182,4 +182,12 @@ def _record_from(line: bytes) -> Mapping[str, Any]:
 
 
 def _entry_from(plain: Mapping[str, Any]) -> JournalEntry:
-    return JournalEntry(**{**plain, "kind": ChangeKind(plain["kind"])})
+    """Raises TypeError for a field that is missing, unknown or of another type: later code would fail at each start."""
+    entry = JournalEntry(**{**plain, "kind": ChangeKind(plain["kind"])})
+    values = (entry.target, entry.original, entry.replaced, entry.value)
+    texts = (*values, entry.boot_id, entry.pod_uid, entry.container_id)
+    numbers = (entry.at_s, entry.burst_us, entry.started_ticks or 0)
+    are_numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
+    if not are_numbers or not all(isinstance(text, str) for text in texts):
+        raise TypeError("a field has another type")
+    return entry

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from coda.errors import Outage
 from coda_agent.host.state_dir import StateDir
-from coda_agent.host.undo_journal import MOST_RECORDS, NAME, ChangeKind, JournalEntry, UndoJournal
+from coda_agent.host.undo_journal import MOST_RECORDS, NAME, ChangeKind, JournalEntry, UndoJournal, _entry_json
 from tests.agent.places import fresh_directory
 
 ENTRY = JournalEntry(
@@ -196,6 +198,18 @@ def test_a_second_process_is_refused_until_the_first_is_killed(state: Path) -> N
         first.kill()
         first.wait()
     assert left(state) == ()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"value": 5}, {"at_s": "now"}, {"target": None}, {"started_ticks": "7"}, {"burst_us": True}]
+)
+def test_a_record_of_another_type_is_damage(state: Path, changes: dict[str, object]) -> None:
+    """Its checksum is right. Read as it is, it would end the agent at each start."""
+    record = json.dumps({"begin": {**_entry_json(ENTRY), **changes}}).encode()
+    (state / NAME).write_bytes(b"\n%08x %s\n" % (zlib.crc32(record), record))
+    with opened(state) as journal:
+        assert journal.entries == ()
+        assert journal.damage == f"1 line was damaged in the journal in {state}; all others were read"
 
 
 @pytest.mark.parametrize("what", ["a file", "a directory in the journal's place"])
