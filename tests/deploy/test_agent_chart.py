@@ -119,3 +119,16 @@ def test_modes_become_settings(helm: Helm, tune: str, throttle: str, wanted: tup
 
 def test_a_mode_that_there_is_not_is_refused(helm: Helm) -> None:
     assert "/agent/tune" in helm.refusal("agent.tune=observe")
+
+
+def test_named_peers_alone_reach_its_metrics(helm: Helm) -> None:
+    """They name every pod of the node."""
+    peer = ["networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=sre"]
+    policy = find(helm.render("agent.enabled=true", *peer), "NetworkPolicy", "coda-agent")["spec"]
+    labels = agents(helm)["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    (rule,) = policy["ingress"]
+    assert rule["ports"] == [{"port": 9092}]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"team": "sre"}}}]
+    off = {item["metadata"]["name"] for item in helm.render(*peer) if item["kind"] == "NetworkPolicy"}
+    assert "coda-agent" not in off
