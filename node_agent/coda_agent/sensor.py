@@ -15,6 +15,7 @@ from coda_agent.cluster import LocalPod
 from coda_agent.gpus import (
     GpuReading,
     Health,
+    LibraryState,
     Moment,
     Ownership,
     ProcessOwners,
@@ -58,6 +59,12 @@ class Senses:
     def exclusive_pods(self) -> frozenset[str]:
         """Pods (namespace/name) with a container that has cores of its own."""
         return frozenset(f"{grant.namespace}/{grant.pod}" for grant in self.grants if grant.exclusive_cpus)
+
+    def why_not_tuned(self, pod: LocalPod) -> str | None:
+        """Return why the pod's GPUs may not decide its cores, in one sentence; None if they may."""
+        if not self.gpus.readings and self.gpus.library is not LibraryState.READY:
+            return f"this node's GPUs cannot be measured: {self.gpus.why or 'NVML does not answer yet'}"
+        return holding_of(pod.uid, self.ownerships).why_not
 
     def gpu_share_of(self, pod: LocalPod) -> float | None:
         """Return the mean busy share of the pod's GPUs in this window; None: not measured, or not surely its own."""

@@ -9,7 +9,6 @@ from functools import partial
 
 from coda.allocator import Tuning
 from coda_agent.cluster import READ_ERRORS, AgentCaches, BackgroundWrites, LocalPod, TunedJob, tuned_job_from_json
-from coda_agent.gpus import holding_of
 from coda_agent.modes import within
 from coda_agent.report import Metrics
 from coda_agent.sensor import Senses
@@ -61,7 +60,7 @@ class Tuner:
             wall_s=senses.at.wall_s,
             container=self._cluster.container_of(pod),
             share=senses.gpu_share_of(pod),
-            why_not=holding_of(pod.uid, senses.ownerships).why_not,
+            why_not=senses.why_not_tuned(pod),
             may_step=self._cluster.pods_age_s() == 0 and self._writes.may_begin(about),
         )
         tuning = self._windows.step(job, seen)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from coda.allocator import TuningPhase
 from coda.errors import Outage
 from coda_agent.gpus.devices import LibraryState, Snapshot, lost_reading
 from coda_agent.gpus.driver.gpus import Gpus
@@ -21,6 +22,7 @@ from coda_lab.emulators.nvml.state import NvmlState
 from coda_lab.emulators.silent_file import silent_folder
 from tests.agent.loop.conftest import MakeRig
 from tests.agent.loop.test_contention import contended, is_untouched
+from tests.agent.loop.test_tuning import one
 
 ENDS_WITHIN_S = 10.0
 
@@ -167,3 +169,14 @@ async def test_a_driver_upgraded_under_the_agent_ends_it(
         await rig.loop.run(stopping)
     assert rounds == pytest.approx(ends_after_s, abs=5)
     assert is_untouched(rig)
+
+
+async def test_a_job_on_a_node_without_nvml_is_told_so(make_rig: MakeRig) -> None:
+    """Not that it was granted no GPU: on other makers' GPUs that is not true."""
+    absent = Upgraded(LibraryState.ABSENT, LibraryState.ABSENT)
+    rig = make_rig(gpus=absent, window_s=5.0, settle_s=1.0)
+    cluster = one(rig)
+    await cluster.run(400)
+    tuning = cluster.tuning("train")
+    assert (tuning.phase, tuning.reason) == (TuningPhase.STOPPED, "NotMeasured")
+    assert tuning.message == "this node's GPUs cannot be measured: NVML does not answer yet"
