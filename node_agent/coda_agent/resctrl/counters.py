@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coda_agent.host import Files
-from coda_agent.resctrl.layout import MON_GROUPS, NO_GROUPS, inside, uid_of
+from coda_agent.resctrl.layout import MON_GROUPS, NO_GROUPS, THROTTLE, inside, uid_of
 
 EVENT = "mbm_total_bytes"
 UNASSIGNED = "Unassigned"
@@ -80,7 +80,9 @@ class TrafficMeter:
                     if text == UNASSIGNED and name == group:
                         uncounted.add(uid_of(group) or "")
             for domain in self._domains:
-                controls[control, domain] = number_in(self._text(control, domain))
+                text = self._text(control, domain)
+                is_ours = text == UNASSIGNED and control == THROTTLE  # it has no counters of its own, and no pods yet
+                controls[control, domain] = 0 if is_ours else number_in(text)
         return _Counts(
             at_s=now_s, controls=controls, children=children, parents=parents, uncounted=frozenset(uncounted)
         )

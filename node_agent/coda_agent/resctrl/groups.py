@@ -94,8 +94,13 @@ class Groups:
         return GroupOutcome.DONE
 
     def add_throttle(self) -> GroupOutcome:
-        """Step: create the throttle group; a new one limits nothing."""
-        return self._create(THROTTLE, "schemata")
+        """Step: create the throttle group; a new one limits nothing. It needs no counters: only its pods are read."""
+        is_new = not self._tree.exists(THROTTLE)
+        outcome = self._create(THROTTLE, "schemata")
+        if is_new and outcome is GroupOutcome.DONE:
+            for event in ("mbm_local_bytes", "mbm_total_bytes"):
+                self._assign(THROTTLE, f"{event}:*=_")
+        return outcome
 
     def remove_throttle(self) -> GroupOutcome:
         """Step: remove the throttle group, so that nothing is limited. Pods in it lose their groups: release them
@@ -237,14 +242,17 @@ class Groups:
 
     def _has_counter(self, directory: str) -> bool:
         """Where counters are assigned: one for the total, none for what is not read. False: none is left."""
+        self._assign(directory, "mbm_local_bytes:*=_")  # one by one: an event that is disabled refuses its own alone
+        return self._assign(directory, "mbm_total_bytes:*=e")
+
+    def _assign(self, directory: str, command: str) -> bool:
         try:
-            for command in ("mbm_local_bytes:*=_\n", "mbm_total_bytes:*=e\n"):
-                self._tree.write(f"{directory}/mbm_L3_assignments", command)
+            self._tree.write(f"{directory}/mbm_L3_assignments", f"{command}\n")
         except OSError as failure:
             if failure.errno == errno.ENOSPC:
                 return False
             if failure.errno not in (errno.ENOENT, errno.EINVAL, errno.EACCES):
-                raise  # these three: this kernel assigns no counters
+                raise  # these three: this kernel assigns no counters, or has no such event
         return True
 
     def _remove(self, directory: str) -> None:

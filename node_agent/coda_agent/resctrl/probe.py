@@ -16,7 +16,7 @@ from coda_agent.host import Files, Tree
 from coda_agent.resctrl.schemata import bandwidth_limits
 
 ENDLESS_MIB = 4_294_967_295  # the kernel's unlimited value with mba_MBps
-_DOMAIN = re.compile(r"mon_L3_([0-9]{1,6})\Z")
+_DOMAIN = re.compile(r"mon_L3_([0-9]{1,10})\Z")  # 32 bits: on Arm the ids come from firmware
 
 
 class Unit(Enum):
@@ -40,10 +40,8 @@ class Abilities:
     unlimited: int = 0
     least: int = 0
     granularity: int = 1
-    thread_throttle_mode: str | None = None
     closids: int | None = None
     rmids: int | None = None
-    assigns_counters: bool = False
     lacks: tuple[str, ...] = ()
 
 
@@ -70,10 +68,8 @@ def probe_abilities(files: Files) -> Abilities:
         unlimited=ENDLESS_MIB if unit is Unit.MIB_PER_S else max(limits.values(), default=0),
         least=_number(tree, "info/MB/min_bandwidth") or 0,
         granularity=max(1, _number(tree, "info/MB/bandwidth_gran") or 1),
-        thread_throttle_mode=_text(tree, "info/MB/thread_throttle_mode"),
         closids=_closids(tree, names),
         rmids=_number(tree, "info/L3_MON/num_rmids"),
-        assigns_counters="[mbm_event]" in (_text(tree, "info/L3_MON/mbm_assign_mode") or ""),
         lacks=lacks,
     )
 

@@ -28,7 +28,6 @@ READ = (
     "info/MB/bandwidth_gran",
     "info/MB/delay_linear",
     "info/MB/num_closids",
-    "info/MB/thread_throttle_mode",
     "info/L3_MON/num_rmids",
     "info/L3_MON/mon_features",
     "info/L3_MON/mbm_assign_mode",

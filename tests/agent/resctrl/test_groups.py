@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from coda_agent.resctrl.counters import TrafficMeter
 from coda_agent.resctrl.groups import GroupedPods, GroupOutcome, Groups
 from coda_lab.emulators.resctrl.profiles import PROFILES, Limiting, Monitoring
 from tests.emulated import GB, Emulated, refusal
@@ -234,3 +235,34 @@ def test_a_limit_that_another_program_changes_at_once_is_given_as_it_is_in_force
     values = intel.machine.groups["coda-throttle"].values["MB"]
     intel.machine.once_before.append(("read coda-throttle/schemata", lambda: values.update({0: 70})))
     assert groups.set_limit(0, 50) == 70
+
+
+ABMC = PROFILES["amd"]
+
+
+def counters(tree: Emulated) -> int:
+    """How many are free in each domain."""
+    (free,) = {part.partition("=")[2] for part in tree.read("info/L3_MON/available_mbm_cntrs").strip().split(";")}
+    return int(free)
+
+
+def test_an_event_that_is_disabled_hides_no_lack_of_counters(emulate: Emulate) -> None:
+    """Its refusal was taken for a kernel that assigns nothing, and pods without a counter for measured ones."""
+    tree = emulate(replace(ABMC, monitoring=Monitoring(events=("llc_occupancy", "mbm_total_bytes"), counters=3)))
+    groups = Groups(tree.files)
+    outcomes = [groups.add_pod(f"pod-{number}") for number in range(3)]
+    assert outcomes == [GroupOutcome.DONE, GroupOutcome.DONE, GroupOutcome.EXHAUSTED]
+
+
+def test_the_throttle_group_keeps_no_counter(emulate: Emulate) -> None:
+    tree = emulate("amd")
+    groups = Groups(tree.files)
+    before = counters(tree)
+    assert groups.add_throttle() is GroupOutcome.DONE
+    assert counters(tree) == before
+    meter = TrafficMeter(tree.files, (0,))
+    tree.load("others", gb_per_s=5)
+    for _ in range(2):
+        tree.advance(1)
+        traffic = meter.sample(tree.machine.now_s)
+    assert traffic.totals == {0: 5 * GB}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coda_agent.host.files import Files
-from coda_agent.resctrl.probe import Abilities, Unit, domain_by_cpu, limits_by_domain, probe_abilities
+from coda_agent.resctrl.probe import Abilities, Unit, domain_by_cpu, domain_of, limits_by_domain, probe_abilities
 from tests.emulated import Emulated
 from tests.rigs import Emulate
 
@@ -17,7 +17,6 @@ INTEL = Abilities(
     unlimited=100,
     least=10,
     granularity=10,
-    thread_throttle_mode="max",
     closids=8,
     rmids=144,
 )
@@ -37,7 +36,6 @@ INTEL = Abilities(
                 unlimited=2048,
                 closids=16,
                 rmids=256,
-                assigns_counters=True,
             ),
         ),
         (
@@ -123,3 +121,12 @@ def test_cpus_belong_to_the_domain_of_their_last_level_cache(tmp_path: Path) -> 
 def test_probing_writes_nothing(intel: Emulated) -> None:
     probe_abilities(intel.files)
     assert intel.machine.log == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "domain"),
+    [("mon_L3_00", 0), ("mon_L3_4294967295", 4_294_967_295), ("mon_sub_L3_01", None), ("mon_L3_", None)],
+)
+def test_a_domain_may_have_any_number_of_32_bits(directory: str, domain: int | None) -> None:
+    """On Arm the firmware numbers the caches."""
+    assert domain_of(directory) == domain

@@ -31,7 +31,7 @@ class Counters:
         self._bytes = {key: count for key, count in self._bytes.items() if key[0] != rmid}
         for domain in self._domains:
             for event in (TOTAL, LOCAL):
-                if self.free(domain) > 0:
+                if event in self._monitoring.events and self.free(domain) > 0:
                     self._assigned.add((rmid, domain, event))
 
     def end(self, rmid: int) -> None:
@@ -85,7 +85,7 @@ class Counters:
     def assign(self, rmid: int, command: str) -> None:
         """Carry out `event:domain=state` (`*`: all domains, `e`: assign, `_`: do not). Raises Refused."""
         event, _, states = command.strip().partition(":")
-        if event not in (TOTAL, LOCAL):
+        if event not in (TOTAL, LOCAL) or event not in self._monitoring.events:
             raise Refused(errno.EINVAL, f"Invalid event {event}")
         for state in states.split(";"):
             name, _, letter = state.partition("=")
