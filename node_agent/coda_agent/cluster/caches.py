@@ -28,6 +28,15 @@ JOBS_PATH: Final = f"/apis/{API_VERSION}/trainingjobs"
 RANK0_NODE: Final = "status.placement.rank0Node"
 """The field of a TrainingJob by which the API server selects those whose rank 0 is on a node."""
 
+APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+UNREAD: Final = frozenset(
+    (
+        *("args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "securityContext"),
+        *("startupProbe", "tolerations", "volumeDevices", "volumeMounts", "volumes"),
+    )
+)
+"""Fields of a pod's spec and of its containers that the agent does not read, so that it keeps no secret either."""
+
 EVENT_KEPT_S: Final = 600.0
 """An event that could not be posted for this long is lost. Our choice: longer than most outages."""
 READ_ERRORS: Final = (CodaError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
@@ -42,7 +51,8 @@ class AgentCaches:
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
         self._node = node
-        self._pods = WatchCache(client, "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node}"}, is_calm=True)
+        here = {"fieldSelector": f"spec.nodeName={node}"}
+        self._pods = WatchCache(client, "/api/v1/pods", query=here, held_part=read_part, is_calm=True)
         self._namespaces = WatchCache(
             client, "/api/v1/namespaces", query={"labelSelector": f"{THROTTLING}=true"}, is_calm=True
         )
@@ -165,6 +175,17 @@ class AgentCaches:
         except NotFound:
             return []
         return [{"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}]
+
+
+def read_part(pod: Json) -> Json:
+    """Return a pod without its longest parts, which the agent does not read: a node may have 250 of several KiB."""
+    metadata, spec = dict(pod["metadata"]), dict(pod.get("spec") or {})
+    if metadata.get("annotations"):
+        metadata["annotations"] = {name: text for name, text in metadata["annotations"].items() if name != APPLIED}
+    for kind in ("containers", "initContainers"):
+        if spec.get(kind):
+            spec[kind] = [{name: part for name, part in one.items() if name not in UNREAD} for one in spec[kind]]
+    return {**pod, "metadata": metadata, "spec": {name: part for name, part in spec.items() if name not in UNREAD}}
 
 
 def _read_pod(key: str, item: Json, namespaces: frozenset[str]) -> LocalPod | None:

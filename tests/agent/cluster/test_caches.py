@@ -11,8 +11,9 @@ import pytest
 
 from coda.allocator import Tuning, TuningPhase
 from coda.errors import Conflict, Outage
-from coda_agent.cluster.caches import EVENT_KEPT_S, JOBS_PATH, AgentCaches
+from coda_agent.cluster.caches import APPLIED, EVENT_KEPT_S, JOBS_PATH, AgentCaches, read_part
 from coda_agent.cluster.jobs import TunedJob, tuned_job_from_json
+from coda_agent.cluster.pods import local_pod_from_json
 from coda_agent.report.node_profile import profile_object
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
@@ -213,3 +214,40 @@ def test_an_event_is_given_up_after_a_long_outage() -> None:
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         assert EVENT_KEPT_S <= runner.run(outage()) <= EVENT_KEPT_S + 60
+
+
+def test_of_a_pod_only_what_is_read_is_kept() -> None:
+    secret = "x" * 5000
+    container = {
+        "name": "main",
+        "image": "i",
+        "env": [{"name": "TOKEN", "value": secret}],
+        "resources": {
+            "requests": {"cpu": "1500m", "nvidia.com/gpu": "2"},
+            "limits": {"cpu": "2", "nvidia.com/gpu": "2"},
+        },
+    }
+    pod: Json = {
+        "metadata": {
+            "name": "p",
+            "namespace": "default",
+            "uid": "u",
+            "resourceVersion": "3",
+            "labels": {"coda.scheduler/throttling": "false"},
+            "annotations": {APPLIED: secret, "kubernetes.io/config.mirror": "x"},
+            "ownerReferences": [{"kind": "DaemonSet", "name": "d", "apiVersion": "apps/v1", "uid": "1"}],
+        },
+        "spec": {
+            "nodeName": "n1",
+            "priority": 7,
+            "containers": [container],
+            "initContainers": [{"name": "first", "command": [secret], "resources": {"requests": {"cpu": "3"}}}],
+            "volumes": [{"name": secret}],
+            "affinity": {"nodeAffinity": {}},
+        },
+        "status": {"phase": "Running", "qosClass": "Burstable", "containerStatuses": [{"name": "main"}]},
+    }
+    kept = read_part(pod)
+    assert secret not in str(kept)
+    assert local_pod_from_json(kept, {"default"}) == local_pod_from_json(pod, {"default"})
+    assert secret in str(pod)  # as it came: it may be shared
