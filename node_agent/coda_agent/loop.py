@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -49,6 +50,9 @@ CALIBRATE_WITHIN_S: Final = 4 * 3600.0
 CALIBRATE_AGAIN_S: Final = 600.0
 """Seconds after the start within which the peak bandwidth is measured, at random, and the least to the next attempt.
 Until then it is computed from the memory modules. Our choice: a thousand nodes then are one at a time."""
+
+CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
+"""What would split or colour a line of the log: sentences repeat words of the kubelet and the driver."""
 
 LOOK_FOR_PODS_S: Final = 0.5
 """Seconds between two looks for new pods while the node's cores are loaded."""
@@ -219,7 +223,7 @@ class Loop:
     def _log_problems(self, problems: tuple[str, ...]) -> None:
         for sentence in problems:
             if sentence not in self._logged:
-                log.warning("%s", sentence)
+                log.warning("%s", CONTROLS.sub(" ", sentence))
         self._metrics.count_problems(len(problems))
         self._logged = set(problems)
 
