@@ -27,20 +27,49 @@ class ContentionConfig:
     """
 
     window_s: float = 1.0
-    """Seconds between two windows, > 0. After a gap of more than `windows` of them, nothing counts as consecutive.
-    Default: the longest for which five windows fit into the 5 s that a throttle may take."""
+    """Seconds between two windows, > 0. Default: the longest for which five fit into the 5 s that a throttle may take.
+    """
 
     windows: int = 5
     """How many windows to look back on, 1..60. Default: with 1-s windows a throttle comes within 5 s of the first."""
 
-    step_s: float = 5.0
-    """Seconds between two throttles of a socket, >= 0. Default: long enough to see the effect of the last one."""
+    certainty: float = 4.0
+    """How many standard errors a drop must be below the reference, >= 0. Our choice: noise alone then looks like a drop
+    about once in 30 000 times."""
 
-    settle_s: float = 10.0
-    """Seconds until a throttle is judged by what the slowed jobs gained, >= `step_s`. Our choice."""
+    pause_share: float = 0.25
+    """A utilisation below this share of the job's reference is a pause, not contention: it is no evidence. Our choice:
+    the worst published loss is a half."""
+
+    pause_s: float = 120.0
+    """Seconds after which what looked like a pause, or a lower level in calm windows, counts. Our choice: longer than
+    most evaluations and checkpoints."""
+
+    quiet_s: float = 10.0
+    """Seconds after a change of a job's cores in which its utilisation says nothing, >= 0. Default: as the tuning's."""
+
+    step_s: float = 1.0
+    """Seconds between two steps of a trial, >= 0. Default: the next window shows what a limit did."""
+
+    lag_s: float = 2.0
+    """Seconds from a step to the first utilisation that shows it, >= 0. Our choice: batches that wait are used up."""
+
+    trial_s: float = 15.0
+    """Seconds after which a trial that has not shown a gain is undone, > `lag_s`. Default: the eight steps of the
+    hardware's limits, and six windows at the last one."""
+
+    gain_certainty: float = 3.0
+    """How many standard errors a gain or a fall must be. Our choice: every gain is checked again later."""
 
     gain_share: float = 0.25
-    """Share of its loss that a slowed job must regain, else the throttle is lifted. Our choice."""
+    """Share of its known loss that a slowed job must regain, and at least half of `drop_share`. Our choice."""
+
+    confirm_s: float = 20.0
+    """Seconds until throttles that showed a gain are released on probation; trebles each time, up to 1 h. Our choice: a
+    gain by chance ends soon, and a job that is helped loses less than 1 % of its time."""
+
+    settle_s: float = 10.0
+    """Seconds after which the bandwidth of throttled pods is the effect of the last step, >= `step_s`. Our choice."""
 
     release_hold_s: float = 60.0
     """Seconds below `release_share` before the first release, >= 0. Default: first release within 75 s."""
@@ -57,11 +86,15 @@ class ContentionConfig:
     """
 
     futile_s: float = 600.0
-    """Least seconds without a throttle on a socket after throttles that helped no job; it also lasts until the pods,
-    the jobs or the load of the socket change. Our choice."""
+    """Seconds without a trial on a socket after one that showed no gain; doubles each time, up to 1 h, until a new pod
+    or job comes. Our choice."""
+
+    interrupted_s: float = 10.0
+    """Seconds without a trial after one that a pause interrupted. The next one counts in any case. Our choice."""
 
     blind_s: float = 60.0
-    """Seconds without sensors after which throttles are lifted, >= 0. Our choice: the lease of a throttle."""
+    """Seconds without sensors after which throttles are lifted, and between two windows after which nothing counts as
+    consecutive, >= 0. Our choice: the lease of a throttle."""
 
     negligible_share: float = 0.02
     """A pod that uses less than this share of the peak is not worth throttling. Our choice."""
@@ -74,13 +107,17 @@ class ContentionConfig:
     ignore single steps."""
 
     def __post_init__(self) -> None:
-        shares = (self.drop_share, self.gain_share, self.guard_share, self.negligible_share, self.release_share)
+        low, high = self.release_share, self.trigger_share
+        shares = (self.drop_share, self.gain_share, self.guard_share, self.negligible_share, self.pause_share, low)
         require(all(0 <= share < 1 for share in shares), "shares must be 0 to below 1", shares)
         require(self.window_s > 0, "window_s must be above 0", self.window_s)
-        require(self.release_share < self.trigger_share, "release_share must be below trigger_share", shares[-1])
+        require(low < high, "release_share must be below trigger_share", low)
         require(1 <= self.votes <= self.windows <= 60, "votes must be 1 to windows, windows at most 60", self.votes)
-        times = (self.step_s, self.release_hold_s, self.reentry_hold_s, self.futile_s, self.blind_s)
-        require(all(time >= 0 for time in times), "times must not be negative", times)
+        times = (self.step_s, self.release_hold_s, self.reentry_hold_s, self.futile_s, self.blind_s, self.lag_s)
+        more = (self.pause_s, self.quiet_s, self.confirm_s, self.interrupted_s)
+        require(all(time >= 0 for time in (*times, *more)), "times must not be negative", (*times, *more))
         require(self.step_s <= self.settle_s < self.release_step_s, "step_s <= settle_s < release_step_s", times[0])
+        require(self.lag_s < self.trial_s, "trial_s must be above lag_s", self.trial_s)
+        require(self.certainty >= 0 and self.gain_certainty >= 0, "certainty must not be negative", self.certainty)
         require(1 <= self.learn_windows <= 1000, "learn_windows must be 1 to 1000", self.learn_windows)
         require(self.follow_windows >= 1, "follow_windows must be at least 1", self.follow_windows)

@@ -7,11 +7,11 @@ Source: CODA (ICDCS 2020), contention eliminator.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coda.contention.config import ContentionConfig
-from coda.contention.reference import Reference, TrainingSample, next_references
+from coda.contention.reference import Reference, TrainingSample, moved, next_references, with_level
 from coda.contention.socket_decision import decide_socket
 from coda.contention.socket_state import SocketState, SocketWindow
 from coda.contention.throttles import (
@@ -61,18 +61,16 @@ def observe(
     """Return the next state and what to do after one window; actions in order of sockets.
 
     The order of pods and jobs does not matter. If the clock went back, every waiting time starts again. At most one
-    throttle per socket and call. Ties: smaller uid, smaller socket. O(pods log pods) per socket."""
+    step per socket and call. Ties: smaller uid, smaller socket. O(pods log pods) per socket."""
     _refuse_shares_of_nothing(window, hardware)
     state = _in_step(state, window, config)
     pods = {pod.uid: pod for pod in window.pods}
     throttles, actions = _without_the_untouchable(state.throttles, pods)
     silent: dict[int, float | None] = {one.socket: None for one in state.sockets}
     shares = dict(sorted({**silent, **window.share_by_socket}.items()))
-    held = {throttle.socket for throttle in throttles}
-    calm = {socket for socket, share in shares.items() if share is not None and share < config.trigger_share} - held
-    references = {
-        reference.job: reference for reference in next_references(state.references, window.jobs, calm, config)
-    }
+    calm = {socket for socket, share in shares.items() if share is not None and share < config.trigger_share}
+    found = next_references(state.references, window.jobs, calm, window.at_s, config)
+    references = {reference.job: reference for reference in found}
     sockets = {one.socket: one for one in state.sockets}
     for socket, share in shares.items():
         socket_window = SocketWindow(
@@ -85,19 +83,37 @@ def observe(
             hardware=hardware,
             config=config,
         )
-        sockets[socket], throttles, done = decide_socket(
-            socket_window, sockets.get(socket, SocketState(socket=socket)), throttles
-        )
-        actions += done
-        if any(action.reason is ThrottleReason.CONTENDED for action in done):  # judge it by the windows after it
-            fresh = {job.job: replace(references[job.job], recent=()) for job in socket_window.jobs}
-            references.update(fresh)
+        decision = decide_socket(socket_window, sockets.get(socket, SocketState(socket=socket)), throttles)
+        throttles, sockets[socket] = decision.throttles, decision.state
+        actions += decision.actions
+        for level in decision.levels:
+            references[level.job] = with_level(references[level.job], level, config)
+        if decision.actions:
+            sockets[socket] = replace(decision.state, disturbed_at_s=window.at_s)
+            references.update(moved(references[job.job] for job in socket_window.jobs))
     return EliminatorState(
         at_s=window.at_s,
         references=tuple(references[name] for name in sorted(references)),
         sockets=tuple(sockets[socket] for socket in sorted(sockets)),
         throttles=throttles,
     ), actions
+
+
+def recalled(
+    state: EliminatorState, jobs: Collection[TrainingSample], kept: Mapping[str, Reference]
+) -> EliminatorState:
+    """Return the state with the references that an earlier agent had of those `jobs` that have none yet."""
+    known = {one.job for one in state.references}
+    back = tuple(kept[job.job] for job in jobs if job.job in kept and job.job not in known)
+    return replace(state, references=(*state.references, *back)) if back else state
+
+
+def is_disturbed(state: EliminatorState, sockets: Collection[int], since_s: float) -> bool:
+    """True if, since then, one of these sockets was contended or a limit moved there.
+
+    Utilisations of such a time say nothing about the cores of the jobs on them. `since_s`: as `Window.at_s`."""
+    times = (one.disturbed_at_s for one in state.sockets if one.socket in sockets)
+    return any(at_s is not None and at_s >= since_s for at_s in times)
 
 
 def _refuse_shares_of_nothing(window: Window, hardware: Hardware) -> None:
@@ -108,27 +124,35 @@ def _refuse_shares_of_nothing(window: Window, hardware: Hardware) -> None:
 
 def _in_step(state: EliminatorState, window: Window, config: ContentionConfig) -> EliminatorState:
     """After a gap, or if the clock went back, nothing counts as consecutive and no time is in the future."""
-    if state.at_s is None or 0 <= window.at_s - state.at_s <= config.windows * config.window_s:
+    if state.at_s is None or 0 <= window.at_s - state.at_s <= config.blind_s:
         return state
-    now_s = window.at_s
-
-    def past(time_s: float | None) -> float | None:
-        return None if time_s is None else min(time_s, now_s)
-
-    sockets = tuple(
-        replace(
-            one,
-            votes=(),
-            calm_since_s=None,
-            blind_since_s=past(one.blind_since_s),
-            throttled_at_s=past(one.throttled_at_s),
-            released_at_s=past(one.released_at_s),
-            futile_until_s=None if one.futile_until_s is None else min(one.futile_until_s, now_s + config.futile_s),
-        )
-        for one in state.sockets
-    )
     throttles = tuple(replace(throttle, fits_since_s=None) for throttle in state.throttles)
-    return replace(state, sockets=sockets, throttles=throttles)
+    references = tuple(moved(state.references).values())
+    references = tuple(replace(one, low_since_s=None, other_since_s=None, quiet_until_s=None) for one in references)
+    sockets = tuple(_after_a_gap(one, window.at_s, config) for one in state.sockets)
+    return replace(state, sockets=sockets, throttles=throttles, references=references)
+
+
+def _after_a_gap(state: SocketState, now_s: float, config: ContentionConfig) -> SocketState:
+    trial, hold, probation = state.trial, state.hold, state.probation
+    return replace(
+        state,
+        votes=(),
+        calm_since_s=None,
+        blind_since_s=_past(state.blind_since_s, now_s),
+        throttled_at_s=_past(state.throttled_at_s, now_s),
+        released_at_s=_past(state.released_at_s, now_s),
+        disturbed_at_s=now_s,
+        failed_at_s=_past(state.failed_at_s, now_s),
+        retry_at_s=_past(state.retry_at_s, now_s + config.futile_s),
+        trial=trial and replace(trial, began_s=min(trial.began_s, now_s), after=(), windows=0),
+        hold=hold and replace(hold, check_at_s=min(hold.check_at_s, now_s + config.futile_s)),
+        probation=probation and replace(probation, began_s=min(probation.began_s, now_s), after=()),
+    )
+
+
+def _past(time_s: float | None, now_s: float) -> float | None:
+    return None if time_s is None else min(time_s, now_s)
 
 
 def _without_the_untouchable(

@@ -29,7 +29,11 @@ def lift_all(
     """Lift every throttle of the socket, for `reason`. Throttles of other sockets stay."""
     mine = [throttle for throttle in throttles if throttle.socket == window.socket]
     actions = tuple(lift_action(throttle, reason, slowed_names(state)) for throttle in mine)
-    return replace(state, before=()), tuple(other for other in throttles if other not in mine), actions
+    return SocketDecision(
+        state=replace(state, trial=None, hold=None, probation=None),
+        throttles=tuple(other for other in throttles if other not in mine),
+        actions=actions,
+    )
 
 
 def release_calm(window: SocketWindow, state: SocketState, throttles: tuple[Throttle, ...]) -> SocketDecision:
@@ -51,7 +55,9 @@ def release_calm(window: SocketWindow, state: SocketState, throttles: tuple[Thro
             else apply_action(up, reason, slowed_names(state))
         )
     released_at_s = window.now_s if actions else state.released_at_s
-    return replace(state, released_at_s=released_at_s), in_order(tuple(kept)), tuple(actions)
+    return SocketDecision(
+        state=replace(state, released_at_s=released_at_s), throttles=in_order(tuple(kept)), actions=tuple(actions)
+    )
 
 
 def _hold_s(window: SocketWindow, state: SocketState, throttle: Throttle) -> float:

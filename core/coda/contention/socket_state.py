@@ -7,16 +7,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coda.contention.config import ContentionConfig
-from coda.contention.reference import Reference, TrainingSample
+from coda.contention.levels import BusyLevel
+from coda.contention.reference import SPAN, Reference, TrainingSample
 from coda.contention.throttles import Action, Hardware, PodSample, Throttle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlowedJob:
-    """How busy a job kept its GPUs before the first throttle for it."""
+class Trial:
+    """Throttles that have not shown yet that they help. `base`: those of the socket before."""
 
-    job: str
-    share: float
+    began_s: float
+    jobs: tuple[str, ...]  # for which it was begun
+    base: tuple[Throttle, ...]
+    before: tuple[BusyLevel, ...]
+    after: tuple[BusyLevel, ...] = ()  # since the last step had its effect
+    windows: int = 0  # of these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Throttles that helped `jobs`, and when that is checked again."""
+
+    jobs: tuple[str, ...]
+    check_at_s: float
+    checks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probation:
+    """Throttles that helped and are released to see whether they are still needed."""
+
+    began_s: float
+    saved: tuple[Throttle, ...]
+    before: tuple[BusyLevel, ...]
+    after: tuple[BusyLevel, ...] = ()  # under contention only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +53,16 @@ class SocketState:
     released_at_s: float | None = None
     calm_since_s: float | None = None  # little bandwidth is used, or there is no training job
     blind_since_s: float | None = None
-    before: tuple[SlowedJob, ...] = ()  # when the first of the present throttles was applied
+    disturbed_at_s: float | None = None  # the last window with contention, or with a limit that moved
     reentries: int = 0  # releases that soon led to a throttle again
-    futile_until_s: float | None = None
-    futile_occupants: tuple[str, ...] = ()  # the occupants then, after the effect of lifting has settled
+    trial: Trial | None = None
+    hold: Hold | None = None
+    probation: Probation | None = None
+    failures: int = 0  # trials in a row that showed no gain
+    failed_at_s: float | None = None
+    retry_at_s: float | None = None  # no trial before
+    is_interrupted: bool = False  # the last trial was, by a pause
+    known: tuple[str, ...] = ()  # pods and jobs that failed trials were about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +79,27 @@ class SocketWindow:
     config: ContentionConfig
 
     @property
-    def slowed_jobs(self) -> tuple[str, ...]:
-        """The jobs on the socket that are clearly below their reference."""
-        return tuple(job.job for job in self.jobs if self.references[job.job].is_slowed(job.share, self.config))
+    def is_near_peak(self) -> bool:
+        """True if bandwidth is at the trigger or above."""
+        return self.share is not None and self.share >= self.config.trigger_share
+
+    @property
+    def has_slowed_job(self) -> bool:
+        """True if this window shows a job clearly below its reference, and not in a pause."""
+        here = ((self.references[job.job], job.share) for job in self.jobs)
+        return any(one.is_evidence and one.is_slowed(share, self.config) for one, share in here)
 
     @property
     def lastingly_slowed_jobs(self) -> tuple[str, ...]:
-        """The jobs that are below their reference on average over the last windows, so that noise alone cannot vote."""
-        windows = self.config.windows
+        """The jobs that are below their reference by more than noise explains."""
         here = (self.references[job.job] for job in self.jobs)
-        return tuple(one.job for one in here if one.is_slowed(one.latest(windows), self.config))
+        return tuple(one.job for one in here if one.is_evidence and one.is_lastingly_slowed(self.config))
+
+    @property
+    def unknown_jobs(self) -> tuple[str, ...]:
+        """The steady jobs of which nobody knows how busy they would be without contention."""
+        here = (self.references[job.job] for job in self.jobs)
+        return tuple(one.job for one in here if not one.is_sure and one.is_steady and len(one.hot) == SPAN)
 
     @property
     def is_blind(self) -> bool:
@@ -88,17 +129,40 @@ class SocketWindow:
 
     @property
     def occupants(self) -> tuple[str, ...]:
-        """The pods and jobs on the socket: while they are the same, a throttle that helped no job will not help."""
+        """The pods and jobs on the socket: while none is new, a trial that failed would fail again."""
         here = (uid for uid, pod in self.pods.items() if pod.bytes_per_s.get(self.socket, 0.0) > self.negligible)
         return (*sorted(here), *(job.job for job in self.jobs))
 
+    def with_samples(self, levels: tuple[BusyLevel, ...]) -> tuple[BusyLevel, ...]:
+        """Return `levels` with what this window shows of the jobs, one for each job with the cores it has now."""
+        known = {level.job: level for level in levels}
+        found = []
+        for job in self.jobs:
+            level = known.get(job.job)
+            if level is None or level.cores != job.cores:
+                level = BusyLevel(job=job.job, cores=job.cores, shares=())
+            if job.share is not None and self.references[job.job].is_evidence:
+                level = BusyLevel(job=job.job, cores=job.cores, shares=(*level.shares, job.share))
+            found.append(level)
+        return tuple(found)
 
-SocketDecision = tuple[SocketState, tuple[Throttle, ...], tuple[Action, ...]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketDecision:
+    """The next state of a socket, all throttles of the node afterwards, and what to do.
+
+    `levels`: of jobs, proved to be undisturbed by contention."""
+
+    state: SocketState
+    throttles: tuple[Throttle, ...]
+    actions: tuple[Action, ...] = ()
+    levels: tuple[BusyLevel, ...] = ()
 
 
 def slowed_names(state: SocketState) -> tuple[str, ...]:
     """The jobs for which the throttles of the socket were made."""
-    return tuple(one.job for one in state.before)
+    held = state.hold.jobs if state.hold else ()
+    return tuple(sorted({*held, *(state.trial.jobs if state.trial else ())}))
 
 
 def in_order(throttles: tuple[Throttle, ...]) -> tuple[Throttle, ...]:

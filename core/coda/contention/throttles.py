@@ -106,7 +106,9 @@ class ThrottleReason(Enum):
     """Why a throttle is applied or lifted."""
 
     CONTENDED = "Contended"
+    PROBE = "Probe"  # it is not known how busy a job would be without contention: a trial shows it
     NO_GAIN = "NoGain"  # throttling helped no job
+    PROBATION = "Probation"  # it helped; does it still?
     CALM = "Calm"  # the load is gone
     NO_VICTIM = "NoVictim"  # no training job is there any more
     BLIND = "Blind"  # the sensors have been silent too long
@@ -134,23 +136,29 @@ def bandwidth_of(throttle: Throttle, pods: Mapping[str, PodSample]) -> float:
     return sum(pods[uid].bytes_per_s.get(throttle.socket, 0.0) for uid in throttle.pods if uid in pods)
 
 
-def next_step_down(
+def next_steps_down(
     throttles: Sequence[Throttle], socket: int, pods: Mapping[str, PodSample], hardware: Hardware, *, negligible: float
-) -> Throttle | None:
-    """Return the socket's next throttle: new, or one of `throttles` a step further down; None if nothing is left.
+) -> tuple[Throttle, ...]:
+    """Return the socket's next throttles: new, or some of `throttles` a step further down; empty if nothing is left.
 
-    The heaviest pod that may be throttled and can give more. `negligible`: bytes/s up to which a pod is not throttled.
-    Ties: the smaller uid."""
+    On the heaviest of the pods that may be throttled, which make up half of their traffic; if these can give no more,
+    on the next one. `negligible`: bytes/s up to which a pod is not throttled. Ties: the smaller uid."""
     ranked = sorted(
         (pod for pod in pods.values() if not pod.protections and pod.bytes_per_s.get(socket, 0.0) > negligible),
         key=lambda pod: (-pod.bytes_per_s[socket], pod.uid),
     )
+    heaviest = _heaviest_half(ranked, socket)
     if hardware.limits.get(socket):
         mine = next((t for t in throttles if t.socket == socket and t.means is Means.BANDWIDTH), None)
-        return _limit_down(mine, socket, ranked, pods, hardware.limits[socket])
+        step = _limit_down(mine, socket, heaviest, ranked, pods, hardware.limits[socket])
+        return () if step is None else (step,)
     by_pod = {throttle.pods[0]: throttle for throttle in throttles if throttle.means is Means.CORES}
-    halved = (_cores_down(by_pod.get(pod.uid), socket, pod) for pod in ranked)
-    return next((throttle for throttle in halved if throttle is not None), None)
+    halved = [_cores_down(by_pod.get(pod.uid), socket, pod) for pod in heaviest]
+    steps = tuple(step for step in halved if step is not None)
+    if steps:
+        return steps
+    others = (_cores_down(by_pod.get(pod.uid), socket, pod) for pod in ranked[len(heaviest) :])
+    return tuple(step for step in others if step is not None)[:1]
 
 
 def step_up(throttle: Throttle) -> Throttle | None:
@@ -207,36 +215,49 @@ def _held_to(throttle: Throttle) -> float:
     return max(throttle.settled_bytes_per_s or 0.0, least)
 
 
+def _heaviest_half(ranked: Sequence[PodSample], socket: int) -> list[PodSample]:
+    total, found, taken = sum(pod.bytes_per_s[socket] for pod in ranked), 0.0, []
+    for pod in ranked:
+        if 2 * found >= total:
+            break
+        found += pod.bytes_per_s[socket]
+        taken.append(pod)
+    return taken
+
+
 def _limit_down(
     throttle: Throttle | None,
     socket: int,
+    heaviest: Sequence[PodSample],
     ranked: Sequence[PodSample],
     pods: Mapping[str, PodSample],
     limits: tuple[int, ...],
 ) -> Throttle | None:
-    """The heaviest pod joins the group; if it is in, the limit falls; at the last limit the next pod joins."""
+    """The heaviest pods join the group; if they are in, the limit falls; at the last limit the next pod joins."""
     value = limits[0] if throttle is None else throttle.value
     lower = next((limit for limit in limits if limit < value), None)
     if not ranked:
         return None
     if throttle is None:
-        first = Stage(value=value, bytes_per_s=ranked[0].bytes_per_s[socket])
-        fresh = Throttle(means=Means.BANDWIDTH, socket=socket, pods=(ranked[0].uid,), value=value, stages=(first,))
+        first = Stage(value=value, bytes_per_s=sum(pod.bytes_per_s[socket] for pod in heaviest))
+        uids = tuple(sorted(pod.uid for pod in heaviest))
+        fresh = Throttle(means=Means.BANDWIDTH, socket=socket, pods=uids, value=value, stages=(first,))
         return None if lower is None else replace(fresh, value=lower)
-    if ranked[0].uid in throttle.pods and lower is not None:
+    outside = [pod for pod in heaviest if pod.uid not in throttle.pods]
+    if not outside and lower is not None:
         stage = Stage(value=value, bytes_per_s=bandwidth_of(throttle, pods))
         return replace(
             throttle, value=lower, stages=(*throttle.stages, stage), settled_bytes_per_s=None, fits_since_s=None
         )
-    outside = next((pod for pod in ranked if pod.uid not in throttle.pods), None)
-    return None if outside is None else _joined(throttle, outside)
+    outside = outside or [pod for pod in ranked if pod.uid not in throttle.pods][:1]
+    return _joined(throttle, outside) if outside else None
 
 
-def _joined(throttle: Throttle, pod: PodSample) -> Throttle:
-    """Add `pod` to the group; at every higher limit it is assumed to use what it uses now."""
-    added = pod.bytes_per_s[throttle.socket]
+def _joined(throttle: Throttle, joining: Sequence[PodSample]) -> Throttle:
+    """Add pods to the group; at every higher limit they are assumed to use what they use now."""
+    added = sum(pod.bytes_per_s[throttle.socket] for pod in joining)
     stages = tuple(replace(stage, bytes_per_s=stage.bytes_per_s + added) for stage in throttle.stages)
-    pods = tuple(sorted((*throttle.pods, pod.uid)))
+    pods = tuple(sorted((*throttle.pods, *(pod.uid for pod in joining))))
     return replace(throttle, pods=pods, stages=stages, settled_bytes_per_s=None, fits_since_s=None)
 
 

@@ -20,7 +20,9 @@ _AMOUNTS: Mapping[Unit, str] = {
 
 REASON_TEXTS: Mapping[ThrottleReason, str] = {
     ThrottleReason.CONTENDED: "training jobs suffer from memory traffic",
+    ThrottleReason.PROBE: "whether training jobs suffer from memory traffic is tried",
     ThrottleReason.NO_GAIN: "it helped no training job",
+    ThrottleReason.PROBATION: "it helped, and whether it is still needed is tried",
     ThrottleReason.CALM: "the memory traffic has gone down",
     ThrottleReason.NO_VICTIM: "no training job is there any more",
     ThrottleReason.BLIND: "nothing could be measured for too long",
@@ -53,7 +55,7 @@ def _about(action: Action, unit: Unit) -> str:
 
 def _event(pod: LocalPod, note: str, node: str, now_s: float, action: Action) -> Json:
     stamp = micro_time_from_seconds(now_s)
-    throttles = not action.ends and action.reason is ThrottleReason.CONTENDED
+    throttles = not action.ends and action.reason in (ThrottleReason.CONTENDED, ThrottleReason.PROBE)
     return {
         "apiVersion": "v1",
         "kind": "Event",

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from coda.contention import percent_limits
-from coda.contention.throttles import absolute_limits
+from coda.contention.throttles import absolute_limits, percent_limits
 from coda_agent.host import Files, Tree
 from coda_agent.resctrl.schemata import bandwidth_limits
 

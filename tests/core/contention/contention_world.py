@@ -21,9 +21,8 @@ from coda.contention import (
     TrainingSample,
     Window,
     observe,
-    percent_limits,
 )
-from coda.contention.throttles import absolute_limits
+from coda.contention.throttles import absolute_limits, percent_limits
 
 GB = 1e9
 PEAK = 100 * GB
@@ -153,6 +152,16 @@ class Node:
         first = {load.uid: load.cores for load in self.loads}
         whole = all(first[uid] == cores for uid, cores in self.cores.items())
         return whole and not any(group for group, _limit in self.limits.values()) and not self.state.throttles
+
+    def episodes(self, since_s: float = 0.0) -> list[tuple[float, float, Action]]:
+        """Actions that follow one another within 20 s, as one: first and last time, and last action."""
+        found: list[tuple[float, float, Action]] = []
+        for at_s, action in self.actions:
+            if found and at_s - found[-1][1] <= 20:
+                found[-1] = (found[-1][0], at_s, action)
+            elif at_s >= since_s:
+                found.append((at_s, at_s, action))
+        return found
 
     def times(self, since_s: float = 0.0) -> list[float]:
         return [at_s for at_s, _action in self.actions if at_s >= since_s]

@@ -25,7 +25,7 @@ def test_the_eliminator_throttles_the_neighbour_and_the_training_job_recovers() 
     log = simulated([TRAINING, HEAVY], "1x4x8", traits=ALEXNET, contention=COARSE)
     training, heavy = log.entries
     assert log.throttles >= 1
-    assert training.victim_s < 400
+    assert training.victim_s < 800  # three checks of what helped among them, each as long as a window
     assert training.end_s is not None
     assert training.end_s < 20_000 + 0.3 * 400
     assert heavy.end_s is not None
