@@ -34,7 +34,8 @@ ANNOTATION_PLAN: Final = f"{GROUP}/plan"
 # On the extender's own pod; the Service selects it.
 LABEL_LEADER: Final = f"{GROUP}/leader"
 
-# "true" on a namespace: its CPU pods may be throttled for training jobs. "false" on a pod: this pod may not.
+# "true" on a namespace: its CPU pods may be throttled for training jobs. "false" on a pod: this pod may not. "protect"
+# on a pod with GPUs: others may be throttled for it, as for a rank of a TrainingJob.
 THROTTLING: Final = f"{GROUP}/throttling"
 
 POOL_TAINT: Final = f"{GROUP}/pool"

@@ -17,6 +17,7 @@ SYSTEM_NAMESPACE = "kube-system"
 SYSTEM_PRIORITY = 2_000_000_000  # of system-cluster-critical; users' classes are lower
 MIRROR = "kubernetes.io/config.mirror"
 BURSTABLE = "Burstable"
+PROTECT = "protect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class LocalPod:
     limit_cores: float | None  # None: some container has no limit
     quality: str
     member: GangMember | None  # the gang that it is a rank of
+    is_ending: bool = False  # terminating: its GPUs idle for a reason of their own
+    asks_protection: bool = False
     protections: frozenset[Protection] = frozenset()
 
     @property
@@ -42,8 +45,16 @@ class LocalPod:
 
     @property
     def trains(self) -> bool:
-        """True for pods to protect: with GPUs, or ranks of a gang."""
+        """True for pods that are never throttled: with GPUs, or ranks of a gang."""
         return self.gpus > 0 or self.member is not None
+
+    @property
+    def is_protected(self) -> bool:
+        """True for pods for which others are throttled: running ranks with GPUs, and pods with GPUs that ask for it.
+
+        The utilisation of other GPU pods (notebooks, inference) goes up and down by itself."""
+        wanted = self.member is not None or self.asks_protection
+        return wanted and self.gpus > 0 and self.runs and not self.is_ending
 
     @property
     def least_cores(self) -> float:
@@ -71,6 +82,8 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
         limit_cores=limits["cpu"] / 1000 if limited and limits.get("cpu") else None,
         quality=status.get("qosClass") or "",
         member=pod.member,
+        is_ending=pod.terminating,
+        asks_protection=(metadata.get("labels") or {}).get(THROTTLING) == PROTECT,
         protections=_protections(metadata, spec, trains=gpus > 0 or pod.member is not None)
         | (frozenset() if metadata["namespace"] in throttled_namespaces else {Protection.NOT_OPTED_IN}),
     )
@@ -78,13 +91,19 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
 
 def _protections(metadata: Item, spec: Item, *, trains: bool) -> frozenset[Protection]:
     annotations = metadata.get("annotations") or {}
-    owners = {owner.get("kind") for owner in metadata.get("ownerReferences") or ()}
+    owners = metadata.get("ownerReferences") or ()
     critical = (spec.get("priority") or 0) >= SYSTEM_PRIORITY or metadata["namespace"] == SYSTEM_NAMESPACE
     found = {
         Protection.TRAINING: trains,
         Protection.OPTED_OUT: (metadata.get("labels") or {}).get(THROTTLING) == "false",
         Protection.STATIC: MIRROR in annotations,
-        Protection.DAEMON_SET: "DaemonSet" in owners,
+        Protection.DAEMON_SET: any(map(_is_daemon_set, owners)),
         Protection.SYSTEM_CRITICAL: critical,
     }
     return frozenset(protection for protection, holds in found.items() if holds)
+
+
+def _is_daemon_set(owner: Item) -> bool:
+    """True for the owner as the DaemonSet controller writes it; with a forged uid the API server deletes the pod."""
+    is_set = owner.get("kind") == "DaemonSet" and owner.get("apiVersion") == "apps/v1"
+    return is_set and bool(owner.get("controller")) and bool(owner.get("uid"))

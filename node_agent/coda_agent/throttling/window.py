@@ -18,7 +18,7 @@ def window_from(senses: Senses, local: Sequence[LocalPod], hardware: Hardware, p
         at_s=senses.at.monotonic_s,
         share_by_socket=bandwidth_shares(senses.traffic.totals, peaks, pods_age_s=pods_age_s),
         pods=tuple(_pod(pod, senses) for pod in running if not pod.trains),
-        jobs=tuple(_sample(pod, senses, peaks) for pod in running if pod.trains),
+        jobs=tuple(_sample(pod, senses, peaks) for pod in running if pod.is_protected),
     )
 
 

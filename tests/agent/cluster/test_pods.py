@@ -1,6 +1,10 @@
-"""Which pods of a node the agent protects."""
+"""Which pods of a node the agent protects, and which it may throttle."""
 
 from __future__ import annotations
+
+from typing import Any
+
+import pytest
 
 from coda.contention import Protection
 from coda_agent.cluster import local_pod_from_json
@@ -18,3 +22,49 @@ def test_a_label_alone_makes_no_pod_a_training_pod() -> None:
         pod = local_pod_from_json(item, {"default"})
         assert not pod.trains
         assert Protection.TRAINING not in pod.protections
+
+
+RUNNING = {"phase": "Running"}
+RANK = rank_json("gang", 0, "n1") | {"status": RUNNING}
+NOTEBOOK = pod_json("notebook", gpus=1, metadata={"namespace": "default", "uid": "n"}) | {"status": RUNNING}
+
+
+def labelled(pod: dict[str, Any], value: str) -> dict[str, Any]:
+    return pod | {"metadata": pod["metadata"] | {"labels": {"coda.scheduler/throttling": value}}}
+
+
+def ending(pod: dict[str, Any]) -> dict[str, Any]:
+    return pod | {"metadata": pod["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "protected"),
+    [
+        pytest.param(RANK, True, id="a rank of a TrainingJob"),
+        pytest.param(RANK | {"status": {"phase": "Pending"}}, False, id="a rank that does not run yet"),
+        pytest.param(ending(RANK), False, id="a rank that is told to end"),
+        pytest.param(rank_json("gang", 0, "n1", gpus=0) | {"status": RUNNING}, False, id="a rank without GPUs"),
+        pytest.param(NOTEBOOK, False, id="a pod with GPUs"),
+        pytest.param(labelled(NOTEBOOK, "protect"), True, id="a pod with GPUs that asks for it"),
+        pytest.param(labelled(NOTEBOOK, "true"), False, id="the namespaces' word says nothing on a pod"),
+        pytest.param(ending(labelled(NOTEBOOK, "protect")), False, id="and is told to end"),
+    ],
+)
+def test_others_are_throttled_for_training_jobs_and_for_who_asks(pod: dict[str, Any], protected: bool) -> None:
+    """Finding H4: notebooks, inference and terminating pods made the agent throttle CPU pods for nothing."""
+    local = local_pod_from_json(pod, {"default"})
+    assert local.is_protected is protected
+    assert Protection.TRAINING in local.protections
+
+
+@pytest.mark.parametrize(
+    ("owner", "spared"),
+    [
+        ({"apiVersion": "apps/v1", "kind": "DaemonSet", "uid": "u", "controller": True}, True),
+        ({"apiVersion": "apps/v1", "kind": "DaemonSet", "uid": "u"}, False),
+        ({"apiVersion": "mine/v1", "kind": "DaemonSet", "uid": "u", "controller": True}, False),
+    ],
+)
+def test_only_pods_of_a_daemon_set_s_controller_are_spared_as_such(owner: dict[str, Any], spared: bool) -> None:
+    pod = pod_json("cpu", metadata={"namespace": "default", "uid": "c", "ownerReferences": [owner]})
+    assert (Protection.DAEMON_SET in local_pod_from_json(pod, {"default"}).protections) is spared

@@ -27,6 +27,7 @@ def victim(node: EmulatedNode, name: str = "train", domain: int = 0, trainer: Tr
         trainer=trainer or Trainer(best=0.9, cores_needed=4),
         gpus=1,
         quality=Quality.GUARANTEED,
+        labels={"coda.scheduler/throttling": "protect"},
     )
 
 
