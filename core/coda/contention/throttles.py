@@ -64,9 +64,12 @@ class Hardware:
             raise InvalidInput("bandwidth limits must fall from the unlimited value on")
 
 
-def percent_limits(least: int, granularity: int) -> tuple[int, ...]:
-    """Return the limits of hardware that counts in percent (Intel): 100, then every granule down to `least` or 20."""
-    return (100, *range(100 - granularity, max(least, 20) - 1, -granularity))
+def percent_limits(least: int, granularity: int, most: int = 100) -> tuple[int, ...]:
+    """Return the limits of hardware that counts in percent (Intel): `most`, then every granule down to `least` or 20.
+
+    `most`: what everybody has, 100 if no administrator lowered it."""
+    below = range(100 - granularity, max(least, 20) - 1, -granularity)
+    return (most, *(limit for limit in below if limit < most))
 
 
 def absolute_limits(unlimited: int, peak_bytes_per_s: float, unit_bytes_per_s: float) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from enum import Enum
 from coda_agent.host import Files
 from coda_agent.resctrl.layout import FREE, THROTTLE, THROTTLED, group_name, inside, uid_of
 from coda_agent.resctrl.remove import Removed, remove_all, rescue_foreign
-from coda_agent.resctrl.schemata import bandwidth_limits, limit_command
+from coda_agent.resctrl.schemata import NAME, bandwidth_limits, limit_command, limit_lines
 from coda_agent.resctrl.tasks import ListThreads, TaskGroup, evacuate, fill_group
 
 RECHECK_EVERY = 30  # calls of `collect_threads`; thread ids seldom come again or are moved by others
@@ -94,10 +94,15 @@ class Groups:
         return GroupOutcome.DONE
 
     def add_throttle(self) -> GroupOutcome:
-        """Step: create the throttle group; a new one limits nothing. It needs no counters: only its pods are read."""
-        is_new = not self._tree.exists(THROTTLE)
+        """Step: create the throttle group; a new one has the root's limits and cache, where the kernel lets it.
+
+        The kernel gives a new group everything: what an administrator took from the root would come back. It needs no
+        counters: only its pods are read."""
+        if self._tree.exists(f"{THROTTLE}/schemata"):
+            return GroupOutcome.DONE
         outcome = self._create(THROTTLE, "schemata")
-        if is_new and outcome is GroupOutcome.DONE:
+        if outcome is GroupOutcome.DONE:
+            self._copy_root_limits()
             for event in ("mbm_local_bytes", "mbm_total_bytes"):
                 self._assign(THROTTLE, f"{event}:*=_")
         return outcome
@@ -239,6 +244,17 @@ class Groups:
             return GroupOutcome.DONE
         self._remove(directory)
         return GroupOutcome.UNSUPPORTED
+
+    def _copy_root_limits(self) -> None:
+        fresh = set(limit_lines(self._tree.read_text(f"{THROTTLE}/schemata")))
+        try:
+            for line in limit_lines(self._tree.read_text("schemata")):
+                with contextlib.suppress(*(() if line.startswith(f"{NAME}:") else (OSError,))):
+                    if line not in fresh:  # a cache that another group has for itself cannot be shared
+                        self._tree.write(f"{THROTTLE}/schemata", line)
+        except OSError:
+            self._remove(THROTTLE)  # made again by the next call
+            raise
 
     def _has_counter(self, directory: str) -> bool:
         """Where counters are assigned: one for the total, none for what is not read. False: none is left."""

@@ -78,7 +78,8 @@ def limits_by_domain(abilities: Abilities, peak_bytes_per_s: Mapping[int, float]
     if not abilities.limiting:
         return {}
     if abilities.unit is Unit.PERCENT:
-        return dict.fromkeys(peak_bytes_per_s, percent_limits(abilities.least, abilities.granularity))
+        limits = percent_limits(abilities.least, abilities.granularity, abilities.unlimited or 100)
+        return dict.fromkeys(peak_bytes_per_s, limits)
     return {
         domain: absolute_limits(abilities.unlimited, peak, abilities.unit.value)
         for domain, peak in peak_bytes_per_s.items()

@@ -75,7 +75,8 @@ class BandwidthLimits:
         unlimited = self._groups.root_limits()
         for domain in sorted(now.keys() | limits.keys()):
             if domain in limits:
-                self._set_limit(domain, now.get(domain), limits[domain].value, unlimited.get(domain))
+                value = min(limits[domain].value, unlimited.get(domain, limits[domain].value))
+                self._set_limit(domain, now.get(domain), value, unlimited.get(domain))
             elif now[domain] != unlimited.get(domain):
                 self._groups.set_limit(domain, unlimited[domain])
         for entry in self._open_entries(ChangeKind.BANDWIDTH):

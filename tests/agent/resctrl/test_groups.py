@@ -266,3 +266,29 @@ def test_the_throttle_group_keeps_no_counter(emulate: Emulate) -> None:
         tree.advance(1)
         traffic = meter.sample(tree.machine.now_s)
     assert traffic.totals == {0: 5 * GB}
+
+
+@pytest.mark.parametrize("profile", ["intel", "amd", "intel-mib"])
+def test_a_new_throttle_group_has_no_more_than_the_root(emulate: Emulate, profile: str) -> None:
+    """The kernel gives a new group the whole cache and all bandwidth."""
+    tree = emulate(profile)
+    tree.files.resctrl.write("schemata", "L3:0=f\n")
+    tree.files.resctrl.write("schemata", "MB:0=70;1=50\n")
+    groups = Groups(tree.files)
+    assert groups.add_throttle() is GroupOutcome.DONE
+    assert tree.files.resctrl.read_text("coda-throttle/schemata") == tree.files.resctrl.read_text("schemata")
+    groups.set_limit(0, 40)
+    assert groups.add_throttle() is GroupOutcome.DONE
+    assert groups.limits()[0] == 40  # what is there is not written again
+
+
+def test_a_throttle_group_that_could_not_be_filled_is_made_again(
+    intel: Emulated,
+) -> None:
+    intel.files.resctrl.write("schemata", "MB:0=70\n")
+    groups = Groups(intel.files)
+    intel.machine.switches.errors["write coda-throttle/schemata"] = errno.EIO
+    assert refusal(groups.add_throttle) == "EIO"
+    intel.machine.switches.errors.clear()
+    assert groups.add_throttle() is GroupOutcome.DONE
+    assert groups.limits()[0] == 70

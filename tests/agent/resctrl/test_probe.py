@@ -107,6 +107,9 @@ def test_ladders_are_in_the_units_of_the_hardware(emulate: Emulate) -> None:
     mib = limits_by_domain(probe_abilities(emulate("intel-mib").files), peaks)
     assert mib[1][:2] == (4294967295, 137329)
     assert limits_by_domain(probe_abilities(emulate("mbm-only").files), peaks) == {}
+    lowered = emulate("intel")
+    lowered.files.resctrl.write("schemata", "MB:0=70;1=70\n")  # by an administrator
+    assert limits_by_domain(probe_abilities(lowered.files), peaks)[0] == (70, 60, 50, 40, 30, 20)
 
 
 def test_cpus_belong_to_the_domain_of_their_last_level_cache(tmp_path: Path) -> None:
