@@ -188,7 +188,7 @@ class Loop:
         self, senses: Senses, worth: Mapping[str, float], actions: tuple[Action, ...]
     ) -> tuple[str, ...]:
         """Raise a peak that proved too low, refresh the pods' groups, then carry out the actions."""
-        problems = self._node.learn_peak(senses.traffic.totals)
+        problems = self._node.learn_peak(senses.traffic.totals, senses.at.monotonic_s)
         problems += self._node.refresh_pod_groups(senses.cgroup_by_pod, worth, senses.traffic.uncounted)
         return problems + self._node.carry_out(actions, frozenset(senses.cgroup_by_pod))
 

@@ -15,6 +15,7 @@ from typing import Final
 from coda.contention import Action, Hardware
 from coda.errors import Outage
 from coda_agent.bandwidth.calibrate import CalibrationPlan, Clock, calibrate
+from coda_agent.bandwidth.controllers import by_socket, domains_by_socket, limits_by_socket, socket_by_domain
 from coda_agent.bandwidth.dimm_speed import read_memory_bytes_per_s
 from coda_agent.bandwidth.peak import (
     SUSTAINED_WINDOWS,
@@ -25,6 +26,7 @@ from coda_agent.bandwidth.peak import (
     machine_name,
     raise_peak,
     save_peak,
+    settled_peak,
     sustained_rates,
 )
 from coda_agent.cgroups import Layout, PodCgroup, find_layout
@@ -39,7 +41,6 @@ from coda_agent.resctrl import (
     PodGroups,
     TrafficMeter,
     domain_by_cpu,
-    limits_by_domain,
     probe_abilities,
 )
 from coda_agent.sensor import GpuSource, Sensor
@@ -106,7 +107,8 @@ class Node:
         self._configured_peaks = {socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()}
 
         # 3. What the hardware can do, and what writes to it.
-        self.topology = _read_topology(self._files)
+        self._socket_by_domain = socket_by_domain(self._files, self._probed.domains)
+        self.topology = _read_topology(self._files, self._socket_by_domain)
         self._equip()
         self._looked_at_s: float | None = None
 
@@ -119,11 +121,13 @@ class Node:
         if now_s - self._looked_at_s < LOOK_AGAIN_S or self._journal.entries or self._is_ending:
             return
         self._looked_at_s = now_s
-        probed, topology = probe_abilities(self._files), _read_topology(self._files)
-        if (probed, topology) == (self._probed, self.topology):
+        probed = probe_abilities(self._files)
+        sockets = socket_by_domain(self._files, probed.domains)
+        topology = _read_topology(self._files, sockets)
+        if (probed, topology, sockets) == (self._probed, self.topology, self._socket_by_domain):
             return
         log.info("the hardware of this node has changed: %s", probed)
-        self._probed, self.topology = probed, topology
+        self._probed, self.topology, self._socket_by_domain = probed, topology, sockets
         self._groups = self._open_groups()
         self._equip()
 
@@ -132,13 +136,16 @@ class Node:
         self.abilities = self._probed if self.reads_only else self._check_throttle_group()
         self._recent_totals: deque[Mapping[int, float | None]] = deque(maxlen=SUSTAINED_WINDOWS)
         self.peak = self._first_peak(self._configured_peaks)
+        self._unraised_peak, self._peak_raised_at_s = self.peak, 0.0
         self.hardware = self._hardware()
+        self.sensor.socket_by_domain = self._socket_by_domain
         self.sensor.meter = TrafficMeter(self._files, self.abilities.domains) if self.abilities.monitoring else None
         self._pod_groups = self._open_pod_groups()
         self._actuator = Actuator(
             files=self._files,
             layout=self._layout,
             groups=self._groups if self.abilities.limiting else None,
+            domains_by_socket=domains_by_socket(self._socket_by_domain),
             journal=self._journal,
             now_s=time.time,
             boot_id=self._boot,
@@ -188,17 +195,23 @@ class Node:
         problems = [sentence for action in actions for sentence in self._actuator.carry_out(action)]
         return (*problems, *self._actuator.restore_lost(present))
 
-    def learn_peak(self, totals: Mapping[int, float | None]) -> tuple[str, ...]:
+    def learn_peak(self, totals: Mapping[int, float | None], now_s: float) -> tuple[str, ...]:
         """Raise the peak if traffic exceeds it in several windows in a row; return one sentence if so.
 
-        `totals`: bytes/s by socket, in this window."""
+        `totals`: bytes/s by socket, in this window, which ended at `now_s`."""
         self._recent_totals.append(totals)
-        if self.peak is None:
+        if self.peak is None or self._unraised_peak is None:
             return ()
+        settled = settled_peak(self.peak, self._unraised_peak, now_s - self._peak_raised_at_s)
+        if settled is not self.peak:
+            self._set_peak(settled)
+            self._peak_raised_at_s = now_s
         higher = raise_peak(self.peak, sustained_rates(tuple(self._recent_totals)))
-        if higher is self.peak:
+        higher = settled_peak(higher, self._unraised_peak, 0.0)
+        if higher.bytes_per_s == self.peak.bytes_per_s:
             return ()
         self._set_peak(higher)
+        self._peak_raised_at_s = now_s
         return ("memory traffic exceeded the peak bandwidth that was believed: the peak was raised",)
 
     def calibrate(self, gpu_pods: Collection[str], is_over: Callable[[], bool]) -> tuple[str, ...]:
@@ -210,9 +223,10 @@ class Node:
             return ()
         clock = Clock(now_s=time.monotonic, wait=time.sleep, is_over=lambda: self._is_ending or is_over())
         try:
-            self._set_peak(
-                calibrate(self._files, self._groups, self.abilities.domains, CalibrationPlan(), clock, gpu_pods)
-            )
+            found = calibrate(self._files, self._groups, self.abilities.domains, CalibrationPlan(), clock, gpu_pods)
+            sums = by_socket(found.bytes_per_s, self._socket_by_domain)
+            rates = {socket: rate for socket, rate in sums.items() if rate is not None}
+            self._set_peak(Peak(bytes_per_s=rates, source=PeakSource.MEASURED))
         except Outage as outage:
             return (str(outage),)
         return ()
@@ -247,12 +261,13 @@ class Node:
         if configured:
             return Peak(bytes_per_s=dict(sorted(configured.items())), source=PeakSource.CONFIGURED)
         measured, memory = load_peak(self._state_dir, self._machine), read_memory_bytes_per_s(self._files)
-        return choose_peak(self.abilities.domains, configured_bytes_per_s=None, measured=measured, memory=memory)
+        sockets = set(self._socket_by_domain.values())
+        return choose_peak(sockets, configured_bytes_per_s=None, measured=measured, memory=memory)
 
     def _set_peak(self, peak: Peak) -> None:
         self.peak = peak
         self.hardware = self._hardware()
-        if peak.source is PeakSource.CONFIGURED:
+        if peak.source is not PeakSource.MEASURED:
             return
         try:
             save_peak(self._state_dir, self._machine, peak)
@@ -261,8 +276,10 @@ class Node:
 
     def _hardware(self) -> Hardware:
         peaks = {} if self.peak is None else self.peak.bytes_per_s
-        here = {domain: rate for domain, rate in peaks.items() if domain in self.abilities.domains}
-        return Hardware(peak_bytes_per_s=here, limits=limits_by_domain(self.abilities, here))
+        sockets = set(self._socket_by_domain.values())
+        here = {socket: rate for socket, rate in peaks.items() if socket in sockets}
+        limits = limits_by_socket(self.abilities, here, self._socket_by_domain)
+        return Hardware(peak_bytes_per_s=here, limits=limits)
 
     def _open_groups(self) -> Groups | None:
         return Groups(self._files) if self._probed.monitoring or self._probed.limiting else None
@@ -281,8 +298,8 @@ def _find_layout(files: Files) -> Layout | None:
         raise Outage(f"the cgroup tree at {files.cgroup.path} cannot be read: {error}") from error
 
 
-def _read_topology(files: Files) -> Topology:
-    socket_by_cpu = domain_by_cpu(files)
+def _read_topology(files: Files, socket_by: Mapping[int, int]) -> Topology:
+    socket_by_cpu = {cpu: socket_by.get(domain, domain) for cpu, domain in domain_by_cpu(files).items()}
     sockets = {
         socket: frozenset(c for c, s in socket_by_cpu.items() if s == socket) for socket in socket_by_cpu.values()
     }

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from coda_agent.bandwidth.controllers import traffic_by_socket
 from coda_agent.cgroups import Layout, PodCgroup, list_pods, rates_between, read_use
 from coda_agent.cgroups.usage import CpuRates, CpuUse
 from coda_agent.cluster import LocalPod
@@ -79,7 +80,9 @@ class Senses:
 
 @dataclass(slots=True, kw_only=True)
 class Sensor:
-    """The node's sensors. One thread at a time. `meter` None: bandwidth is not measured here."""
+    """The node's sensors. One thread at a time. `meter` None: bandwidth is not measured here.
+
+    `socket_by_domain`: the meter counts by cache, what is sensed is by socket."""
 
     files: Files
     layout: Layout | None
@@ -87,6 +90,7 @@ class Sensor:
     pod_resources: PodResources
     owners: ProcessOwners
     meter: TrafficMeter | None
+    socket_by_domain: Mapping[int, int] = field(default_factory=dict)
     _cpu_uses: dict[str, CpuUse] = field(default_factory=dict)  # by pod, of the window before
     _cpu_read_at_s: float = 0.0
 
@@ -96,7 +100,9 @@ class Sensor:
         Cost: NVML's calls, and a few file reads per pod."""
         problems: list[str] = []
         traffic = (
-            NO_TRAFFIC if self.meter is None else self.meter.sample(now.monotonic_s)
+            NO_TRAFFIC
+            if self.meter is None
+            else traffic_by_socket(self.meter.sample(now.monotonic_s), self.socket_by_domain)
         )  # first: its rates divide by the time until `now`
         snapshot = self.gpus.sense(now)
         problems += [snapshot.why] if snapshot.why else []

@@ -72,11 +72,13 @@ class EmulatedNode:
         gpus: int = 8,
         first_gpu: int = 0,
         cores: int | None = None,
+        numa_nodes: int = 0,
         is_live: bool = False,
     ) -> None:
         """`folder`: for the state of the GPUs and the CPU topology. The caller loads the NVML library.
 
-        `first_gpu`: number of the first one, in its UUID. `cores`: None for 32 on each socket. `is_live`: True if GPU
+        `first_gpu`: number of the first one, in its UUID. `cores`: None for 32 on each socket. `numa_nodes`: that the
+        kernel tells of, with as many CPUs each; 0: none. `is_live`: True if GPU
         samples have the real time and the caller advances time by `flow` and `train`; else by `advance`, in fake
         seconds.
         """
@@ -91,7 +93,9 @@ class EmulatedNode:
         has_resctrl = self.machine.profile.is_mounted
         self.files = files_over(cgroup=self.tree, proc=self.proc, machine=self.machine if has_resctrl else None)
         domains = self.machine.profile.domains
-        _write_topology(folder / "sys", domains, len(domains) * CPUS_PER_DOMAIN if cores is None else cores)
+        cores = len(domains) * CPUS_PER_DOMAIN if cores is None else cores
+        _write_topology(folder / "sys", domains, cores)
+        _write_numa_nodes(folder / "sys", numa_nodes, cores)
         self.files.sys = type(self.files.sys)(folder / "sys")
         self.state = NvmlState(path=folder / "nvml")
         self.works: dict[str, Work] = {}  # by pod uid
@@ -274,6 +278,13 @@ def _write_topology(sys: Path, domains: Sequence[int], cores: int) -> None:
         cache = sys / f"devices/system/cpu/cpu{cpu}/cache/index3"
         cache.mkdir(parents=True)
         (cache / "id").write_text(f"{domains[cpu * len(domains) // cores]}\n")
+
+
+def _write_numa_nodes(sys: Path, count: int, cores: int) -> None:
+    for number in range(count):
+        node = sys / f"devices/system/node/node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text(f"{number * cores // count}-{(number + 1) * cores // count - 1}\n")
 
 
 def _owners(labels: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""The peak memory bandwidth of each domain: configured, else measured, else theoretical, else unknown.
+"""The peak memory bandwidth of each socket: configured, else measured, else theoretical, else unknown.
 
-A peak that traffic exceeds is too low and is raised. Source of the order and of the theoretical share: known problems
-of MBM. A sustained peak is 75 to 90 % of what the memory clock allows, and MBM does not see the traffic of devices."""
+A peak that traffic exceeds is too low and is raised. A theoretical one is no more raised than to what the memory clock
+allows, falls back, and is not stored. Source of the order and of the theoretical share: known problems of MBM. A
+sustained peak is 75 to 90 % of what the memory clock allows, and MBM does not see the traffic of devices."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from coda_agent.host import Files, StateDir
 NAME = "peak.json"
 SUSTAINED_SHARE = 0.8  # of the theoretical bandwidth
 SUSTAINED_WINDOWS = 5  # in a row above a peak prove it wrong; our choice, as the eliminator's
+HALF_LIFE_S = 3600.0  # of what a theoretical peak was raised by; our choice
+LEAST_FALL = 0.01  # relative; a peak that falls less is left as it is
 MOST_BYTES = 1 << 20
 
 
@@ -53,7 +56,8 @@ def choose_peak(
         return None
     if configured_bytes_per_s is not None:
         return Peak(bytes_per_s=dict.fromkeys(sorted(domains), configured_bytes_per_s), source=PeakSource.CONFIGURED)
-    if measured is not None and set(measured.bytes_per_s) == set(domains):
+    is_measured = measured is not None and measured.source is PeakSource.MEASURED  # an older agent stored guesses
+    if measured is not None and is_measured and set(measured.bytes_per_s) == set(domains):
         return measured
     if memory is not None:
         each = SUSTAINED_SHARE * memory / len(domains)
@@ -69,6 +73,21 @@ def raise_peak(peak: Peak, rates: Mapping[int, float | None]) -> Peak:
         if rate is not None and math.isfinite(rate) and domain in peak.bytes_per_s and rate > peak.bytes_per_s[domain]
     }
     return replace(peak, bytes_per_s={**peak.bytes_per_s, **higher}) if higher else peak
+
+
+def settled_peak(peak: Peak, first: Peak, raised_s: float) -> Peak:
+    """Return a theoretical `peak` as it is `raised_s` after it was raised: it falls back to `first`.
+
+    It is never above what the memory clock allows. Another peak, and one that hardly changes, is the same object."""
+    if peak.source is not PeakSource.THEORETICAL:
+        return peak
+    left = 0.5 ** (max(0.0, raised_s) / HALF_LIFE_S)
+    rates = {
+        domain: base + left * (min(peak.bytes_per_s[domain], base / SUSTAINED_SHARE) - base)
+        for domain, base in first.bytes_per_s.items()
+    }
+    same = all(peak.bytes_per_s[domain] - rate < LEAST_FALL * rate for domain, rate in rates.items())
+    return peak if same else replace(peak, bytes_per_s=rates)
 
 
 def sustained_rates(windows: Sequence[Mapping[int, float | None]]) -> Mapping[int, float | None]:

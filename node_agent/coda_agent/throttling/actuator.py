@@ -36,8 +36,10 @@ class Actuator:
         journal: UndoJournal,
         now_s: Callable[[], float],
         boot_id: str,
+        domains_by_socket: Mapping[int, tuple[int, ...]] | None = None,
     ) -> None:
-        """`groups`: None where bandwidth cannot be limited. `layout`: None where no kubelet has made cgroups."""
+        """`groups`: None where bandwidth cannot be limited. `layout`: None where no kubelet has made cgroups.
+        `domains_by_socket`: the caches in which a socket's limit is set; None: the one with its number."""
 
         def stamp(entry: JournalEntry) -> JournalEntry:
             return replace(entry, at_s=now_s(), boot_id=boot_id)
@@ -48,6 +50,7 @@ class Actuator:
 
         self._cores = None if layout is None else CoreLimits(files, layout, journal, stamp)
         self._bandwidth = None if groups is None else BandwidthLimits(groups, journal, stamp, tids_of)
+        self._domains_by_socket = domains_by_socket or {}
         self._limit_by_domain: dict[int, LimitInForce] = {}
         self._cores_by_pod: dict[str, float] = {}  # by uid
 
@@ -71,9 +74,10 @@ class Actuator:
     def _carry_out_on_bandwidth(self, action: Action) -> tuple[str, ...]:
         if self._bandwidth is None:
             return (NO_MEANS[action.means],)
-        self._limit_by_domain.pop(action.socket, None)
-        if not action.ends:
-            self._limit_by_domain[action.socket] = LimitInForce(value=int(action.value), pods=frozenset(action.pods))
+        for domain in self._domains_by_socket.get(action.socket, (action.socket,)):
+            self._limit_by_domain.pop(domain, None)
+            if not action.ends:
+                self._limit_by_domain[domain] = LimitInForce(value=int(action.value), pods=frozenset(action.pods))
         return self._bandwidth.apply(self._limit_by_domain)
 
     def _carry_out_on_cores(self, action: Action) -> tuple[str, ...]:

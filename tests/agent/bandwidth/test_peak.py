@@ -59,6 +59,13 @@ LAST = b"\x7f\x04\x00\x00\0\0"
             ({0: 160 * GB, 1: 160 * GB}, PeakSource.THEORETICAL),
             id="not what was measured of other domains",
         ),
+        pytest.param(
+            None,
+            Peak(bytes_per_s={0: GB, 1: GB}, source=PeakSource.THEORETICAL),
+            400 * GB,
+            ({0: 160 * GB, 1: 160 * GB}, PeakSource.THEORETICAL),
+            id="not a guess that an older agent stored",
+        ),
         pytest.param(None, None, None, None, id="unknown"),
     ],
 )

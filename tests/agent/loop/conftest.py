@@ -20,8 +20,8 @@ def make_rig(needs_gcc: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     load_here(built_library())
     made: list[Rig] = []
 
-    def make(profile: str = "intel", version: int = 2, **settings: Any) -> Rig:
-        node = EmulatedNode(tmp_path, profile=profile, version=version)
+    def make(profile: str = "intel", version: int = 2, numa_nodes: int = 0, **settings: Any) -> Rig:
+        node = EmulatedNode(tmp_path, profile=profile, version=version, numa_nodes=numa_nodes)
         monkeypatch.setenv(STATE_VARIABLE, str(node.state.path))
         made.append(Rig(node, tmp_path, **settings))
         return made[-1]

@@ -127,6 +127,26 @@ async def test_each_kind_of_machine_is_throttled_by_what_it_has(
     assert is_untouched(rig)
 
 
+async def test_where_caches_share_controllers_a_busy_cache_is_none_and_a_full_socket_is(make_rig: MakeRig) -> None:
+    """AMD: eight caches of 40 GB/s in two sockets. A limit is set in all caches of the socket."""
+    rig = make_rig("amd", numa_nodes=2, peak_gb_per_s={0: 160.0, 8: 160.0})
+    train = victim(rig.node)
+    await rig.run(CALM_S)
+    first = aggressor(rig.node, times_peak=1.5)
+    await rig.run(60)
+    assert train.seen_share < 0.85  # its own cache is full, the memory is not
+    assert is_untouched(rig)
+    hogs = [first, *(aggressor(rig.node, f"hog-{domain}", domain, times_peak=1.5) for domain in (1, 2, 3))]
+    await rig.run(60)
+    assert train.seen_share >= 0.95 * 0.9
+    limits = rig.node.machine.groups["coda-throttle"].values["MB"]
+    assert {domain for domain, value in limits.items() if value < 2048} == {0, 1, 2, 3}
+    assert {work.name for work in hogs} >= set(rig.told("Throttled")) - {"train"}
+    await rig.stop()
+    rig.start()
+    assert is_untouched(rig)
+
+
 @pytest.mark.parametrize("why", ["not opted in", "opted out", "exclusive cores", "in system namespace"])
 async def test_pods_that_must_not_be_throttled_are_left_alone(
     make_rig: MakeRig, why: str, monkeypatch: pytest.MonkeyPatch
