@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from coda.contention import Action, EliminatorState, observe
+from coda.contention import Action
 from coda.errors import Outage
 from coda_agent.cluster import AgentCaches, BackgroundWrites, LocalPod
 from coda_agent.gpus import LibraryState, Moment
@@ -25,7 +25,7 @@ from coda_agent.node import Node
 from coda_agent.report import LastWindow, Metrics, ProfileWriter, events_json, profile_status
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
-from coda_agent.throttling import window_from
+from coda_agent.throttling import Eliminator, Restoration, window_from
 from coda_agent.throttling.followed_pods import worth_by_pod
 from coda_agent.tuning import Tuner
 from coda_agent.worker_thread import WorkerThread
@@ -85,7 +85,7 @@ class Loop:
         self._profile_writer = ProfileWriter(settings.node_name, node, cluster, self._writes)
 
         # Kept between rounds.
-        self._contention = EliminatorState()
+        self.eliminator = Eliminator(settings.contention_config(), settings.throttle, node.state_dir)
         self._was_ready = False  # NVML answered to this process
         self._outdated_since_s: float | None = None
         self._logged: set[str] = set()  # problems of the last round; each is logged once
@@ -122,12 +122,13 @@ class Loop:
         senses = await self._on_node(lambda: self._sense(local))
 
         # 2. Decide: which throttles to make and to release.
-        actions = self._decide(senses, local)
+        window = window_from(senses, local, self._node.hardware, self._cluster.pods_age_s())
+        actions = self.eliminator.decide(window, self._node.hardware)
 
         # 3. Write to the node.
         problems = senses.problems
         if not self._node.reads_only and self._settings.throttle is not ThrottleMode.OFF:
-            done = actions if self._settings.throttle is ThrottleMode.ON else ()
+            done = actions if self.eliminator.acts else ()
             worth = worth_by_pod(local, senses.cpu_by_pod)
             problems += await self._on_node(lambda: self._write_to_node(senses, worth, done))
             problems += await self._calibrate_if_idle(local, senses)
@@ -158,7 +159,7 @@ class Loop:
             return
         undoing = WorkerThread("undo")
         try:
-            restoration = await asyncio.wait_for(undoing.do(self._node.restore_at_end), timeout=UNDO_S)
+            restoration = await asyncio.wait_for(undoing.do(self._undo_all), timeout=UNDO_S)
         except TimeoutError:
             log.error("left behind: undoing did not end within %.0f s; the next agent goes on with it", UNDO_S)
             return
@@ -168,6 +169,12 @@ class Loop:
             log.error("left behind: %s", sentence)
         await self._profile_writer.write_last_profile(self._clock().wall_s)
 
+    def _undo_all(self) -> Restoration:
+        restoration = self._node.restore_at_end()
+        for sentence in self.eliminator.store(at_end=True):
+            log.warning("%s", sentence)
+        return restoration
+
     def profile(self, senses: Senses) -> Json:
         """Return the `status` of the NodeProfile, without its time."""
         return profile_status(self._node, senses)
@@ -176,19 +183,12 @@ class Loop:
         self._node.look_again(self._clock().monotonic_s)
         return self._node.sensor.sense(local, self._clock())
 
-    def _decide(self, senses: Senses, local: tuple[LocalPod, ...]) -> tuple[Action, ...]:
-        if self._settings.throttle is ThrottleMode.OFF:
-            return ()
-        window = window_from(senses, local, self._node.hardware, self._cluster.pods_age_s())
-        config = self._settings.contention_config()
-        self._contention, actions = observe(self._contention, window, self._node.hardware, config)
-        return actions
-
     def _write_to_node(
         self, senses: Senses, worth: Mapping[str, float], actions: tuple[Action, ...]
     ) -> tuple[str, ...]:
         """Raise a peak that proved too low, refresh the pods' groups, then carry out the actions."""
-        problems = self._node.learn_peak(senses.traffic.totals, senses.at.monotonic_s)
+        problems = self.eliminator.store()
+        problems += self._node.learn_peak(senses.traffic.totals, senses.at.monotonic_s)
         problems += self._node.refresh_pod_groups(senses.cgroup_by_pod, worth, senses.traffic.uncounted)
         return problems + self._node.carry_out(actions, frozenset(senses.cgroup_by_pod))
 
@@ -228,7 +228,7 @@ class Loop:
         self._logged = set(problems)
 
     def _report_actions(self, actions: tuple[Action, ...], pods: Mapping[str, LocalPod], wall_s: float) -> None:
-        is_done = self._settings.throttle is ThrottleMode.ON and not self._node.reads_only
+        is_done = self.eliminator.acts and not self._node.reads_only
         for action in actions:
             self._metrics.count_action(action, is_done=is_done)
             events = events_json(action, pods, self._node.abilities.unit, self._settings.node_name, wall_s)

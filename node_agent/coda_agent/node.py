@@ -86,8 +86,8 @@ class Node:
         self._is_ending = False
         self._files = settings.files() if files is None else files
         self._boot = boot_id(self._files)
-        self._state_dir = StateDir(settings.state_dir)
-        self._journal = UndoJournal(self._state_dir)
+        self.state_dir = StateDir(settings.state_dir)
+        self._journal = UndoJournal(self.state_dir)
         self._layout = _find_layout(self._files)
         self._probed = self.abilities = probe_abilities(self._files)
         self._groups = self._open_groups()
@@ -260,7 +260,7 @@ class Node:
     def _first_peak(self, configured: Mapping[int, float]) -> Peak | None:
         if configured:
             return Peak(bytes_per_s=dict(sorted(configured.items())), source=PeakSource.CONFIGURED)
-        measured, memory = load_peak(self._state_dir, self._machine), read_memory_bytes_per_s(self._files)
+        measured, memory = load_peak(self.state_dir, self._machine), read_memory_bytes_per_s(self._files)
         sockets = set(self._socket_by_domain.values())
         return choose_peak(sockets, configured_bytes_per_s=None, measured=measured, memory=memory)
 
@@ -270,7 +270,7 @@ class Node:
         if peak.source is not PeakSource.MEASURED:
             return
         try:
-            save_peak(self._state_dir, self._machine, peak)
+            save_peak(self.state_dir, self._machine, peak)
         except OSError as error:
             log.warning("the measured peak bandwidth is not kept over a restart: %s", error)
 

@@ -69,6 +69,8 @@ def observe(
     silent: dict[int, float | None] = {one.socket: None for one in state.sockets}
     shares = dict(sorted({**silent, **window.share_by_socket}.items()))
     calm = {socket for socket, share in shares.items() if share is not None and share < config.trigger_share}
+    cores = {reference.job: reference.cores for reference in state.references}
+    resized = {job.job for job in window.jobs if cores.get(job.job, job.cores) != job.cores}
     found = next_references(state.references, window.jobs, calm, window.at_s, config)
     references = {reference.job: reference for reference in found}
     sockets = {one.socket: one for one in state.sockets}
@@ -88,8 +90,9 @@ def observe(
         actions += decision.actions
         for level in decision.levels:
             references[level.job] = with_level(references[level.job], level, config)
-        if decision.actions:
+        if decision.actions or any(job.job in resized for job in socket_window.jobs):
             sockets[socket] = replace(decision.state, disturbed_at_s=window.at_s)
+        if decision.actions:
             references.update(moved(references[job.job] for job in socket_window.jobs))
     return EliminatorState(
         at_s=window.at_s,
@@ -109,7 +112,7 @@ def recalled(
 
 
 def is_disturbed(state: EliminatorState, sockets: Collection[int], since_s: float) -> bool:
-    """True if, since then, one of these sockets was contended or a limit moved there.
+    """True if, since then, one of these sockets was contended, a limit moved there, or one of its jobs was resized.
 
     Utilisations of such a time say nothing about the cores of the jobs on them. `since_s`: as `Window.at_s`."""
     times = (one.disturbed_at_s for one in state.sockets if one.socket in sockets)

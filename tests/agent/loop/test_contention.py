@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -313,3 +314,62 @@ async def test_an_agent_without_throttles_tells_nothing_twice_within_a_minute(ma
     victim(rig.node)
     await rig.run(50)
     assert len(rig.api.profiles) == 1
+
+
+# --- modes, restarts, and what the tuning may ask ---------------------------------------------------------------------
+
+
+async def test_observing_tells_in_the_log_what_would_be_limited_and_limits_nothing(
+    make_rig: MakeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = make_rig(throttle="observe")
+    with caplog.at_level(logging.INFO, logger="coda_agent.loop"):
+        train, _hog = await contended(rig)
+    assert train.seen_share < 0.85
+    assert is_untouched(rig)
+    assert not rig.api.events
+    assert any("hog: only observed: memory bandwidth on socket 0 limited" in line for line in caplog.messages)
+
+
+async def test_switched_off_nobody_is_throttled(make_rig: MakeRig) -> None:
+    rig = make_rig(throttle="off")
+    train, _hog = await contended(rig)
+    assert train.seen_share < 0.85
+    assert is_untouched(rig)
+    assert rig.metric("coda_agent_actions_total", means="Bandwidth", reason="Contended") is None
+
+
+@pytest.mark.parametrize("ends", ["stopped", "killed"])
+async def test_an_agent_that_starts_again_knows_its_jobs(make_rig: MakeRig, ends: str) -> None:
+    """Finding H2: it had forgotten how busy they are alone, and throttled nobody under standing contention."""
+    rig = make_rig()
+    train, _hog = await contended(rig)
+    await rig.stop() if ends == "stopped" else rig.kill()
+    rig.start()
+    told = len(rig.api.events)
+    await rig.run(15)
+    assert train.seen_share >= 0.95 * 0.9
+    assert rig.api.events[told]["message"].endswith("training jobs suffer from memory traffic")
+
+
+async def test_stored_references_that_are_garbage_are_none(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    await contended(rig)
+    rig.kill()
+    (rig.folder / "state" / "references.json").write_bytes(b'[{"job": 1}]')
+    rig.start()
+    await rig.run(30)
+    assert rig.agent.throttles  # a trial found the aggressor all the same
+
+
+async def test_the_tuning_can_ask_whether_a_window_was_disturbed(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    train = victim(rig.node)
+    await rig.run(CALM_S)
+    calm_s = rig.node.now.monotonic_s
+    assert not rig.loop.eliminator.was_disturbed(train.uid, calm_s - CALM_S)
+    aggressor(rig.node)
+    await rig.run(10)
+    assert rig.loop.eliminator.was_disturbed(train.uid, calm_s)
+    await rig.run(200)
+    assert not rig.loop.eliminator.was_disturbed(train.uid, rig.node.now.monotonic_s - 60)
