@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from coda_agent.gpus.devices import Health, LibraryState
@@ -57,6 +57,7 @@ def happen(state: NvmlState, event: tuple[object, ...]) -> float:
     return 0.0
 
 
+@example(schedule=[None, ("fail", "*", 2, None)])
 @given(schedule=st.lists(st.one_of(st.none(), events), max_size=12))
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_driver_makes_it_raise_or_say_what_cannot_be(

@@ -1,7 +1,7 @@
 """One device in one round: what NVML measures of it.
 
-A metric that the device does not offer is asked for once. A metric that fails is left out this time. A lost device ends
-its round with NvmlFailure."""
+A metric that the device does not offer is asked for once a minute, because a driver in trouble may refuse everything. A
+metric that fails is left out this time. A lost device ends its round with NvmlFailure."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from coda_agent.gpus.driver.nvml import NvmlFailure, Trouble
 from coda_agent.gpus.samples import Moment, fresh_samples, mean_share, seen_until
 
 _T = TypeVar("_T")
+ASK_AGAIN_S = 60.0  # our choice
 _ENDS_ROUND = (Trouble.LOST, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED)
 
 
@@ -28,6 +29,7 @@ class TrackedDevice:
     ready_from_s: float  # monotonic; earlier samples are withheld
     sample_us: int  # stamp up to which samples were seen
     unmeasured: set[Metric] = field(default_factory=set)
+    asked_all_s: float = float("-inf")  # when every metric was last asked for
     is_lost: bool = False  # in the last round; set by the caller
     polls: bool = False  # no sample buffer: the last period is asked for instead
     failures: list[str] = field(default_factory=list)  # of this round
@@ -36,6 +38,8 @@ class TrackedDevice:
 def measure_device(tracked: TrackedDevice, now: Moment) -> GpuReading:
     """Measure one round. Raises NvmlFailure (LOST, CLOSED, ABSENT or OUTDATED) if nothing more can be asked."""
     tracked.failures = []
+    if now.monotonic_s - tracked.asked_all_s >= ASK_AGAIN_S:
+        tracked.unmeasured, tracked.polls, tracked.asked_all_s = set(), False, now.monotonic_s
     memory_by_instance = _refresh_slices(tracked)
     is_settling = now.monotonic_s < tracked.ready_from_s
     samples = tuple(sample for sample in _samples(tracked, now) if sample.at_s >= tracked.ready_from_s)
