@@ -328,7 +328,7 @@ async def test_observing_tells_in_the_log_what_would_be_limited_and_limits_nothi
     assert train.seen_share < 0.85
     assert is_untouched(rig)
     assert not rig.api.events
-    assert any("hog: only observed: memory bandwidth on socket 0 limited" in line for line in caplog.messages)
+    assert any("hog: only observed, not done: memory bandwidth on socket 0 limited" in line for line in caplog.messages)
 
 
 async def test_switched_off_nobody_is_throttled(make_rig: MakeRig) -> None:
@@ -341,7 +341,7 @@ async def test_switched_off_nobody_is_throttled(make_rig: MakeRig) -> None:
 
 @pytest.mark.parametrize("ends", ["stopped", "killed"])
 async def test_an_agent_that_starts_again_knows_its_jobs(make_rig: MakeRig, ends: str) -> None:
-    """Finding H2: it had forgotten how busy they are alone, and throttled nobody under standing contention."""
+    """One that forgets how busy they are alone throttles nobody under standing contention."""
     rig = make_rig()
     train, _hog = await contended(rig)
     await rig.stop() if ends == "stopped" else rig.kill()

@@ -26,6 +26,8 @@ from tests.agent.loop.test_tuning import one
 
 ENDS_WITHIN_S = 10.0
 
+ROOT = Path(__file__).parents[3]
+
 
 def state_of(process: int) -> str:
     """The letter of /proc: D sleeps where no signal wakes it, Z has ended."""
@@ -40,7 +42,7 @@ def test_with_a_driver_in_uninterruptible_sleep_the_agent_undoes_ends_and_can_st
     NvmlState(path=folder / "nvml")
     with silent_folder(folder, tmp_path / "silent") as silent:
         command = [sys.executable, "-m", "tests.agent.loop.hanging", str(folder), str(silent.mount / "nvml")]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as agent:
             assert agent.stdout is not None
             assert agent.stdout.readline().strip() == "throttled"
             pid, _, why = agent.stdout.readline().strip().partition(" ")

@@ -93,7 +93,7 @@ def test_trials_without_a_gain_last_15_s_and_come_ever_less_often() -> None:
 
 
 def test_gpus_that_are_busy_now_and_then_are_no_evidence() -> None:
-    """Finding: an inference pod with 3 s of work in 10 s had a CPU pod throttled for 99 % of the time."""
+    """An inference pod with 3 s of work in 10 s must not have a CPU pod throttled for most of the time."""
     busy = replace(BESIDE, pauses=Pauses(every_s=10, for_s=7))
     assert run(busy, loads=(STEADY,)).throttled() == 0
 
