@@ -1,6 +1,7 @@
 """What the agent costs a node of 128 cores and 8 GPUs: CPU and memory (PSS) of all its processes.
 
-By default with 60 pods and 2 domains of memory bandwidth; `--pods 250 --domains 24` is the largest node there is.
+By default with 60 pods and 2 domains of memory bandwidth; `--pods 110 --domains 24`: the most that kubelets take by
+default, on the largest processors.
 
 Real API server, the emulated NVML, and plain files in the place of /proc, cgroups and resctrl: the agent reads as much
 as on a node, but the kernel's own cost of making those texts is not in the figures.
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from coda_agent.throttling.followed_pods import most_pods
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import THROTTLING
 from coda_lab.emulators.nvml import Device, NvmlState, Process
@@ -136,10 +138,15 @@ def write_trees(folder: Path, pods: Sequence[Json], domains: int) -> None:
         _file(resctrl / "info" / name, text)
     _group(resctrl, range(0), domains)
     _file(resctrl / "schemata", f"    MB:{';'.join(f'{domain}=100' for domain in range(domains))}\n")
+    cpu_pods = sorted(pod["metadata"]["uid"] for pod in pods if pod["metadata"]["name"].startswith("cpu"))
+    followed = {*cpu_pods[: most_pods(domains, None)]}  # as the agent chooses them: all use as much
+    if len(followed) == len(cpu_pods):
+        followed = {pod["metadata"]["uid"] for pod in pods}
     for place, pod in enumerate(pods):
         threads = range(first_thread(place), first_thread(place) + THREADS)
         _cgroup(folder, pod, threads)
-        _group(resctrl / f"mon_groups/coda-{pod['metadata']['uid']}", threads, domains)
+        if pod["metadata"]["uid"] in followed:
+            _group(resctrl / f"mon_groups/coda-{pod['metadata']['uid']}", threads, domains)
 
 
 def first_thread(place: int) -> int:
@@ -188,8 +195,9 @@ def _runs(pod: Json) -> bool:
 
 def pod_json(name: str, node: str, *, gpus: int) -> Json:
     """A pod that is bound already."""
-    amounts: dict[str, Any] = {"cpu": "1", "memory": "1Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
-    container = {"name": "main", "image": "none.invalid/none", "resources": {"requests": amounts, "limits": amounts}}
+    amounts: dict[str, Any] = {"cpu": "1", "memory": "256Mi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    resources = {"requests": amounts | {"cpu": "250m"}, "limits": amounts}
+    container = {"name": "main", "image": "none.invalid/none", "resources": resources}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
