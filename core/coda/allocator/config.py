@@ -66,7 +66,54 @@ class CoreSearchConfig:
     least_samples: int = 10
     """Samples that the second half of a window needs, 2..1000. Our choice: with fewer, the spread means little."""
 
+    pause_level: float = 0.7
+    """A sample below this part of the window's high samples may belong to a pause, 0..1. Our choice."""
+
+    pause_s: float = 4.0
+    """Seconds that such samples last at least, one after the other, in a pause, >= 0. Our choice: longer than loading
+    for one step holds up a GPU."""
+
+    pauses: int = 1
+    """More of them in one window are no pauses, 0..100, where it is not known that the job left cores unused. Our
+    choice: what comes in every window may be how the job loads its data."""
+
+    agreement: float = 0.015
+    """Relative difference of two windows at the start point with which both are believed, 0 to below 1. Our choice."""
+
+    start_windows: int = 12
+    """Windows at the start point until the search goes on although utilisation still rises or falls, 1..1000. Our
+    choice: 20 min, longer than most warm-ups."""
+
+    sight: float = 4.5
+    """A move changes the cores by at least so many standard errors of a window's difference, relative, >= 0. Our
+    choice: what loses half of its utilisation in proportion to cores then loses more than two standard errors."""
+
+    odd_margin: float = 0.05
+    """Relative distance from what any curve can have beside a known point, from which a reading is odd, 0 to below 1.
+    Our choice: above the drop beyond the optimum (4 %)."""
+
+    begins_again: int = 3
+    """How often a search begins again because its readings fit to no curve, 0..100. Our choice."""
+
+    blur: float = 0.1
+    """The largest gain that a search may overlook and still call its answer found, and the largest loss that a count
+    which holds may hide, >= 0. Our choice."""
+
+    deafening: float = 0.15
+    """The standard error of one window, relative, from which nothing is compared: the job keeps what it has, >= 0. Our
+    choice: a doubled core count hardly shows."""
+
     def __post_init__(self) -> None:
+        require(0 <= self.pause_level <= 1, "pause_level must be 0 to 1", self.pause_level)
+        require(self.pause_s >= 0, "pause_s must not be negative", self.pause_s)
+        require(0 <= self.pauses <= 100, "pauses must be 0 to 100", self.pauses)
+        require(0 <= self.agreement < 1, "agreement must be 0 to below 1", self.agreement)
+        require(1 <= self.start_windows <= 1000, "start_windows must be 1 to 1000", self.start_windows)
+        require(self.sight >= 0, "sight must not be negative", self.sight)
+        require(0 <= self.odd_margin < 1, "odd_margin must be 0 to below 1", self.odd_margin)
+        require(0 <= self.begins_again <= 100, "begins_again must be 0 to 100", self.begins_again)
+        require(self.blur >= 0, "blur must not be negative", self.blur)
+        require(self.deafening >= 0, "deafening must not be negative", self.deafening)
         require(self.window_s > 0, "window_s must be above 0", self.window_s)
         require(0 <= self.noise_margin < 1, "noise_margin must be 0 to below 1", self.noise_margin)
         require(0 <= self.patience <= 8, "patience must be 0 to 8", self.patience)
@@ -80,6 +127,25 @@ class CoreSearchConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatchConfig:
+    """The settings of the watch over a tuned job. All are our choice.
+
+    `leave_margin`: relative distance from its level at which a window leaves it, if that is beyond `leave_errors`
+    standard errors. `leave_windows`: so many in a row end the answer; `first_windows`: as long as no window has
+    confirmed it. `most_windows`: the most that are asked for after searches that found the same again.
+    `try_again_s`: seconds after which the answer is searched again, for an optimum that fell: an hour, then twice as
+    long after each search that found the same, at most `longest_try_s`."""
+
+    leave_margin: float = 0.05
+    leave_errors: float = 3.0
+    leave_windows: int = 3
+    first_windows: int = 2
+    most_windows: int = 24
+    try_again_s: float = 3600.0
+    longest_try_s: float = 8 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuningConfig:
     """The settings of a tuning: its search, and its wishes.
 
@@ -90,3 +156,4 @@ class TuningConfig:
     tuning: CoreSearchConfig = field(default_factory=CoreSearchConfig)
     wish_deadline_s: float = 60.0
     wish_again_s: float = 180.0
+    watch: WatchConfig = field(default_factory=WatchConfig)

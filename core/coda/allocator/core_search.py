@@ -13,11 +13,19 @@ Source: CODA (Zhao et al., ICDCS 2020), adaptive CPU allocator; margin, strides,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from coda.allocator.config import CoreSearchConfig, Stride
-from coda.allocator.curve import CurvePoint, WindowReading, curve_with, reference_utilisation
+from coda.allocator.curve import (
+    CurvePoint,
+    WindowReading,
+    curve_with,
+    curve_without,
+    noise_of,
+    reference_utilisation,
+)
 from coda.errors import InvalidInput
 
 
@@ -36,6 +44,7 @@ class SearchOutcome(Enum):
     FOUND = "Found"
     LIMITED = "Limited"  # utilisation rose up to the most cores available
     REFUSED = "Refused"  # the job's cores cannot be changed
+    TOO_NOISY = "TooNoisy"  # more cores may help, but the noise hides it: it keeps what it had
     UNMEASURABLE = "Unmeasurable"  # no usable GPU utilisation
     ABANDONED = "Abandoned"  # the job ended, its node was lost, a deadline passed
 
@@ -62,17 +71,23 @@ class CoreSearch:
     refused: int | None = None  # fewest cores that were refused
     capped: bool = False  # the way up ended because no more cores were available
     silent: int = 0  # windows in a row without usable utilisation
+    restless: int = 0  # windows at the start point that did not agree with the one before
+    rose: bool = False  # one of them was clearly above the one before
+    fell: bool = False  # one of them was clearly below
+    odd: bool = False  # the last reading fits to no curve beside what is known: it is measured again
+    again: int = 0  # how often it began again, since its readings fitted to no curve
+    blurred: bool = False  # a gain worth having may be hidden in the noise
     curve: tuple[CurvePoint, ...] = ()  # what was measured, in order of cores
 
     def __post_init__(self) -> None:
         if min(self.start, self.gpus, self.trying, self.kept, self.refused or 1) < 1:
             raise InvalidInput("a search needs at least one core and one GPU everywhere")
-        if min(self.failed, self.moves, self.silent) < 0 or self.failed >= self.kept:
+        if min(self.failed, self.moves, self.silent, self.restless, self.again) < 0 or self.failed >= self.kept:
             raise InvalidInput("a search counts from 0, and what failed lies below what is kept")
         counts = [point.cores for point in self.curve]
         if counts != sorted(set(counts)):
             raise InvalidInput("the curve of a search must have each core count once, in order")
-        if (self.kept in counts) is (self.leg is Leg.START):
+        if self.kept not in counts and self.leg is not Leg.START:
             raise InvalidInput(f"a search on leg {self.leg.value} cannot keep {self.kept} cores with this curve")
 
 
@@ -83,6 +98,7 @@ class SearchResult:
     cores: int  # per rank
     outcome: SearchOutcome
     curve: tuple[CurvePoint, ...]
+    start: int = 0  # cores it began with; 0: unknown
 
     @property
     def windows(self) -> int:
@@ -109,10 +125,14 @@ def next_search(
         if search.silent >= (config.silent_windows if search.curve else config.loading_windows):
             return _answer(search, SearchOutcome.UNMEASURABLE)
         return replace(search, silent=search.silent + 1)
-    curve = curve_with(search.curve, search.trying, reading)
+    heard = replace(search, silent=0)
     if search.leg is Leg.START:
-        return _down(replace(search, leg=Leg.DOWN, silent=0, curve=curve), limits, config)
-    return _judge(replace(search, silent=0, curve=curve), limits, config)
+        return _begun(heard, reading, limits, config)
+    if search.again < config.begins_again and _is_odd(heard, reading, config):
+        return _doubted(heard)
+    fresh = curve_without(search.curve, search.trying) if search.odd else search.curve
+    curve = curve_with(fresh, search.trying, reading)
+    return _judge(replace(heard, odd=False, curve=curve), limits, config)
 
 
 def refuse(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
@@ -131,18 +151,83 @@ def abandon(search: CoreSearch) -> SearchResult:
 
 
 def _answer(search: CoreSearch, outcome: SearchOutcome) -> SearchResult:
-    return SearchResult(cores=search.kept, outcome=outcome, curve=search.curve)
+    return SearchResult(cores=search.kept, outcome=outcome, curve=search.curve, start=search.start)
+
+
+def _deafened(search: CoreSearch) -> SearchResult:
+    """Return the answer of a search that can compare nothing: at least the cores that it began with."""
+    return replace(_answer(search, SearchOutcome.TOO_NOISY), cores=max(search.kept, search.start))
+
+
+def _why_ended(search: CoreSearch) -> SearchOutcome:
+    if search.blurred and search.kept == search.start:
+        return SearchOutcome.TOO_NOISY
+    return SearchOutcome.LIMITED if search.capped else SearchOutcome.FOUND
+
+
+def _begun(
+    search: CoreSearch, reading: WindowReading, limits: CoreLimits, config: CoreSearchConfig
+) -> CoreSearch | SearchResult:
+    """Go on from the start point once it is believed: a steady window, or two that agree.
+
+    Windows that only rise or only fall are a job that warms up: the last one counts. Once they did both, their
+    difference is noise, and they count together."""
+    known = next(iter(search.curve), None)
+    if known is None:
+        first = replace(search, curve=curve_with((), search.start, reading))
+        return _leave_start(first, limits, config) if reading.steady else replace(first, restless=1)
+    apart = reading.share - known.share
+    agrees = abs(apart) <= config.agreement * known.share
+    moved = replace(
+        search, rose=search.rose or (not agrees and apart > 0), fell=search.fell or (not agrees and apart < 0)
+    )
+    is_noise = moved.rose and moved.fell
+    before = search.curve if agrees or is_noise else ()
+    moved = replace(moved, curve=curve_with(before, search.start, reading), restless=search.restless + 1)
+    believed = agrees or (is_noise and moved.restless >= 3) or moved.restless >= config.start_windows
+    return _leave_start(moved, limits, config) if believed else moved
+
+
+def _leave_start(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
+    if noise_of(search.curve) > config.deafening:
+        return _deafened(search)
+    return _down(replace(search, leg=Leg.DOWN), limits, config)
+
+
+def _is_odd(search: CoreSearch, reading: WindowReading, config: CoreSearchConfig) -> bool:
+    """True if no curve has this reading beside the kept one: more from fewer cores, or more than in proportion."""
+    kept = next(point for point in search.curve if point.cores == search.kept)
+    doubt = 2 * math.sqrt(reading.variance + kept.variance)
+    ratio = search.trying / search.kept
+    low, high = sorted((kept.share, kept.share * ratio))
+    off = config.odd_margin * kept.share
+    return kept.variance > 0 and not low - off - doubt <= reading.share <= high + off + doubt
+
+
+def _doubted(search: CoreSearch) -> CoreSearch:
+    """Measure an odd reading again; if that is odd too, what was known is not true any more: begin again.
+
+    It begins with no fewer cores than it began with before."""
+    if not search.odd:
+        return replace(search, odd=True)
+    cores = max(search.start, search.trying)
+    return CoreSearch(start=cores, gpus=search.gpus, trying=cores, kept=cores, again=search.again + 1)
 
 
 def _judge(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
     """Compare `trying` with the best other counts; measure again while the difference is within the noise."""
+    if noise_of(search.curve) > config.deafening:
+        return _deafened(search)
     point = next(point for point in search.curve if point.cores == search.trying)
     best = reference_utilisation(search.curve, search.trying, config.noise_margin)
     needed = best.share * (1 + config.noise_margin if search.leg is Leg.UP else 1 - config.noise_margin)
-    doubt = config.certainty * (point.variance + best.variance) ** 0.5
+    doubt = config.certainty * math.sqrt(point.variance + best.variance)
     if abs(point.share - needed) < doubt and point.windows <= config.extra_windows:
         return search
-    passed = point.share > needed if search.leg is Leg.UP else point.share >= needed
+    if search.leg is Leg.UP and point.share + doubt > best.share * (1 + config.blur) and point.share < needed + doubt:
+        search = replace(search, blurred=True)
+    surely = point.share - doubt >= best.share * (1 - config.blur)
+    passed = point.share > needed if search.leg is Leg.UP else point.share >= needed and surely
     if search.leg is Leg.UP:
         return _climbed(search, limits, config, improved=passed, faint=point.share > best.share)
     if passed:
@@ -166,11 +251,20 @@ def _climbed(
 
 
 def _stride(search: CoreSearch, config: CoreSearchConfig) -> int:
-    """One core shows the direction; then one per GPU, twice; then double each time. Unit: always one."""
+    """One core shows the direction; then one per GPU, twice; then double each time. Unit: always one.
+
+    Never less than what the noise lets one see."""
+    seen = _seen(search, config)
     if config.stride is Stride.UNIT or search.moves == 0:
-        return 1
-    growing: int = 2 ** max(0, search.moves - 2)
-    return search.gpus * growing
+        return seen
+    growing: int = search.gpus * 2 ** max(0, search.moves - 2)
+    return max(seen, growing)
+
+
+def _seen(search: CoreSearch, config: CoreSearchConfig, windows: int = 1) -> int:
+    """Return how many cores' difference the noise lets one see in so many windows of each count; at least 1."""
+    error = noise_of(search.curve) * math.sqrt(2 / windows)
+    return max(1, min(search.kept // 2, round(config.sight * error * search.kept)))
 
 
 def _down(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
@@ -194,8 +288,8 @@ def _up(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> Cor
 
 def _narrow(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
     failed = max(search.failed, limits.least - 1)
-    if search.kept - failed <= 1:
-        return _answer(search, SearchOutcome.LIMITED if search.capped else SearchOutcome.FOUND)
+    if search.kept - failed <= _seen(search, config, 1 + config.extra_windows):
+        return _answer(search, _why_ended(search))
     cores = (search.kept + failed) // 2
     halved = replace(search, leg=Leg.NARROW, trying=cores)
     return _judge(halved, limits, config) if any(point.cores == cores for point in search.curve) else halved

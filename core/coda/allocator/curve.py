@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coda.allocator.config import CoreSearchConfig
 from coda.errors import InvalidInput
 
 
@@ -16,6 +15,7 @@ class WindowReading:
 
     share: float  # busy share of the job's GPUs, 0..1
     variance: float = 0.0  # of that mean; 0: unknown, taken as exact
+    steady: bool = True  # its halves agree
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
@@ -39,33 +39,35 @@ class CurvePoint:
         WindowReading(share=self.share, variance=self.variance)
 
 
-def reading_from_samples(samples: Sequence[tuple[float, float]], config: CoreSearchConfig) -> WindowReading | None:
-    """Return the reading of one window: mean and spread of its second half; None with too few samples.
-
-    `samples`: (seconds since the window began, share of time the GPUs were busy 0..1), in any order; later ones than
-    the window's end do not count. Our choice: the first half still shows the effect of the change itself."""
-    late = [share for at_s, share in samples if config.window_s / 2 <= at_s <= config.window_s]
-    if len(late) < config.least_samples:
-        return None
-    mean = sum(late) / len(late)
-    spread = sum((share - mean) ** 2 for share in late) / (len(late) - 1)
-    return WindowReading(share=min(1.0, max(0.0, mean)), variance=spread / len(late))
-
-
 def curve_with(curve: Sequence[CurvePoint], cores: int, reading: WindowReading) -> tuple[CurvePoint, ...]:
-    """Return `curve` with one more window at `cores`, in order of cores. Windows at one count weigh the same."""
+    """Return `curve` with one more window at `cores`, in order of cores. Windows at one count weigh the same.
+
+    Its variance is the larger one of what the windows say of themselves and of what they differ by."""
     here = next((point for point in curve if point.cores == cores), None)
     point = CurvePoint(cores=cores, share=reading.share, variance=reading.variance)
     if here is not None:
         windows = here.windows + 1
+        own = (here.variance * here.windows**2 + reading.variance) / windows
+        apart = (reading.share - here.share) ** 2 * here.windows / windows if own else 0.0
         point = CurvePoint(
             cores=cores,
             share=min(1.0, (here.share * here.windows + reading.share) / windows),
-            variance=(here.variance * here.windows**2 + reading.variance) / windows**2,
+            variance=max(own, (own * windows + apart) / (windows + 1)) / windows,
             windows=windows,
         )
-    others = [other for other in curve if other.cores != cores]
-    return tuple(sorted((*others, point), key=lambda other: other.cores))
+    return curve_without(curve, cores, point)
+
+
+def curve_without(curve: Sequence[CurvePoint], cores: int, *instead: CurvePoint) -> tuple[CurvePoint, ...]:
+    """Return `curve` with the points `instead` of what it had at `cores`."""
+    return tuple(sorted((*(other for other in curve if other.cores != cores), *instead), key=lambda other: other.cores))
+
+
+def noise_of(curve: Sequence[CurvePoint]) -> float:
+    """Return the standard error of one window's mean, relative, over all windows of the curve; 0 of exact ones."""
+    windows = sum(point.windows for point in curve if point.share > 0)
+    total = sum(point.variance * (point.windows / point.share) ** 2 for point in curve if point.share > 0)
+    return math.sqrt(total / windows) if windows else 0.0
 
 
 def reference_utilisation(curve: Sequence[CurvePoint], without: int, margin: float) -> WindowReading:

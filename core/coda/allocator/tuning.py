@@ -16,6 +16,7 @@ from coda.allocator.config import CoreSearchConfig, TuningConfig
 from coda.allocator.core_search import (
     CoreLimits,
     CoreSearch,
+    Leg,
     SearchOutcome,
     SearchResult,
     begin_search,
@@ -24,6 +25,8 @@ from coda.allocator.core_search import (
 )
 from coda.allocator.curve import WindowReading
 from coda.allocator.resize import NO_ANSWER, STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
+from coda.allocator.watch import Verdict, Watch, watch_over, watched
+from coda.allocator.window_samples import WindowResult
 from coda.model.decision import DenialCode
 from coda.model.job import Wish, WishAnswer
 from coda.wording import counted
@@ -59,6 +62,7 @@ class Tuning:
     phase: TuningPhase
     found: CoreSearch | SearchResult | None = None  # the search, or its result
     wish: Wish | None = None  # the last one
+    watch: Watch | None = None  # over the last answer
     reason: str = ""
     message: str = ""
 
@@ -67,7 +71,9 @@ class Tuning:
         """The fewest cores per rank that keep the GPUs as busy as any count; None before anything was measured."""
         if isinstance(self.found, SearchResult):
             return self.found.cores if self.found.curve else None
-        return self.found.kept if self.found is not None and self.found.curve else None
+        if self.found is None or not (self.found.curve or self.watch or self.found.again):
+            return None
+        return self.found.kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +86,6 @@ class TuningInput:
     most_cores: int  # per rank, that the smallest of its nodes has
     answer: WishAnswer | None = None
     resize: Resize | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowResult:
-    """The result of a window at the job's cores. `reading` None: utilisation could not be measured."""
-
-    reading: WindowReading | None
 
 
 def next_tuning(
@@ -106,9 +105,13 @@ def next_tuning(
         return _measured(tuning, tuning.found, job, measured, config, now_s)
     if tuning.phase is TuningPhase.WISHING and tuning.wish is not None and tuning.found is not None:
         return _answered(tuning, tuning.wish, job, config, now_s)
-    if tuning.phase is TuningPhase.TUNED and isinstance(tuning.found, SearchResult) and tuning.found.cores != job.cores:
+    if tuning.phase is TuningPhase.TUNED and isinstance(tuning.found, SearchResult):
+        if tuning.found.cores == job.cores:
+            return _watched(tuning, tuning.found, job, measured, config, now_s)
         due_s = -math.inf if tuning.wish is None else tuning.wish.since_s + config.wish_again_s
         return _wishing(tuning, tuning.found, tuning.found.cores, config, now_s) if now_s >= due_s else tuning
+    if tuning.phase is TuningPhase.STOPPED and isinstance(tuning.found, SearchResult) and measured is not None:
+        return _heard_again(tuning, tuning.found, job, measured, config, now_s)
     return tuning
 
 
@@ -171,10 +174,10 @@ def _after(
     wanted = step.trying if isinstance(step, CoreSearch) else step.cores
     if wanted != job.cores:
         return _wishing(tuning, step, wanted, config, now_s)
-    return _settled(tuning, step)
+    return _settled(tuning, step, config, now_s)
 
 
-def _settled(tuning: Tuning, step: CoreSearch | SearchResult) -> Tuning:
+def _settled(tuning: Tuning, step: CoreSearch | SearchResult, config: TuningConfig, now_s: float) -> Tuning:
     """Return the tuning of a job that has the cores that `step` wants."""
     if isinstance(step, CoreSearch):
         return replace(tuning, phase=TuningPhase.MEASURING, found=step, reason="", message="")
@@ -182,7 +185,52 @@ def _settled(tuning: Tuning, step: CoreSearch | SearchResult) -> Tuning:
         message = tuning.message or "its GPUs could not be measured"
         return replace(tuning, phase=TuningPhase.STOPPED, found=step, reason=step.outcome.value, message=message)
     message = f"{counted(step.cores, 'core')} per rank, found in {step.windows} windows"
-    return replace(tuning, phase=TuningPhase.TUNED, found=step, reason=step.outcome.value, message=message)
+    if step.outcome is SearchOutcome.TOO_NOISY:
+        message = f"its utilisation is too noisy to tell whether more than {counted(step.cores, 'core')} would help"
+    watch = watch_over(step, tuning.watch, now_s, config.watch)
+    return replace(tuning, phase=TuningPhase.TUNED, found=step, watch=watch, reason=step.outcome.value, message=message)
+
+
+def _watched(
+    tuning: Tuning,
+    answer: SearchResult,
+    job: TuningInput,
+    measured: WindowResult | None,
+    config: TuningConfig,
+    now_s: float,
+) -> Tuning:
+    """Keep the answer while its windows agree with it; else search again, with no fewer cores than it had before."""
+    reading = None if measured is None else measured.reading
+    if reading is None or reading.share < config.tuning.idle_share:
+        return tuning
+    watch = tuning.watch or watch_over(answer, None, now_s, config.watch)
+    after, verdict = watched(watch, reading, now_s, config.watch, config.tuning)
+    if verdict is Verdict.STANDS:
+        return replace(tuning, watch=after)
+    cores = answer.cores if after.confirmed else max(answer.cores, answer.start)
+    return _again(replace(tuning, watch=after), cores, job, reading, config, now_s)
+
+
+def _heard_again(
+    tuning: Tuning, answer: SearchResult, job: TuningInput, measured: WindowResult, config: TuningConfig, now_s: float
+) -> Tuning:
+    """Search again once the GPUs of a job that fell silent work again: it may have evaluated for long."""
+    if answer.outcome is not SearchOutcome.UNMEASURABLE or not answer.curve or measured.reading is None:
+        return tuning
+    if measured.reading.share < config.tuning.idle_share:
+        return tuning
+    return _again(tuning, job.cores, job, measured.reading, config, now_s)
+
+
+def _again(
+    tuning: Tuning, cores: int, job: TuningInput, reading: WindowReading, config: TuningConfig, now_s: float
+) -> Tuning:
+    """Begin another search at `cores`; if the job has them, with the reading of the window that has just ended."""
+    search = begin_search(cores, job.gpus, _limits(job))
+    again = replace(tuning, phase=TuningPhase.MEASURING, found=search, reason="", message="")
+    if search.trying != job.cores:
+        return _wishing(again, search, search.trying, config, now_s)
+    return _after(again, next_search(search, reading, _limits(job), config.tuning), job, config, now_s)
 
 
 def _wishing(tuning: Tuning, step: CoreSearch | SearchResult, cores: int, config: TuningConfig, now_s: float) -> Tuning:
@@ -208,7 +256,7 @@ def _answered(tuning: Tuning, wish: Wish, job: TuningInput, config: TuningConfig
     if resize is None or resize.sequence != wish.sequence or not resize.has_ended:
         return tuning
     if resize.state is ResizeState.DONE:
-        return _settled(tuning, found)
+        return _settled(tuning, found, config, now_s)
     if resize.reason in NEVER:
         return _advising(tuning, resize)
     return _refused(tuning, job, resize.reason, resize.message, config, now_s)
@@ -221,6 +269,8 @@ def _refused(tuning: Tuning, job: TuningInput, reason: str, why: str, config: Tu
             again = _wishing(tuning, found, found.trying, config, now_s)
             return replace(again, reason=reason, message=f"asked again: {why}")
         step = refuse(found, _limits(job), config.tuning)
+        if found.leg is Leg.START and found.trying != job.cores:  # it begins with what it has
+            step = replace(begin_search(job.cores, job.gpus, _limits(job)), again=found.again)
         return _after(tuning, step, job, config, now_s)
     assert found is not None
     message = f"{counted(found.cores, 'core')} per rank would do, but it keeps {job.cores}: {why}"

@@ -12,6 +12,7 @@ from typing import Any
 from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
 from coda.allocator.resize import Resize, ResizeState
+from coda.allocator.watch import Watch
 from coda.errors import InvalidInput
 from coda.model.job import Wish, WishAnswer
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain
@@ -29,8 +30,11 @@ def tuning_json(tuning: Tuning) -> Json:
     status |= {name: text for name, text in (("reason", tuning.reason), ("message", tuning.message)) if text}
     if tuning.wish is not None:
         status["wish"] = _wish_json(tuning.wish)
+    if tuning.watch is not None:
+        status["watch"] = _watch_json(tuning.watch)
     if isinstance(tuning.found, SearchResult):
         status["answer"] = {"coresPerReplica": tuning.found.cores, "outcome": tuning.found.outcome.value}
+        status["answer"] |= {"start": tuning.found.start} if tuning.found.start else {}
     elif tuning.found is not None:
         search = plain_from_value(tuning.found)
         del search["curve"]
@@ -51,6 +55,7 @@ def tuning_from_json(status: Item) -> Tuning | None:
             phase=TuningPhase(tuning.get("phase")),
             found=_found(tuning),
             wish=_wish(tuning),
+            watch=_watch(tuning),
             reason=tuning.get("reason") or "",
             message=tuning.get("message") or "",
         )
@@ -149,6 +154,21 @@ def _wish(tuning: Item) -> Wish | None:
     )
 
 
+def _watch_json(watch: Watch) -> Json:
+    plain = plain_from_value(watch)
+    cores, since_s = plain.pop("cores"), plain.pop("sinceS")
+    return {"coresPerReplica": cores, "since": time_from_seconds(since_s), **plain}
+
+
+def _watch(tuning: Item) -> Watch | None:
+    watch = tuning.get("watch")
+    if watch is None:
+        return None
+    plain = dict(watch)
+    plain["cores"], plain["sinceS"] = plain.pop("coresPerReplica"), seconds_from_time(plain.pop("since"))
+    return value_from_plain(Watch, plain)
+
+
 def _step_json(point: CurvePoint) -> Json:
     step = plain_from_value(point)
     return {"coresPerReplica": step.pop("cores"), "gpuUtilization": step.pop("share"), **step}
@@ -164,7 +184,10 @@ def _found(tuning: Item) -> CoreSearch | SearchResult | None:
         if counts != sorted(set(counts)):
             raise InvalidInput("steps must have each core count once, in order")
         return SearchResult(
-            cores=_count(answer, "coresPerReplica"), outcome=SearchOutcome(answer["outcome"]), curve=curve
+            cores=_count(answer, "coresPerReplica"),
+            outcome=SearchOutcome(answer["outcome"]),
+            curve=curve,
+            start=_count(answer, "start") if "start" in answer else 0,
         )
     if search is not None:
         return value_from_plain(CoreSearch, {**search, "curve": [plain_from_value(point) for point in curve]})

@@ -9,12 +9,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from coda.allocator import Tuning, TuningConfig, TuningPhase, next_tuning
-from coda.allocator.curve import reading_from_samples
-from coda.allocator.tuning import TOO_FEW_SAMPLES, WindowResult
+from coda.allocator.tuning import TOO_FEW_SAMPLES
+from coda.allocator.window_samples import WindowResult, result_of_window
 from coda_agent.cluster import TunedJob
 
-Conditions = tuple[int, int, str, object]
-"""Attempt, cores per rank, container, and search result. If one of them changes, the window begins again."""
+Conditions = tuple[int, int, str]
+"""Attempt, cores per rank, and container. If one of them changes, the next window waits until that has settled."""
+
+_MEASURED = frozenset({TuningPhase.MEASURING, TuningPhase.TUNED, TuningPhase.STOPPED})
+"""A tuned job is watched, and one that fell silent may work again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +31,20 @@ class TuningObservation:
     wall_s: float
     container: str  # of rank 0; another one means a restart
     share: float | None
+    uses_all_cores: bool | None = None  # its CPU use is at its limit; None: not measured
     why_not: str | None = None
     may_step: bool = True
 
 
 @dataclass(slots=True)
 class _Window:
+    """`of`: the tuning that it was begun for. `changed`: the cores changed before it."""
+
     conditions: Conditions
+    of: object
     began_s: float
-    samples: list[tuple[float, float]] = field(default_factory=list)
+    changed: bool
+    samples: list[tuple[float, float, bool | None]] = field(default_factory=list)
 
 
 class Windows:
@@ -57,6 +65,8 @@ class Windows:
         if not seen.may_step:
             return job.tuning
         tuning = next_tuning(job.tuning, job.tuning_input, measured, self._config, seen.wall_s)
+        if measured is not None and tuning == job.tuning:  # nothing to write, so nothing else would end the window
+            self._begin(job, seen)
         is_unseen = tuning.phase is TuningPhase.STOPPED or tuning.reason == TOO_FEW_SAMPLES
         if is_unseen and tuning != job.tuning and seen.why_not:
             return replace(tuning, reason="NotMeasured", message=seen.why_not)
@@ -64,16 +74,32 @@ class Windows:
 
     def _measured(self, job: TunedJob, seen: TuningObservation) -> WindowResult | None:
         """The result of a window that is long enough; it ends with the step that follows from it."""
-        if job.tuning is None or job.tuning.phase is not TuningPhase.MEASURING:
+        if job.tuning is None or job.tuning.phase not in _MEASURED:
             self._by_job.pop(job.uid, None)
             return None
-        conditions = (job.tuning_input.attempt, job.tuning_input.cores, seen.container, job.tuning.found)
         window = self._by_job.get(job.uid)
-        if window is None or window.conditions != conditions:
-            self._by_job[job.uid] = _Window(conditions, seen.at_s + self._settle_s)
+        if window is None or window.conditions != _conditions(job, seen) or window.of != _measured_for(job):
+            self._begin(job, seen)
             return None
         if seen.share is not None and seen.at_s >= window.began_s:
-            window.samples.append((seen.at_s - window.began_s, seen.share))
+            window.samples.append((seen.at_s - window.began_s, seen.share, seen.uses_all_cores))
         if seen.at_s - window.began_s < self._config.tuning.window_s:
             return None
-        return WindowResult(reading=reading_from_samples(window.samples, self._config.tuning))
+        return result_of_window(window.samples, self._config.tuning, changed=window.changed)
+
+    def _begin(self, job: TunedJob, seen: TuningObservation) -> None:
+        """Begin a window: at once if the last one had the same conditions, else after they have settled."""
+        before, conditions = self._by_job.get(job.uid), _conditions(job, seen)
+        same = before is not None and before.conditions == conditions
+        began_s = seen.at_s if same else seen.at_s + self._settle_s
+        changed = not same and job.tuning_input.resize is not None
+        self._by_job[job.uid] = _Window(conditions, _measured_for(job), began_s, changed)
+
+
+def _conditions(job: TunedJob, seen: TuningObservation) -> Conditions:
+    return job.tuning_input.attempt, job.tuning_input.cores, seen.container
+
+
+def _measured_for(job: TunedJob) -> object:
+    """What a window's result changes: a window of before says nothing more."""
+    return job.tuning and (job.tuning.found, job.tuning.watch)

@@ -4,8 +4,8 @@ import pytest
 
 from coda.allocator import CoreSearch, CoreSearchConfig, SearchOutcome, SearchResult
 from coda.allocator.config import Stride
-from coda.allocator.core_search import CoreLimits, abandon, begin_search, next_search, refuse
-from coda.allocator.curve import WindowReading, reading_from_samples
+from coda.allocator.core_search import CoreLimits, Leg, abandon, begin_search, next_search, refuse
+from coda.allocator.curve import WindowReading
 from coda.errors import InvalidInput
 from tests.core.allocator.curves import (
     MODELS,
@@ -188,20 +188,102 @@ def test_a_silent_window_is_forgotten_once_utilisation_is_back() -> None:
     assert (quiet.silent, loud.silent) == (1, 0)
 
 
-def test_a_reading_is_the_second_half_of_its_window() -> None:
-    samples = [(float(at_s), 0.1 if at_s < 45 else 0.8 + 0.02 * (at_s % 2)) for at_s in range(120)]
-    late = [(at_s, 0.0 if at_s > 90 else share) for at_s, share in samples]
-    reading = reading_from_samples(late, CONFIG)
-    assert reading is not None
-    assert reading.share == pytest.approx(0.81, abs=0.001)
-    assert reading.variance == pytest.approx(0.0001 / 46, rel=0.05)
-
-
-def test_too_few_samples_are_no_reading() -> None:
-    assert reading_from_samples([(50.0 + at_s, 0.5) for at_s in range(9)], CONFIG) is None
-
-
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_refuses_what_no_gpu_can_say(share: float) -> None:
     with pytest.raises(InvalidInput, match="GPU utilisation must be 0 to 1"):
         WindowReading(share=share)
+
+
+def walked(step: CoreSearch | SearchResult, *readings: WindowReading, most: int = 48) -> CoreSearch:
+    """A search after these windows, which has no answer yet."""
+    for reading in readings:
+        assert isinstance(step, CoreSearch)
+        step = next_search(step, reading, CoreLimits(most=most), CONFIG)
+    assert isinstance(step, CoreSearch)
+    return step
+
+
+def read(share: float, *, error: float = 0.003, steady: bool = True) -> WindowReading:
+    return WindowReading(share=share, variance=(error * share) ** 2, steady=steady)
+
+
+BEGUN = begin_search(8, 1, CoreLimits(most=48))
+
+
+@pytest.mark.parametrize(
+    ("readings", "leg", "level"),
+    [
+        pytest.param([read(0.8)], Leg.DOWN, 0.8, id="a steady window is believed"),
+        pytest.param([read(0.5, steady=False)], Leg.START, 0.5, id="one that rises is not"),
+        pytest.param([read(0.5, steady=False), read(0.6), read(0.7)], Leg.START, 0.7, id="nor as long as it rises"),
+        pytest.param([read(0.5, steady=False), read(0.8), read(0.805)], Leg.DOWN, 0.8025, id="until two agree"),
+        pytest.param(
+            [read(0.8, steady=False), read(0.7), read(0.8)], Leg.DOWN, 0.75, id="up and down is noise, and its mean"
+        ),
+        pytest.param(
+            [read(0.1 + 0.05 * at, steady=False) for at in range(CONFIG.start_windows)],
+            Leg.DOWN,
+            0.65,
+            id="a job that rises for ever is searched all the same",
+        ),
+    ],
+)
+def test_the_start_point_is_believed_once_it_stands_still(
+    readings: list[WindowReading], leg: Leg, level: float
+) -> None:
+    search = walked(BEGUN, *readings)
+    assert search.leg is leg
+    assert search.curve[-1].share == pytest.approx(level)
+
+
+@pytest.mark.parametrize(
+    ("share", "odd"),
+    [
+        pytest.param(0.80, False, id="fewer cores are as good"),
+        pytest.param(0.71, False, id="fewer cores are worse in proportion"),
+        pytest.param(0.60, True, id="fewer cores are far worse: it paused"),
+        pytest.param(0.90, True, id="fewer cores are far better: the start was a pause"),
+    ],
+)
+def test_a_reading_that_no_curve_has_is_measured_again(share: float, odd: bool) -> None:
+    search = walked(BEGUN, read(0.8), read(share))
+    assert (search.odd, search.again) == (odd, 0)
+    if odd:
+        assert walked(search, read(0.8)).odd is False
+        assert 7 not in {point.cores for point in search.curve}
+
+
+def test_a_search_whose_readings_fit_to_no_curve_begins_again_with_no_fewer_cores() -> None:
+    search = walked(BEGUN, read(0.4), read(0.8), read(0.8))
+    assert (search.leg, search.trying, search.again, search.curve) == (Leg.START, 8, 1, ())
+
+
+def test_a_job_that_never_fits_to_a_curve_gets_an_answer_too() -> None:
+    step: CoreSearch | SearchResult = BEGUN
+    readings = 0
+    while isinstance(step, CoreSearch):
+        step = next_search(step, read(0.3 if readings % 3 else 0.9), CoreLimits(most=48), CONFIG)
+        readings += 1
+    assert readings < 60
+
+
+def test_noise_makes_moves_as_large_as_it_lets_one_see() -> None:
+    assert walked(begin_search(40, 8, CoreLimits(most=48)), read(0.8)).trying == 39
+    assert walked(begin_search(40, 8, CoreLimits(most=48)), read(0.8, error=0.04)).trying == 30
+    assert walked(begin_search(40, 8, CoreLimits(most=48)), read(0.8, error=0.1)).trying == 20
+
+
+def test_noise_that_hides_everything_ends_the_search_with_what_the_job_had() -> None:
+    limits = CoreLimits(most=48)
+    at_once = next_search(BEGUN, read(0.8, error=0.2), limits, CONFIG)
+    later = next_search(walked(BEGUN, read(0.8), read(0.8)), read(0.8, error=0.5), limits, CONFIG)
+    for answer in (at_once, later):
+        assert isinstance(answer, SearchResult)
+        assert (answer.outcome, answer.cores) == (SearchOutcome.TOO_NOISY, 8)
+
+
+def test_a_gain_that_noise_may_hide_is_not_called_found_and_takes_no_cores_away() -> None:
+    limits, step = CoreLimits(most=48), next_search(BEGUN, read(0.8, error=0.08), CoreLimits(most=48), CONFIG)
+    while isinstance(step, CoreSearch):
+        step = next_search(step, read(0.8 if step.trying >= 8 else 0.55, error=0.08), limits, CONFIG)
+    assert (step.outcome, step.cores) == (SearchOutcome.TOO_NOISY, 8)

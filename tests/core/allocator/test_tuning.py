@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningConfig, TuningPhase, next_tuning
-from coda.allocator.curve import WindowReading
+from coda.allocator.core_search import abandon
+from coda.allocator.curve import CurvePoint, WindowReading
 from coda.allocator.resize import Resize, ResizeState
-from coda.allocator.tuning import TuningInput, WindowResult, stopped
+from coda.allocator.tuning import TuningInput, stopped
+from coda.allocator.watch import watch_over
+from coda.allocator.window_samples import WindowResult
 from coda.model.job import WishAnswer
 
 CONFIG = TuningConfig()
@@ -252,3 +255,77 @@ def test_a_tuning_that_begins_anew_is_numbered_on_from_the_last_answer() -> None
     anew = next_tuning(next_tuning(None, here, None, CONFIG, NOW_S), here, measured(0.5), CONFIG, NOW_S)
     assert anew.wish is not None
     assert anew.wish.sequence == 6
+
+
+def found(level: float = 0.9, cores: int = 3, start: int = 3) -> Tuning:
+    """A tuned job, found a moment ago."""
+    curve = (CurvePoint(cores=cores, share=level, variance=1e-5),)
+    answer = SearchResult(cores=cores, outcome=SearchOutcome.FOUND, curve=curve, start=start)
+    watch = watch_over(answer, None, NOW_S, CONFIG.watch)
+    return Tuning(attempt=1, phase=TuningPhase.TUNED, found=answer, watch=watch)
+
+
+def watched(tuning: Tuning, *shares: float, at_s: float = NOW_S) -> Tuning:
+    for share in shares:
+        reading = WindowReading(share=share, variance=1e-5)
+        tuning = next_tuning(tuning, HERE, WindowResult(reading=reading), CONFIG, at_s)
+    return tuning
+
+
+@pytest.mark.parametrize(
+    ("shares", "phase"),
+    [
+        pytest.param([0.9, 0.91, 0.89], TuningPhase.TUNED, id="what agrees"),
+        pytest.param([0.9, 0.5, 0.9, 0.5, 0.5], TuningPhase.TUNED, id="two windows off, as in a pause"),
+        pytest.param([0.9, 0.5, 0.5, 0.5], TuningPhase.WISHING, id="three windows off"),
+        pytest.param([0.95, 0.95], TuningPhase.WISHING, id="not confirmed: two are enough"),
+        pytest.param([0.9, 0.88, 0.86, 0.84, 0.82, 0.80, 0.78], TuningPhase.TUNED, id="a slow drift is followed"),
+        pytest.param([0.0] * 20, TuningPhase.TUNED, id="idle GPUs say nothing"),
+    ],
+)
+def test_a_tuned_job_is_searched_again_once_its_windows_leave_the_answer(
+    shares: list[float], phase: TuningPhase
+) -> None:
+    assert watched(found(), *shares).phase is phase
+
+
+def test_an_answer_that_nothing_confirmed_gives_back_the_cores_it_took() -> None:
+    tuning = watched(found(start=6), 0.95, 0.95)
+    assert (tuning.phase, tuning.wish and tuning.wish.cores) == (TuningPhase.WISHING, 6)
+
+
+def test_an_old_answer_is_tried_again_and_each_time_later() -> None:
+    old_s = NOW_S + CONFIG.watch.try_again_s
+    assert watched(found(), 0.9, at_s=old_s - 1).phase is TuningPhase.TUNED
+    again = watched(found(), 0.9, at_s=old_s)
+    assert (again.phase, again.wish and again.wish.cores) == (TuningPhase.WISHING, 2)
+    assert again.best_cores == 3
+    assert again.watch is not None
+    assert isinstance(again.found, CoreSearch)
+    answer = abandon(again.found)
+    assert watch_over(answer, again.watch, old_s, CONFIG.watch).tries == 1
+
+
+def test_an_answer_that_was_found_again_is_left_later() -> None:
+    left = watched(found(), 0.9, 0.5, 0.5, 0.5)
+    assert left.watch is not None
+    same, other = (found(cores=cores).found for cores in (4, 9))
+    assert isinstance(same, SearchResult)
+    assert isinstance(other, SearchResult)
+    assert watch_over(same, left.watch, NOW_S, CONFIG.watch).patience == 6
+    assert watch_over(other, left.watch, NOW_S, CONFIG.watch).patience == 3
+
+
+def test_a_job_that_fell_silent_is_searched_again_once_its_gpus_work() -> None:
+    tuning = replace(found(), phase=TuningPhase.STOPPED)
+    assert isinstance(tuning.found, SearchResult)
+    tuning = replace(tuning, found=replace(tuning.found, outcome=SearchOutcome.UNMEASURABLE))
+    assert watched(tuning, 0.0).phase is TuningPhase.STOPPED
+    assert next_tuning(tuning, HERE, WindowResult(reading=None), CONFIG, NOW_S) == tuning
+    assert watched(tuning, 0.9).phase is TuningPhase.WISHING
+
+
+def test_a_search_that_is_refused_its_first_count_begins_with_what_the_job_has() -> None:
+    tuning = watched(found(start=6), 0.95, 0.95)
+    refused = next_tuning(tuning, replace(HERE, answer=denied(tuning, most=3)), None, CONFIG, NOW_S)
+    assert (refused.phase, isinstance(refused.found, CoreSearch) and refused.found.start) == (TuningPhase.MEASURING, 3)

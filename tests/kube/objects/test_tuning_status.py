@@ -16,6 +16,7 @@ from coda.allocator import CoreSearch, CoreSearchConfig, SearchOutcome, SearchRe
 from coda.allocator.core_search import CoreLimits, begin_search, next_search, refuse
 from coda.allocator.curve import CurvePoint, WindowReading
 from coda.allocator.resize import Resize, ResizeState
+from coda.allocator.watch import Watch
 from coda.errors import InvalidInput
 from coda.model.job import Wish, WishAnswer
 from coda_kube.objects.tuning_status import (
@@ -70,6 +71,13 @@ def test_a_search_goes_on_from_its_status_as_if_nothing_had_happened(
 def test_each_phase_is_read_as_it_was_written(phase: TuningPhase) -> None:
     tuning = Tuning(attempt=1, phase=phase, reason="CpuManager", message="GPU idle 38 %: 4 more cores would help")
     assert tuning_from_json({"tuning": tuning_json(tuning)}) == tuning
+
+
+@pytest.mark.parametrize("found", [ANSWER, replace(ANSWER, start=6), SEARCH])
+def test_a_watch_is_read_as_it_was_written(found: CoreSearch | SearchResult) -> None:
+    watch = Watch(cores=4, level=0.875, noise=0.25, since_s=1000.5, patience=6, confirmed=True, away=2, tries=1)
+    tuning = Tuning(attempt=1, phase=TuningPhase.TUNED, found=found, watch=watch)
+    assert tuning_from_json(through_the_api({"tuning": tuning_json(tuning)})) == tuning
 
 
 def test_the_curve_stands_once_where_people_read_it() -> None:
@@ -129,6 +137,14 @@ def changed(path: str, to: Any) -> dict[str, Any]:
         pytest.param(changed("wish", {"sequence": 1}), "coresPerReplica must be", id="half a wish"),
         pytest.param(changed("search.kept", 0), "at least one core", id="a search for nothing"),
         pytest.param(changed("search.mood", 1), "Search has no mood", id="a field no search has"),
+        pytest.param(changed("watch", {}), "coresPerReplica", id="an empty watch"),
+        pytest.param(
+            changed(
+                "watch", {"coresPerReplica": 1, "level": 2, "noise": 0, "patience": 1, "since": "1970-01-01T00:00:00Z"}
+            ),
+            "cannot have the level 2",
+            id="a watch over more than all GPUs",
+        ),
         pytest.param(changed("search", []), "list", id="a search that is a list"),
         pytest.param(changed("answer", {"coresPerReplica": 1, "outcome": "Found"}), "goes on no more", id="both"),
         pytest.param(changed("steps", [{"coresPerReplica": 4}]), "steps[0] has no gpuUtilization", id="half a step"),

@@ -1,0 +1,81 @@
+"""The watch over a tuned job: whether its utilisation still is what the answer was found with.
+
+The answer's first windows confirm it, or show that it was measured while the job warmed up or paused. Later ones show
+another phase of the job. A fall of the optimum shows in no window, so the search is tried again from time to time.
+All of it is our choice: CODA's allocator ends with its answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from coda.allocator.config import CoreSearchConfig, WatchConfig
+from coda.allocator.core_search import SearchResult
+from coda.allocator.curve import WindowReading, noise_of
+from coda.errors import InvalidInput
+
+
+class Verdict(Enum):
+    """What a window says of the answer."""
+
+    STANDS = "Stands"
+    LEFT = "Left"  # its utilisation is not the answer's any more
+    TRY_AGAIN = "TryAgain"  # nothing speaks against it, but it is old
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """The state of a watch, as the job's status has it. Raises InvalidInput for an impossible state."""
+
+    cores: int  # per rank, of the answer
+    level: float  # utilisation that it stands for, 0..1; it follows what changes slowly
+    noise: float  # standard error of one window, relative
+    since_s: float  # when the answer was found
+    patience: int  # windows in a row off the level that end the answer
+    confirmed: bool = False  # a window after the search agreed with it
+    away: int = 0  # windows in a row off the level
+    tries: int = 0  # searches tried again that found the same
+
+    def __post_init__(self) -> None:
+        if self.cores < 1 or self.patience < 1 or min(self.away, self.tries) < 0:
+            raise InvalidInput("a watch has at least one core and some patience, and counts from 0")
+        if not 0 <= self.level <= 1 or self.noise < 0:
+            raise InvalidInput(f"a watch cannot have the level {self.level} with noise {self.noise}")
+
+
+def watch_over(answer: SearchResult, before: Watch | None, now_s: float, config: WatchConfig) -> Watch:
+    """Return the watch over a new answer; `before`: over the answer that the search began again from.
+
+    A search that found about the same again (a tenth, or one core) keeps the patience of the answer before, which
+    grew."""
+    level = next((point.share for point in answer.curve if point.cores == answer.cores), 0.0)
+    same = before is not None and abs(before.cores - answer.cores) <= max(1, answer.cores // 10)
+    return Watch(
+        cores=answer.cores,
+        level=level,
+        noise=noise_of(answer.curve),
+        since_s=now_s,
+        patience=before.patience if before is not None and same else config.leave_windows,
+        tries=before.tries if before is not None and same else 0,
+    )
+
+
+def watched(
+    watch: Watch, reading: WindowReading, now_s: float, config: WatchConfig, search: CoreSearchConfig
+) -> tuple[Watch, Verdict]:
+    """Return the watch after one more window at the answer's cores, and what follows. It is equal if all stands."""
+    apart = abs(reading.share - watch.level) / watch.level if watch.level else 0.0
+    margin = config.leave_margin if watch.confirmed else search.agreement
+    allowed = max(margin, config.leave_errors * watch.noise)
+    if apart > allowed:
+        away = replace(watch, away=watch.away + 1)
+        hasty = not watch.confirmed and watch.patience <= config.leave_windows
+        if away.away < (config.first_windows if hasty else watch.patience):
+            return away, Verdict.STANDS
+        return replace(away, away=0, patience=min(2 * watch.patience, config.most_windows)), Verdict.LEFT
+    level = (watch.level + reading.share) / 2 if apart > allowed / 2 or not watch.confirmed else watch.level
+    stands = replace(watch, level=level, confirmed=True, away=0)
+    if now_s >= watch.since_s + min(config.try_again_s * 2**watch.tries, config.longest_try_s):
+        return replace(stands, tries=min(watch.tries + 1, 16)), Verdict.TRY_AGAIN
+    return stands, Verdict.STANDS

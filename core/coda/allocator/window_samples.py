@@ -1,0 +1,124 @@
+"""What the samples of one window say: GPU utilisation without pauses, and how far its mean can be trusted.
+
+Utilisation of a training job is not white noise. It pauses to evaluate and to save, it warms up, and neighbouring
+seconds resemble each other. All limits are our choice; `docs/benchmarks.md` (The search on real signals) measures them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from coda.allocator.config import CoreSearchConfig
+from coda.allocator.curve import WindowReading
+
+Samples = Sequence[tuple[float, float, bool | None]]
+"""(seconds since the window began, share of time the GPUs were busy 0..1, whether it used all its cores; None:
+unknown) of each look."""
+
+_BATCHES: Final = (1, 5)
+"""Samples per batch whose means are looked at for correlation: the nearest neighbours, and what noise hides of them."""
+
+_FEWEST_BATCHES: Final = 8
+"""Our choice: a correlation of fewer means little."""
+
+_STRONGEST: Final = 0.95
+"""The strongest correlation believed: a window is too short to tell it from a stronger one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowResult:
+    """The result of a window at the job's cores. `reading` None: it says nothing; `paused`: since the job paused."""
+
+    reading: WindowReading | None
+    paused: bool = False
+
+
+def is_at_limit(used_cores: float, throttled_share: float, cores: int) -> bool:
+    """True if a job's CPU use is held up by its cores: it uses nine tenths of them, or is throttled in a tenth of its
+    periods. Our choice."""
+    return used_cores >= 0.9 * cores or throttled_share > 0.1
+
+
+def result_of_window(samples: Samples, config: CoreSearchConfig, *, changed: bool = True) -> WindowResult:
+    """Return what one window says, without the job's pauses.
+
+    `samples`: by time; later ones than the window's end do not count. `changed`: the cores changed before the window,
+    so its first half does not count (our choice: it still shows the effect of the change itself). Without a reading:
+    too few samples, or more than half of them within pauses."""
+    within = [(at_s, share, full) for at_s, share, full in samples if at_s <= config.window_s]
+    begins_s = config.window_s / 2 if changed else 0.0
+    counted = [index for index, (at_s, _share, _full) in enumerate(within) if at_s >= begins_s]
+    if len(counted) < config.least_samples:
+        return WindowResult(reading=None)
+    paused = _paused(within, config)
+    shares = [within[index][1] for index in counted if index not in paused]
+    if len(shares) < max(config.least_samples, len(counted) // 2):
+        return WindowResult(reading=None, paused=True)
+    mean = sum(shares) / len(shares)
+    reading = WindowReading(
+        share=min(1.0, max(0.0, mean)), variance=_variance_of_mean(shares), steady=_is_steady(shares, mean)
+    )
+    return WindowResult(reading=reading)
+
+
+def _paused(samples: Samples, config: CoreSearchConfig) -> frozenset[int]:
+    """Return the indices of samples within pauses, and of their neighbours, which may be mixtures.
+
+    A pause is a long run far below the window's high samples, in which the job does not use all its cores: else it
+    waits for them, and that counts. So do several runs where that is unknown: they may be the rhythm of its loading."""
+    least = sorted(share for _at_s, share, _full in samples)[len(samples) * 9 // 10] * config.pause_level
+    runs: list[tuple[int, int]] = []
+    begin = -1
+    for index, (_at_s, share, full) in enumerate(samples):
+        if share >= least or full:
+            begin = -1
+        elif begin < 0:
+            begin = index
+            runs.append((index, index))
+        else:
+            runs[-1] = (begin, index)
+    long = [(first, last) for first, last in runs if samples[last][0] - samples[first][0] >= config.pause_s]
+    known = all(samples[at][2] is not None for first, last in long for at in range(first, last + 1))
+    if len(long) > config.pauses and not known:
+        return frozenset()
+    return frozenset(index for first, last in long for index in range(first - 1, last + 2))
+
+
+def _is_steady(shares: Sequence[float], mean: float) -> bool:
+    """True if the halves agree within 1.3 standard errors (of independent samples) or half a percent.
+
+    Our choice: one white window of five is measured again, and most of those that rise by 2 %."""
+    half = len(shares) // 2
+    first, second = shares[:half], shares[half:]
+    error = math.sqrt(_variance(first) / len(first) + _variance(second) / len(second))
+    return abs(sum(first) / len(first) - sum(second) / len(second)) <= max(1.3 * error, 0.005 * mean)
+
+
+def _variance(shares: Sequence[float]) -> float:
+    mean = sum(shares) / len(shares)
+    return sum((share - mean) ** 2 for share in shares) / max(1, len(shares) - 1)
+
+
+def _variance_of_mean(shares: Sequence[float]) -> float:
+    """The variance of the mean of samples that may be correlated: the largest that their batches show.
+
+    A correlation counts if it is twice its own standard error, and is corrected for its bias in short series.
+    Source: batch means, effective sample size of an AR(1) process (1 + rho) / (1 - rho); bias of rho: Kendall 1954."""
+    largest = _variance(shares) / len(shares)
+    for size in _BATCHES:
+        means = [sum(shares[at : at + size]) / size for at in range(0, len(shares) - size + 1, size)]
+        count = len(means)
+        spread = _variance(means)
+        if count < _FEWEST_BATCHES or spread <= 0:
+            continue
+        mean = sum(means) / count
+        near = sum((means[at] - mean) * (means[at + 1] - mean) for at in range(count - 1))
+        rho = near / (spread * (count - 1))
+        if rho * math.sqrt(count) <= 2:
+            continue
+        rho = min(_STRONGEST, (count * rho + 1) / (count - 3))
+        largest = max(largest, spread / count * (1 + rho) / (1 - rho))
+    return largest
