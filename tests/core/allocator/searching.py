@@ -13,7 +13,7 @@ from coda.allocator import SearchResult, Tuning, TuningConfig, TuningPhase, next
 from coda.allocator.resize import Resize, ResizeState
 from coda.allocator.tuning import TuningInput
 from coda.allocator.window_samples import WindowResult, result_of_window
-from coda.model.job import WishAnswer
+from coda.model.job import Wish, WishAnswer
 from tests.core.allocator.signals import MOST_CORES, Signal, SignalModel, plateau_job
 
 JOB_S: Final = 4 * 3600
@@ -69,21 +69,7 @@ class Search:
         wish = self.tuning.wish
         assert wish is not None
         self._pass(RESIZE_S)
-        self.input = replace(
-            self.input,
-            cores=wish.cores,
-            answer=WishAnswer(
-                sequence=wish.sequence, granted=True, cores=wish.cores, answered_s=0.0, deadline_s=wish.deadline_s
-            ),
-            resize=Resize(
-                attempt=1,
-                sequence=wish.sequence,
-                state=ResizeState.DONE,
-                wanted=wish.cores,
-                cores=wish.cores,
-                since_s=float(self.now_s),
-            ),
-        )
+        self.input = granted(self.input, wish, self.now_s)
         self._step(None)
 
     def _measure(self) -> None:
@@ -107,6 +93,22 @@ class Search:
     def forgotten(self) -> Tuning:
         """What is known at the next step: all of it."""
         return self.tuning
+
+
+def granted(job: TuningInput, wish: Wish, now_s: float) -> TuningInput:
+    """The job once its wish was granted and every rank has the cores."""
+    answer = WishAnswer(
+        sequence=wish.sequence, granted=True, cores=wish.cores, answered_s=now_s, deadline_s=wish.deadline_s
+    )
+    resize = Resize(
+        attempt=job.attempt,
+        sequence=wish.sequence,
+        state=ResizeState.DONE,
+        wanted=wish.cores,
+        cores=wish.cores,
+        since_s=now_s,
+    )
+    return replace(job, cores=wish.cores, answer=answer, resize=resize)
 
 
 def searched(model: SignalModel, gpus: int, seed: str, config: TuningConfig | None = None) -> SearchedJob:
