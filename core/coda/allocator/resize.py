@@ -96,7 +96,7 @@ class RankSize:
     obstacle: Obstacle | None = None
 
 
-_WORDS: Final = {
+WORDS: Final = {
     Obstacle.BEST_EFFORT: "its main container asks for no cores, so there are none to change",
     Obstacle.WOULD_RESTART: "its resizePolicy says that a change of cores restarts the container",
     Obstacle.UNSUPPORTED: "its node does not support changing cores of running pods",
@@ -163,7 +163,7 @@ def _go_on(now: Resize, sizes: Sequence[RankSize], answer: WishAnswer, now_s: fl
 def _why_never(sizes: Sequence[RankSize], answer: WishAnswer) -> tuple[str, str] | None:
     for size in sizes:
         if size.obstacle is not None and size.wanted_m != answer.cores * 1000:
-            return size.obstacle.value, f"{size.name}: {_WORDS[size.obstacle]}"
+            return size.obstacle.value, f"{size.name}: {WORDS[size.obstacle]}"
         if size.says is Progressing.INFEASIBLE:
             return size.reason, f"{size.name}: {size.message}"
     return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from coda.allocator.advice import advice, words_of
 from coda.allocator.config import CoreSearchConfig, TuningConfig
 from coda.allocator.core_search import (
     CoreLimits,
@@ -23,7 +24,7 @@ from coda.allocator.core_search import (
     next_search,
     refuse,
 )
-from coda.allocator.curve import WindowReading
+from coda.allocator.curve import WindowReading, curve_with
 from coda.allocator.resize import NO_ANSWER, STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
 from coda.allocator.watch import Verdict, Watch, watch_over, watched
 from coda.allocator.window_samples import WindowResult
@@ -36,6 +37,9 @@ NEVER = frozenset({"Infeasible", STATIC_CPU_MANAGER, *(obstacle.value for obstac
 
 TOO_FEW_SAMPLES: Final = "TooFewSamples"
 """The reason while windows are repeated because the GPUs could not be sampled often enough."""
+
+PAUSED: Final = "Paused"
+"""The reason while windows are repeated because the job evaluated or saved for most of them."""
 
 IDLE: Final = "Idle"
 """The reason while windows are repeated because the GPUs were idle."""
@@ -86,6 +90,7 @@ class TuningInput:
     most_cores: int  # per rank, that the smallest of its nodes has
     answer: WishAnswer | None = None
     resize: Resize | None = None
+    never: str = ""  # why its cores can never be changed, as far as its pod says: an obstacle's word; "": nothing does
 
 
 def next_tuning(
@@ -148,9 +153,11 @@ def _measured(
         return _wishing(tuning, search, search.trying, config, now_s)
     if measured is None:
         return tuning
+    silence = _silence(measured, config.tuning)
+    if silence is None and (job.never or tuning.reason in NEVER):
+        return _advising(tuning, search, job, measured, config.tuning)
     step = next_search(search, measured.reading, _limits(job), config.tuning)
     after = _after(tuning, step, job, config, now_s)
-    silence = _silence(measured.reading, config.tuning)
     if silence is None:
         return after
     reason, what = silence
@@ -159,11 +166,13 @@ def _measured(
     return replace(after, message=f"{what} in {counted(search.silent + 1, 'window')} one after the other")
 
 
-def _silence(reading: WindowReading | None, config: CoreSearchConfig) -> tuple[str, str] | None:
+def _silence(measured: WindowResult, config: CoreSearchConfig) -> tuple[str, str] | None:
     """Why a window says nothing: one word and a clause; None if it says something."""
-    if reading is None:
+    if measured.paused:
+        return PAUSED, "it paused for more than half of the time"
+    if measured.reading is None:
         return TOO_FEW_SAMPLES, f"its GPUs could be looked at fewer than {config.least_samples} times"
-    if reading.share < config.idle_share:
+    if measured.reading.share < config.idle_share:
         return IDLE, "its GPUs were idle"
     return None
 
@@ -258,7 +267,7 @@ def _answered(tuning: Tuning, wish: Wish, job: TuningInput, config: TuningConfig
     if resize.state is ResizeState.DONE:
         return _settled(tuning, found, config, now_s)
     if resize.reason in NEVER:
-        return _advising(tuning, resize)
+        return _once_more(tuning, job, resize)
     return _refused(tuning, job, resize.reason, resize.message, config, now_s)
 
 
@@ -277,11 +286,24 @@ def _refused(tuning: Tuning, job: TuningInput, reason: str, why: str, config: Tu
     return replace(tuning, phase=TuningPhase.TUNED, reason=reason, message=message)
 
 
-def _advising(tuning: Tuning, resize: Resize) -> Tuning:
-    found = tuning.found
-    assert found is not None
-    best = max((point.share for point in found.curve), default=None)
-    idle = "" if best is None else f"GPUs idle {1 - best:.0%}: "
-    wanted = f"{counted(resize.wanted, 'core')} per rank should be tried"
-    message = f"{idle}{wanted}, but they cannot be changed here: {resize.message or resize.reason}"
-    return replace(tuning, phase=TuningPhase.ADVISING, reason=resize.reason, message=message)
+def _advising(
+    tuning: Tuning, search: CoreSearch, job: TuningInput, measured: WindowResult, config: CoreSearchConfig
+) -> Tuning:
+    """Return the advice for a job whose cores can never be changed, and the one point that was measured."""
+    assert measured.reading is not None
+    why = words_of(job.never) if job.never else tuning.message
+    found = replace(search, curve=curve_with((), search.trying, measured.reading))
+    return replace(
+        tuning,
+        phase=TuningPhase.ADVISING,
+        found=found,
+        reason=job.never or tuning.reason,
+        message=advice(measured, why, config),
+    )
+
+
+def _once_more(tuning: Tuning, job: TuningInput, resize: Resize) -> Tuning:
+    """Measure one window for the advice: the cores can never be changed, which only the resize has shown."""
+    search = begin_search(job.cores, job.gpus, _limits(job))
+    message = resize.message or resize.reason
+    return replace(tuning, phase=TuningPhase.MEASURING, found=search, reason=resize.reason, message=message)

@@ -30,10 +30,13 @@ _STRONGEST: Final = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowResult:
-    """The result of a window at the job's cores. `reading` None: it says nothing; `paused`: since the job paused."""
+    """The result of a window at the job's cores. `reading` None: it says nothing; `paused`: since the job paused.
+
+    `held_up`: its cores held it up in at least half of the samples; None: its CPU use is not known."""
 
     reading: WindowReading | None
     paused: bool = False
+    held_up: bool | None = None
 
 
 def is_at_limit(used_cores: float, throttled_share: float, cores: int) -> bool:
@@ -54,14 +57,17 @@ def result_of_window(samples: Samples, config: CoreSearchConfig, *, changed: boo
     if len(counted) < config.least_samples:
         return WindowResult(reading=None)
     paused = _paused(within, config)
-    shares = [within[index][1] for index in counted if index not in paused]
+    at_work = [index for index in counted if index not in paused]
+    shares = [within[index][1] for index in at_work]
     if len(shares) < max(config.least_samples, len(counted) // 2):
         return WindowResult(reading=None, paused=True)
     mean = sum(shares) / len(shares)
     reading = WindowReading(
         share=min(1.0, max(0.0, mean)), variance=_variance_of_mean(shares), steady=_is_steady(shares, mean)
     )
-    return WindowResult(reading=reading)
+    known = [full for full in (within[index][2] for index in at_work) if full is not None]
+    held_up = sum(known) >= len(known) / 2 if len(known) >= config.least_samples else None
+    return WindowResult(reading=reading, held_up=held_up)
 
 
 def _paused(samples: Samples, config: CoreSearchConfig) -> frozenset[int]:

@@ -10,6 +10,7 @@ from coda.contention import Protection
 from coda_kube.objects.names import THROTTLING
 from coda_kube.objects.pod_requests import pod_amounts
 from coda_kube.objects.read import GangMember, pod_from_json
+from coda_kube.objects.resize_obstacles import obstacle_from_json
 
 Item = Mapping[str, Any]
 
@@ -37,6 +38,7 @@ class LocalPod:
     is_ending: bool = False  # terminating: its GPUs idle for a reason of their own
     asks_protection: bool = False
     protections: frozenset[Protection] = frozenset()
+    resize_obstacle: str = ""  # why its cores can never be changed, as far as its object says; "": nothing does
 
     @property
     def id(self) -> str:
@@ -71,6 +73,7 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
     limits = pod_amounts(item, "limits")
     limited = all("cpu" in ((one.get("resources") or {}).get("limits") or {}) for one in spec.get("containers") or ())
     gpus = pod.request.gpus
+    obstacle = obstacle_from_json(item)
     return LocalPod(
         uid=pod.uid,
         namespace=metadata["namespace"],
@@ -86,6 +89,7 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
         asks_protection=(metadata.get("labels") or {}).get(THROTTLING) == PROTECT,
         protections=_protections(metadata, spec, trains=gpus > 0 or pod.member is not None)
         | (frozenset() if metadata["namespace"] in throttled_namespaces else {Protection.NOT_OPTED_IN}),
+        resize_obstacle="" if obstacle is None else obstacle.value,
     )
 
 

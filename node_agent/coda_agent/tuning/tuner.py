@@ -5,9 +5,11 @@ A job belongs to the node where its rank 0 runs."""
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 
 from coda.allocator import Tuning
+from coda.allocator.resize import STATIC_CPU_MANAGER
 from coda.allocator.window_samples import is_at_limit
 from coda_agent.cgroups.usage import CpuRates
 from coda_agent.cluster import READ_ERRORS, AgentCaches, BackgroundWrites, LocalPod, TunedJob, tuned_job_from_json
@@ -66,6 +68,8 @@ class Tuner:
             why_not=senses.why_not_tuned(pod),
             may_step=self._cluster.pods_age_s() == 0 and self._writes.may_begin(about),
         )
+        never = STATIC_CPU_MANAGER if pod.id in senses.exclusive_pods else pod.resize_obstacle
+        job = replace(job, tuning_input=replace(job.tuning_input, never=never))
         tuning = self._windows.step(job, seen)
         tuning = None if tuning is None else within(self._mode, tuning)
         if tuning is None or tuning == job.tuning:

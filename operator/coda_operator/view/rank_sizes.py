@@ -11,6 +11,7 @@ from typing import Any
 from coda.allocator import RankSize
 from coda.allocator.resize import STATIC_CPU_MANAGER, Obstacle, Progressing
 from coda_kube.objects.quantities import milli_from_quantity
+from coda_kube.objects.resize_obstacles import obstacle_from_json
 
 Item = Mapping[str, Any]
 
@@ -38,7 +39,7 @@ def rank_size_from_json(pod: Item, main: Item) -> RankSize:
         says=says,
         reason=reason,
         message=message,
-        obstacle=_obstacle(container, status, main),
+        obstacle=_obstacle(pod, main),
     )
 
 
@@ -46,14 +47,8 @@ def _milli(quantity: Any) -> int:
     return milli_from_quantity(quantity) if quantity is not None else 0
 
 
-def _obstacle(container: Item, status: Item, main: Item) -> Obstacle | None:
-    resources = container.get("resources") or {}
-    if status.get("qosClass") == "BestEffort" or "cpu" not in (resources.get("requests") or {}):
-        return Obstacle.BEST_EFFORT
-    policies = container.get("resizePolicy") or ()
-    if any(each["resourceName"] == "cpu" and each["restartPolicy"] == "RestartContainer" for each in policies):
-        return Obstacle.WOULD_RESTART
-    return Obstacle.UNSUPPORTED if not main.get("resources") else None
+def _obstacle(pod: Item, main: Item) -> Obstacle | None:
+    return obstacle_from_json(pod) or (Obstacle.UNSUPPORTED if not main.get("resources") else None)
 
 
 def _news(metadata: Item, status: Item) -> tuple[Progressing, str, str]:

@@ -68,3 +68,30 @@ def test_others_are_throttled_for_training_jobs_and_for_who_asks(pod: dict[str, 
 def test_only_pods_of_a_daemon_set_s_controller_are_spared_as_such(owner: dict[str, Any], spared: bool) -> None:
     pod = pod_json("cpu", metadata={"namespace": "default", "uid": "c", "ownerReferences": [owner]})
     assert (Protection.DAEMON_SET in local_pod_from_json(pod, {"default"}).protections) is spared
+
+
+@pytest.mark.parametrize(
+    ("container", "quality", "obstacle"),
+    [
+        pytest.param({}, "Guaranteed", "", id="nothing is in the way"),
+        pytest.param({}, "BestEffort", "BestEffort", id="there is nothing to set"),
+        pytest.param({"resources": {}}, "Burstable", "BestEffort", id="the main container asks for no cores"),
+        pytest.param(
+            {"resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]},
+            "Guaranteed",
+            "RestartContainer",
+            id="a change would restart it",
+        ),
+        pytest.param(
+            {"resizePolicy": [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]},
+            "Guaranteed",
+            "",
+            id="a change of memory would",
+        ),
+    ],
+)
+def test_a_pod_says_why_its_cores_can_never_be_changed(container: dict[str, Any], quality: str, obstacle: str) -> None:
+    rank = rank_json("gang", 0, "n1", gpus=1)
+    rank["spec"]["containers"][0] |= container
+    rank["status"] = {**(rank.get("status") or {}), "qosClass": quality}
+    assert local_pod_from_json(rank, {"default"}).resize_obstacle == obstacle

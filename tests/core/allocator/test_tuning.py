@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningConfig, TuningPhase, next_tuning
+from coda.allocator.advice import words_of
 from coda.allocator.core_search import abandon
 from coda.allocator.curve import CurvePoint, WindowReading
-from coda.allocator.resize import Resize, ResizeState
+from coda.allocator.resize import STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
 from coda.allocator.tuning import TuningInput, stopped
 from coda.allocator.watch import watch_over
 from coda.allocator.window_samples import WindowResult
@@ -140,13 +141,62 @@ def test_growth_that_was_taken_back_counts_as_refused() -> None:
     assert (after.phase, after.wish and after.wish.cores) == (TuningPhase.WISHING, 3)
 
 
+def window(share: float, held_up: bool | None) -> WindowResult:
+    return WindowResult(reading=WindowReading(share=share), held_up=held_up)
+
+
+STATIC = "they cannot be changed here: its node gives it whole cores permanently (static CPU manager)"
+
+
+@pytest.mark.parametrize(
+    ("measured", "message"),
+    [
+        pytest.param(
+            window(0.62, True),
+            f"GPUs idle 38%, and it uses all its cores: more would help, but {STATIC}",
+            id="who uses all cores needs more",
+        ),
+        pytest.param(
+            window(0.62, False),
+            f"GPUs idle 38%, but its cores do not hold it up; {STATIC}",
+            id="who leaves some does not",
+        ),
+        pytest.param(window(1.0, True), f"GPUs idle 0%: more cores would not help; {STATIC}", id="busy GPUs need none"),
+        pytest.param(
+            window(0.62, None),
+            "GPUs idle 38%: whether more cores would help is unknown, since its CPU use is; they cannot be changed: "
+            "its node gives it whole cores permanently (static CPU manager)",
+            id="nobody knows",
+        ),
+    ],
+)
+def test_where_the_pod_says_that_cores_cannot_be_changed_one_window_is_measured_for_advice(
+    measured: WindowResult, message: str
+) -> None:
+    fixed = replace(HERE, never=STATIC_CPU_MANAGER)
+    after = next_tuning(begun(), fixed, measured, CONFIG, NOW_S)
+    assert (after.phase, after.reason, after.message) == (TuningPhase.ADVISING, "StaticCPUManager", message)
+    assert after.wish is None
+
+
 @pytest.mark.parametrize("reason", ["Infeasible", "RestartContainer", "BestEffort", "ResizeUnsupported"])
-def test_where_cores_cannot_be_changed_it_only_advises(reason: str) -> None:
+def test_where_only_a_resize_shows_that_cores_cannot_be_changed_one_window_more_is_measured(reason: str) -> None:
     tuning = wishing()
-    never = replace(resized(tuning, ResizeState.REFUSED, reason), cores=3)
-    after = next_tuning(tuning, replace(HERE, answer=granted(tuning), resize=never), None, CONFIG, NOW_S)
-    assert after.phase is TuningPhase.ADVISING
-    assert after.message.startswith("GPUs idle 50%: 2 cores per rank should be tried, but")
+    never = replace(resized(tuning, ResizeState.REFUSED, reason), cores=3, message="never")
+    there = replace(HERE, answer=granted(tuning), resize=never)
+    again = next_tuning(tuning, there, None, CONFIG, NOW_S)
+    assert (again.phase, again.reason) == (TuningPhase.MEASURING, reason)
+    after = next_tuning(again, there, window(0.5, True), CONFIG, NOW_S)
+    assert (after.phase, after.reason) == (TuningPhase.ADVISING, reason)
+    assert after.message == (
+        "GPUs idle 50%, and it uses all its cores: more would help, but they cannot be changed here: never"
+    )
+    assert next_tuning(after, there, window(0.5, True), CONFIG, NOW_S + 3600) == after
+
+
+@pytest.mark.parametrize("obstacle", Obstacle)
+def test_every_obstacle_has_words(obstacle: Obstacle) -> None:
+    assert words_of(obstacle.value)
 
 
 def test_a_new_attempt_begins_anew_and_an_old_window_says_nothing_of_it() -> None:
@@ -176,6 +226,12 @@ def test_windows_that_say_nothing_are_repeated_and_say_why_until_they_end_the_se
         tuning = next_tuning(tuning, HERE, WindowResult(reading=reading), CONFIG, NOW_S)
     assert (tuning.phase, tuning.reason) == (TuningPhase.STOPPED, "Unmeasurable")
     assert tuning.message == f"{what} in 41 windows one after the other"
+
+
+def test_a_window_within_a_pause_is_repeated_and_says_so() -> None:
+    tuning = next_tuning(begun(), HERE, WindowResult(reading=None, paused=True), CONFIG, NOW_S)
+    assert (tuning.phase, tuning.reason) == (TuningPhase.MEASURING, "Paused")
+    assert tuning.message == "it paused for more than half of the time in the last window: it is measured again"
 
 
 def test_a_window_that_says_something_ends_the_complaint() -> None:
