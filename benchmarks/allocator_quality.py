@@ -33,7 +33,9 @@ from tests.core.allocator.curves import (
 )
 
 CONFIGS = {
-    "paper": CoreSearchConfig(stride=Stride.UNIT, faint_moves=0, certainty=0.0, extra_windows=0),
+    "paper": CoreSearchConfig(
+        stride=Stride.UNIT, faint_moves=0, certainty=0.0, extra_windows=0, sight=0.0, begins_again=0
+    ),
     "default": CoreSearchConfig(),
     "patient": CoreSearchConfig(patience=1),
 }

@@ -69,13 +69,21 @@ class Senses:
 
     def gpu_share_of(self, pod: LocalPod) -> float | None:
         """Return the mean busy share of the pod's GPUs in this window; None: not measured, or not surely its own."""
+        shares = self._gpu_shares_of(pod)
+        return sum(shares) / len(shares) if shares else None
+
+    def least_gpu_share_of(self, pod: LocalPod) -> float | None:
+        """Return the busy share of the pod's least busy GPU: those that wait for it seem busy. None: as above."""
+        return min(self._gpu_shares_of(pod), default=None)
+
+    def _gpu_shares_of(self, pod: LocalPod) -> list[float]:
         holding = holding_of(pod.uid, self.ownerships)
         if holding.why_not is not None or not holding.places:
-            return None
+            return []
         readings = {reading.gpu.uuid: reading for reading in self.gpus.readings}
         shares = [_share(readings.get(place.gpu_uuid)) for place in holding.places]
         found = [share for share in shares if share is not None]
-        return sum(found) / len(found) if len(found) == len(shares) else None
+        return found if len(found) == len(shares) else []
 
 
 @dataclass(slots=True, kw_only=True)

@@ -45,6 +45,7 @@ class SearchOutcome(Enum):
     LIMITED = "Limited"  # utilisation rose up to the most cores available
     REFUSED = "Refused"  # the job's cores cannot be changed
     TOO_NOISY = "TooNoisy"  # more cores may help, but the noise hides it: it keeps what it had
+    UNRESPONSIVE = "Unresponsive"  # its GPUs seem as busy with any count of cores: it keeps what it had
     UNMEASURABLE = "Unmeasurable"  # no usable GPU utilisation
     ABANDONED = "Abandoned"  # the job ended, its node was lost, a deadline passed
 
@@ -128,11 +129,13 @@ def next_search(
     heard = replace(search, silent=0)
     if search.leg is Leg.START:
         return _begun(heard, reading, limits, config)
+    if (reading.work > 0) is not (search.curve[-1].work > 0):  # the CPU use of a rank is known no more, or only now
+        return _answer(search, SearchOutcome.ABANDONED) if search.again >= config.begins_again else _anew(search)
     if search.again < config.begins_again and _is_odd(heard, reading, config):
         return _doubted(heard)
     fresh = curve_without(search.curve, search.trying) if search.odd else search.curve
     curve = curve_with(fresh, search.trying, reading)
-    return _judge(replace(heard, odd=False, curve=curve), limits, config)
+    return _judge(replace(heard, odd=False, curve=curve), limits, config, throttled=reading.throttled)
 
 
 def refuse(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
@@ -159,10 +162,18 @@ def _deafened(search: CoreSearch) -> SearchResult:
     return replace(_answer(search, SearchOutcome.TOO_NOISY), cores=max(search.kept, search.start))
 
 
-def _why_ended(search: CoreSearch) -> SearchOutcome:
+def _ended(search: CoreSearch, limits: CoreLimits) -> SearchResult:
+    """Return the answer of a search that has no count left to try.
+
+    If half of the cores and fewer keep several GPUs as busy, down to one core each, these GPUs may only wait busily:
+    then utilisation alone takes no cores away."""
+    worked = any(point.work > 0 for point in search.curve)
+    unanswered = search.failed == 0 and search.kept == limits.least and 2 * search.kept <= search.start
+    if 1 < search.gpus <= limits.least and unanswered and not worked:
+        return replace(_answer(search, SearchOutcome.UNRESPONSIVE), cores=search.start)
     if search.blurred and search.kept == search.start:
-        return SearchOutcome.TOO_NOISY
-    return SearchOutcome.LIMITED if search.capped else SearchOutcome.FOUND
+        return _answer(search, SearchOutcome.TOO_NOISY)
+    return _answer(search, SearchOutcome.LIMITED if search.capped else SearchOutcome.FOUND)
 
 
 def _begun(
@@ -176,8 +187,8 @@ def _begun(
     if known is None:
         first = replace(search, curve=curve_with((), search.start, reading))
         return _leave_start(first, limits, config) if reading.steady else replace(first, restless=1)
-    apart = reading.share - known.share
-    agrees = abs(apart) <= config.agreement * known.share
+    apart = reading.level - known.level
+    agrees = abs(apart) <= config.agreement * known.level
     moved = replace(
         search, rose=search.rose or (not agrees and apart > 0), fell=search.fell or (not agrees and apart < 0)
     )
@@ -199,37 +210,43 @@ def _is_odd(search: CoreSearch, reading: WindowReading, config: CoreSearchConfig
     kept = next(point for point in search.curve if point.cores == search.kept)
     doubt = 2 * math.sqrt(reading.variance + kept.variance)
     ratio = search.trying / search.kept
-    low, high = sorted((kept.share, kept.share * ratio))
-    off = config.odd_margin * kept.share
-    return kept.variance > 0 and not low - off - doubt <= reading.share <= high + off + doubt
+    low, high = sorted((kept.level, kept.level * ratio))
+    off = config.odd_margin * kept.level
+    return kept.variance > 0 and not low - off - doubt <= reading.level <= high + off + doubt
 
 
 def _doubted(search: CoreSearch) -> CoreSearch:
     """Measure an odd reading again; if that is odd too, what was known is not true any more: begin again.
 
     It begins with no fewer cores than it began with before."""
-    if not search.odd:
-        return replace(search, odd=True)
+    return _anew(search) if search.odd else replace(search, odd=True)
+
+
+def _anew(search: CoreSearch) -> CoreSearch:
     cores = max(search.start, search.trying)
     return CoreSearch(start=cores, gpus=search.gpus, trying=cores, kept=cores, again=search.again + 1)
 
 
-def _judge(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
-    """Compare `trying` with the best other counts; measure again while the difference is within the noise."""
+def _judge(
+    search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig, *, throttled: bool = False
+) -> CoreSearch | SearchResult:
+    """Compare `trying` with the best other counts; measure again while the difference is within the noise.
+
+    On the way down a count does not hold if a rank of a job with several GPUs is `throttled` at it."""
     if noise_of(search.curve) > config.deafening:
         return _deafened(search)
     point = next(point for point in search.curve if point.cores == search.trying)
     best = reference_utilisation(search.curve, search.trying, config.noise_margin)
     needed = best.share * (1 + config.noise_margin if search.leg is Leg.UP else 1 - config.noise_margin)
     doubt = config.certainty * math.sqrt(point.variance + best.variance)
-    if abs(point.share - needed) < doubt and point.windows <= config.extra_windows:
+    if abs(point.level - needed) < doubt and point.windows <= config.extra_windows:
         return search
-    if search.leg is Leg.UP and point.share + doubt > best.share * (1 + config.blur) and point.share < needed + doubt:
+    if search.leg is Leg.UP and point.level + doubt > best.share * (1 + config.blur) and point.level < needed + doubt:
         search = replace(search, blurred=True)
-    surely = point.share - doubt >= best.share * (1 - config.blur)
-    passed = point.share > needed if search.leg is Leg.UP else point.share >= needed and surely
+    surely = point.level - doubt >= best.share * (1 - config.blur)
+    passed = point.level > needed if search.leg is Leg.UP else point.level >= needed and surely and not throttled
     if search.leg is Leg.UP:
-        return _climbed(search, limits, config, improved=passed, faint=point.share > best.share)
+        return _climbed(search, limits, config, improved=passed, faint=point.level > best.share)
     if passed:
         held = replace(search, kept=search.trying, moves=search.moves + 1)
         return _down(held, limits, config) if search.leg is Leg.DOWN else _narrow(held, limits, config)
@@ -289,7 +306,7 @@ def _up(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> Cor
 def _narrow(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
     failed = max(search.failed, limits.least - 1)
     if search.kept - failed <= _seen(search, config, 1 + config.extra_windows):
-        return _answer(search, _why_ended(search))
+        return _ended(search, limits)
     cores = (search.kept + failed) // 2
     halved = replace(search, leg=Leg.NARROW, trying=cores)
     return _judge(halved, limits, config) if any(point.cores == cores for point in search.curve) else halved

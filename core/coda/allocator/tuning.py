@@ -87,6 +87,7 @@ class TuningInput:
     attempt: int
     cores: int  # per rank, that every rank has
     gpus: int  # per rank
+    ranks: int = 1
     most_cores: int  # per rank, that the smallest of its nodes has
     answer: WishAnswer | None = None
     resize: Resize | None = None
@@ -138,7 +139,9 @@ def _last_answered(job: TuningInput) -> Wish | None:
 
 
 def _limits(job: TuningInput) -> CoreLimits:
-    return CoreLimits(most=max(job.cores, job.most_cores))
+    """At least a core per GPU: each has a process that must run."""
+    most = max(job.cores, job.most_cores)
+    return CoreLimits(least=min(job.gpus, most), most=most)
 
 
 def _measured(
@@ -194,6 +197,8 @@ def _settled(tuning: Tuning, step: CoreSearch | SearchResult, config: TuningConf
         message = tuning.message or "its GPUs could not be measured"
         return replace(tuning, phase=TuningPhase.STOPPED, found=step, reason=step.outcome.value, message=message)
     message = f"{counted(step.cores, 'core')} per rank, found in {step.windows} windows"
+    if step.outcome is SearchOutcome.UNRESPONSIVE:
+        message = f"its GPUs seem as busy with any count of cores, so it keeps {counted(step.cores, 'core')} per rank"
     if step.outcome is SearchOutcome.TOO_NOISY:
         message = f"its utilisation is too noisy to tell whether more than {counted(step.cores, 'core')} would help"
     watch = watch_over(step, tuning.watch, now_s, config.watch)
@@ -211,6 +216,8 @@ def _watched(
     """Keep the answer while its windows agree with it; else search again, with no fewer cores than it had before."""
     reading = None if measured is None else measured.reading
     if reading is None or reading.share < config.tuning.idle_share:
+        return tuning
+    if any((point.work > 0) is not (reading.work > 0) for point in answer.curve):  # not to be compared
         return tuning
     watch = tuning.watch or watch_over(answer, None, now_s, config.watch)
     after, verdict = watched(watch, reading, now_s, config.watch, config.tuning)

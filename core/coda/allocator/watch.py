@@ -29,7 +29,7 @@ class Watch:
     """The state of a watch, as the job's status has it. Raises InvalidInput for an impossible state."""
 
     cores: int  # per rank, of the answer
-    level: float  # utilisation that it stands for, 0..1; it follows what changes slowly
+    level: float  # of the readings that it stands for, 0..1; it follows what changes slowly
     noise: float  # standard error of one window, relative
     since_s: float  # when the answer was found
     patience: int  # windows in a row off the level that end the answer
@@ -49,7 +49,7 @@ def watch_over(answer: SearchResult, before: Watch | None, now_s: float, config:
 
     A search that found about the same again (a tenth, or one core) keeps the patience of the answer before, which
     grew."""
-    level = next((point.share for point in answer.curve if point.cores == answer.cores), 0.0)
+    level = next((point.level for point in answer.curve if point.cores == answer.cores), 0.0)
     same = before is not None and abs(before.cores - answer.cores) <= max(1, answer.cores // 10)
     return Watch(
         cores=answer.cores,
@@ -65,7 +65,7 @@ def watched(
     watch: Watch, reading: WindowReading, now_s: float, config: WatchConfig, search: CoreSearchConfig
 ) -> tuple[Watch, Verdict]:
     """Return the watch after one more window at the answer's cores, and what follows. It is equal if all stands."""
-    apart = abs(reading.share - watch.level) / watch.level if watch.level else 0.0
+    apart = abs(reading.level - watch.level) / watch.level if watch.level else 0.0
     margin = config.leave_margin if watch.confirmed else search.agreement
     allowed = max(margin, config.leave_errors * watch.noise)
     if apart > allowed:
@@ -74,7 +74,7 @@ def watched(
         if away.away < (config.first_windows if hasty else watch.patience):
             return away, Verdict.STANDS
         return replace(away, away=0, patience=min(2 * watch.patience, config.most_windows)), Verdict.LEFT
-    level = (watch.level + reading.share) / 2 if apart > allowed / 2 or not watch.confirmed else watch.level
+    level = (watch.level + reading.level) / 2 if apart > allowed / 2 or not watch.confirmed else watch.level
     stands = replace(watch, level=level, confirmed=True, away=0)
     if now_s >= watch.since_s + min(config.try_again_s * 2**watch.tries, config.longest_try_s):
         return replace(stands, tries=min(watch.tries + 1, 16)), Verdict.TRY_AGAIN

@@ -9,14 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from coda.allocator.config import CoreSearchConfig
 from coda.allocator.curve import WindowReading
 
-Samples = Sequence[tuple[float, float, bool | None]]
-"""(seconds since the window began, share of time the GPUs were busy 0..1, whether it used all its cores; None:
-unknown) of each look."""
+
+class Look(NamedTuple):
+    """One look at a rank. `cpu_cores`: that it used since the look before; None: not known, as is `full`."""
+
+    at_s: float  # since the window began
+    share: float  # of time that its least busy GPU was busy, 0..1
+    full: bool | None = None  # its cores held it up: `is_at_limit`
+    cpu_cores: float | None = None
+    throttled_share: float = 0.0  # of its CPU periods, 0..1
+
 
 _BATCHES: Final = (1, 5)
 """Samples per batch whose means are looked at for correlation: the nearest neighbours, and what noise hides of them."""
@@ -29,14 +36,26 @@ _STRONGEST: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowResult:
-    """The result of a window at the job's cores. `reading` None: it says nothing; `paused`: since the job paused.
+class CpuWork:
+    """The CPU use of a rank over one window, its pauses left out. `variance`: of that mean."""
 
-    `held_up`: its cores held it up in at least half of the samples; None: its CPU use is not known."""
+    cores: float
+    variance: float
+    steady: bool
+    throttled_share: float  # of its CPU periods, 0..1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowResult:
+    """The result of a rank's window. `reading` None: it says nothing; `paused`: since the rank paused.
+
+    `held_up`: its cores held it up in at least half of the samples. Of `held_up` and `work`, None: CPU use is not
+    known."""
 
     reading: WindowReading | None
     paused: bool = False
     held_up: bool | None = None
+    work: CpuWork | None = None
 
 
 def is_at_limit(used_cores: float, throttled_share: float, cores: int) -> bool:
@@ -45,49 +64,60 @@ def is_at_limit(used_cores: float, throttled_share: float, cores: int) -> bool:
     return used_cores >= 0.9 * cores or throttled_share > 0.1
 
 
-def result_of_window(samples: Samples, config: CoreSearchConfig, *, changed: bool = True) -> WindowResult:
-    """Return what one window says, without the job's pauses.
+def result_of_window(looks: Sequence[Look], config: CoreSearchConfig, *, changed: bool = True) -> WindowResult:
+    """Return what one window says, without the rank's pauses.
 
-    `samples`: by time; later ones than the window's end do not count. `changed`: the cores changed before the window,
+    `looks`: by time; later ones than the window's end do not count. `changed`: the cores changed before the window,
     so its first half does not count (our choice: it still shows the effect of the change itself). Without a reading:
     too few samples, or more than half of them within pauses."""
-    within = [(at_s, share, full) for at_s, share, full in samples if at_s <= config.window_s]
+    within = [look for look in looks if look.at_s <= config.window_s]
     begins_s = config.window_s / 2 if changed else 0.0
-    counted = [index for index, (at_s, _share, _full) in enumerate(within) if at_s >= begins_s]
+    counted = [index for index, look in enumerate(within) if look.at_s >= begins_s]
     if len(counted) < config.least_samples:
         return WindowResult(reading=None)
     paused = _paused(within, config)
-    at_work = [index for index in counted if index not in paused]
-    shares = [within[index][1] for index in at_work]
-    if len(shares) < max(config.least_samples, len(counted) // 2):
+    at_work = [within[index] for index in counted if index not in paused]
+    if len(at_work) < max(config.least_samples, len(counted) // 2):
         return WindowResult(reading=None, paused=True)
+    shares = [look.share for look in at_work]
     mean = sum(shares) / len(shares)
     reading = WindowReading(
         share=min(1.0, max(0.0, mean)), variance=_variance_of_mean(shares), steady=_is_steady(shares, mean)
     )
-    known = [full for full in (within[index][2] for index in at_work) if full is not None]
+    known = [look.full for look in at_work if look.full is not None]
     held_up = sum(known) >= len(known) / 2 if len(known) >= config.least_samples else None
-    return WindowResult(reading=reading, held_up=held_up)
+    return WindowResult(reading=reading, held_up=held_up, work=_work_of(at_work))
 
 
-def _paused(samples: Samples, config: CoreSearchConfig) -> frozenset[int]:
+def _work_of(looks: Sequence[Look]) -> CpuWork | None:
+    used = [look.cpu_cores for look in looks if look.cpu_cores is not None]
+    if len(used) < len(looks):
+        return None
+    mean = sum(used) / len(used)
+    throttled_share = sum(look.throttled_share for look in looks) / len(looks)
+    return CpuWork(
+        cores=mean, variance=_variance_of_mean(used), steady=_is_steady(used, mean), throttled_share=throttled_share
+    )
+
+
+def _paused(looks: Sequence[Look], config: CoreSearchConfig) -> frozenset[int]:
     """Return the indices of samples within pauses, and of their neighbours, which may be mixtures.
 
     A pause is a long run far below the window's high samples, in which the job does not use all its cores: else it
     waits for them, and that counts. So do several runs where that is unknown: they may be the rhythm of its loading."""
-    least = sorted(share for _at_s, share, _full in samples)[len(samples) * 9 // 10] * config.pause_level
+    least = sorted(look.share for look in looks)[len(looks) * 9 // 10] * config.pause_level
     runs: list[tuple[int, int]] = []
     begin = -1
-    for index, (_at_s, share, full) in enumerate(samples):
-        if share >= least or full:
+    for index, look in enumerate(looks):
+        if look.share >= least or look.full:
             begin = -1
         elif begin < 0:
             begin = index
             runs.append((index, index))
         else:
             runs[-1] = (begin, index)
-    long = [(first, last) for first, last in runs if samples[last][0] - samples[first][0] >= config.pause_s]
-    known = all(samples[at][2] is not None for first, last in long for at in range(first, last + 1))
+    long = [(first, last) for first, last in runs if looks[last].at_s - looks[first].at_s >= config.pause_s]
+    known = all(looks[at].full is not None for first, last in long for at in range(first, last + 1))
     if len(long) > config.pauses and not known:
         return frozenset()
     return frozenset(index for first, last in long for index in range(first - 1, last + 2))

@@ -171,6 +171,8 @@ def _watch(tuning: Item) -> Watch | None:
 
 def _step_json(point: CurvePoint) -> Json:
     step = plain_from_value(point)
+    work = step.pop("work")
+    step |= {"cpuUse": work} if work else {}
     return {"coresPerReplica": step.pop("cores"), "gpuUtilization": step.pop("share"), **step}
 
 
@@ -198,6 +200,7 @@ def _found(tuning: Item) -> CoreSearch | SearchResult | None:
 
 def _point(step: Item, place: str) -> CurvePoint:
     plain = dict(step)
+    plain["work"] = plain.pop("cpuUse", 0.0)
     try:
         plain["cores"], plain["share"] = plain.pop("coresPerReplica"), plain.pop("gpuUtilization")
     except KeyError as missing:

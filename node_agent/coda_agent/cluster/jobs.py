@@ -51,6 +51,7 @@ def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
         attempt=attempt,
         cores=int(status["request"]["cpusPerReplica"]) if resize is None else resize.cores,
         gpus=int(spec["gpusPerReplica"]),
+        ranks=int(spec.get("replicas") or 1),
         most_cores=most_cores,
         answer=answer_from_json(placement),
         resize=resize,

@@ -10,8 +10,6 @@ from functools import partial
 
 from coda.allocator import Tuning
 from coda.allocator.resize import STATIC_CPU_MANAGER
-from coda.allocator.window_samples import is_at_limit
-from coda_agent.cgroups.usage import CpuRates
 from coda_agent.cluster import READ_ERRORS, AgentCaches, BackgroundWrites, LocalPod, TunedJob, tuned_job_from_json
 from coda_agent.modes import within
 from coda_agent.report import Metrics
@@ -59,12 +57,14 @@ class Tuner:
     def _step(self, job: TunedJob, pod: LocalPod, senses: Senses) -> None:
         """What is not written now is decided again in the next round: its window stays open until then."""
         about = f"tuning {job.id}"
+        rates = senses.cpu_by_pod.get(pod.uid)
         seen = TuningObservation(
             at_s=senses.at.monotonic_s,
             wall_s=senses.at.wall_s,
             container=self._cluster.container_of(pod),
-            share=senses.gpu_share_of(pod),
-            uses_all_cores=_uses_all_cores(senses.cpu_by_pod.get(pod.uid), job.tuning_input.cores),
+            share=senses.least_gpu_share_of(pod),
+            cpu_cores=None if rates is None else rates.cores,
+            throttled_share=0.0 if rates is None else rates.throttled_share,
             why_not=senses.why_not_tuned(pod),
             may_step=self._cluster.pods_age_s() == 0 and self._writes.may_begin(about),
         )
@@ -110,7 +110,3 @@ class Tuner:
         if known is None or known[0] != version:
             known = self._read[uid] = (version, tuned_job_from_json(item, self._most_cores))
         return known[1]
-
-
-def _uses_all_cores(rates: CpuRates | None, cores: int) -> bool | None:
-    return None if rates is None else is_at_limit(rates.cores, rates.throttled_share, cores)

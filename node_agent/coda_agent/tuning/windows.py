@@ -9,8 +9,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from coda.allocator import Tuning, TuningConfig, TuningPhase, next_tuning
+from coda.allocator.ranks import result_of_job
 from coda.allocator.tuning import TOO_FEW_SAMPLES
-from coda.allocator.window_samples import WindowResult, result_of_window
+from coda.allocator.window_samples import Look, WindowResult, is_at_limit, result_of_window
 from coda_agent.cluster import TunedJob
 
 Conditions = tuple[int, int, str]
@@ -31,7 +32,8 @@ class TuningObservation:
     wall_s: float
     container: str  # of rank 0; another one means a restart
     share: float | None
-    uses_all_cores: bool | None = None  # its CPU use is at its limit; None: not measured
+    cpu_cores: float | None = None  # that the pod used; None: not measured
+    throttled_share: float = 0.0  # of its CPU periods
     why_not: str | None = None
     may_step: bool = True
 
@@ -44,7 +46,7 @@ class _Window:
     of: object
     began_s: float
     changed: bool
-    samples: list[tuple[float, float, bool | None]] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
 
 
 class Windows:
@@ -82,10 +84,12 @@ class Windows:
             self._begin(job, seen)
             return None
         if seen.share is not None and seen.at_s >= window.began_s:
-            window.samples.append((seen.at_s - window.began_s, seen.share, seen.uses_all_cores))
+            window.looks.append(_look(seen, window.began_s, job.tuning_input.cores))
         if seen.at_s - window.began_s < self._config.tuning.window_s:
             return None
-        return result_of_window(window.samples, self._config.tuning, changed=window.changed)
+        rank = result_of_window(window.looks, self._config.tuning, changed=window.changed)
+        at = job.tuning_input
+        return result_of_job([rank], at.gpus * at.ranks, at.most_cores)
 
     def _begin(self, job: TunedJob, seen: TuningObservation) -> None:
         """Begin a window: at once if the last one had the same conditions, else after they have settled."""
@@ -98,6 +102,13 @@ class Windows:
 
 def _conditions(job: TunedJob, seen: TuningObservation) -> Conditions:
     return job.tuning_input.attempt, job.tuning_input.cores, seen.container
+
+
+def _look(seen: TuningObservation, began_s: float, cores: int) -> Look:
+    assert seen.share is not None
+    used, throttled = seen.cpu_cores, seen.throttled_share
+    full = None if used is None else is_at_limit(used, throttled, cores)
+    return Look(seen.at_s - began_s, seen.share, full, used, throttled)
 
 
 def _measured_for(job: TunedJob) -> object:

@@ -35,9 +35,7 @@ class Agent:
         for _ in range(seconds):
             cores = self.job.tuning_input.cores
             share = self.share(cores, self.now_s)
-            seen = TuningObservation(
-                at_s=self.now_s, wall_s=self.now_s, container="c", share=share, uses_all_cores=False
-            )
+            seen = TuningObservation(at_s=self.now_s, wall_s=self.now_s, container="c", share=share, cpu_cores=0.0)
             tuning = self.windows.step(self.job, seen)
             self.now_s += 1
             if tuning is None or tuning == self.job.tuning:

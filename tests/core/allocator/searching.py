@@ -12,7 +12,7 @@ from typing import Final
 from coda.allocator import SearchResult, Tuning, TuningConfig, TuningPhase, next_tuning
 from coda.allocator.resize import Resize, ResizeState
 from coda.allocator.tuning import TuningInput
-from coda.allocator.window_samples import WindowResult, result_of_window
+from coda.allocator.window_samples import Look, WindowResult, result_of_window
 from coda.model.job import Wish, WishAnswer
 from tests.core.allocator.signals import MOST_CORES, Signal, SignalModel, plateau_job
 
@@ -24,7 +24,8 @@ COST_STEP_S: Final = 5  # how often what is lost is looked at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedJob:
-    """What became of one job. `off`: cores from the fewest within 1 % of the best, at the end."""
+    """What became of one job. `off`: at the end, cores from the fewest within 1 % of the best, of a
+    core per GPU and more."""
 
     off: int
     lost: float
@@ -83,7 +84,7 @@ class Search:
         self._pass(window_s)
         shares = self.signal.samples(self.input.cores, began_s, self.now_s)
         full = self.signal.uses_all_cores(self.input.cores, began_s, self.now_s)
-        samples = [(float(at_s), share, full[at_s - 1]) for at_s, share in enumerate(shares, 1)]
+        samples = [Look(float(at_s), share, full[at_s - 1]) for at_s, share in enumerate(shares, 1)]
         self.windows += self.answered_s is None
         self._step(result_of_window(samples, self.config.tuning, changed=changed and not first))
 
@@ -124,7 +125,8 @@ def searched(model: SignalModel, gpus: int, seed: str, config: TuningConfig | No
         untuned += weight * (best - curve[search.job.start])
         total += weight * best
     curve = search.signal.curve_at(JOB_S)
-    fewest = next(cores for cores in range(1, MOST_CORES + 1) if curve[cores] >= max(curve) * 0.99)
+    floor = search.input.gpus  # a core per GPU
+    fewest = next(cores for cores in range(floor, MOST_CORES + 1) if curve[cores] >= max(curve[floor:]) * 0.99)
     found = search.tuning.found
     outcome = found.outcome.value if isinstance(found, SearchResult) else ""
     return SearchedJob(

@@ -11,7 +11,7 @@ from coda_kube.objects.tuning_status import tuning_from_json, tuning_json
 from tests.core.allocator.searching import JOB_S, Search, SearchedJob, searched
 from tests.core.allocator.signals import ROWS, SignalModel
 
-JOBS = 12
+JOBS = 8
 
 
 def jobs(name: str, gpus: int) -> list[SearchedJob]:

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.allocator import CoreSearchConfig
-from coda.allocator.window_samples import is_at_limit, result_of_window
+from coda.allocator.window_samples import Look, is_at_limit, result_of_window
 from tests.core.allocator.signals import Signal, SignalModel, plateau_job
 
 CONFIG = CoreSearchConfig()
 Shares = Callable[[int], float]
 
 
-def samples(share_at: Shares, *, full: bool | None = None, seconds: int = 90) -> list[tuple[float, float, bool | None]]:
-    return [(float(at_s), share_at(at_s), full) for at_s in range(seconds + 1)]
+def samples(share_at: Shares, *, full: bool | None = None, seconds: int = 90) -> list[Look]:
+    return [Look(float(at_s), share_at(at_s), full) for at_s in range(seconds + 1)]
 
 
 def between(first: int, last: int, level: float) -> Shares:
@@ -27,7 +27,7 @@ def between(first: int, last: int, level: float) -> Shares:
 
 
 def test_a_reading_is_the_second_half_of_its_window() -> None:
-    late = [(at_s, 0.0 if at_s > 90 else share, full) for at_s, share, full in samples(split, seconds=120)]
+    late = [look if look.at_s <= 90 else look._replace(share=0.0) for look in samples(split, seconds=120)]
     reading = result_of_window(late, CONFIG).reading
     assert reading is not None
     assert reading.share == pytest.approx(0.81, abs=0.001)
@@ -46,7 +46,7 @@ def test_all_of_a_window_counts_where_the_cores_did_not_change() -> None:
 
 
 def test_too_few_samples_are_no_reading() -> None:
-    result = result_of_window([(50.0 + at_s, 0.5, None) for at_s in range(9)], CONFIG)
+    result = result_of_window([Look(50.0 + at_s, 0.5) for at_s in range(9)], CONFIG)
     assert (result.reading, result.paused) == (None, False)
 
 
@@ -99,7 +99,7 @@ def test_the_error_of_a_mean_grows_with_the_correlation_of_its_samples(
         job = plateau_job(rng, 1)
         level = Signal(model, job, rng, 100).curve_at(0)[20]
         window = Signal(model, job, rng, 100).samples(20, 0, 90)
-        looks = [(float(at_s), share, None) for at_s, share in enumerate(window)]
+        looks = [Look(float(at_s), share) for at_s, share in enumerate(window)]
         reading = result_of_window(looks, CONFIG).reading
         assert reading is not None
         shares.append(reading.share / level - 1)
@@ -110,7 +110,7 @@ def test_the_error_of_a_mean_grows_with_the_correlation_of_its_samples(
 @given(st.lists(st.floats(0, 1), max_size=100), st.booleans(), st.sampled_from((True, False, None)))
 def test_any_samples_are_a_reading_or_none(shares: list[float], changed: bool, full: bool | None) -> None:
     result = result_of_window(
-        [(float(at_s), share, full) for at_s, share in enumerate(shares)], CONFIG, changed=changed
+        [Look(float(at_s), share, full) for at_s, share in enumerate(shares)], CONFIG, changed=changed
     )
     if result.reading is not None:
         counted = shares[45:91] if changed else shares[:91]

@@ -1,0 +1,118 @@
+"""Jobs of several GPUs: the slowest rank decides, and GPUs that wait busily deceive nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda.allocator import CoreSearch, CoreSearchConfig, SearchOutcome, SearchResult, TuningConfig, next_tuning
+from coda.allocator.core_search import CoreLimits, begin_search, next_search
+from coda.allocator.curve import WindowReading
+from coda.allocator.ranks import result_of_job
+from coda.allocator.tuning import TuningInput
+from coda.allocator.window_samples import CpuWork, WindowResult
+from tests.core.allocator.data_parallel import PARALLEL_JOBS, shown, tuned_together
+
+CONFIG = CoreSearchConfig()
+
+
+def rank(share: float, cores: float | None, *, throttled: float = 0.0, held_up: bool | None = None) -> WindowResult:
+    work = None if cores is None else CpuWork(cores=cores, variance=0.04, steady=True, throttled_share=throttled)
+    return WindowResult(reading=WindowReading(share=share, variance=0.01), work=work, held_up=held_up)
+
+
+def level(result: WindowResult) -> tuple[float, float, bool]:
+    assert result.reading is not None
+    return result.reading.share, result.reading.level, result.reading.throttled
+
+
+@pytest.mark.parametrize(
+    ("ranks", "gpus", "expected"),
+    [
+        pytest.param([rank(0.9, 4)], 1, (0.9, 0.9, False), id="one GPU is compared by its utilisation"),
+        pytest.param([rank(0.9, 4)], 2, (0.9, 0.1, False), id="several by CPU use, of forty cores"),
+        pytest.param([rank(1.0, 8), rank(0.6, 4)], 2, (0.6, 0.1, False), id="the slowest rank decides"),
+        pytest.param([rank(0.6, 8), rank(1.0, 4)], 2, (0.6, 0.1, False), id="each measure has its own slowest"),
+        pytest.param(
+            [rank(1.0, 8), rank(0.6, None)], 2, (0.6, 0.6, False), id="by utilisation where CPU use is unknown"
+        ),
+        pytest.param(
+            [rank(1.0, 8), rank(0.9, 8, throttled=0.2)], 2, (0.9, 0.2, True), id="one throttled rank is enough"
+        ),
+        pytest.param([rank(1.0, 80)], 2, (1.0, 1.0, False), id="more than all cores are all"),
+    ],
+)
+def test_the_slowest_rank_decides(ranks: list[WindowResult], gpus: int, expected: tuple[float, float, bool]) -> None:
+    assert level(result_of_job(ranks, gpus, 40)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("held_up", "expected"),
+    [((True, False), True), ((False, False), False), ((None, True), True), ((None, False), None), ((None, None), None)],
+)
+def test_one_rank_that_its_cores_hold_up_holds_all_up(
+    held_up: tuple[bool | None, bool | None], expected: bool | None
+) -> None:
+    assert result_of_job([rank(0.9, 4, held_up=each) for each in held_up], 2, 40).held_up is expected
+
+
+def test_a_rank_that_says_nothing_silences_the_job() -> None:
+    silent = WindowResult(reading=None, paused=True)
+    assert result_of_job([rank(0.9, 4), silent], 2, 40) == silent
+
+
+@pytest.mark.parametrize("known", [None, 1], ids=["all ranks are known", "only rank 0"])
+@pytest.mark.parametrize("name", PARALLEL_JOBS)
+def test_a_job_of_several_gpus_gets_the_best_speed_within_three_percent(name: str, known: int | None) -> None:
+    job, start = PARALLEL_JOBS[name]
+    assert tuned_together(job, start, known=known).speed >= 0.97
+
+
+def test_the_model_shows_what_deceives_an_allocator() -> None:
+    """Few cores: the faster rank's GPUs wait for the slower one's, and all seem busy."""
+    job, _start = PARALLEL_JOBS["2 pods x 8 GPUs, second CPU 20 % slower"]
+    assert shown(job, 4).busy[0] > 0.99
+    assert shown(job, 4).speed < 0.2
+    assert shown(job, 4).cpu_cores[0] < shown(job, 8).cpu_cores[0] / 1.9
+
+
+def searched(start: int, gpus: int, share: float) -> SearchResult:
+    limits = CoreLimits(least=gpus, most=48)
+    step: CoreSearch | SearchResult = begin_search(start, gpus, limits)
+    while isinstance(step, CoreSearch):
+        step = next_search(step, WindowReading(share=share, variance=1e-6), limits, CONFIG)
+    return step
+
+
+def test_gpus_that_seem_busy_with_any_cores_leave_the_job_alone_and_it_says_so() -> None:
+    answer = searched(24, 8, 1.0)
+    assert (answer.outcome, answer.cores) == (SearchOutcome.UNRESPONSIVE, 24)
+
+
+def test_no_search_goes_below_one_core_per_gpu() -> None:
+    assert searched(12, 8, 0.9).cores == 8
+    job = TuningInput(attempt=1, cores=4, gpus=8, most_cores=48)
+    tuning = next_tuning(None, job, None, TuningConfig(), 0.0)
+    assert tuning.wish is not None
+    assert tuning.wish.cores == 8
+
+
+def test_a_lower_count_at_which_a_rank_is_throttled_does_not_hold() -> None:
+    limits = CoreLimits(least=2, most=48)
+    reading = WindowReading(share=1.0, work=0.2, variance=1e-7)
+    step = next_search(begin_search(10, 2, limits), reading, limits, CONFIG)
+    assert isinstance(step, CoreSearch)
+    free, throttled = (next_search(step, one, limits, CONFIG) for one in (reading, replace(reading, throttled=True)))
+    assert isinstance(free, CoreSearch)
+    assert isinstance(throttled, CoreSearch)
+    assert (free.kept, throttled.kept) == (9, 10)
+
+
+def test_cpu_use_that_is_known_no_more_begins_the_search_again() -> None:
+    limits = CoreLimits(least=2, most=48)
+    step = next_search(begin_search(10, 2, limits), WindowReading(share=1.0, work=0.2, variance=1e-7), limits, CONFIG)
+    assert isinstance(step, CoreSearch)
+    again = next_search(step, WindowReading(share=1.0, variance=1e-7), limits, CONFIG)
+    assert isinstance(again, CoreSearch)
+    assert (again.trying, again.curve, again.again) == (10, (), 1)
