@@ -38,6 +38,7 @@ QUESTIONS: Final = (
     "footprint",
     "finished_jobs",
     "agent_cost",
+    "search_on_real_signals",
 )
 TAKES_MINUTES: Final = frozenset({"footprint", "agent_cost"})
 

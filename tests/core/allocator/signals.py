@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -99,7 +99,7 @@ UNSEEN: Final[Mapping[str, SignalModel]] = {
 @cache
 def _normals() -> tuple[float, ...]:
     rng = random.Random("normals")
-    return tuple(rng.gauss(0, 1) for _ in range(1 << 18))
+    return tuple(rng.gauss(0, 1) for _ in range(1 << 16))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +139,8 @@ class Signal:
         self._offset_s = rng.uniform(0, 10_000)
         self._steps = self._levels(length_s)
         self._curves: dict[float, list[float]] = {}
+        moves = (model.ramp, model.drift_per_h, model.sinus, model.saw, model.steps)
+        self._is_moved = any(moves)  # its level changes without a pause
 
     def curve_at(self, at_s: float) -> list[float]:
         """Return the utilisation by cores (index; 0 is unused) without noise or pauses."""
@@ -157,18 +159,20 @@ class Signal:
         """Return one sample for each second. What was not drawn before is passed over, as time passes."""
         noise = self._noise(to_s - self._drawn_s)[from_s - self._drawn_s :]
         self._drawn_s = to_s
-        found = []
-        for at_s, factor in enumerate(noise, from_s):
-            level = self._paused.get(at_s)
-            share = self.curve_at(at_s)[cores] * self._level(at_s) if level is None else level * self._job.best
-            found.append(min(1.0, max(0.0, share * factor)))
-        return found
+        own, paused = self.curve_at(from_s)[cores], self._paused
+        levels = [own * self._level(at_s) for at_s in range(from_s, to_s)] if self._is_moved else [own] * len(noise)
+        for at_s in paused.keys() & range(from_s, to_s) if paused else ():
+            levels[at_s - from_s] = paused[at_s] * self._job.best
+        found = [level * factor for level, factor in zip(levels, noise, strict=True)]
+        return found if min(found) >= 0 and max(found) <= 1 else [min(1.0, max(0.0, share)) for share in found]
 
     def uses_all_cores(self, cores: int, from_s: int, to_s: int) -> list[bool]:
         """Return for each second whether all cores are used: by loading that cannot keep up, or by such a pause."""
         curve = self.curve_at(from_s)
         starved = curve[cores] < max(curve) and cores < curve.index(max(curve))
         full = any(pause.full for pause in self._model.pauses)
+        if not self._paused:
+            return [starved] * (to_s - from_s)
         return [full if at_s in self._paused else starved for at_s in range(from_s, to_s)]
 
     def _level(self, at_s: int) -> float:
@@ -223,6 +227,3 @@ class Signal:
                 level = 1 - largest * self._rng.random()
             levels.append(level)
         return levels
-
-
-MakeSignal = Callable[[random.Random], Signal]
