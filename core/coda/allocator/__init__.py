@@ -1,8 +1,9 @@
 """The adaptive CPU allocator: how many cores a training job gets.
 
 Nothing is measured, granted or resized here, and nothing reads a clock. Read `start_point` (before anything is
-measured), `curve` (what was measured) and `core_search` (which count is next), then `resize` (how a grant is carried
-out on running pods) and `tuning` (all of it, for one running job).
+measured), `curve` (what was measured), `window_samples` (what one window of a rank says), `ranks` (what all ranks say
+together) and `core_search` (which count is next). Then `watch` (whether the answer still stands), `resize` (how a grant
+is carried out on running pods), `advice` (where none can be) and `tuning` (all of it, for one running job).
 """
 
 from __future__ import annotations

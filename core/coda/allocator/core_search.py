@@ -5,9 +5,11 @@ next count or the answer. In between, the caller changes the job's cores, waits 
 utilisation for one window. Counts are cores per rank, and all ranks of a job take each step together (our choice; CODA
 tuned jobs of one rank).
 
-The search goes down first, then up. On the way down a count *holds* if it is not clearly worse: fewer cores with the
-same utilisation is the better answer. On the way up it must *improve*. "Clearly" means by the noise margin of the
-configuration. After a faint gain (within the margin), one longer move tells a slow rise from no rise.
+The start point is believed once it stands still, and a reading that no curve can have is measured again. The search
+goes down first, then up. On the way down a count *holds* if it is not clearly worse: fewer cores with the same
+utilisation is the better answer. On the way up it must *improve*. "Clearly" means by the noise margin of the
+configuration, and a move is as large as the noise lets one see. After a faint gain (within the margin), one longer move
+tells a slow rise from no rise.
 Source: CODA (Zhao et al., ICDCS 2020), adaptive CPU allocator; margin, strides, repeats and faint gains are ours.
 """
 

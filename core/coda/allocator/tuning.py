@@ -231,11 +231,12 @@ def _heard_again(
     tuning: Tuning, answer: SearchResult, job: TuningInput, measured: WindowResult, config: TuningConfig, now_s: float
 ) -> Tuning:
     """Search again once the GPUs of a job that fell silent work again: it may have evaluated for long."""
-    if answer.outcome is not SearchOutcome.UNMEASURABLE or not answer.curve or measured.reading is None:
+    reading = measured.reading
+    if answer.outcome is not SearchOutcome.UNMEASURABLE or reading is None:
         return tuning
-    if measured.reading.share < config.tuning.idle_share:
+    if reading.share < config.tuning.idle_share:
         return tuning
-    return _again(tuning, job.cores, job, measured.reading, config, now_s)
+    return _again(tuning, job.cores, job, reading, config, now_s)
 
 
 def _again(

@@ -83,7 +83,8 @@ class Windows:
         if window is None or window.conditions != _conditions(job, seen) or window.of != _measured_for(job):
             self._begin(job, seen)
             return None
-        if seen.share is not None and seen.at_s >= window.began_s:
+        is_over = seen.at_s - window.began_s > self._config.tuning.window_s  # and the step cannot be taken yet
+        if seen.share is not None and seen.at_s >= window.began_s and not is_over:
             window.looks.append(_look(seen, window.began_s, job.tuning_input.cores))
         if seen.at_s - window.began_s < self._config.tuning.window_s:
             return None
