@@ -69,13 +69,15 @@ def result_of_window(looks: Sequence[Look], config: CoreSearchConfig, *, changed
 
     `looks`: by time; later ones than the window's end do not count. `changed`: the cores changed before the window,
     so its first half does not count (our choice: it still shows the effect of the change itself). Without a reading:
-    too few samples, or more than half of them within pauses."""
+    too few samples, more than half of them within pauses, or what may be a pause or a wait for cores."""
     within = [look for look in looks if look.at_s <= config.window_s]
     begins_s = config.window_s / 2 if changed else 0.0
     counted = [index for index, look in enumerate(within) if look.at_s >= begins_s]
     if len(counted) < config.least_samples:
         return WindowResult(reading=None)
     paused = _paused(within, config)
+    if paused is None:
+        return WindowResult(reading=None, paused=True)
     at_work = [within[index] for index in counted if index not in paused]
     if len(at_work) < max(config.least_samples, len(counted) // 2):
         return WindowResult(reading=None, paused=True)
@@ -100,16 +102,17 @@ def _work_of(looks: Sequence[Look]) -> CpuWork | None:
     )
 
 
-def _paused(looks: Sequence[Look], config: CoreSearchConfig) -> frozenset[int]:
-    """Return the indices of samples within pauses, and of their neighbours, which may be mixtures.
+def _paused(looks: Sequence[Look], config: CoreSearchConfig) -> frozenset[int] | None:
+    """Return the indices of samples within pauses, and of their neighbours, which may be mixtures; None: unknown.
 
-    A pause is a long run far below the window's high samples, in which the job does not use all its cores: else it
-    waits for them, and that counts. So do several runs where that is unknown: they may be the rhythm of its loading."""
+    A pause is a long run far below the window's high samples. One in which the rank uses all its cores may be a wait
+    for them: nobody knows. Several runs count as training, unless it surely leaves cores unused in all of them: they
+    may be the rhythm of its loading."""
     least = sorted(look.share for look in looks)[len(looks) * 9 // 10] * config.pause_level
     runs: list[tuple[int, int]] = []
     begin = -1
     for index, look in enumerate(looks):
-        if look.share >= least or look.full:
+        if look.share >= least:
             begin = -1
         elif begin < 0:
             begin = index
@@ -117,9 +120,12 @@ def _paused(looks: Sequence[Look], config: CoreSearchConfig) -> frozenset[int]:
         else:
             runs[-1] = (begin, index)
     long = [(first, last) for first, last in runs if looks[last].at_s - looks[first].at_s >= config.pause_s]
-    known = all(looks[at].full is not None for first, last in long for at in range(first, last + 1))
-    if len(long) > config.pauses and not known:
+    within = [looks[at].full for first, last in long for at in range(first, last + 1)]
+    waits = sum(full is True for full in within) > len(within) / 2
+    if len(long) > config.pauses and (waits or None in within):
         return frozenset()
+    if waits:
+        return None
     return frozenset(index for first, last in long for index in range(first - 1, last + 2))
 
 
