@@ -26,7 +26,7 @@ from coda.allocator.core_search import (
 )
 from coda.allocator.curve import WindowReading, curve_with
 from coda.allocator.resize import NO_ANSWER, STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
-from coda.allocator.watch import Verdict, Watch, watch_over, watched
+from coda.allocator.watch import Watch, WatchVerdict, watch_over, watched
 from coda.allocator.window_samples import WindowResult
 from coda.model.decision import DenialCode
 from coda.model.job import Wish, WishAnswer
@@ -221,7 +221,7 @@ def _watched(
         return tuning
     watch = tuning.watch or watch_over(answer, None, now_s, config.watch)
     after, verdict = watched(watch, reading, now_s, config.watch, config.tuning)
-    if verdict is Verdict.STANDS:
+    if verdict is WatchVerdict.STANDS:
         return replace(tuning, watch=after)
     cores = answer.cores if after.confirmed else max(answer.cores, answer.start)
     return _again(replace(tuning, watch=after), cores, job, reading, config, now_s)

@@ -16,7 +16,7 @@ from coda.allocator.curve import WindowReading, noise_of
 from coda.errors import InvalidInput
 
 
-class Verdict(Enum):
+class WatchVerdict(Enum):
     """What a window says of the answer."""
 
     STANDS = "Stands"
@@ -63,7 +63,7 @@ def watch_over(answer: SearchResult, before: Watch | None, now_s: float, config:
 
 def watched(
     watch: Watch, reading: WindowReading, now_s: float, config: WatchConfig, search: CoreSearchConfig
-) -> tuple[Watch, Verdict]:
+) -> tuple[Watch, WatchVerdict]:
     """Return the watch after one more window at the answer's cores, and what follows. It is equal if all stands."""
     apart = abs(reading.level - watch.level) / watch.level if watch.level else 0.0
     margin = config.leave_margin if watch.confirmed else search.agreement
@@ -72,10 +72,10 @@ def watched(
         away = replace(watch, away=watch.away + 1)
         hasty = not watch.confirmed and watch.patience <= config.leave_windows
         if away.away < (config.first_windows if hasty else watch.patience):
-            return away, Verdict.STANDS
-        return replace(away, away=0, patience=min(2 * watch.patience, config.most_windows)), Verdict.LEFT
+            return away, WatchVerdict.STANDS
+        return replace(away, away=0, patience=min(2 * watch.patience, config.most_windows)), WatchVerdict.LEFT
     level = (watch.level + reading.level) / 2 if apart > allowed / 2 or not watch.confirmed else watch.level
     stands = replace(watch, level=level, confirmed=True, away=0)
     if now_s >= watch.since_s + min(config.try_again_s * 2**watch.tries, config.longest_try_s):
-        return replace(stands, tries=min(watch.tries + 1, 16)), Verdict.TRY_AGAIN
-    return stands, Verdict.STANDS
+        return replace(stands, tries=min(watch.tries + 1, 16)), WatchVerdict.TRY_AGAIN
+    return stands, WatchVerdict.STANDS
