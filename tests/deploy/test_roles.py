@@ -43,6 +43,7 @@ GRANTED = {
         "events": "create",
         "leases": "create",
         "leases coda-planner": "get update",
+        "configmaps coda-run-times": "get",
     },
     "coda-agent": {
         "pods": "list watch",
