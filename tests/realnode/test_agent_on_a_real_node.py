@@ -184,7 +184,8 @@ async def check_tuned(user: Client, training: Training, pod: Json) -> None:
     item = await tuning_of(user, training.job, phase="Tuned")
     training.note(item)
     tuning, optimum = item["status"]["tuning"], training.cores_needed
-    assert (tuning["answer"], tuning["reason"]) == ({"coresPerReplica": optimum, "outcome": "Found"}, "Found")
+    answer = {"coresPerReplica": optimum, "outcome": "Found", "start": START_CORES}
+    assert (tuning["answer"], tuning["reason"]) == (answer, "Found")
     steps = [limit(cores) for cores in (START_CORES, *training.wished)]
 
     async def is_last() -> bool:
@@ -213,8 +214,12 @@ async def remove(admin: Client, job: str, pod: Json) -> None:
 
 
 async def profile(admin: Client) -> Json:
-    """What the agent says of the node, once it says something."""
-    item = await wait_for(admin, PROFILE, lambda item: "status" in item, within_s=PATIENCE_S)
+    """What the agent says of the node, once the process that asks its driver has answered."""
+
+    def has_gpus(item: Json) -> bool:
+        return bool((item.get("status") or {}).get("gpus"))
+
+    item = await wait_for(admin, PROFILE, has_gpus, within_s=PATIENCE_S)
     status: Json = item["status"]
     return status
 
