@@ -50,6 +50,9 @@ def groups_from_json(item: Json) -> tuple[RunGroup, ...]:
 
 
 def _group(item: Json) -> RunGroup:
+    """Raises ValueError for a group that stands for nobody: its weight would be none, or negative."""
+    if int(item["jobs"]) < 1 or not item["runSeconds"]:
+        raise ValueError("a group has jobs, and run times")
     return RunGroup(
         owner=str(item["owner"]),
         category=str(item["category"]),

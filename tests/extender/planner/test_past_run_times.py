@@ -75,6 +75,9 @@ async def test_a_new_planner_process_puts_short_jobs_first() -> None:
         pytest.param(
             {"data": {"runTimes": '[{"owner":"a","category":"","gpus":1,"jobs":1,"runSeconds":7}]'}}, id="type"
         ),
+        pytest.param(
+            {"data": {"runTimes": '[{"owner":"a","category":"","gpus":1,"jobs":-4,"runSeconds":[7]}]'}}, id="no job"
+        ),
         pytest.param({"metadata": {}}, id="no data"),
     ],
 )
