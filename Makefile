@@ -1,10 +1,12 @@
-# make demo   the main job: a local control plane, the example jobs, a live table
+# make demo   the main job: a local control plane, and what Coda does on it, in three minutes
 # make test   every check and every test, the control-plane tests included; says at its start how long it takes
 # Both do all of their own set-up. Other targets:
 #   verify                    the long chains, hours: chaos, race, fuzz, hostile, realnode, and the long versions of some tests
 #   setup kube helm           the environment, the control plane and Helm, each built once
+#   prometheus                Prometheus and promtool, from Debian's package, in the cache: prints the folder
 #   node                      what a real node is made of (docs/real-node.md); as root it installs Debian's packages
 #   check unit compiled e2e chain   the parts of make test
+#   agent-image               the agent's container image as an OCI archive, without Docker: OUT=dist/coda-agent.tar
 #   native                    the compiled core, for longer simulations: prints the folder to name in PYTHONPATH
 #   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
 #   chaos                     parts killed, stopped and cut off, and accidents: KILLS=50 ACCIDENTS=20 SEED=7 NODES=100 OUT=chaos.json
@@ -13,7 +15,7 @@
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
 #   bench                     everything that has a budget, measured: a table, also in docs/benchmarks.md (BENCH="--quick")
 #   results                   every simulation of docs/results.md, its tables and plots: TRACES=folder JOBS=2 ONLY=month QUICK=1
-#   chart picture lock images clean   the chart's copies, the README's picture, the lock files, the images, none of it
+#   chart dashboards picture lock images clean   the chart's copies and dashboards, the README's picture, the lock files, the images, none of it
 
 PYTHON ?= python3
 VENV   := .venv
@@ -35,7 +37,7 @@ COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tes
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test verify setup kube helm node native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart picture lock images clean
+.PHONY: demo test verify setup kube helm prometheus node agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -59,8 +61,14 @@ kube: $(READY)
 helm: $(READY)
 	@$(BIN)/python -m coda_lab.programs.helm
 
+prometheus: $(READY)
+	@$(BIN)/python -m coda_lab.programs.prometheus
+
 node: kube
 	@$(BIN)/python -m coda_lab.realnode
+
+agent-image: $(READY)
+	@$(BIN)/python -m coda_lab.images $(or $(OUT),dist/coda-agent.tar)
 
 native: $(READY)
 	@$(BIN)/python -m coda_lab.programs.compiled_core
@@ -73,7 +81,7 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_layout.py
 
-# What the tests of the agent and of the history store need of the machine, where it can be installed; else those tests say in one line what is missing.
+# What the tests of the agent, of the history store, of alerts and of dashboards need of the machine, where it can be installed; else those tests say in one line what is missing.
 rigs: $(READY)
 	@$(BIN)/python -c 'import mfusepy' 2>/dev/null || test "$$(id -u)" != 0 || { \
 		echo "==> installing libfuse (Debian's fuse3) for the emulated resctrl"; \
@@ -85,6 +93,7 @@ rigs: $(READY)
 		apt-get install -qq -y --no-install-recommends postgresql >/dev/null 2>&1 \
 		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends postgresql >/dev/null; } \
 		|| echo "PostgreSQL could not be installed: tests of the history store run on SQLite alone"; }
+	@$(BIN)/python -m coda_lab.programs.prometheus >/dev/null || echo "tests of alerts and dashboards are skipped"
 
 unit: rigs
 	@echo "==> unit tests"
@@ -98,7 +107,7 @@ compiled: $(READY)
 	[ $$code = 0 ] && CODA_COMPILED=1 PYTHONPATH=$$folder $(BIN)/pytest -n 2 --durations=10 $(COMPILED_TESTS)
 
 # Three workers, since these tests mostly wait.
-e2e: kube helm
+e2e: kube helm rigs
 	@echo "==> tests on a local control plane"
 	$(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
 
@@ -106,7 +115,7 @@ e2e: kube helm
 chain: kube
 	@test "$$(id -u)" != 0 || $(MAKE) --no-print-directory node || echo "no real node can be built here: its tests are skipped"
 	@echo "==> the whole chain on a real node in a virtual machine (about 6 minutes; skipped without root)"
-	$(BIN)/pytest -m e2e -v --durations=10 tests/realnode/test_agent_on_a_real_node.py -k "tells_what or is_tuned or busy_loop"
+	$(BIN)/pytest -m e2e -v --durations=10 tests/realnode/test_agent_on_a_real_node.py -k "tells_what or privilege or two_ranks"
 
 realnode: node
 	@echo "==> tests on a real node in a virtual machine (10 to 20 minutes)"
@@ -147,7 +156,10 @@ results: $(READY)
 chart:
 	cp crds/*.yaml deploy/helm/coda/crds/
 	cp $(addprefix deploy/manifests/,operator.yaml extender.yaml agent.yaml user.yaml leases.yaml) deploy/helm/coda/rbac/
-	cp deploy/manifests/policies.yaml deploy/helm/coda/policies/
+	cp $(addprefix deploy/manifests/,policies.yaml cpu-jobs.yaml users.yaml) deploy/helm/coda/policies/
+
+dashboards: $(READY)
+	$(BIN)/python -m deploy.dashboards
 
 picture:
 	$(PYTHON) docs/architecture.py

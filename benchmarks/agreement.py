@@ -1,9 +1,10 @@
 """How closely a replay on a local cluster and a simulation of the same jobs agree: order of starts, and waits.
 
-Takes what `coda replay TRACE --local --out replay.json` and `coda simulate --trace TRACE --racks 2 --gpu-jobs-only
---profiles recorded --out DIR` wrote, with equal options for the trace. A live cluster takes a moment for everything,
-and at speed 200 a second of it is 200 s of the trace; so the jobs are also simulated with moments like this replay's,
-drawn again and again. Prints a table in Markdown; `--jobs` writes start and wait of every job.
+Takes what `coda replay TRACE --local --out replay.json` and `coda simulate --trace TRACE --racks 2 --profiles recorded
+--resumable 0 --out DIR` wrote, with equal options for the trace; `coda` is simulated without allocator and eliminator.
+A live cluster takes a moment for everything, and at speed 200 a second of it is 200 s of the trace; so the jobs are
+also simulated with moments like this replay's, drawn again and again. Prints tables in Markdown; `--jobs` writes start
+and wait of every job.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import orjson
 
 from coda.errors import CodaError, InvalidInput
 from coda.model import WaitCode
-from coda.policy import DEFAULT
+from coda.policy import PLAIN
 from coda_sim.results.audit import AuditedJob, read_jobs
 from rig.agreeing import Start, Starts, agreement, is_near, rounds, swapped_for_certain, waits
+from rig.agreeing_measures import measures_table
 from rig.agreeing_rounds import Rounds
 from rig.asking import positive
 from rig.replayed import LiveJob, Replayed, Simulator, replayed_from_json
@@ -42,12 +44,26 @@ def main() -> int:
     options = _options()
     try:
         replayed = replayed_from_json(orjson.loads(options.replay.read_bytes()))
-        simulated = simulated_starts(read_jobs(options.records), replayed)
+        records = read_jobs(options.records)
+        simulated = simulated_starts(records, replayed)
         comparison = Comparison(replayed, simulated, options.draws)
+        measured = measures_table(replayed.jobs, records)
     except (CodaError, OSError, ValueError) as error:
         print(f"agreement: {error}", file=sys.stderr)
         return 1
-    print("\n".join([*comparison.table(), "", *comparison.worst(WORST), "", *comparison.sensitivity(options.draws)]))
+    print(
+        "\n".join(
+            [
+                *measured,
+                "",
+                *comparison.table(),
+                "",
+                *comparison.worst(WORST),
+                "",
+                *comparison.sensitivity(options.draws),
+            ]
+        )
+    )
     if options.jobs is not None:
         with options.jobs.open("w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([COLUMNS, *comparison.lines()])
@@ -61,12 +77,17 @@ def simulated_starts(jobs: Sequence[AuditedJob], replayed: Replayed) -> Starts:
         job = started.get(live.job_id)
         if job is None or (job.gpus, job.submit_s, job.work_s) != (live.gpus, live.submit_s, live.work_s):
             raise InvalidInput(f"job {live.job_id} of the replay was not simulated as it is: use the same options")
-        if abs(job.spans[-1].end_s - job.spans[0].start_s - job.work_s) > 1e-6 * job.work_s:
+        if abs(job.spans[-1].end_s - job.spans[-1].start_s - _last_work_s(job)) > 1e-6 * job.work_s:
             raise InvalidInput(f"job {live.job_id} was not simulated for its recorded time: use --profiles recorded")
     return {
         live.job_id: Start(submit_s=live.submit_s, start_s=started[live.job_id].spans[0].start_s)
         for live in replayed.jobs
     }
+
+
+def _last_work_s(job: AuditedJob) -> float:
+    """The work that its last attempt had to do."""
+    return job.work_s - sum(piece.done_s for piece in job.spans[:-1] if piece.kept)
 
 
 class Comparison:
@@ -102,7 +123,7 @@ class Comparison:
         yield f"| jobs to leave out for the same order | | {plain.moved} of {plain.jobs} | | {moved} |"
         certain, swapped = swapped_for_certain(self._live_rounds, [rounds(one, 0.0) for one in self._any])
         yield f"| pairs whose order no moment changes | {swapped} of {certain} in another | | | |"
-        if self._replayed.policy == DEFAULT:
+        if self._replayed.policy == PLAIN and all(job.gpus for job in self._replayed.jobs):
             alike, of = Rounds(replayed=self._replayed, round_s=ROUND_S).alike()
             yield f"| rounds that `decide` repeats | {alike} of {of} | | | |"
         inside = sum(self._is_drawn(job) for job in self._replayed.jobs)
@@ -148,8 +169,8 @@ class Comparison:
         own_s = (job.lag.queued_s + (job.lag.placed_s or ROUND_S)) * self._replayed.speed
         if is_near(self._live[job.job_id].wait_s, self._simulated[job.job_id].wait_s, slack=own_s):
             return ""
-        if job.attempts > 1:
-            return "tried again"
+        if job.stops or job.attempts > 1:
+            return "stopped" if job.stops else "tried again"
         if WaitCode.HELD_BY_POLICY.value in job.said_why:
             return "nodes kept for others"
         return "moments" if self._is_drawn(job) else "unexplained"

@@ -17,12 +17,14 @@ from typing import Any, Protocol
 
 from coda.model import JobId
 from coda.model.decision import Refusal, Start
+from coda.policy import DEFAULT, PolicyConfig
 from coda_extender.__main__ import MOST_UNCOLLECTED
 from coda_extender.guard.in_flight import InFlightPods
 from coda_extender.planner.pending_reasons import notice_for
 from coda_extender.planner.snapshot_feed import SnapshotFeed
 from coda_extender.planner_process import AnswerEnd, ChangedRefusals, Kind, Orders, Question
 from coda_extender.planner_process.answering import Answering
+from coda_extender.planner_process.messages import Setup
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.write import pending_json
 from rig.asking import ask, positive, tell
@@ -64,13 +66,16 @@ class Alone:
 class MadeCluster:
     """A cluster as the planner's caches would tell of it."""
 
-    def __init__(self, nodes: int, waiting: int, *, seed: int, replica: Listeners | None = None) -> None:
+    def __init__(
+        self, nodes: int, waiting: int, *, seed: int, policy: str = DEFAULT, replica: Listeners | None = None
+    ) -> None:
         self._told: Listeners = replica or Alone()
         self.state = self._told.state
         self.running: list[JobId] = []
         self.refusal_by_job: dict[JobId, Refusal] = {}
         self._unwritten: dict[JobId, Refusal] = {}
         self._answering = Answering()
+        assert not [*self._answering.take(Setup(PolicyConfig(policy=policy)))]
         self._feed = SnapshotFeed(self.state, InFlightPods(time.monotonic, lambda: None), dict)
         self._rng = random.Random(seed)
         self._number = 0
@@ -167,10 +172,10 @@ class MadeCluster:
         return [(self._told.on_node, node_json(number), node_json(number, ready=False))]
 
 
-def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, Any]:
+def rounds(nodes: int, waiting: int, count: int, *, policy: str = DEFAULT, seed: int = 1) -> dict[str, Any]:
     """Seconds of each round: reading what happened since the last one, and thinking. Garbage is collected as in the
     extender, at the end of each round and in its time."""
-    cluster = MadeCluster(nodes, waiting, seed=seed)
+    cluster = MadeCluster(nodes, waiting, policy=policy, seed=seed)
     changes: list[Change] = []
     thresholds = gc.get_threshold()
     gc.set_threshold(MOST_UNCOLLECTED, 1_000, 1_000)
@@ -210,8 +215,8 @@ def rounds(nodes: int, waiting: int, count: int, *, seed: int = 1) -> dict[str, 
 async def answer(options: argparse.Namespace) -> Answer:
     """Every size."""
     sizes = SIZES[:2] if options.quick else SIZES
-    small = rounds(SMALL, SMALL_WAITING, options.rounds)
-    found = [rounds(nodes, nodes * JOBS_PER_NODE, options.rounds) for nodes in sizes]
+    small = rounds(SMALL, SMALL_WAITING, options.rounds, policy=options.policy)
+    found = [rounds(nodes, nodes * JOBS_PER_NODE, options.rounds, policy=options.policy) for nodes in sizes]
     for row in (small, *found):
         tell(str({name: round(value, 3) for name, value in row.items()}))
     rows = tuple(answer_rows(small, found, found[-1]))
@@ -234,6 +239,7 @@ def answer_rows(small: dict[str, Any], found: list[dict[str, Any]], last: dict[s
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", default=DEFAULT, help=f"a live policy (default {DEFAULT})")
     parser.add_argument("--rounds", type=positive, default=ROUNDS, help=f"rounds of each size (default {ROUNDS})")
 
 

@@ -10,7 +10,7 @@ from coda.model.consistency import check
 from coda.model.constraints import NodeConstraints, Taint
 from coda.model.decision import Start
 from coda.model.job import StopCause, StopOrder
-from coda.model.world import Quota, VirtualCluster
+from coda.model.world import ArrayQuota, Quota, VirtualCluster
 from coda.placements import placement_from_start
 from coda.policy import PolicyConfig
 
@@ -141,6 +141,7 @@ def world(
     leaving: Mapping[str, Resources] | None = None,
     weights: Mapping[str, float] | None = None,
     virtual_clusters: Iterable[VirtualCluster] = (),
+    array_quotas: Iterable[ArrayQuota] = (),
 ) -> World:
     """A checked world: `used` is what the bound ranks of the jobs take, and `foreign` pods besides."""
     jobs = tuple(jobs)
@@ -158,6 +159,7 @@ def world(
         jobs=jobs,
         quotas=tuple(quotas),
         virtual_clusters=tuple(virtual_clusters),
+        array_quotas=tuple(array_quotas),
         weights=weights or {},
     )
     check(snapshot)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coda.model import Job, Node, Phase, World
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
-from coda.model.world import Quota, VirtualCluster
+from coda.model.world import ArrayQuota, Quota, VirtualCluster
 from tests.builders import HOST_LABEL, job, node, planned, quota, resources, running, world
 
 ZONE_LABEL = "zone"
@@ -125,6 +125,29 @@ def quotas(draw: st.DrawFn, name: str) -> Quota:
     )
 
 
+def tenants() -> st.SearchStrategy[tuple[VirtualCluster, ...]]:
+    lab = st.builds(
+        VirtualCluster,
+        name=st.just("lab"),
+        gpus=st.sampled_from((None, 1, 4)),
+        cpu_m=st.sampled_from((None, 0, 2000)),
+        weight=st.sampled_from((1.0, 2.0)),
+        may_borrow=st.booleans(),
+    )
+    return st.one_of(st.just(()), st.tuples(lab), st.tuples(lab, st.just(VirtualCluster(name="firm", gpus=2))))
+
+
+def array_quotas() -> st.SearchStrategy[tuple[ArrayQuota, ...]]:
+    one = st.builds(
+        ArrayQuota,
+        name=st.just("one"),
+        selector=st.sampled_from(({}, {"gpu": "a"})),
+        reserve_cores_per_gpu=st.sampled_from((None, 0.0, 1.0, 4.0)),
+        large_gpus=st.sampled_from((None, 0, 2, 99)),
+    )
+    return st.one_of(st.just(()), st.tuples(one), st.tuples(one, st.just(ArrayQuota(name="two", large_share=0.5))))
+
+
 @st.composite
 def worlds(draw: st.DrawFn, *, max_nodes: int = 6, max_jobs: int = 7) -> World:
     names = tuple(f"n{number}" for number in range(draw(st.integers(2, max_nodes))))
@@ -136,6 +159,7 @@ def worlds(draw: st.DrawFn, *, max_nodes: int = 6, max_jobs: int = 7) -> World:
         [draw(jobs(f"j{number}", names)) for number in range(draw(st.integers(2, max_jobs)))],
         quotas=[draw(quotas(f"q{number}")) for number in range(draw(st.sampled_from((0, 0, 0, 1, 2))))],
         foreign=draw(st.dictionaries(st.sampled_from(names), amounts, max_size=2)),
-        virtual_clusters=draw(st.sampled_from(((), (VirtualCluster(name="lab", gpus=4),)))),
+        virtual_clusters=draw(tenants()),
+        array_quotas=draw(array_quotas()),
         in_flight=draw(st.dictionaries(st.sampled_from((*names, "gone")), amounts, max_size=2)),
     )

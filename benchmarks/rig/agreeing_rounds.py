@@ -31,7 +31,9 @@ AFTER_S: Final = 0.03
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """The rounds of a replay under the default policy, whose decisions hang on room, demands and queue alone."""
+    """The rounds of a replay of GPU jobs under the default policy: they hang on room, demands and queue alone.
+
+    A pod says to the second only when it was made, so the order of CPU jobs is not known well enough."""
 
     replayed: Replayed
     round_s: float  # as of `rounds`, in real seconds
@@ -112,11 +114,9 @@ class Rounds:
 
     @cached_property
     def _job_by_id(self) -> Mapping[str, Job]:
-        """Each as it waits. Live, all are of one user: their namespace."""
+        """Each as it waits."""
         return {
-            live.job_id: replace(
-                job_from_gang(live.gang, live.gang.cpus_per_replica), queued_s=self._queued_s(live), user="default"
-            )
+            live.job_id: replace(job_from_gang(live.gang, live.gang.cpus_per_replica), queued_s=self._queued_s(live))
             for live in self.replayed.jobs
         }
 

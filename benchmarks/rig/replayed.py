@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from coda.errors import InvalidInput
-from coda_sim.engine import Costs, Simulation
-from coda_sim.runs import config_of, simulation_config_of
+from coda.policy import Component
+from coda_sim.engine import COSTS_BY_SETTING, CostSetting, Simulation
+from coda_sim.runs import PARTS_BY_POLICY, config_of, simulation_config_of
 from coda_sim.traces import JobKind, RecordedStatus, Row
 from coda_sim.workload import ClusterShape, Gang, JobModelConfig, JobModelDraws, profile_set, shape_from_text
 from coda_sim.workload.model_profiles import RECORDED
@@ -25,12 +26,16 @@ STRETCH: Final = (0.5, 1.5)
 """A moment of a draw is between these times what it was: how long it takes hangs on what else the machine does."""
 
 
+NOT_REPLAYED: Final = frozenset({Component.ALLOCATOR, Component.ELIMINATOR})
+"""What no replay has: its jobs ask for the cores of their rows, and nobody throttles them. Nor do GPU jobs resume."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
     """Real seconds that a job's way through the live cluster took beside waiting and running."""
 
     queued_s: float  # from sending to being queued
-    held_s: float  # for which it had its nodes longer than it ran
+    held_s: float  # for which it had its nodes longer than it ran; 0 for a job that was stopped
     placed_s: float | None  # from being queued to being placed, where it never waited for room
 
 
@@ -44,6 +49,8 @@ class LiveJob:
     start_s: float
     nodes: tuple[str, ...]  # of each rank
     attempts: int
+    stops: int  # of a CPU job that borrowed
+    waited_again_s: float  # after these
     said_why: tuple[str, ...]  # the codes of its reasons
     lag: Lag
 
@@ -59,6 +66,15 @@ class LiveJob:
     def gpus(self) -> int:
         return self.gang.gpus
 
+    @property
+    def user(self) -> str:
+        """Its namespace: shares are fair between those."""
+        return self.gang.row.user
+
+    @property
+    def all_waits_s(self) -> float:
+        return self.start_s - self.submit_s + self.waited_again_s
+
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
@@ -66,6 +82,7 @@ class Replayed:
 
     shape: ClusterShape
     policy: str
+    costs: CostSetting
     speed: float
     jobs: tuple[LiveJob, ...]
 
@@ -86,6 +103,7 @@ def replayed_from_json(written: Mapping[str, Any]) -> Replayed:
     return Replayed(
         shape=replace(shape_from_text(written["cluster"]), racks=written["racks"]),
         policy=written["runs"][0]["policy"],
+        costs=CostSetting(written["costs"]),
         speed=speed,
         jobs=tuple(_job(job, speed) for job in _as_sent(written["jobs"]) if job["outcome"] == "finished"),
     )
@@ -98,7 +116,7 @@ def _as_sent(jobs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _job(job: Mapping[str, Any], speed: float) -> LiveJob:
     moments, trace = job["reported"], job["trace"]
     reasons = tuple(sorted({reason["code"] for reason in job["reasons"]}))
-    held_s = moments["freed_s"] - moments["placed_s"] - job["run_s"]
+    held_s = 0.0 if job["stops"] else moments["freed_s"] - moments["placed_s"] - job["run_s"]
     # By the planner's clock, which is the replay's: both are on this machine.
     start_s = trace["submit_s"] + (moments["placed_s"] - job["submitted_s"] + job["lag_s"]) * speed
     return LiveJob(
@@ -108,6 +126,8 @@ def _job(job: Mapping[str, Any], speed: float) -> LiveJob:
         start_s=start_s,
         nodes=tuple(job["nodes"]),
         attempts=job["attempts"],
+        stops=job["stops"],
+        waited_again_s=job["waited_again_s"] * speed,
         said_why=reasons,
         lag=Lag(
             queued_s=max(0.0, moments["queued_s"] - job["submitted_s"] + job["lag_s"]),
@@ -121,7 +141,7 @@ def _gang(job: Mapping[str, Any]) -> Gang:
     row = Row(
         line=job["line"],
         job_id=job["name"],  # as the live planner knows it: the last tie-break
-        user="",
+        user=job["namespace"],
         virtual_cluster="",
         submit_s=job["trace"]["submit_s"],
         duration_s=job["trace"]["work_s"],
@@ -130,7 +150,7 @@ def _gang(job: Mapping[str, Any]) -> Gang:
         memory_gib=None,
         nodes_requested=None,
         status=RecordedStatus.PASSED,
-        kind=JobKind.GPU,
+        kind=JobKind(job["kind"]),
     )
     return Gang(
         row=row,
@@ -148,8 +168,10 @@ class Simulator:
         self._replayed = replayed
         self._placed_s = [job.lag.placed_s for job in replayed.jobs if job.lag.placed_s is not None] or [0.0]
         self._profiles = profile_set(RECORDED)
-        config = config_of(replayed.policy, racks=replayed.shape.racks)
-        self._setting = simulation_config_of(config, replayed.shape, self._profiles, Costs())
+        absent = [part.value for part in PARTS_BY_POLICY[replayed.policy] if part in NOT_REPLAYED]
+        config = config_of(replayed.policy, absent, racks=replayed.shape.racks)
+        costs = replace(COSTS_BY_SETTING[replayed.costs], resuming_gpu_jobs=0.0)
+        self._setting = simulation_config_of(config, replayed.shape, self._profiles, costs)
 
     def starts(self) -> Starts:
         """As if a live cluster took no moment for anything."""

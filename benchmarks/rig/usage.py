@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +26,10 @@ class Usage:
 def usage_of(pid: int | None = None) -> Usage:
     """What a process and its children have used; None means this one. Raises OSError when it is gone."""
     own = os.getpid() if pid is None else pid
-    # The name before may have spaces; see proc_pid_stat(5), from field 3 on.
-    fields = Path(f"/proc/{own}/stat").read_text().rpartition(")")[2].split()
+    fields = _stat(f"/proc/{own}/stat")
     ticks = sum(map(int, fields[11:15]))  # with the children that have ended
     usage = Usage(cpu_s=ticks / _TICKS_PER_S, rss_bytes=int(fields[21]) * _PAGE_BYTES, pss_bytes=_pss_bytes(own))
-    for child in _children_of(own):
+    for child in children_of(own):
         with contextlib.suppress(OSError):
             more = usage_of(child)
             usage = Usage(
@@ -41,6 +40,40 @@ def usage_of(pid: int | None = None) -> Usage:
     return usage
 
 
+def bytes_alone(pids: Collection[int]) -> int:
+    """Resident memory of these processes together, as if no other process had mapped the same files.
+
+    It is their PSS on a machine where they are the only ones of their kind. A page of a file that several of them have
+    counts once, as far as the kernel tells: by mapping. Raises OSError when one is gone."""
+    private, shared = 0, dict[str, int]()
+    for pid in pids:
+        mapping = ""
+        for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            name, *words = line.split()
+            if not name.endswith(":"):
+                _, offset, *file = words[:4]
+                mapping = " ".join([offset, *file])
+            elif name.startswith("Private_") and name != "Private_Hugetlb:":
+                private += int(words[0]) << 10
+            elif name == "Shared_Clean:":
+                shared[f"{pid} {mapping}"] = shared.get(f"{pid} {mapping}", 0) + (int(words[0]) << 10)
+    most: dict[str, int] = {}
+    for key, size in shared.items():
+        mapping = key.partition(" ")[2]
+        most[mapping] = max(most.get(mapping, 0), size)
+    return private + sum(most.values())
+
+
+def thread_cpu_s(pid: int) -> float:
+    """CPU seconds of the process's first thread alone. Raises OSError when it is gone."""
+    return sum(map(int, _stat(f"/proc/{pid}/task/{pid}/stat")[11:13])) / _TICKS_PER_S
+
+
+def _stat(path: str) -> list[str]:
+    """The fields of proc_pid_stat(5) from the third on: the name before may have blanks."""
+    return Path(path).read_text().rpartition(")")[2].split()
+
+
 def _pss_bytes(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -49,7 +82,8 @@ def _pss_bytes(pid: int) -> int:
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
 
 
-def _children_of(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
+    """The processes that it has started and that live."""
     tasks = Path(f"/proc/{pid}/task")
     return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
 

@@ -13,9 +13,13 @@ from coda.compiled import is_compiled
 from coda.errors import CodaError
 from coda_cli import check, local
 from coda_cli.demo.command import demo_command
+from coda_cli.doctor.command import doctor_command
 from coda_cli.exit_codes import version
+from coda_cli.explain.explain_command import explain_command
+from coda_cli.explain.queue_command import queue_command
 from coda_cli.replay.command import replay_command
 from coda_cli.simulate.command import simulate_command
+from coda_cli.top.command import top_command
 
 app = typer.Typer(
     name="coda",
@@ -30,6 +34,10 @@ app.command("demo")(demo_command)
 app.command("replay")(replay_command)
 app.command("simulate")(simulate_command)
 app.command("check")(check.check)
+app.command("doctor")(doctor_command)
+app.command("queue")(queue_command)
+app.command("explain")(explain_command)
+app.command("top")(top_command)
 
 
 def _version(asked: bool) -> None:

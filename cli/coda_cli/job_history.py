@@ -45,7 +45,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Everything that was seen of one TrainingJob."""
+    """Everything that was seen of one TrainingJob, or of one CPU job of a replay."""
 
     name: str
     gpus: int
@@ -56,6 +56,8 @@ class History:
     attempt: int = 0
     failures: int = 0
     disruptions: int = 0
+    stops: int = 0  # of a CPU job: how often it gave its cores back
+    waited_again_s: float = 0.0  # of a CPU job: after its stops
     nodes: tuple[str, ...] = ()  # of the newest placement
     pending: WaitRecord | None = None  # the present one
     reasons: tuple[WaitRecord, ...] = ()  # each once, in the order seen
@@ -172,6 +174,12 @@ class Follower:
         if history is not None:
             self.by_name[history.name] = replace(history, freed_s=self._now())
 
+    def put(self, history: History) -> None:
+        """Take a history that somebody else keeps."""
+        self.changed_s = self._now()
+        self.by_name[history.name] = history
+        self.wake()
+
     def is_queued(self, name: str) -> bool:
         """True if the job of that name has entered the queue."""
         history = self.by_name.get(name)
@@ -200,19 +208,26 @@ def _has_ended(pod: Json) -> bool:
 
 
 def jobs_path(namespace: str) -> str:
-    """Return the API path of a namespace's TrainingJobs."""
-    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/trainingjobs"
+    """Return the API path of a namespace's TrainingJobs; of all of them if it is empty."""
+    return f"/apis/{GROUP}/{VERSION}{within(namespace)}/trainingjobs"
+
+
+def within(namespace: str) -> str:
+    """Return the part of an API path that names a namespace; empty for all of them."""
+    return f"/namespaces/{namespace}" if namespace else ""
 
 
 @asynccontextmanager
 async def following(
     client: Client, namespace: str, *, selector: str, with_pods: bool = False
 ) -> AsyncIterator[Follower]:
-    """Yield a follower that stays up to date inside the context. The context starts when the first lists are read."""
+    """Yield a follower that stays up to date inside the context. The context starts when the first lists are read.
+
+    An empty namespace stands for all of them."""
     follower = Follower()
     caches = [WatchCache(client, jobs_path(namespace), listener=follower.on_job, query={"labelSelector": selector})]
     if with_pods:
-        pods_path = f"/api/v1/namespaces/{namespace}/pods"
+        pods_path = f"/api/v1{within(namespace)}/pods"
         caches.append(WatchCache(client, pods_path, listener=follower.on_pod, query={"labelSelector": LABEL_JOB}))
     tasks = [asyncio.create_task(cache.run()) for cache in caches]
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +13,12 @@ from rich.console import Console
 from coda.errors import InvalidInput
 from coda.policy import PolicyConfig, policy_of, why_not_live
 from coda_extender.cluster.cluster import GATHER_S
-from coda_kube.api.client import Client, Rejected, connect
-from coda_kube.objects.names import GPU
+from coda_kube.api.client import AlreadyExists, Client, Rejected, connect
+from coda_kube.objects.names import GPU, OPT_IN
 from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
 from coda_lab.checker import Checker
 from coda_lab.checker import Report as Check
+from coda_lab.install import wait_for_account
 from coda_lab.local.restarts import kept_alive
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import EXTENDER, ClusterSpec, identity_of
@@ -90,6 +91,19 @@ async def local_target(
             ),
             admin,
         )
+
+
+async def opt_in(admin: Client, namespaces: Iterable[str]) -> None:
+    """Make these namespaces where they are missing, and let their pods be CPU jobs."""
+    labels = {OPT_IN: "true"}
+    for name in sorted(namespaces):
+        metadata = {"name": name, "labels": labels}
+        try:
+            await admin.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        except AlreadyExists:
+            await admin.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": labels}})
+    for name in sorted(namespaces):
+        await wait_for_account(admin, name)
 
 
 def planner_of_replay(policy: str, speed: float) -> dict[str, str]:

@@ -19,6 +19,7 @@ WindowOption = Annotated[
 CompressOption = Annotated[float, typer.Option(help="Divide submit times by this number, but not run times.")]
 KeepOption = Annotated[int | None, typer.Option(min=0, max=1000, help="Keep N of 1000 GPU jobs, chosen by their hash.")]
 SampleOption = Annotated[int, typer.Option(min=0, max=999, help="With --keep: another choice of as many jobs.")]
+GpuJobsOnlyOption = Annotated[bool, typer.Option("--gpu-jobs-only", help="Leave CPU jobs out.")]
 MaxGpusOption = Annotated[int | None, typer.Option(min=1, help="Leave out jobs with more GPUs.")]
 
 

@@ -52,6 +52,14 @@ def plural(name: str) -> str:
     return f"{_WORDS[name]}s" if name in _WORDS else "memory" if name == MEMORY else name
 
 
+def amount_text(name: str, amount: int) -> str:
+    """Write out GPUs or millicores: "8 GPUs", "no GPU", "1.5 cores"."""
+    word = _WORDS[name]
+    if not amount:
+        return f"no {word}"
+    return f"{_decimal(amount / 1000)} core{'' if amount == 1000 else 's'}" if name == CPU else counted(amount, word)
+
+
 def amounts_text(resources: Resources) -> str:
     """Write out amounts without zeros and pod slots: "8 GPUs, 12 cores and 64 GiB of memory"."""
     parts = [counted(resources.gpus, "GPU")] if resources.gpus else []

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from coda.change_log import ChangeLog
 from coda.cycle import Part
 from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Placement, Resources, World
 from coda.model.job import WriteTrouble
 from coda.model.live_placement import open_wish
-from coda.model.world import Quota
-from coda.placements.wait_limits import is_leaving
 from coda.policy.priorities import PriorityRule
 from coda.snapshots import VersionedMap
 from coda_kube.api.watch_cache import key_of, version_of
+from coda_kube.cpu_jobs import CpuJobs
+from coda_kube.gang_pods import GangPods
 from coda_kube.job_assumptions import JobAssumptions
 from coda_kube.local_times import LocalTimes
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.pods.cpu_job import pod_id_of
 from coda_kube.objects.read import (
     Owner,
     Pod,
     id_of,
-    is_rank_of,
     job_from_json,
     node_from_json,
     pod_from_json,
@@ -38,10 +38,14 @@ from coda_kube.objects.read import (
     unreadable_job,
     with_ranks,
 )
+from coda_kube.quotas.array_quotas import array_quota_from_json
+from coda_kube.quotas.array_sums import ArraySums
+from coda_kube.quotas.virtual_clusters import VirtualClusters
+from coda_kube.stopped_attempts import StoppedAttempts
 
 log = logging.getLogger(__name__)
 
-_KEPT: Final = (Part.NODES, Part.USED, Part.JOBS, Part.QUOTAS)
+_KEPT: Final = (Part.NODES, Part.USED, Part.JOBS, Part.QUOTAS, Part.TENANTS, Part.ARRAYS)
 """The parts of a planner's snapshot that are kept here and not found when asked for."""
 
 _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
@@ -56,11 +60,6 @@ def is_settled(job: Json) -> bool:
     return status.get("phase") in _FINISHED and not status.get("pending")
 
 
-class _StoppedAttempt(NamedTuple):
-    placement: Placement
-    ordered_s: float  # when the order was seen
-
-
 class ClusterState:
     """Nodes, pods, jobs and quotas of one cluster. Methods named `on_*` are listeners of a `WatchCache`."""
 
@@ -73,7 +72,6 @@ class ClusterState:
         """`now_s`: the API server's time, with which the deadlines that jobs show are compared."""
         self._local_times = LocalTimes(now_s)
         self._priorities = priorities or PriorityRule()
-        self._clock = clock
         self.version = 0  # grows with every change that a decision may depend on
         self.pod_by_id: dict[str, Pod] = {}
         self.pod_by_uid: dict[str, Pod] = {}
@@ -81,26 +79,25 @@ class ClusterState:
         self.changes: Mapping[Part, ChangeLog[str]] = {part: ChangeLog(_LOGGED) for part in _KEPT}
         self._node_by_name: dict[str, Node] = {}
         self._used_by_node: dict[str, Resources] = {}
-        self._quota_by_id: dict[str, Quota] = {}
-        self._pods_by_owner: dict[Owner, dict[str, Pod]] = {}  # by id of the pod
+        self._values_by_part: Mapping[Part, dict[str, Any]] = {
+            Part.NODES: self._node_by_name,
+            Part.USED: self._used_by_node,
+            Part.QUOTAS: {},
+            Part.ARRAYS: {},
+        }
+        self.gang_pods = GangPods()
         self._jobs: VersionedMap[JobId, Job] = VersionedMap()
         self._starting_by_id: dict[JobId, Job] = {}  # of `_jobs`, those that may await a decision
-        self._stopped_by_owner: dict[Owner, _StoppedAttempt] = {}  # the last one that was ordered to stop
-        self._deleted_s: dict[str, float] = {}  # since when pods are seen being deleted, by uid
+        self.cpu_jobs = CpuJobs()
+        self.tenants = VirtualClusters()
+        self.arrays = ArraySums()
+        self._stopped = StoppedAttempts(clock)
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
         self._assumptions = JobAssumptions()
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
         """A node came, changed or went. A heartbeat changes nothing."""
-        if new is None:
-            name = key_of(old or {})
-            self._node_by_name.pop(name, None)
-            self._note(Part.NODES, name)
-            return
-        node = node_from_json(new)
-        if self._node_by_name.get(node.name) != node:
-            self._node_by_name[node.name] = node
-            self._note(Part.NODES, node.name)
+        self._set(Part.NODES, key_of(new or old or {}), node_from_json(new) if new is not None else None)
 
     def on_pod(self, old: Json | None, new: Json | None) -> None:
         """A pod came, changed or went."""
@@ -111,15 +108,21 @@ class ClusterState:
         if after is not None:
             self.pod_by_id[after.id] = self.pod_by_uid[after.uid] = after
         if before == after:
+            if after is not None:
+                self.cpu_jobs.renew(after)
             return
-        self._note_deletion(before, after)
+        self._stopped.note_pod(before, after)
         self._add_use(before, -1)
         self._add_use(after, +1)
-        self._set_member(before, None)
-        self._set_member(after, after)
-        if before is not None and before.member is not None and before.member.owner not in self._pods_by_owner:
-            self._stopped_by_owner.pop(before.member.owner, None)  # all its pods are gone
-        self._outdated.update([pod.member.job for pod in (before, after) if pod is not None and pod.member is not None])
+        self.gang_pods.set(before, None)
+        self.gang_pods.set(after, after)
+        if before is not None and before.member is not None and before.member.owner not in self.gang_pods:
+            self._stopped.forget(before.member.owner)  # all its pods are gone
+        if (cpu_job := self.cpu_jobs.note_pod(before, after)) is not None:
+            self._read_job(cpu_job)
+        else:
+            members = [pod.member for pod in (before, after) if pod is not None]
+            self._outdated.update([member.job for member in members if member is not None])
         self.version += 1
 
     def on_job(self, old: Json | None, new: Json | None) -> None:
@@ -128,8 +131,8 @@ class ClusterState:
         if new is None:
             self._assumptions.forget(job)
             gone = self.job_json_by_id.pop(job, None)
-            if gone is not None and (owner := (job, gone["metadata"]["uid"])) not in self._pods_by_owner:
-                self._stopped_by_owner.pop(owner, None)
+            if gone is not None and (owner := (job, gone["metadata"]["uid"])) not in self.gang_pods:
+                self._stopped.forget(owner)
         else:
             self.job_json_by_id[job] = new
         if self._read_job(job):
@@ -138,22 +141,31 @@ class ClusterState:
             del self.job_json_by_id[job]
             self._assumptions.forget(job)
 
+    def on_batch_job(self, old: Json | None, new: Json | None) -> None:
+        """A Job came, changed or went: its pods may, or may not, have cores that they must give back."""
+        for job in self.cpu_jobs.note_batch_job(old, new):
+            if self._read_job(job):
+                self.version += 1
+
     def on_quota(self, old: Json | None, new: Json | None) -> None:
         """A ResourceQuota came, changed or went."""
-        key = key_of(new or old or {})
-        quota = quota_from_json(new) if new is not None else None
-        if quota == self._quota_by_id.get(key):
-            return
-        if quota is None:
-            self._quota_by_id.pop(key, None)
-        else:
-            self._quota_by_id[key] = quota
-        self._note(Part.QUOTAS, key)
+        self._set(Part.QUOTAS, key_of(new or old or {}), quota_from_json(new) if new is not None else None)
+
+    def on_array_quota(self, old: Json | None, new: Json | None) -> None:
+        """An ArrayQuota came, changed or went."""
+        self._set(Part.ARRAYS, key_of(new or old or {}), array_quota_from_json(new) if new is not None else None)
+
+    def on_virtual_cluster(self, old: Json | None, new: Json | None) -> None:
+        """A VirtualCluster came, changed or went. O(jobs) if namespaces belong to another one now."""
+        namespaces = self.tenants.note(old, new)
+        for job in [job for job in self._jobs.roster() if job.namespace in namespaces] if namespaces else ():
+            self._read_job(job.id)
+        self._note(Part.TENANTS, key_of(new or old or {}))
 
     def begin_write(self, job: JobId, placement: Placement | None) -> int:
         """Count the placement as written; None: only leave the job out of decisions meanwhile. Returns the version of
         the object that the write changes. It ends with a newer version, or by `end_write`."""
-        version = version_of(self.job_json_by_id[job])
+        version = self._version_of(job)
         self._assumptions.begin_write(job, version, placement)
         self._read_job(job)
         return version
@@ -161,10 +173,10 @@ class ClusterState:
     def end_write(self, job: JobId, version: int) -> None:
         """The write to that version changed nothing."""
         ordered_stop = self._jobs.get(job)
-        if not self._assumptions.end_write(job, version) or job not in self.job_json_by_id:
+        if not self._assumptions.end_write(job, version) or not self.knows(job):
             return
         if ordered_stop is not None and ordered_stop.placement is not None and ordered_stop.placement.stop is not None:
-            self._stopped_by_owner.pop((job, ordered_stop.uid), None)  # it is set again if the object says so
+            self._stopped.forget((job, ordered_stop.uid))  # it is set again if the object says so
         self._read_job(job)
         self.version += 1
 
@@ -176,7 +188,23 @@ class ClusterState:
         """Leave the job out of decisions from now on, or no longer."""
         item = self.job_json_by_id.get(job)
         uid = item["metadata"]["uid"] if item is not None else ""
-        self._assumptions.set_unwritable(job, uid, trouble if item is not None else None)
+        if job in self.cpu_jobs:
+            uid = self.cpu_jobs.pod(job).uid
+        self._assumptions.set_unwritable(job, uid, trouble if uid else None)
+        if self._read_job(job):
+            self.version += 1
+
+    def load_places(self, record: Mapping[str, Any]) -> None:
+        """Begin with these places of evicted CPU jobs. O(CPU jobs)."""
+        for job in self.cpu_jobs.load_places(record):
+            if self._read_job(job):
+                self.version += 1
+
+    def set_evicted(self, job: JobId, *, is_evicted: bool) -> None:
+        """Count a CPU job as stopped from now on, or no longer."""
+        self.cpu_jobs.set_evicted(job, is_evicted=is_evicted)
+        if not is_evicted and (known := self._jobs.get(job)) is not None:
+            self._stopped.forget((job, known.uid))
         if self._read_job(job):
             self.version += 1
 
@@ -186,10 +214,14 @@ class ClusterState:
         if self._read_job(job):
             self.version += 1
 
+    def knows(self, job: JobId) -> bool:
+        """True while there is an object of the job."""
+        return job in self.job_json_by_id or job in self.cpu_jobs
+
     def known_epoch(self) -> int:
         """The highest epoch of any placement; 1 if there is none, but jobs that somebody may lead; 0 without jobs."""
         epochs = [job.placement.epoch for job in self._jobs.roster() if job.placement is not None]
-        return max(epochs, default=min(1, len(self.job_json_by_id)))
+        return max([*epochs, min(1, len(self.job_json_by_id))])  # a CPU job's placement has none
 
     def job(self, job: JobId) -> Job | None:
         """The job now; None if it is unknown, finished or not accepted yet."""
@@ -230,22 +262,11 @@ class ClusterState:
         pod = self.pod_by_id.pop(key, None)
         if pod is not None:
             self.pod_by_uid.pop(pod.uid, None)
-        self._set_member(pod, None)
-
-    def ended_pods(self, owner: Owner) -> list[str]:
-        """The ids of a job's pods that have ended. O(pods of the job)."""
-        return [pod.id for pod in self._pods_by_owner.get(owner, {}).values() if pod.ended]
-
-    def live_pods(self, owner: Owner, attempt: int) -> Iterator[str]:
-        """The ids of an attempt's pods that have not ended. O(pods of the job)."""
-        for pod in self._pods_by_owner.get(owner, {}).values():
-            if pod.member is not None and pod.member.attempt == attempt and not pod.ended:
-                yield pod.id
+        self.gang_pods.set(pod, None)
 
     def is_stopped(self, owner: Owner, attempt: int) -> bool:
         """True for an attempt that was ordered to stop, while pods of it are seen."""
-        stopped = self._stopped_by_owner.get(owner)
-        return stopped is not None and attempt <= stopped.placement.attempt
+        return self._stopped.is_stopped(owner, attempt)
 
     def snapshot(self, in_flight: Mapping[str, Resources] | None = None) -> World:
         """The world now. `in_flight`: more capacity that must not be given away."""
@@ -256,39 +277,27 @@ class ClusterState:
             in_flight=dict(in_flight or {}),
             leaving=self.leaving(),
             jobs=self._jobs.roster(),
-            quotas=tuple(self._quota_by_id.values()),
+            quotas=tuple(self._values_by_part[Part.QUOTAS].values()),
+            virtual_clusters=tuple(self.tenants.by_name().values()),
+            array_quotas=tuple(self._values_by_part[Part.ARRAYS].values()),
         )
 
     def leaving(self) -> dict[str, Resources]:
-        """Per node, the part of its use that ordered stops will free. O(pods of the stopped jobs).
-
-        Only the pods are asked: the job may end, be deleted or start its next attempt before they are seen to go. And
-        only ranks of the placement that was stopped: whoever forges labels frees nothing."""
-        leaving: dict[str, Resources] = {}
-        now_s = self._clock()
-        for owner, (placement, ordered_s) in [*self._stopped_by_owner.items()]:
-            pods = self._pods_by_owner.get(owner, {}).values()
-            left = [pod for pod in pods if not pod.ended and is_rank_of(pod, placement)]
-            for pod in left:
-                deleted_s = self._deleted_s.get(pod.uid)
-                if pod.node and is_leaving(now_s, ordered_s=ordered_s, deleted_s=deleted_s, grace_s=pod.grace_s):
-                    leaving[pod.node] = leaving.get(pod.node, NOTHING) + pod.request
-            if not left:
-                del self._stopped_by_owner[owner]
-        return leaving
-
-    def _note_deletion(self, before: Pod | None, after: Pod | None) -> None:
-        if after is not None and after.terminating:
-            self._deleted_s.setdefault(after.uid, self._clock())
-        elif after is not None:
-            self._deleted_s.pop(after.uid, None)  # a restored backup took the deletion back
-        if before is not None and (after is None or after.uid != before.uid):
-            self._deleted_s.pop(before.uid, None)
+        """Per node, the part of its use that ordered stops will free. O(pods of the stopped jobs)."""
+        return self._stopped.leaving(lambda owner: self.gang_pods.of(owner).values())
 
     def _dict_of(self, part: Part) -> Mapping[str, Any]:
-        if part is Part.NODES:
-            return self._node_by_name
-        return self._used_by_node if part is Part.USED else self._quota_by_id
+        return self.tenants.by_name() if part is Part.TENANTS else self._values_by_part[part]
+
+    def _set(self, part: Part, key: str, value: Any) -> None:
+        """Keep a value that changed; None removes it."""
+        values = self._values_by_part[part]
+        if value == values.get(key):
+            return
+        values[key] = value
+        if value is None:
+            del values[key]
+        self._note(part, key)
 
     def _note(self, part: Part, key: str) -> None:
         self.version += 1
@@ -303,30 +312,37 @@ class ClusterState:
             self._used_by_node[pod.node] = used
         self.changes[Part.USED].add(pod.node)
 
-    def _set_member(self, pod: Pod | None, entry: Pod | None) -> None:
-        """Set a gang's pod among those of its job, or remove it if there is no `entry`."""
-        if pod is None or pod.member is None:
-            return
-        pods = self._pods_by_owner.setdefault(pod.member.owner, {})
-        if entry is not None:
-            pods[pod.id] = entry
-        else:
-            pods.pop(pod.id, None)
-        if not pods:
-            del self._pods_by_owner[pod.member.owner]
+    def _version_of(self, job: JobId) -> int:
+        return self.cpu_jobs.version_of(job) if job in self.cpu_jobs else version_of(self.job_json_by_id[job])
+
+    def _read_cpu_job(self, job: JobId) -> bool:
+        before, after = self._jobs.get(job), self.cpu_jobs.read(job)
+        if after is not None:
+            seen, after = after, self._assumptions.with_job(self._with_rules(after), self._version_of(job))
+            if after.placement is not seen.placement:
+                pod = self.cpu_jobs.pod(job)
+                after = with_ranks(after, {pod.id: pod})
+        elif job not in self.cpu_jobs:
+            self._assumptions.forget(job)
+        if after == before:
+            return False
+        self._set_job(job, after)
+        return True
 
     def _read_job(self, job: JobId) -> bool:
         """Read a job again. True if the planner's view of it changed."""
         self._outdated.discard(job)
+        if pod_id_of(job) is not None:
+            return self._read_cpu_job(job)
         item, before = self.job_json_by_id.get(job), self._jobs.get(job)
-        pods = self._pods_by_owner.get((job, item["metadata"]["uid"]), {}) if item is not None else {}
+        pods = self.gang_pods.of((job, item["metadata"]["uid"])) if item is not None else {}
         try:
             after = job_from_json(item, pods) if item is not None else None
         except Exception as error:  # whatever is wrong with one job, the others are planned
             log.warning("job %s cannot be read: %s: %s", job, type(error).__name__, error)
             after = before if before is not None and _holds_something(before) else unreadable_job(item or {}, error)
         if item is not None and after is not None:
-            after = self._with_priority(after)
+            after = self._with_rules(after)
             seen, after = after, self._local_times.applied(self._assumptions.with_job(after, version_of(item)))
             if after.placement is not seen.placement:
                 after = with_ranks(after, pods)
@@ -337,9 +353,13 @@ class ClusterState:
         self._set_job(job, after)
         return self._jobs.get(job) != before
 
-    def _with_priority(self, job: Job) -> Job:
-        counts = self._priorities.priority(job.namespace, job.priority)
-        return job if counts == job.priority else replace(job, priority=counts)
+    def _with_rules(self, job: Job) -> Job:
+        """The job with the priority that counts, and its tenant."""
+        priority = self._priorities.priority(job.namespace, job.priority)
+        tenant = self.tenants.tenant_of(job.namespace)
+        if priority == job.priority and tenant == job.virtual_cluster:
+            return job
+        return replace(job, priority=priority, virtual_cluster=tenant)
 
     def _read_ranks(self, job: JobId) -> None:
         """Read again which pods of a job exist and are bound."""
@@ -347,8 +367,7 @@ class ClusterState:
         if known is None:
             self._read_job(job)
             return
-        pods = self._pods_by_owner.get((job, known.uid), {})
-        after = with_ranks(known, pods)
+        after = with_ranks(known, self.gang_pods.of((job, known.uid)))
         if after != known:
             self._set_job(job, after)
 
@@ -358,28 +377,22 @@ class ClusterState:
             self._read_ranks(self._outdated.pop())
 
     def _set_job(self, job: JobId, after: Job | None) -> None:
+        before = self._jobs.get(job)
         self._starting_by_id.pop(job, None)
         if after is not None and after.placement is not None:
-            self._note_stop((job, after.uid), after.placement)
-        if after is None or (after.phase in FINISHED and not after.unbound):
-            if job in self._jobs:
-                self._jobs.drop(job)
-                self.changes[Part.JOBS].add(job)
-        else:
+            self._stopped.note_placement((job, after.uid), after.placement)
+        if after is not None and after.phase in FINISHED and not after.unbound:
+            after = None
+        if after is not None:
             self._jobs.put(job, after)
-            self.changes[Part.JOBS].add(job)
             if after.phase in _STARTING or open_wish(after) is not None:
                 self._starting_by_id[job] = after
-
-    def _note_stop(self, owner: Owner, placement: Placement) -> None:
-        """Note an order to stop, or that there is none any more: its write was overtaken, or a backup was restored."""
-        known = self._stopped_by_owner.get(owner)
-        is_known = known is not None and known.placement.plan_id == placement.plan_id
-        if placement.stop is not None:
-            ordered_s = known.ordered_s if known is not None and is_known else self._clock()
-            self._stopped_by_owner[owner] = _StoppedAttempt(placement, ordered_s)
-        elif is_known:
-            del self._stopped_by_owner[owner]
+        elif before is not None:
+            self._jobs.drop(job)
+        if before is not None or after is not None:
+            self.tenants.count(before, after)
+            self.arrays.count(before, after)
+            self.changes[Part.JOBS].add(job)
 
 
 def _holds_something(job: Job) -> bool:

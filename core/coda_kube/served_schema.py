@@ -62,7 +62,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
     "NodeProfile": """
         status.agentVersion status.bandwidth.control status.bandwidth.groups status.bandwidth.measured
         status.bandwidth.monitoringIDs status.cores status.gpuCount status.gpus status.lacks status.links
-        status.socketCount status.sockets status.throttleCount status.throttles status.time
+        status.ranks status.socketCount status.sockets status.throttleCount status.throttles status.time
+        status.tune
     """,
 }
 """The fields of each kind that some part of Coda writes. A test compares them with `crds/`."""

@@ -9,11 +9,18 @@ from typing import Any
 
 import yaml
 
-from coda.errors import InvalidInput
+from coda.errors import InvalidInput, Outage
 from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import GROUP, LABEL_JOB_UID, LABEL_LEADER, SYSTEM_NAMESPACE, VERSION
+from coda_kube.objects.names import (
+    API_VERSION,
+    GROUP,
+    KIND,
+    LABEL_JOB_UID,
+    LABEL_LEADER,
+    SYSTEM_NAMESPACE,
+)
 
 MANAGER = "coda-local"
 
@@ -31,6 +38,8 @@ _COLLECTIONS: Mapping[str, str] = {
     "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
     "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
+    "MutatingAdmissionPolicy": f"{_ADMISSION}/mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": f"{_ADMISSION}/mutatingadmissionpolicybindings",
 }
 _PROPAGATION_S = 0.05  # how often we ask whether an authorizer or admission plug-in knows a change: no event tells
 _PODS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
@@ -73,7 +82,7 @@ async def wait_until_served(api: Client, definitions: Iterable[Json]) -> None:
     await until(api, _CRDS, all_established)
     while True:  # Established is written a moment before the handler is there
         try:
-            await api.get(f"/apis/{GROUP}/{VERSION}/trainingjobs", {"limit": "1"})
+            await api.get(f"/apis/{API_VERSION}/trainingjobs", {"limit": "1"})
         except NotFound:
             await asyncio.sleep(_PROPAGATION_S)
         else:
@@ -92,6 +101,21 @@ async def wait_until_allowed(api: Client, *, verb: str, resource: str) -> None:
         if answer["status"]["allowed"]:
             return
         await asyncio.sleep(_PROPAGATION_S)
+
+
+async def wait_until_jobs_are_taken(api: Client) -> None:
+    """Wait until `api`'s identity can create TrainingJobs. For some seconds after their definition is installed the
+    policy that stamps them refuses all: the API server looks for new kinds every 5 s."""
+    template = {"spec": {"containers": [{"name": "main", "image": "probe"}]}}
+    spec = {"gpusPerReplica": 1, "template": template}
+    job = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "probe"}, "spec": spec}
+    while True:
+        try:
+            await api.create(f"/apis/{API_VERSION}/namespaces/default/trainingjobs", job, {"dryRun": "All"})
+        except Outage:
+            await asyncio.sleep(_PROPAGATION_S)
+        else:
+            return
 
 
 async def wait_until_refused(api: Client) -> None:

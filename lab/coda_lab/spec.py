@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coda.errors import InvalidInput
-from coda_lab.kubelets.nodes import node_specs
+from coda_lab.kubelets.nodes import PODS_PER_NODE, node_specs
 from coda_lab.machines.paths import MOST_AGENTS
 
 Tell = Callable[[str], None]
@@ -38,7 +38,8 @@ SLOW_HEARTBEATS_ABOVE = 100
 class ClusterSpec:
     """What to start.
 
-    - `nodes`: simulated nodes (8x8x48,4x4x28: count x GPUs x cores), spread over `racks`; empty for none.
+    - `nodes`: simulated nodes (8x8x48,4x4x28: count x GPUs x cores), spread over `racks`, each for `pods_per_node`
+      pods; empty for none.
     - `coda`: False for a plain control plane, whose scheduler has no extender.
     - `foreign_scheduler`: True runs the default profile in a kube-scheduler process of its own, without an extender,
       as on a cluster that had its scheduler before Coda; False: one process with both profiles.
@@ -53,6 +54,7 @@ class ClusterSpec:
 
     nodes: str = "8x8x48"
     racks: int = 2
+    pods_per_node: int = PODS_PER_NODE
     coda: bool = True
     foreign_scheduler: bool = False
     operators: int = 1

@@ -34,8 +34,10 @@ mount -t tmpfs shm /new/dev/shm
 mount -t mqueue mqueue /new/dev/mqueue
 mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
 
+# The API server's Service address is this machine's own (there is no kube-proxy): the guest program leads it there.
 # By hand: DHCP may never run here, the network card being renamed at the same time.
 ip link set lo up
+ip address add 10.96.0.1/32 dev lo
 ip link set eth0 up
 ip address add 10.0.2.15/24 dev eth0
 ip route add default via 10.0.2.2

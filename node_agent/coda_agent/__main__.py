@@ -20,9 +20,9 @@ from coda_agent.loop import Loop
 from coda_agent.node import Node
 from coda_agent.report import Metrics, with_throttles
 from coda_agent.settings import Settings, read_settings
+from coda_kube.api.cache_metrics import CacheMetrics
 from coda_kube.api.client import Client, connect
 from coda_kube.api.probes import Probes
-from coda_kube.api.unreadable import UnreadableObjects
 
 log = logging.getLogger("coda_agent")
 
@@ -38,7 +38,7 @@ async def run(settings: Settings, node: Node, *, once: bool) -> None:
     client = await connect(settings.kubeconfig)
     cluster = AgentCaches(client, settings.node_name)
     metrics = Metrics(REGISTRY, settings.node_name)
-    REGISTRY.register(UnreadableObjects(cluster.all))
+    REGISTRY.register(CacheMetrics(cluster.all))
     metrics.set_restored(len(node.restoration.put_back))
     loop = Loop(settings, node, cluster, metrics, clock=lambda: _moment(client))
     stopping = asyncio.Event()

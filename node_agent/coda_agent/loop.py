@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from coda.contention import Action
 from coda.errors import Outage
-from coda_agent.cluster import AgentCaches, BackgroundWrites, LocalPod
+from coda_agent.cluster import AgentCaches, BackgroundWrites, Claims, LocalPod
 from coda_agent.gpus import LibraryState, Moment
 from coda_agent.modes import ThrottleMode, TuneMode
 from coda_agent.node import Node
@@ -82,7 +82,7 @@ class Loop:
             metrics.count_failed_write, lambda: self._clock().monotonic_s, muted=node.reads_only
         )
         self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
-        self._profile_writer = ProfileWriter(settings.node_name, node, cluster, self._writes)
+        self._profile_writer = ProfileWriter(settings.node_name, settings.tune, node, cluster, self._writes)
 
         # Kept between rounds.
         self.eliminator = Eliminator(settings.contention_config(), settings.throttle, node.state_dir)
@@ -118,8 +118,8 @@ class Loop:
     async def round(self) -> Senses:
         """Go once through read, decide and write. Return what was measured."""
         # 1. Read: the pods from the cache, then the node.
-        local = self._cluster.pods()
-        senses = await self._on_node(lambda: self._sense(local))
+        local, claims = self._cluster.pods(), self._cluster.claims()
+        senses = await self._on_node(lambda: self._sense(local, claims))
 
         # 2. Decide: which throttles to make and to release.
         window = window_from(senses, local, self._node.hardware, self._cluster.pods_age_s())
@@ -131,29 +131,34 @@ class Loop:
             done = actions if self.eliminator.acts else ()
             worth = worth_by_pod(local, senses.cpu_by_pod)
             problems += await self._on_node(lambda: self._write_to_node(senses, worth, done))
+            if done:
+                self._metrics.observe_throttle(self._clock().monotonic_s - senses.at.monotonic_s)
             problems += await self._calibrate_if_idle(local, senses)
 
         # 4. Write to the cluster: events, tunings, and the NodeProfile.
         pods = {pod.uid: pod for pod in local}
         self._report_actions(actions, pods, senses.at.wall_s)
         if self._settings.tune is not TuneMode.OFF:
-            problems += self._tuner.step(senses, local)
+            problems += self._tuner.step(senses, local, self.eliminator.disturbed_at_s)
         self._log_problems(problems)
-        self._profile_writer.write_profile(senses)
+        self._profile_writer.write_profile(senses, self._tuner.reports)
 
         # 5. Keep the window for the next scrape.
-        self._metrics.last_window = LastWindow(
-            senses=senses,
-            pods=pods,
-            peaks_bytes_per_s=self._node.hardware.peak_bytes_per_s,
-            throttles=self._node.throttles,
-            pods_age_s=self._cluster.pods_age_s(),
+        self._metrics.show(
+            LastWindow(
+                senses=senses,
+                pods=pods,
+                peaks_bytes_per_s=self._node.hardware.peak_bytes_per_s,
+                throttles=self._node.throttles,
+                pods_age_s=self._cluster.pods_age_s(),
+            )
         )
         return senses
 
     async def end(self) -> None:
         """Undo everything temporary and stop writing. No sensor is asked, and a thread that hangs is left behind."""
         await self._writes.cancel()
+        await self._tuner.cancel()
         self._thread.end()
         if self._node.reads_only:
             return
@@ -177,11 +182,11 @@ class Loop:
 
     def profile(self, senses: Senses) -> Json:
         """Return the `status` of the NodeProfile, without its time."""
-        return profile_status(self._node, senses)
+        return profile_status(self._node, senses, self._settings.tune)
 
-    def _sense(self, local: tuple[LocalPod, ...]) -> Senses:
+    def _sense(self, local: tuple[LocalPod, ...], claims: Claims) -> Senses:
         self._node.look_again(self._clock().monotonic_s)
-        return self._node.sensor.sense(local, self._clock())
+        return self._node.sensor.sense(local, self._clock(), claims)
 
     def _write_to_node(
         self, senses: Senses, worth: Mapping[str, float], actions: tuple[Action, ...]

@@ -30,9 +30,9 @@ from coda_agent.bandwidth.peak import (
     sustained_rates,
 )
 from coda_agent.cgroups import Layout, PodCgroup, find_layout
-from coda_agent.gpus import ProcessOwners
 from coda_agent.gpus.driver_process import DriverProcess
 from coda_agent.gpus.pod_resources import PodResources
+from coda_agent.gpus.processes import ProcessOwners
 from coda_agent.host import Files, StateDir, UndoJournal
 from coda_agent.resctrl import (
     Abilities,

@@ -11,22 +11,15 @@ from typing import Protocol
 
 from coda_agent.bandwidth.controllers import traffic_by_socket
 from coda_agent.cgroups import Layout, PodCgroup, list_pods, rates_between, read_use
+from coda_agent.cgroups.limits import cores_in_force
 from coda_agent.cgroups.usage import CpuRates, CpuUse
-from coda_agent.cluster import LocalPod
-from coda_agent.gpus import (
-    GpuReading,
-    Health,
-    LibraryState,
-    Moment,
-    Ownership,
-    ProcessOwners,
-    Snapshot,
-    holding_of,
-)
-from coda_agent.gpus.allocations import Grant
-from coda_agent.gpus.ownership import Evidence, NodePod, find_owners
+from coda_agent.claimed_device import ClaimedDevice
+from coda_agent.cluster import Claims, LocalPod
+from coda_agent.gpus import GpuReading, Health, LibraryState, Moment, Snapshot
+from coda_agent.gpus.allocations import GpuPlace, Grant, PodName, with_claims
+from coda_agent.gpus.ownership import Evidence, NodePod, Ownership, find_owners, holding_of
 from coda_agent.gpus.pod_resources import Listing, PodResources
-from coda_agent.gpus.processes import users_of
+from coda_agent.gpus.processes import ProcessOwners, users_of
 from coda_agent.host import Files
 from coda_agent.resctrl import MemoryTraffic, TrafficMeter
 
@@ -54,6 +47,7 @@ class Senses:
     traffic: MemoryTraffic = NO_TRAFFIC
     cpu_by_pod: Mapping[str, CpuRates] = field(default_factory=dict)
     cgroup_by_pod: Mapping[str, PodCgroup] = field(default_factory=dict)
+    cores_by_rank: Mapping[str, float] = field(default_factory=dict)  # by pod uid: that its main container may use
     problems: tuple[str, ...] = ()
 
     @property
@@ -81,7 +75,7 @@ class Senses:
         if holding.why_not is not None or not holding.places:
             return []
         readings = {reading.gpu.uuid: reading for reading in self.gpus.readings}
-        shares = [_share(readings.get(place.gpu_uuid)) for place in holding.places]
+        shares = [_share(readings.get(place.gpu_uuid), place) for place in holding.places]
         found = [share for share in shares if share is not None]
         return found if len(found) == len(shares) else []
 
@@ -102,7 +96,7 @@ class Sensor:
     _cpu_uses: dict[str, CpuUse] = field(default_factory=dict)  # by pod, of the window before
     _cpu_read_at_s: float = 0.0
 
-    def sense(self, local: Sequence[LocalPod], now: Moment) -> Senses:
+    def sense(self, local: Sequence[LocalPod], now: Moment, claims: Claims | None = None) -> Senses:
         """Measure everything once. A failing sensor raises nothing: it adds a sentence to `problems`.
 
         Cost: NVML's calls, and a few file reads per pod."""
@@ -111,32 +105,37 @@ class Sensor:
             NO_TRAFFIC
             if self.meter is None
             else traffic_by_socket(self.meter.sample(now.monotonic_s), self.socket_by_domain)
-        )  # first: its rates divide by the time until `now`
+        )  # traffic and CPU time first: their rates divide by the time until `now`, and GPUs may take half a second
+        cgroups = self._list_cgroups(problems)
+        cpu_by_pod = self._cpu_rates(cgroups, now.monotonic_s)
         snapshot = self.gpus.sense(now)
         problems += [snapshot.why] if snapshot.why else []
-        listing = self.pod_resources.listing(now.monotonic_s) if snapshot.readings else Listing()
+        running = frozenset(pod.uid for pod in local if pod.runs)
+        listing = self.pod_resources.listing(now.monotonic_s, running) if snapshot.readings else Listing()
         problems += [listing.why] if listing.why else []
-        cgroups = self._list_cgroups(problems)
         return Senses(
             at=now,
             gpus=snapshot,
-            ownerships=self._find_owners(snapshot, listing, local),
+            ownerships=self._find_owners(snapshot, listing, local, claims or Claims()),
             grants=listing.grants,
             traffic=traffic,
-            cpu_by_pod=self._cpu_rates(cgroups, now.monotonic_s),
+            cpu_by_pod=cpu_by_pod,
             cgroup_by_pod=cgroups,
+            cores_by_rank=self._cores_in_force(local, cgroups),
             problems=tuple(problems),
         )
 
-    def _find_owners(self, snapshot: Snapshot, listing: Listing, local: Sequence[LocalPod]) -> tuple[Ownership, ...]:
+    def _find_owners(
+        self, snapshot: Snapshot, listing: Listing, local: Sequence[LocalPod], claims: Claims
+    ) -> tuple[Ownership, ...]:
         if not snapshot.readings:
             return ()
         evidence = Evidence(
             gpus=[reading.gpu for reading in snapshot.readings],
-            grants=listing.grants,
+            grants=with_claims(listing.grants, _by_name(claims, local)),
             pods=[NodePod(uid=pod.uid, namespace=pod.namespace, name=pod.name, is_finished=pod.ended) for pod in local],
             users=users_of(snapshot.readings, self.owners),
-            uuid_by_claim={},
+            uuid_by_claim=claims.uuid_by_device,
         )
         return find_owners(evidence)
 
@@ -159,6 +158,26 @@ class Sensor:
         rates = {uid: rates_between(before[uid], use, span_s) for uid, use in self._cpu_uses.items() if uid in before}
         return {uid: rate for uid, rate in rates.items() if rate is not None}
 
+    def _cores_in_force(self, local: Sequence[LocalPod], cgroups: Mapping[str, PodCgroup]) -> Mapping[str, float]:
+        """By the kernel, of the ranks that run here with GPUs."""
+        if self.layout is None:
+            return {}
+        ranks = [pod for pod in local if pod.member and pod.gpus and pod.runs and pod.uid in cgroups]
+        found = {
+            pod.uid: cores_in_force(self.files, self.layout, cgroups[pod.uid].path, pod.container) for pod in ranks
+        }
+        return {uid: cores for uid, cores in found.items() if cores is not None}
 
-def _share(reading: GpuReading | None) -> float | None:
-    return None if reading is None or reading.health is not Health.READY else reading.share
+
+def _by_name(claims: Claims, local: Sequence[LocalPod]) -> Mapping[PodName, tuple[tuple[str, ClaimedDevice], ...]]:
+    devices = claims.devices_by_pod
+    return {(pod.namespace, pod.name): devices[pod.uid] for pod in local if pod.uid in devices and not pod.ended}
+
+
+def _share(reading: GpuReading | None, place: GpuPlace) -> float | None:
+    if reading is None or reading.health is not Health.READY:
+        return None
+    if place.instance_uuid is None:
+        return reading.share
+    part = reading.by_instance.get(place.instance_uuid)
+    return None if part is None else part.share

@@ -13,10 +13,10 @@ import uvloop
 from prometheus_client import REGISTRY
 
 from coda.errors import CodaError, InvalidInput
+from coda_kube.api.cache_metrics import CacheMetrics
 from coda_kube.api.client import Client, connect
 from coda_kube.api.lease import Elector, lead
 from coda_kube.api.probes import Probes
-from coda_kube.api.unreadable import UnreadableObjects
 from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
 from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
@@ -29,7 +29,7 @@ from coda_operator.pool_list import PoolList
 from coda_operator.reconcile import OwnerlessPods, Reconciler, Recorder, RequestSlots
 from coda_operator.settings import Settings, read_settings
 from coda_operator.throttle_recovery import ThrottleRecovery
-from coda_operator.view import ClusterView
+from coda_operator.view import Agents, ClusterView
 from coda_operator.work_queue import WorkQueue
 
 log = logging.getLogger("coda_operator")
@@ -60,16 +60,17 @@ async def _run(settings: Settings, client: Client) -> None:
     metrics.show_leader(elector.held)
     metrics.show_nodes(cluster.nodes.unready_count, cluster.nodes.is_braked)
     metrics.show_jobs(cluster.jobs.by_key.values)
-    REGISTRY.register(UnreadableObjects(lambda: (cluster.jobs, cluster.pods, cluster.nodes.cache)))
+    REGISTRY.register(CacheMetrics(lambda: (cluster.jobs, cluster.pods, cluster.nodes.cache)))
     stopping = asyncio.Event()
     listen = _signals_to(stopping)
     listen()
 
     def works() -> tuple[Coroutine[Any, Any, None], ...]:
+        cluster.agents = Agents(client)  # of this term: what an earlier one knew is old
         return (
             feed(cluster, client, listen),
             schema.wait_until_incomplete(),
-            ThrottleRecovery(client, clock=clock).run(),
+            ThrottleRecovery(client, cluster.agents.cache, clock=clock).run(),
             OwnerlessPods(client, cluster, requests, clock=clock).run(),
             Certificates(client).run(),
             PoolList(client, is_shared=settings.pool_mode == "shared").run(),

@@ -15,6 +15,9 @@ from coda.model import FINISHED, Phase
 from coda_kube.objects.json_types import Json
 
 _RECONCILE_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+_LAUNCH_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0)
+_WAIT_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 259200.0)  # to three days
+_MOST_REASONS = 64  # kubelets and controllers write some of them, in their own words
 _UNDER_WAY = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 _NEW = "New"  # not accepted yet
 
@@ -37,6 +40,19 @@ class Metrics:
             "coda_operator_attempts_ended_total",
             "Attempts that ended, by what ended them",
             ["reason"],
+            registry=registry,
+        )
+        self._reasons: set[str] = set()
+        self._wait_s = Histogram(
+            "coda_job_wait_seconds",
+            "From the begin of a job's wait to the launch of its pods, once for each attempt",
+            buckets=_WAIT_S,
+            registry=registry,
+        )
+        self._launch_s = Histogram(
+            "coda_operator_launch_duration_seconds",
+            "From the decision to place a gang until all its pods are bound (seen up to a second later)",
+            buckets=_LAUNCH_S,
             registry=registry,
         )
         self._resizes = Counter(
@@ -80,11 +96,24 @@ class Metrics:
     def count_ends(self, before: Progress, after: Progress) -> None:
         """Count the attempt and the resize that this change of a job ended, now that it is written."""
         if after.resize is not None and after.resize.has_ended and after.resize != before.resize:
-            self._resizes.labels(after.resize.reason or after.resize.state.value).inc()
+            self._resizes.labels(self._bounded(after.resize.reason or after.resize.state.value)).inc()
         stopped = after.phase in FINISHED or after.phase is Phase.SUSPENDED
         ran = before.phase in _UNDER_WAY and before.phase is not Phase.QUEUED
         if before.phase in _UNDER_WAY and (after.phase is Phase.RESTARTING or (ran and stopped)):
-            self._attempts_ended.labels(after.reason).inc()
+            self._attempts_ended.labels(self._bounded(after.reason)).inc()
+
+    def count_start(self, before: Progress, after: Progress, placed_s: float, now_s: float) -> None:
+        """Observe the wait that this change of a job ended, or its launch; `placed_s`: when its place was decided."""
+        if before.phase is Phase.QUEUED and after.phase is Phase.LAUNCHED and before.waiting_s:
+            self._wait_s.observe(max(0.0, after.launch_s - before.waiting_s))
+        if before.phase is Phase.LAUNCHED and after.phase in (Phase.STARTING, Phase.RUNNING) and placed_s:
+            self._launch_s.observe(max(0.0, now_s - placed_s))
+
+    def _bounded(self, reason: str) -> str:
+        """The reason, or `Other` once there are too many different ones: each is a time series for ever."""
+        if len(self._reasons) < _MOST_REASONS:
+            self._reasons.add(reason)
+        return reason if reason in self._reasons else "Other"
 
 
 class HistoryMetrics:

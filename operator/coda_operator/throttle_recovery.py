@@ -21,13 +21,12 @@ from coda.errors import CodaError
 from coda_kube.api.client import AlreadyExists, Client, NotFound
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import GROUP, SYSTEM_NAMESPACE, VERSION
+from coda_kube.objects.names import SYSTEM_NAMESPACE
 from coda_kube.objects.quantities import seconds_from_time
 
 log = logging.getLogger(__name__)
 
 AGENT: Final = "coda-agent"
-PROFILES_PATH: Final = f"/apis/{GROUP}/{VERSION}/nodeprofiles"
 AGENTS_PATH: Final = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/daemonsets/{AGENT}"
 PODS_PATH: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
 CHECK_EVERY_S: Final = 30.0
@@ -39,10 +38,11 @@ ENDED: Final = ("Succeeded", "Failed")
 class ThrottleRecovery:
     """Checks the NodeProfiles every `CHECK_EVERY_S`, and sends a restoring pod to each node with stale throttles."""
 
-    def __init__(self, client: Client, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, client: Client, profiles: WatchCache, *, clock: Callable[[], float] = time.time) -> None:
+        """`profiles`: of the nodes; kept up to date while this runs."""
         self._client = client
         self._clock = clock
-        self.profiles = WatchCache(client, PROFILES_PATH)
+        self.profiles = profiles
         self._seen_by_node: dict[str, tuple[float, float]] = {}  # the last report by the agent's clock, and by ours
 
     async def run(self) -> None:

@@ -18,6 +18,7 @@ import uvloop
 
 from coda.errors import CodaError, InvalidInput
 from coda_extender.cluster.cluster import ExtenderCluster
+from coda_extender.cluster.use_metrics import UseMetrics
 from coda_extender.http.app import Dependencies, create_app, create_status_app
 from coda_extender.http.connections import ConnectionLimits, OpenConnections, connections_of
 from coda_extender.http.server import Server, VerbServer
@@ -26,9 +27,9 @@ from coda_extender.metrics import Metrics
 from coda_extender.planner.leader_label import LeaderLabel
 from coda_extender.planner.planner import Planner, PlannerConfig
 from coda_extender.settings import Settings, read_settings
+from coda_kube.api.cache_metrics import CacheMetrics
 from coda_kube.api.client import Client, connect
 from coda_kube.api.lease import Elector
-from coda_kube.api.unreadable import UnreadableObjects
 from coda_kube.objects.names import PLANNER_LEASE, SYSTEM_NAMESPACE
 
 log = logging.getLogger("coda_extender")
@@ -76,7 +77,8 @@ async def _serve(settings: Settings, client: Client) -> None:
         gather_s=settings.gather_s,
         priorities=settings.priorities(),
     )
-    metrics.registry.register(UnreadableObjects(cluster.caches))
+    metrics.registry.register(CacheMetrics(cluster.caches))
+    metrics.registry.register(UseMetrics(cluster))
     elector = Elector(
         client,
         SYSTEM_NAMESPACE,

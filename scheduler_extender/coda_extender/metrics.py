@@ -10,9 +10,11 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from coda.model import WaitCode
+from coda.model.job import StopCause
 
 _PAGE_BYTES: Final = resource.getpagesize()
 _FAST_S = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
+_REASON_S = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 _CYCLE_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
@@ -26,6 +28,8 @@ class Metrics:
         self._answers: dict[tuple[str, str], Counter] = {}
         for code in WaitCode:
             self.waiting_jobs.labels(code.value)
+        for cause in StopCause:
+            self.stops.labels(cause.value)
 
     def _define_answers(self, registry: CollectorRegistry) -> None:
         self.filter_s = Histogram(
@@ -89,6 +93,12 @@ class Metrics:
             registry=registry,
         )
         self.pending_writes = Counter("coda_planner_pending_writes_total", "Reasons written", registry=registry)
+        self.first_reason_s = Histogram(
+            "coda_planner_first_reason_delay_seconds",
+            "From the creation of a job (in whole seconds, so up to one too much) to the first reason it shows",
+            buckets=_REASON_S,
+            registry=registry,
+        )
         self.answered_wishes = Counter(
             "coda_planner_answered_wishes_total", "Wishes for cores of running jobs", ["answer"], registry=registry
         )

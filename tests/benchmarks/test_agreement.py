@@ -6,6 +6,7 @@ from agreement import Comparison, simulated_starts
 from coda.errors import InvalidInput
 from coda_sim.results.audit import AuditedJob, AuditedPiece
 from rig.agreeing import Agreement, Start, agreement, is_near, rounds, swapped_for_certain, waits
+from rig.agreeing_measures import measures_table
 from rig.agreeing_rounds import Rounds
 from rig.replayed import Replayed, Simulator, replayed_from_json
 
@@ -36,6 +37,10 @@ def job(
         "job_id": name.upper(),
         "line": 2,
         "outcome": "finished",
+        "kind": "gpu" if gpus else "cpu",
+        "namespace": "default",
+        "stops": 0,
+        "waited_again_s": 0.0,
         "replicas": 1,
         "gpus": gpus,
         "cpus_per_replica": 4,
@@ -55,6 +60,7 @@ def replayed(*jobs: dict[str, Any], **fields: Any) -> Replayed:
     written = {
         "cluster": "1x8x48",
         "racks": 1,
+        "costs": "paid",
         "speed": SPEED,
         "runs": [{"policy": "arrival"}],
         "jobs": list(jobs),
@@ -233,3 +239,26 @@ def test_a_longer_wait_by_what_jobs_ahead_took_is_explained_by_moments() -> None
     ahead = job("a", freed=13.0)
     live = replayed(ahead, job("b", sent_s=1.0, placed=12.1, codes=("InsufficientGPUs",)))
     assert Comparison(live, Simulator(live).starts(), 30).cause(live.job_by_id["B"]) == "moments"
+
+
+def test_measures_are_of_each_kind_and_count_waits_after_stops() -> None:
+    live = replayed(job("a"), job("b", gpus=0, stops=1, waited_again_s=2.0))
+    records = audited(live)
+    records[1].pieces = {
+        1: AuditedPiece(start_s=2.0, end_s=500.0, done_s=498.0, kept=False),
+        2: AuditedPiece(start_s=600.0, end_s=1600.0, done_s=1000.0, kept=True),
+    }
+    assert simulated_starts(records, live)["B"].start_s == 2.0
+    assert list(measures_table(live.jobs, records))[-3:] == [
+        "| `cpu_wait_mean_s` | 202 | 102 | +100 (+98.0%) | no |",
+        "| `cpu_wait_p90_s` | 202 | 102 | +100 (+98.0%) | no |",
+        "| `aborts` | 1 | 1 | +0 | |",
+    ]
+
+
+def test_cpu_jobs_borrow_and_begin_again_when_the_replay_is_simulated() -> None:
+    """One node of 8 GPUs and 48 cores, of which the CPU array owns 16: c borrows, and g takes the cores back."""
+    borrower = job("c", gpus=0, cpus_per_replica=40, work_s=5000.0)
+    gang = job("g", sent_s=5.0, cpus_per_replica=30)
+    live = replayed(borrower, gang, runs=[{"policy": "coda"}])
+    assert {name: start.start_s for name, start in Simulator(live).starts().items()} == {"C": 0.0, "G": 500.0}

@@ -1,6 +1,8 @@
 import os
+import subprocess
+import sys
 
-from rig.usage import Usage, cpu_s_between, usage_of
+from rig.usage import Usage, bytes_alone, cpu_s_between, usage_of
 
 
 def used(cpu_s: float) -> Usage:
@@ -15,6 +17,20 @@ def test_reads_what_this_process_uses() -> None:
     after = usage_of(os.getpid())
     assert after.cpu_s - before.cpu_s >= 0.03
     assert 1 << 20 < after.pss_bytes <= after.rss_bytes < 1 << 34
+
+
+def test_pages_that_several_processes_share_count_once() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(1, flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdin
+        assert other.stdout
+        other.stdout.readline()
+        both, own, its = (bytes_alone(pids) for pids in ([os.getpid(), other.pid], [os.getpid()], [other.pid]))
+        rss_bytes = usage_of(other.pid).rss_bytes
+        other.stdin.close()
+    assert max(own, its) < both < own + its
+    assert 0.9 * rss_bytes <= its <= 1.1 * rss_bytes
 
 
 def test_lists_cpu_time_by_process_the_most_first() -> None:

@@ -18,8 +18,23 @@ def coda(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_demo_ends_as_expected_and_says_who_waited_and_what_never_fits() -> None:
-    done = coda("demo", "--speed", "3")
+def test_the_demo_shows_all_it_tells_of() -> None:
+    done = coda("demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for told in (
+        "CPU jobs borrow what training leaves idle",
+        "A gang takes the cores back",
+        "Why: InsufficientResources: needs 2 ranks of 8 GPUs",
+        "cores, without a restart",
+        "Throttled: memory bandwidth on socket 0 limited to",
+        "no breach",
+        "5 acts in",
+    ):
+        assert told in done.stdout, done.stdout
+
+
+def test_examples_end_as_expected_and_the_demo_says_who_waited_and_what_never_fits() -> None:
+    done = coda("demo", "--examples", "examples", "--speed", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "too-large can never fit: NeverFits: a rank needs 16 GPUs" in done.stdout
     assert "gpt-64 waited: Insufficient" in done.stdout
@@ -36,7 +51,7 @@ def test_a_replay_finishes_every_job_and_every_wait_has_a_reason(tmp_path: Path)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(out.read_bytes())
-    assert result["outcomes"] == {"finished": 70, "failed": 0, "refused": 0, "rejected": 0, "unfinished": 0}
+    assert result["outcomes"] == {"finished": 90, "failed": 0, "refused": 0, "rejected": 0, "unfinished": 0}
     waited = {one["longer_than"]: one for one in result["waited"]}
     assert waited["3min"]["jobs"] >= 5
     assert all(one["jobs"] == one["said_why"] for one in result["waited"])

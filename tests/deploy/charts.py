@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from coda_lab.host.paths import chart
+from coda_lab.host.paths import Settings, chart
+from coda_lab.programs.helm import ensure_shown
 
 Json = dict[str, Any]
 
@@ -24,6 +25,13 @@ class Helm:
 
     program: Path
     environ: dict[str, str]
+
+    @classmethod
+    def at(cls, home: Path) -> Helm:
+        """The program, built first if it is missing, with its files in `home`."""
+        folders = {f"HELM_{name}_HOME": str(home / name) for name in ("CACHE", "CONFIG", "DATA")}
+        environ = {"HOME": str(home), "NO_PROXY": "127.0.0.1", **folders}
+        return cls(program=ensure_shown(Settings.from_environ()), environ=environ)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run it, whatever comes of it."""

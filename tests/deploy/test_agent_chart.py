@@ -11,6 +11,9 @@ from tests.deploy.charts import Helm, Json, find
 pytestmark = pytest.mark.e2e
 
 
+KERNEL = {"hardware": "/sys", "kernel": "/sys/fs"}
+
+
 def agents(helm: Helm, *values: str) -> Json:
     """The DaemonSet."""
     return find(helm.render("agent.enabled=true", *values), "DaemonSet", "coda-agent")
@@ -37,7 +40,7 @@ def kernel_paths(spec: Json) -> dict[str, str]:
 def test_it_starts_on_a_kernel_without_resctrl(helm: Helm) -> None:
     """A runtime makes a missing folder before it binds it, and in /sys nobody can: the container is never made."""
     spec = pod_spec(helm)
-    assert kernel_paths(spec) == {"kernel": "/sys/fs"}  # every kernel has it
+    assert kernel_paths(spec) == KERNEL  # every kernel has both
     (container,) = spec["containers"]
     (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "kernel")
     assert mount["mountPropagation"] == "HostToContainer"  # resctrl may be mounted later
@@ -46,12 +49,34 @@ def test_it_starts_on_a_kernel_without_resctrl(helm: Helm) -> None:
     assert paths["CODA_RESCTRL"] == f"{mount['mountPath']}/resctrl"
 
 
+def test_it_is_not_privileged_and_writes_to_cgroups_resctrl_and_its_journal_alone(helm: Helm) -> None:
+    (container,) = pod_spec(helm)["containers"]
+    context = container["securityContext"]
+    assert (context["privileged"], context["readOnlyRootFilesystem"]) == (False, True)
+    assert context["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}  # NVIDIA's runtime asks for it
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    mounts = container["volumeMounts"]
+    assert {mount["name"] for mount in mounts if not mount.get("readOnly")} == {"kernel", "state"}
+    (hardware,) = (mount for mount in mounts if mount["name"] == "hardware")
+    assert hardware["recursiveReadOnly"] == "IfPossible"  # debugfs and the like are mounted below it
+    assert environ(helm)["CODA_SYS"] == hardware["mountPath"]
+
+
+def test_privileges_are_a_value(helm: Helm) -> None:
+    (container,) = pod_spec(helm, "agent.securityContext.privileged=true")["containers"]
+    assert container["securityContext"]["privileged"] is True
+    more = ["--set-json", "agent.securityContext.capabilities.add=[]"]
+    daemon_set = find(helm.render("agent.enabled=true", more=more), "DaemonSet", "coda-agent")
+    (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": []}
+
+
 def test_the_pod_that_restores_needs_no_gpu_and_no_more_of_the_kernel_than_the_agent(helm: Helm) -> None:
     """It must start where the GPU runtime is broken, and on a node that the agents' pods have left."""
     daemon_set = agents(helm, "agent.runtimeClassName=nvidia", "agent.nodeSelector.gpu=yes")
     daemon_set["metadata"]["uid"] = "0"
     spec = restoring_pod(daemon_set, "n1")["spec"]
-    assert kernel_paths(spec) == {"kernel": "/sys/fs"}
+    assert kernel_paths(spec) == KERNEL
     assert not {"runtimeClassName", "nodeSelector", "affinity"} & spec.keys()
     (container,) = spec["containers"]
     visible = [entry["value"] for entry in container["env"] if entry["name"] == "NVIDIA_VISIBLE_DEVICES"]

@@ -30,12 +30,15 @@ pytestmark = pytest.mark.e2e
 
 WITH_POSTGRESQL = ("history.database=postgresql", "history.postgresql.secretName=history", "operator.replicas=2")
 EVERYTHING = (
+    "cpuJobs.enabled=true",
     *WITH_POSTGRESQL,
     "pool.mode=shared",
     "networkPolicy.enabled=true",
     "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=sre",
     "metrics.podMonitor.enabled=true",
     "metrics.podMonitor.labels.release=prometheus",
+    "metrics.prometheusRule.enabled=true",
+    "metrics.dashboards.enabled=true",
     "imagePullSecrets[0].name=registry",
     "nodeSelector.pool=system",
     "tolerations[0].operator=Exists",
@@ -63,7 +66,7 @@ def test_is_packaged_whole(helm: Helm, tmp_path: Path) -> None:
 
 
 def test_the_roles_are_those_of_the_local_control_plane(helm: Helm) -> None:
-    rendered = {(item["kind"], item["metadata"]["name"]): item for item in helm.render()}
+    rendered = {(item["kind"], item["metadata"]["name"]): item for item in helm.render("cpuJobs.enabled=true")}
     for wanted in objects_in(manifests()):
         if wanted["kind"] == "Namespace":
             continue
@@ -75,7 +78,8 @@ def test_the_roles_are_those_of_the_local_control_plane(helm: Helm) -> None:
 
 @pytest.mark.parametrize("values", [(), EVERYTHING], ids=["defaults", "everything on"])
 def test_everything_of_a_part_carries_its_labels_and_lies_in_the_namespace(helm: Helm, values: tuple[str, ...]) -> None:
-    policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    kinds = ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
+    policies = {*kinds, *(f"{kind}Binding" for kind in kinds)}
     cluster_wide = {"ClusterRole", "ClusterRoleBinding", "FlowSchema"} | policies
     for item in helm.render(*values):
         labels = item["metadata"]["labels"]
@@ -231,25 +235,6 @@ def test_images_are_where_the_values_say(helm: Helm) -> None:
     assert container_of(items, "extender")["image"] == "coda-extender:abc"
 
 
-def test_prometheus_finds_the_metrics_in_either_way(helm: Helm) -> None:
-    items = helm.render("metrics.podMonitor.enabled=true", "metrics.podMonitor.labels.release=prometheus")
-    for part, port in (("operator", "9090"), ("extender", "9091")):
-        notes = pod_of(items, part)["metadata"]["annotations"]
-        assert notes == {
-            "prometheus.io/scrape": "true",
-            "prometheus.io/port": port,
-            "prometheus.io/path": "/metrics",
-        }
-    monitor = find(items, "PodMonitor", "coda")
-    assert monitor["metadata"]["labels"]["release"] == "prometheus"
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    for part, number in (("operator", 9090), ("extender", 9091)):
-        by_name = {entry["name"]: entry["containerPort"] for entry in container_of(items, part)["ports"]}
-        assert by_name[endpoint["port"]] == number
-    without = helm.render("metrics.annotations=false")
-    assert "annotations" not in pod_of(without, "operator")["metadata"]
-
-
 def peers_of(items: list[Json], part: str) -> dict[int, list[Any]]:
     """Who may reach each port; an empty list: everybody."""
     rules = find(items, "NetworkPolicy", f"coda-{part}")["spec"]["ingress"]
@@ -330,8 +315,23 @@ def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
 )
 def test_a_value_says_whether_the_policies_refuse(helm: Helm, value: tuple[str, ...], actions: list[str]) -> None:
     bindings = [item for item in helm.render(*value) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
-    assert len(bindings) == 6
+    assert len(bindings) == 8
     assert all(item["spec"]["validationActions"] == actions for item in bindings)
+
+
+def test_a_value_says_whether_pods_become_cpu_jobs(helm: Helm) -> None:
+    """Without a cluster nobody knows whether the API server can do it, so `auto` leaves pods alone."""
+
+    def names(*values: str) -> set[str]:
+        return {item["metadata"]["name"] for item in helm.render(*values) if item["kind"].startswith("Mutating")}
+
+    assert names() == names("cpuJobs.enabled=false") == set()
+    assert names("cpuJobs.enabled=true") == {
+        "coda-cpu-jobs",
+        "coda-returning-jobs",
+        "coda-cpu-job-users",
+        "coda-training-job-users",
+    }
 
 
 def test_named_accounts_may_use_the_pool(helm: Helm) -> None:

@@ -50,7 +50,8 @@ def test_the_chart_has_the_definitions_of_the_repository() -> None:
 def test_the_chart_has_the_roles_of_the_local_control_plane() -> None:
     shipped = texts(paths.manifests())
     del shipped["namespace.yaml"]  # Helm's --create-namespace makes it
-    assert texts(paths.chart() / "policies") == {"policies.yaml": shipped.pop("policies.yaml")}, "run `make chart`"
+    policies = {name: shipped.pop(name) for name in ("policies.yaml", "cpu-jobs.yaml", "users.yaml")}
+    assert texts(paths.chart() / "policies") == policies, "run `make chart`"
     assert texts(paths.chart() / "rbac") == shipped, "run `make chart`"
 
 

@@ -54,6 +54,7 @@ class Answer:
 
     status: int
     message: str
+    item: Any = None  # the object as it is stored, or would be
 
     @property
     def refused_by_policy(self) -> bool:
@@ -62,23 +63,25 @@ class Answer:
 
 
 class Asker:
-    """Sends dry runs, so that nothing remains."""
+    """Sends dry runs, so that nothing remains, unless they are `for_real`."""
 
     def __init__(self, session: aiohttp.ClientSession, server: str, token: str) -> None:
         self._session = session
         self._server = server
         self._token = token
 
-    async def ask(self, account: Account, method: str, path: str, body: Any, *, apply: bool = False) -> Answer:
-        """One dry run in that account's name."""
+    async def ask(
+        self, account: Account, method: str, path: str, body: Any, *, apply: bool = False, for_real: bool = False
+    ) -> Answer:
+        """One request in that account's name."""
         kind = {"PATCH": APPLY if apply else MERGE}.get(method, "application/json")
         headers = [("Authorization", f"Bearer {self._token}"), ("Content-Type", kind), *account.headers()]
-        query = {"dryRun": "All"} | ({"fieldManager": "test", "force": "true"} if apply else {})
+        query = ({} if for_real else {"dryRun": "All"}) | ({"fieldManager": "test", "force": "true"} if apply else {})
         async with self._session.request(
             method, self._server + path, params=query, json=body, headers=headers
         ) as response:
             said = await response.json(content_type=None)
-            return Answer(status=response.status, message=str(said.get("message") or ""))
+            return Answer(status=response.status, message=str(said.get("message") or ""), item=said)
 
     async def label(self, path: str, key: str) -> str | None:
         """The label of an object now."""

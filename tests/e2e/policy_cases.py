@@ -17,6 +17,9 @@ EXTENDER = component("extender")
 SCHEDULER = component("scheduler")
 KUBE_SCHEDULER = Account(user="system:kube-scheduler", groups=(WIDE,))
 REPLICA_SETS = service_account("kube-system", "replicaset-controller")
+DEPLOYMENTS = service_account("kube-system", "deployment-controller")
+CRON_JOBS = service_account("kube-system", "cronjob-controller")
+BATCH_JOBS = service_account("kube-system", "job-controller")
 DAEMON_SETS = service_account("kube-system", "daemon-set-controller")
 COLLECTOR = service_account("kube-system", "generic-garbage-collector")
 PODS = "/api/v1/namespaces/default/pods"
@@ -81,7 +84,8 @@ def wide_role() -> Json:
     resources = ["pods", "pods/status", "pods/binding", "bindings", "pods/resize", "services", "nodes", "namespaces"]
     rules = [
         {"apiGroups": [""], "resources": [*resources, "configmaps"], "verbs": verbs},
-        {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": verbs},
+        {"apiGroups": ["apps"], "resources": ["daemonsets", "deployments", "replicasets"], "verbs": verbs},
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs},
         {
             "apiGroups": ["coda.scheduler"],
             "resources": ["trainingjobs", "trainingjobs/status", "nodeprofiles", "nodeprofiles/status"],
@@ -123,8 +127,11 @@ NEW_PODS = [
     pytest.param(USER, pod(tolerations=[ALL | {"effect": "NoSchedule"}]), "taint", id="every NoSchedule"),
     pytest.param(USER, pod(tolerations=[ALL | {"effect": "NoExecute"}]), "taint", id="every NoExecute"),
     pytest.param(USER, pod(tolerations=[{"key": "other", "operator": ANY}]), None, id="another taint"),
-    pytest.param(USER, pod(tolerations=[MINE], schedulerName="coda", schedulingGates=GATE), None, id="gated for Coda"),
-    pytest.param(USER, pod(tolerations=[MINE], schedulingGates=GATE), "taint", id="gated for another scheduler"),
+    pytest.param(
+        USER, pod(tolerations=[MINE], schedulerName="coda", schedulingGates=GATE), "admission", id="no opt-in"
+    ),
+    pytest.param(USER, pod(schedulingGates=GATE), "admission", id="gated for another scheduler"),
+    pytest.param(USER, pod(tolerations=[MINE], schedulingGates=GATE), "coda.scheduler/", id="gated and tolerant"),
     pytest.param(USER, pod(tolerations=[MINE], schedulerName="coda"), "taint", id="Coda's scheduler alone"),
     pytest.param(REPLICA_SETS, pod(tolerations=[ALL]), "taint", id="by a template"),
     pytest.param(

@@ -14,12 +14,13 @@ import pytest
 from rich.console import Console
 
 from agreement import ROUND_S
-from coda.policy import DEFAULT
+from coda.policy import PLAIN
 from coda_cli.progress import ReplayDisplay
 from coda_cli.replay.metrics import ReplayRun, Workload, summary_from_run
 from coda_cli.replay.run import ReplayLimits, replay
 from coda_cli.replay.submissions import Manner, submissions_from_gangs
 from coda_cli.replay.summary import json_from_summary
+from coda_cli.target_cluster import planner_of_replay
 from coda_kube.api.client import Client
 from coda_lab.spec import ClusterSpec
 from coda_sim.workload import Cores, Gang, gangs_from_rows, shape_from_text
@@ -32,7 +33,8 @@ from tests.sim.worlds import row
 pytestmark = pytest.mark.e2e
 
 NODES, RACKS = "4x8x48", 2
-SPEC = ClusterSpec(nodes=NODES, racks=RACKS)
+PLANNER = dict.fromkeys(("extender-0", "extender-1"), planner_of_replay(PLAIN, 1.0))
+SPEC = ClusterSpec(nodes=NODES, racks=RACKS, environ_by_part=PLANNER)
 SEEDS, JOBS = (9, 10, 11, 12, 13) if LONG else (9,), 40  # with seed 9, 720 of the 780 pairs are no ties
 SIZES = ((1, 4, 1), (1, 24, 1), (2, 8, 1), (4, 20, 1), (8, 16, 1), (8, 32, 2), (16, 32, 2))  # GPUs, cores, nodes
 RUNS_S = (2.0, 4.0, 6.0, 9.0, 13.0)
@@ -68,7 +70,7 @@ async def replayed(client: Client, gangs: tuple[Gang, ...], seed: int) -> Replay
         ),
         cluster=NODES,
         racks=RACKS,
-        policy=DEFAULT,
+        policy=PLAIN,
         speed=manner.speed,
         jobs=seen.jobs,
         began_s=seen.began_s,

@@ -1,10 +1,11 @@
-"""The policy `coda` on a real control plane: a small job that is a guest on a large job's node makes way for it."""
+"""The policy `coda` on a real control plane: guests make way for large jobs, and tenants keep to their quotas."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
-from tests.e2e.jobs import job_json, jobs_path, pods_of, submit, wait_for, wait_for_phase
+from tests.e2e.jobs import job_json, jobs_path, pods_of, submit, wait_for, wait_for_pending, wait_for_phase
 from tests.e2e.scheduling import leader_of
 
 pytestmark = pytest.mark.e2e
@@ -119,3 +120,67 @@ async def test_under_kills_every_stopped_job_starts_again_once_and_ends(
 
 async def names_of_jobs(user: Client) -> list[str]:
     return [f"default/{job['metadata']['name']}" for job in (await user.list_pages(jobs_path()))["items"]]
+
+
+VIRTUAL_CLUSTERS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
+
+
+def virtual_cluster(name: str, **spec: Any) -> Json:
+    spec = {"namespaces": ["default"]} | spec
+    kind = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "VirtualCluster"}
+    return kind | {"metadata": {"name": name}, "spec": spec}
+
+
+def shows(field: str, expected: Any) -> Callable[[Json], bool]:
+    return lambda item: (item.get("status") or {}).get(field) == expected
+
+
+async def test_a_tenant_that_may_not_borrow_keeps_to_its_quota(user: Client, admin: Client) -> None:
+    await admin.create(VIRTUAL_CLUSTERS, virtual_cluster("lab", quota={"gpus": 2}, mayBorrow=False))
+    lab = f"{VIRTUAL_CLUSTERS}/lab"
+    try:
+        await wait_for_phase(user, await submit(user, job_json("fits", gpus=2, run_s=None)), "Running")
+        full = await submit(user, job_json("full", gpus=4, run_s=None))
+        await wait_for_pending(user, full, "VirtualClusterFull")
+        await wait_for(admin, lab, shows("gpus", {"used": 2, "borrowed": 0, "waiting": 4}), within_s=15)
+        await admin.patch(lab, {"spec": {"mayBorrow": True}})
+        await wait_for_phase(user, full, "Running")
+        await wait_for(admin, lab, shows("gpus", {"used": 6, "borrowed": 4, "waiting": 0}), within_s=15)
+        await admin.create(VIRTUAL_CLUSTERS, virtual_cluster("rival"))
+        overlapping = await wait_for(admin, lab, is_overlapping, within_s=15)
+        assert "default is named by rival too" in overlapping["status"]["conditions"][0]["message"]
+    finally:
+        for item in (await admin.list_pages(VIRTUAL_CLUSTERS))["items"]:
+            await admin.delete(f"{VIRTUAL_CLUSTERS}/{item['metadata']['name']}")
+
+
+def is_overlapping(item: Json) -> bool:
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Overlapping" and one["status"] == "True" for one in conditions)
+
+
+ARRAY_QUOTAS = "/apis/coda.scheduler/v1alpha1/arrayquotas"
+
+
+def shows_gpus(array: str, **expected: int) -> Callable[[Json], bool]:
+    return lambda item: expected.items() <= ((item.get("status") or {}).get("gpuArray") or {}).get(array, {}).items()
+
+
+async def test_a_division_may_change_while_jobs_run(user: Client, admin: Client) -> None:
+    """All nodes are for small jobs, then for large ones: the small job that runs is a guest, and goes on."""
+    kind = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "ArrayQuota", "metadata": {"name": "all"}}
+    await admin.create(ARRAY_QUOTAS, kind | {"spec": {"gpuArray": {"largeGPUs": 0}}})
+    quota = f"{ARRAY_QUOTAS}/all"
+    try:
+        await wait_for(admin, quota, shows_gpus("smallGPUs", reserved=16, used=0), within_s=15)
+        small = await submit(user, job_json("small", gpus=2, run_s=None))
+        await wait_for_phase(user, small, "Running")
+        await wait_for(admin, quota, shows_gpus("smallGPUs", used=2, lent=0), within_s=15)
+        await admin.patch(quota, {"spec": {"gpuArray": {"largeGPUs": "100%"}}})
+        await wait_for(admin, quota, shows_gpus("largeGPUs", reserved=16, used=0, lent=2), within_s=15)
+        blocked = await submit(user, job_json("large", gpus=8, replicas=2, run_s=None))
+        await wait_for_pending(user, blocked, "InsufficientGPUs")
+        await wait_for(admin, quota, shows_gpus("largeGPUs", waiting=16), within_s=15)
+        assert (await user.get(job_path(small)))["status"]["phase"] == "Running"
+    finally:
+        await admin.delete(quota)

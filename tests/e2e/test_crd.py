@@ -191,3 +191,52 @@ async def test_a_template_the_api_server_refuses_fails_the_job_and_an_edit_mends
     await wait_for_phase(user, job, "Succeeded")
     await user.delete(job_path(job))
     await wait_gone(user, job_path(job))
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        pytest.param({}, "spec.namespaces", id="no namespaces"),
+        pytest.param({"namespaces": []}, "spec.namespaces", id="an empty list"),
+        pytest.param({"namespaces": ["a", "a"]}, "spec.namespaces", id="the same twice"),
+        pytest.param({"namespaces": ["A_b"]}, "spec.namespaces", id="no name of a namespace"),
+        pytest.param({"namespaces": ["a"], "quota": {"gpus": -1}}, "spec.quota.gpus", id="negative GPUs"),
+        pytest.param({"namespaces": ["a"], "quota": {"gpus": 0.5}}, "spec.quota.gpus", id="half a GPU"),
+        pytest.param({"namespaces": ["a"], "quota": {"cpus": "4"}}, "spec.quota.cpus", id="cores as text"),
+        pytest.param({"namespaces": ["a"], "quota": {"gpus": 2**40}}, "spec.quota.gpus", id="huge"),
+        pytest.param({"namespaces": ["a"], "quota": {"memory": 1}}, "spec.quota.memory", id="an unknown resource"),
+        pytest.param({"namespaces": ["a"], "weight": 0}, "spec.weight", id="a weight of zero"),
+        pytest.param({"namespaces": ["a"], "mayBorrow": "no"}, "spec.mayBorrow", id="a word for a boolean"),
+    ],
+)
+async def test_a_virtual_cluster_is_refused_with_the_fields_path(
+    admin: Client, spec: dict[str, Any], path: str
+) -> None:
+    kind = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "VirtualCluster"}
+    item = kind | {"metadata": {"name": "bad"}, "spec": spec}
+    with pytest.raises(Rejected) as refused:
+        await admin.create("/apis/coda.scheduler/v1alpha1/virtualclusters", item, {"fieldValidation": "Strict"})
+    assert path in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        pytest.param({"nodeSelector": {"gpu": "a b"}}, "spec.nodeSelector", id="no label"),
+        pytest.param({"nodeSelector": {"gpu": 1}}, "spec.nodeSelector", id="a number for a label"),
+        pytest.param({"gpuArray": {"coresPerGPU": -1}}, "spec.gpuArray.coresPerGPU", id="negative cores"),
+        pytest.param({"gpuArray": {"coresPerGPU": 2.5}}, "spec.gpuArray.coresPerGPU", id="half a core"),
+        pytest.param({"gpuArray": {"coresPerGPU": 2**40}}, "spec.gpuArray.coresPerGPU", id="huge"),
+        pytest.param({"gpuArray": {"largeGPUs": -1}}, "spec.gpuArray.largeGPUs", id="negative GPUs"),
+        pytest.param({"gpuArray": {"largeGPUs": "101%"}}, "spec.gpuArray.largeGPUs", id="more than all"),
+        pytest.param({"gpuArray": {"largeGPUs": "12"}}, "spec.gpuArray.largeGPUs", id="a number as text"),
+        pytest.param({"gpuArray": {"largeGPUs": 2**31}}, "spec.gpuArray.largeGPUs", id="huge GPUs"),
+        pytest.param({"cpuArray": {}}, "spec.cpuArray", id="an unknown field"),
+    ],
+)
+async def test_an_array_quota_is_refused_with_the_fields_path(admin: Client, spec: dict[str, Any], path: str) -> None:
+    kind = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "ArrayQuota"}
+    item = kind | {"metadata": {"name": "bad"}, "spec": spec}
+    with pytest.raises(Rejected) as refused:
+        await admin.create("/apis/coda.scheduler/v1alpha1/arrayquotas", item, {"fieldValidation": "Strict"})
+    assert path in str(refused.value)

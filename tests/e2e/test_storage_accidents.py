@@ -17,6 +17,7 @@ from coda_lab import install
 from coda_lab.experiments.chaos.happenings import older
 from coda_lab.experiments.chaos.restore import FORGETFUL, STORE
 from coda_lab.host.paths import crds
+from coda_lab.install import wait_until_jobs_are_taken
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
@@ -82,6 +83,7 @@ async def test_what_a_restored_backup_brings_back_is_there_again(restorable: Loc
         for number in range(300):  # versions pass the known ones before or after anybody looks
             name = f"noise-{number}"
             await _insist(admin, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+        await wait_until_jobs_are_taken(user)
         third = await submit(user, job_json("third", replicas=2, gpus=8, run_s=0.2))
         await wait_for_pending(user, third, "InsufficientGPUs", within_s=30)
         assert (await user.get(job_path(first)))["status"]["phase"] == "Running"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -227,6 +228,19 @@ async def test_the_next_attempt_and_the_owners_next_job_start_with_what_was_foun
     await wait_for_phase(user, second, "Succeeded")
     third = await run(user, auto_job("learns", gpus=1, spec={"category": "Speech"}))
     assert await cores_of(user, third) == {("3", "3", "3", 0)}  # 5 for 2 GPUs
+
+
+async def test_a_job_on_a_node_without_an_agent_says_so_until_one_begins(cluster: LocalCluster, user: Client) -> None:
+    job = await run(user, auto_job("unsought", gpus=2))
+
+    def tunable(said: str) -> Callable[[Json], bool]:
+        return lambda item: (said, "Tunable") in {(one["status"], one["type"]) for one in item["status"]["conditions"]}
+
+    told = (await wait_for(user, job_path(job), tunable("False"), within_s=90))["status"]
+    assert told["reason"] == "NoAgent"
+    assert "has no agent that looks for its cores" in told["message"]
+    await tell(cluster, job, Tuning(attempt=1, phase=TuningPhase.MEASURING))
+    assert (await wait_for(user, job_path(job), tunable("True"), within_s=20))["status"]["reason"] == "Running"
 
 
 async def test_what_cannot_be_a_tuning_is_refused_by_the_api_server(cluster: LocalCluster, user: Client) -> None:

@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from coda_cli.doctor.findings import Level, findings
+from coda_cli.doctor.seen import look
 from coda_kube.api.client import Client
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
@@ -54,6 +56,14 @@ async def test_submit_watch_and_read_with_kubectl(cluster: LocalCluster, user: C
     assert "default/runs" in described
     logs = await kubectl(cluster, "logs", "runs-1-0")
     assert logs.strip()
+
+
+async def test_doctor_finds_a_running_installation_well(admin: Client) -> None:
+    found = {one.about: one.level for one in findings(await look(admin))}
+    assert Level.BAD not in found.values()
+    assert [found[about] for about in ("definitions", "planner", "operator", "policies", "GPU nodes")] == 5 * [
+        Level.GOOD
+    ]
 
 
 async def test_deleting_a_running_and_a_waiting_job(user: Client) -> None:

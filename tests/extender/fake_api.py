@@ -134,6 +134,12 @@ class FakeApi(Client):
 
     async def create(self, path: str, body: Json, query: Mapping[str, str] | None = None) -> Json:
         await self._enter("create", path, body)
+        if path.endswith("/eviction"):
+            self.change(
+                path.removesuffix("/eviction"),
+                lambda pod: pod["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"),
+            )
+            return {"kind": "Status", "code": 201}
         if self._key(path, body["metadata"]["name"]) in self._items:
             raise AlreadyExists(409, "AlreadyExists", f"{path}/{body['metadata']['name']} already exists")
         return copy.deepcopy(self.set(path, body))

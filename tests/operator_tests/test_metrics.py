@@ -71,3 +71,30 @@ def test_each_attempt_that_ends_is_counted_once(before: Phase | None, after: Pha
     shown = metrics()
     shown.count_ends(Progress(phase=before), Progress(phase=after, reason="Why"))
     assert value(shown, "coda_operator_attempts_ended_total", reason="Why") == (1 if counted else None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "waits", "launches"),
+    [
+        pytest.param(Phase.QUEUED, Phase.LAUNCHED, 50.0, 0.0, id="its wait ended"),
+        pytest.param(Phase.LAUNCHED, Phase.STARTING, 0.0, 3.0, id="all its pods are bound"),
+        pytest.param(Phase.LAUNCHED, Phase.RUNNING, 0.0, 3.0, id="bound and started at once"),
+        pytest.param(Phase.STARTING, Phase.RUNNING, 0.0, 0.0, id="it was bound before"),
+        pytest.param(Phase.LAUNCHED, Phase.RESTARTING, 0.0, 0.0, id="rolled back"),
+    ],
+)
+def test_waits_and_launches_are_measured(before: Phase, after: Phase, waits: float, launches: float) -> None:
+    shown = metrics()
+    begun = Progress(phase=before, waiting_s=100.0)
+    shown.count_start(begun, Progress(phase=after, waiting_s=100.0, launch_s=150.0), placed_s=149.0, now_s=152.0)
+    assert value(shown, "coda_job_wait_seconds_sum") == waits
+    assert value(shown, "coda_operator_launch_duration_seconds_sum") == launches
+
+
+def test_reasons_in_the_words_of_others_are_bounded() -> None:
+    shown = metrics()
+    for number in range(100):
+        shown.count_ends(Progress(phase=Phase.RUNNING), Progress(phase=Phase.FAILED, reason=f"Why{number}"))
+    (family,) = (one for one in shown.registry.collect() if one.name == "coda_operator_attempts_ended")
+    totals = {one.labels["reason"]: one.value for one in family.samples if one.name.endswith("_total")}
+    assert (len(totals), totals["Why0"], totals["Other"]) == (65, 1, 36)

@@ -11,7 +11,8 @@ import pytest
 from coda.contention.throttles import LEASE_S, ThrottleReport, nodes_with_stale_throttles
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
-from coda_operator.throttle_recovery import AGENTS_PATH, PODS_PATH, PROFILES_PATH, ThrottleRecovery
+from coda_operator.throttle_recovery import AGENTS_PATH, PODS_PATH, ThrottleRecovery
+from coda_operator.view.agents import PROFILES_PATH, Agents
 from tests.extender.fake_api import FakeApi
 
 NOW_S = 1_700_000_000.0
@@ -41,7 +42,7 @@ def profile(node: str, *, throttles: int, age_s: float) -> dict[str, Any]:
 async def looked(api: FakeApi, *profiles: dict[str, Any]) -> ThrottleRecovery:
     """Each profile is seen when it is written; what the operator does meanwhile does not matter."""
     now_s = [0.0]
-    recovery = ThrottleRecovery(api, clock=lambda: now_s[0])
+    recovery = ThrottleRecovery(api, Agents(api).cache, clock=lambda: now_s[0])
     for item in sorted(profiles, key=lambda item: -float(item["status"]["age"])):
         now_s[0] = NOW_S - max(0.0, item["status"]["age"])
         recovery.profiles.put(item)
@@ -110,7 +111,7 @@ def test_nodes_are_named_in_order() -> None:
 async def test_after_an_outage_agents_have_time_to_speak_first(api: FakeApi) -> None:
     """Nobody could renew anything meanwhile, and the operator that leads anew looks at all of it."""
     api.set(PROFILES_PATH, profile("n1", throttles=1, age_s=LEASE_S + 20))
-    recovery = asyncio.create_task(ThrottleRecovery(api, clock=lambda: NOW_S).run())
+    recovery = asyncio.create_task(ThrottleRecovery(api, Agents(api).cache, clock=lambda: NOW_S).run())
     for _ in range(100):
         await asyncio.sleep(0)
     recovery.cancel()
@@ -125,7 +126,8 @@ class Garbled(FakeApi):
 
 async def test_a_watch_that_meets_a_bug_is_out_of_touch_and_tries_again(caplog: pytest.LogCaptureFixture) -> None:
     """Else its profiles grow old, and every throttled node counts as untended."""
-    recovery = ThrottleRecovery(Garbled(), clock=lambda: NOW_S)
+    api = Garbled()
+    recovery = ThrottleRecovery(api, Agents(api).cache, clock=lambda: NOW_S)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(recovery.run(), timeout=10)
     assert not recovery.profiles.in_touch.is_set()

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
 
 from coda_lab.local.credentials import write_credentials
-from coda_lab.realnode.configuration import GPUS, gpu_ids, kubelet_yaml, portable_kubeconfig
+from coda_lab.realnode.configuration import (
+    GPUS,
+    NVML_LIBRARY,
+    NVML_STATE,
+    gpu_ids,
+    kubelet_yaml,
+    nvidia_spec,
+    portable_kubeconfig,
+)
 from coda_lab.realnode.host_process import is_usable
 from coda_lab.spec import KUBELETS, REAL_NODE, ClusterSpec
 
@@ -25,6 +34,17 @@ def test_gpus_have_ids_of_nvmls_form_the_same_in_every_run() -> None:
 def test_a_test_may_change_single_fields_of_the_kubelets_configuration() -> None:
     first, changed = (yaml.safe_load(kubelet_yaml(changes)) for changes in ({}, {"cpuManagerPolicy": "static"}))
     assert changed == first | {"cpuManagerPolicy": "static"}
+
+
+def test_under_nvidias_runtime_a_container_has_the_library_its_state_and_all_else_as_before() -> None:
+    plain = {"process": {"env": ["A=b"], "cwd": "/"}, "mounts": [{"destination": "/proc"}], "hostname": "x"}
+    spec = json.loads(nvidia_spec(plain))
+    assert spec["process"] == {"env": ["A=b", f"CODA_NVML_STATE={NVML_STATE}"], "cwd": "/"}
+    assert (spec["mounts"][0], spec["hostname"]) == ({"destination": "/proc"}, "x")
+    added = {mount["destination"]: mount for mount in spec["mounts"][1:]}
+    assert str(PurePosixPath(NVML_STATE).parent) in added
+    assert added["/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"]["source"] == NVML_LIBRARY
+    assert all("ro" in mount["options"] for mount in added.values())
 
 
 def test_a_kubeconfig_for_the_machine_carries_the_certificate_instead_of_its_path(tmp_path: Path) -> None:

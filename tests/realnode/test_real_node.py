@@ -187,18 +187,6 @@ async def holds(node: RealNode, pod: str, devices: set[str]) -> bool:
         return False
 
 
-async def test_the_agent_can_be_run_there_from_this_environment(node: RealNode) -> None:
-    said = await node.run(
-        sys.executable,
-        "-P",
-        "-c",
-        "import coda_agent; print(coda_agent.__name__)",
-        environ={"PYTHONPATH": python_path()},
-        timeout_s=PATIENCE_S,
-    )
-    assert (said.out, said.err) == ("coda_agent\n", "")
-
-
 async def test_emulated_nvml_is_loaded_there_and_what_it_says_is_changed_here(node: RealNode, tmp_path: Path) -> None:
     library = await asyncio.to_thread(build, tmp_path)
     await asyncio.to_thread(shutil.copyfile, library, node.share / library.name)
@@ -219,12 +207,6 @@ pynvml.nvmlInit()
 gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 print(json.dumps({pynvml.nvmlDeviceGetUUID(gpu): pynvml.nvmlDeviceGetMemoryInfo(gpu).used for gpu in gpus}))
 """
-
-
-async def test_the_agents_credentials_work_there(cluster: LocalCluster, node: RealNode) -> None:
-    kubectl = cluster.binaries.argv_by_part["kubectl"]
-    said = await node.run(*kubectl, "--kubeconfig=/coda/node/agent.kubeconfig", "auth", "whoami", timeout_s=PATIENCE_S)
-    assert "system:serviceaccount:coda-system:coda-agent" in said.check()
 
 
 async def test_the_share_is_written_and_read_from_both_sides(node: RealNode) -> None:

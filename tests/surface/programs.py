@@ -33,11 +33,16 @@ PLAIN_TYPES = {"int", "float", "str", "bool", "tuple", "None"}
 
 def metrics() -> set[str]:
     """Every Prometheus metric: its type, name, labels and buckets."""
-    found = set()
+    return set().union(*metrics_by_package().values())
+
+
+def metrics_by_package() -> dict[str, set[str]]:
+    """The same, by the package that makes them."""
+    found: dict[str, set[str]] = {}
     for module in in_packages():
         for node in module.nodes:
             if isinstance(node, ast.Call) and node.args and (kind := _metric_kind(module, node)):
-                found.add(_metric(module, node, kind))
+                found.setdefault(module.package, set()).add(_metric(module, node, kind))
     return found
 
 

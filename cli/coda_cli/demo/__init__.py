@@ -1,4 +1,5 @@
-"""`coda demo`: the example jobs on a local control plane.
+"""`coda demo`: a story of what Coda does, or example jobs, on a local control plane.
 
-Read `examples` (the files), `job_table` (what is shown), then `command` (the run).
+The story: `story_objects` (what is submitted), `story` (its acts), `story_command` (the cluster). The examples:
+`examples` (the files), `job_table` (what is shown). Then `command`.
 """

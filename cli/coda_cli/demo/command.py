@@ -1,4 +1,4 @@
-"""`coda demo`: a local cluster, the example jobs on it, and what becomes of them while one looks. Wiring and loop."""
+"""`coda demo`: the story; or example jobs on a local cluster, and what becomes of them while one looks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from rich.console import Console
 from coda.errors import InvalidInput
 from coda.model import Phase
 from coda.wording import counted
-from coda_cli.demo.examples import Example, examples_folder, examples_in
+from coda_cli.demo.examples import Example, examples_in
 from coda_cli.demo.job_table import DemoDisplay, reasons_of, summary_table
+from coda_cli.demo.story_command import show_story
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.job_history import Follower, History, following, jobs_path
 from coda_cli.target_cluster import TargetCluster, local_target, refereed
@@ -31,25 +32,32 @@ GIVE_UP_S = 600.0  # ten times what the examples take; a slow machine must not f
 
 
 def demo_command(
+    examples: Annotated[
+        Path | None, typer.Option(help="Run the TrainingJobs of this folder instead, and follow them to their end.")
+    ] = None,
     nodes: Annotated[
-        str, typer.Option(help="Simulated nodes: NODESxGPUSxCORES, or several of these with commas between.")
+        str,
+        typer.Option(help="With --examples: nodes as NODESxGPUSxCORES, or several of these with commas between."),
     ] = "8x8x48",
-    racks: Annotated[int, typer.Option(min=1, help="Number of racks to spread the nodes over.")] = 2,
-    speed: Annotated[float, typer.Option(help="Divide the run times of the examples by this number.")] = 1.0,
+    racks: Annotated[int, typer.Option(min=1, help="With --examples: racks to spread the nodes over.")] = 2,
+    speed: Annotated[float, typer.Option(help="With --examples: divide their run times by this number.")] = 1.0,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster at the end until Ctrl-C.")] = False,
-    examples: Annotated[Path | None, typer.Option(help="Submit the TrainingJobs of this folder instead.")] = None,
 ) -> None:
-    """Run the example jobs on a local cluster of their own.
+    """Show what Coda does, in three minutes, on a local cluster of its own.
 
-    The command starts the cluster, submits the jobs and follows them to their end. Exit code 0: every job ended as
-    it should, or said that it can never fit; 1: anything else happened."""
+    CPU jobs borrow idle cores, a gang takes them back, a job says why it waits, another finds how many cores it needs,
+    and a CPU pod that slows training down is throttled. Exit code 0: all of it was seen; 1: something was not.
+    With --examples, 0: every job ended as it should, or said that it can never fit."""
     console = result_console()
     with one_sentence(Console(stderr=True)):
-        if not 0 < speed < math.inf:
-            raise InvalidInput(f"--speed {speed}: must be a number above 0")
-        shape_from_text(nodes)
-        jobs = examples_in(examples or examples_folder(), namespace=NAMESPACE, speed=speed)
-        problems = asyncio.run(_demo(jobs, nodes, racks, keep=keep, console=console))
+        if examples is None:
+            problems = asyncio.run(show_story(console, keep=until_interrupted if keep else None))
+        else:
+            if not 0 < speed < math.inf:
+                raise InvalidInput(f"--speed {speed}: must be a number above 0")
+            shape_from_text(nodes)
+            jobs = examples_in(examples, namespace=NAMESPACE, speed=speed)
+            problems = asyncio.run(_demo(jobs, nodes, racks, keep=keep, console=console))
         if problems:
             raise typer.Exit(1)
 
@@ -78,7 +86,7 @@ async def _demo(
         took = f"{time.time() - began_s:.0f} s"
         _say_end(watched.check, problems, took, console)
         if keep:
-            await _until_interrupted(target, console)
+            await until_interrupted(target.kubectl, console)
     return problems
 
 
@@ -150,9 +158,10 @@ def _say_end(check: Check | None, problems: Sequence[str], took: str, console: C
     )
 
 
-async def _until_interrupted(target: TargetCluster, console: Console) -> None:
+async def until_interrupted(kubectl: str, console: Console) -> None:
+    """Say how to use the cluster, and wait for Ctrl-C."""
     console.print("The cluster stays until Ctrl-C. Submit your own jobs:", highlight=False)
-    console.print(f"  {target.kubectl} apply -f YOUR-JOB.yaml", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"  {kubectl} apply -f YOUR-JOB.yaml", highlight=False, markup=False, soft_wrap=True)
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -13,8 +13,6 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
 from coda_sim.workload import ClusterShape
 
-_HERE = Path(__file__).resolve().parent
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
@@ -30,12 +28,6 @@ class Example:
         cores = spec.get("cpusPerReplica", "auto")
         ranks = shape.ranks(spec["gpusPerReplica"], cores if isinstance(cores, int) else 1)
         return ranks >= int(spec.get("replicas", 1))
-
-
-def examples_folder() -> Path:
-    """Return the folder of the examples: those shipped with the package, or else those of the checkout."""
-    packaged = _HERE.parent / "assets" / "examples"
-    return packaged if packaged.is_dir() else _HERE.parents[2] / "examples"
 
 
 def examples_in(folder: Path, *, namespace: str, speed: float) -> tuple[Example, ...]:

@@ -18,16 +18,17 @@ from rich.console import Console
 
 from coda.errors import InvalidInput
 from coda.policy import DEFAULT
-from coda.wording import counted
+from coda.wording import counted, listed
 from coda_cli.exit_codes import one_sentence, result_console, version
 from coda_cli.progress import ReplayDisplay
 from coda_cli.replay.metrics import ReplayRun, ReplaySummary, Workload, summary_from_run
 from coda_cli.replay.run import ReplayLimits, replay
 from coda_cli.replay.submissions import Manner, Submission, submissions_from_gangs
 from coda_cli.replay.summary import json_from_summary, show
-from coda_cli.target_cluster import TargetCluster, cluster_target, local_target, planner_of_replay, refereed
+from coda_cli.target_cluster import TargetCluster, cluster_target, local_target, opt_in, planner_of_replay, refereed
 from coda_cli.trace_options import (
     CompressOption,
+    GpuJobsOnlyOption,
     KeepOption,
     LimitOption,
     MaxDurationOption,
@@ -38,6 +39,7 @@ from coda_cli.trace_options import (
     selection_from_options,
 )
 from coda_sim.durations import seconds_from_duration
+from coda_sim.engine import CostSetting
 from coda_sim.traces import Format, OnError, Selected, Selection, Trace, read_request_table, read_trace, select
 from coda_sim.workload import ClusterShape, Cores, Gang, RefusedRow, gangs_from_rows, shape_from_text
 from coda_sim.workload.gangs import CORES_PER_GPU
@@ -59,6 +61,7 @@ class ReplayOptions:
     namespace: str
     image: str
     with_failures: bool
+    costs: CostSetting
     nodes: str | None  # of the fresh local cluster; None: an existing cluster
     racks: int
     policy: str  # of that cluster; empty: as installed
@@ -92,7 +95,9 @@ def replay_command(
     kubeconfig: Annotated[
         Path | None, typer.Option(help="The cluster to submit to [default: your current one].")
     ] = None,
-    namespace: Annotated[str, typer.Option(help="Create the TrainingJobs in this namespace.")] = "default",
+    namespace: Annotated[
+        str, typer.Option(help="Create the jobs here; with --local, those of rows without a user.")
+    ] = "default",
     speed: Annotated[float, typer.Option(help="Divide all times by this number.")] = 200.0,
     limit: LimitOption = None,
     max_duration: MaxDurationOption = None,
@@ -101,6 +106,7 @@ def replay_command(
     keep: KeepOption = None,
     sample: SampleOption = 0,
     max_gpus_per_job: MaxGpusOption = None,
+    gpu_jobs_only: GpuJobsOnlyOption = False,
     request_table: Annotated[
         Path | None, typer.Option(help="For jobs without cores, draw them from this table (columns gpus, cpus, jobs).")
     ] = None,
@@ -108,18 +114,22 @@ def replay_command(
     with_failures: Annotated[
         bool, typer.Option(help="Let jobs that are recorded as failed exit with 1, without retries.")
     ] = False,
+    costs: Annotated[
+        CostSetting,
+        typer.Option(help="paid: a CPU job that gave its cores back begins again; resumed or free: it goes on."),
+    ] = CostSetting.PAID,
     on_error: Annotated[OnError, typer.Option(help="Skip bad rows, or refuse the file.")] = OnError.SKIP,
     image: Annotated[str, typer.Option(help="Image of the jobs; it must have `sleep`.")] = "busybox:1.37",
     check: Annotated[bool, typer.Option(help="Check the invariants all the time; --local always does.")] = False,
     timeout: Annotated[str | None, typer.Option(help="Give up after this much real time, as 30m.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the whole result to this file as JSON.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="Print the TrainingJobs as JSON lines, and submit nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Print the jobs as JSON lines, and submit nothing.")] = False,
 ) -> None:
-    """Submit the GPU jobs of a trace, and report their waits.
+    """Submit the jobs of a trace, and report their waits.
 
-    Each becomes a TrainingJob that runs for its recorded time and succeeds. Exit code 0: every job finished or was
-    refused by name, no invariant was broken, and every job that waited said why; 1: anything else happened; 2: bad
-    input, nothing was submitted."""
+    Each GPU job becomes a TrainingJob, each CPU job a Job; they run for their recorded time and succeed. Exit code 0:
+    every job finished or was refused by name, no invariant was broken, and every TrainingJob that waited said why; 1:
+    anything else happened; 2: bad input, nothing was submitted."""
     notes = Console(stderr=True)
     with one_sentence(notes):
         if nodes is not None and not (local or dry_run):
@@ -138,7 +148,7 @@ def replay_command(
             on_error=on_error,
             selection=selection_from_options(
                 window=window,
-                gpu_jobs_only=True,
+                gpu_jobs_only=gpu_jobs_only,
                 max_gpus_per_job=max_gpus_per_job,
                 keep=keep,
                 sample=sample,
@@ -152,6 +162,7 @@ def replay_command(
             namespace=namespace,
             image=image,
             with_failures=with_failures,
+            costs=costs,
             nodes=(nodes or NODES) if local or dry_run else None,
             racks=racks or RACKS,
             policy=(policy or DEFAULT) if local or dry_run else "",
@@ -200,9 +211,7 @@ def _load(settings: ReplayOptions, trace: Trace, shape: ClusterShape) -> _Load:
     gangs, refused = gangs_from_rows(selected.rows, shape, settings.cores)
     if not gangs:
         why = "every one can never fit the cluster" if refused else "the options select none"
-        raise InvalidInput(
-            f"{settings.trace}: no GPU job to submit: {why} ({settings.selection.rule()}; cluster {shape})"
-        )
+        raise InvalidInput(f"{settings.trace}: no job to submit: {why} ({settings.selection.rule()}; cluster {shape})")
     return _Load(trace=trace, selected=selected, gangs=gangs, refused=refused)
 
 
@@ -225,18 +234,22 @@ async def _run(settings: ReplayOptions, notes: Console) -> ReplaySummary:
         opened = cluster_target(settings.kubeconfig)
     async with opened as (target, admin):
         load = _load(settings, trace, target.shape)
-        manner = _manner(settings, f"replay-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}")
+        manner = _manner(settings, run=f"replay-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}")
         submissions = submissions_from_gangs(load.gangs, manner, source=settings.trace.name)
         _announce(settings, target, submissions, notes)
+        if manner.opts_in:
+            await opt_in(admin, {one.namespace for one in submissions})
         limits = ReplayLimits(timeout_s=settings.timeout_s, ended_parts=target.ended_parts)
         async with refereed(admin if settings.check else None) as watched:
             with ReplayDisplay(notes) as display:
-                replayed = await replay(target.client, submissions, manner, display, limits)
+                client = admin if manner.by_user else target.client
+                replayed = await replay(client, submissions, manner, display, limits)
         return summary_from_run(
             ReplayRun(
                 workload=_workload(settings, load),
                 cluster=str(target.shape),
                 policy=settings.policy or "as installed",
+                costs=settings.costs.value,
                 racks=settings.racks if settings.nodes is not None else None,
                 speed=settings.speed,
                 jobs=replayed.jobs,
@@ -253,22 +266,30 @@ def _announce(
     settings: ReplayOptions, target: TargetCluster, submissions: tuple[Submission, ...], notes: Console
 ) -> None:
     last_s = submissions[-1].at_s
+    cpu_jobs = sum(one.is_cpu_job for one in submissions)
+    counts = ((len(submissions) - cpu_jobs, "TrainingJob"), (cpu_jobs, "CPU job"))
+    kinds = [counted(count, kind) for count, kind in counts if count]
+    where = f"-n {settings.namespace}" if settings.nodes is None else "-A"
     notes.print(
-        f"Submitting {counted(len(submissions), 'TrainingJob')} of {settings.trace.name} to {target.where} "
-        f"over {last_s:.0f} s. See them with: {target.kubectl} -n {settings.namespace} get tj",
+        f"Submitting {listed(kinds)} of {settings.trace.name} to {target.where} over {last_s:.0f} s. "
+        f"See them with: {target.kubectl} get tj,pods {where}",
         highlight=False,
         soft_wrap=True,
     )
 
 
-def _manner(settings: ReplayOptions, run: str) -> Manner:
+def _manner(settings: ReplayOptions, *, run: str) -> Manner:
+    is_local = settings.nodes is not None
     return Manner(
         namespace=settings.namespace,
         run=run,
         speed=settings.speed,
         image=settings.image,
         with_failures=settings.with_failures,
-        with_pods=settings.nodes is not None,
+        with_pods=is_local,
+        by_user=is_local,
+        opts_in=is_local,
+        costs=settings.costs,
     )
 
 
@@ -302,7 +323,7 @@ def _print_submissions(settings: ReplayOptions, notes: Console) -> None:
     for one in load.refused:
         where = f"{settings.trace}:{one.row.line}: {one.row.job_id}"
         notes.print(f"refused: {where} {one.sentence}", markup=False, highlight=False, soft_wrap=True)
-    for submission in submissions_from_gangs(load.gangs, _manner(settings, "dry-run"), source=settings.trace.name):
+    for submission in submissions_from_gangs(load.gangs, _manner(settings, run="dry-run"), source=settings.trace.name):
         sys.stdout.buffer.write(orjson.dumps({"at_s": submission.at_s, "object": submission.manifest}) + b"\n")
 
 

@@ -108,6 +108,11 @@ class FollowedJob:
             return False
         return (ended_s if seen.placed_s is None else seen.placed_s) - seen.queued_s > WAITED_AFTER_S
 
+    @property
+    def waited_again_s(self) -> float:
+        """Return the real seconds that it waited after its stops."""
+        return self.history.waited_again_s if self.history else 0.0
+
     def _since_sent(self, moment_s: float | None) -> float | None:
         return None if moment_s is None else max(0.0, moment_s - self.sent.sent_s)
 
@@ -123,10 +128,15 @@ class ReplayRun:
     began_s: float
     ended_s: float
     policy: str = "as installed"
+    costs: str = "paid"  # of CPU jobs that are stopped, by the simulator's names
     racks: int | None = None  # of a local cluster
     check: Check | None = None  # None: not checked
     ended_parts: tuple[str, ...] = ()  # processes of the local cluster that died meanwhile
     stopped: str | None = None  # why the run ended before its jobs
+
+    def jobs_of(self, kind: str) -> tuple[FollowedJob, ...]:
+        """Return the GPU jobs ("gpu") or the CPU jobs ("cpu")."""
+        return tuple(job for job in self.jobs if job.submission.is_cpu_job == (kind == "cpu"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,16 +176,12 @@ def summary_from_run(run: ReplayRun) -> ReplaySummary:
 
 
 def _metrics(run: ReplayRun, counts: Mapping[JobOutcome, int]) -> dict[str, float | None]:
-    waits_s = [job.start_wait_s * run.speed for job in run.jobs if job.start_wait_s is not None]
-    completions_s = [job.completion_s * run.speed for job in run.jobs if job.completion_s is not None]
     ends_s = [job.history.seen.finished_s for job in run.jobs if job.history and job.history.seen.finished_s]
-    placed_s = [job.placement_wait_s * run.speed for job in run.jobs if job.placement_wait_s is not None]
+    cpu_jobs = run.jobs_of("cpu")
     return {
-        **wait_measures("gpu", waits_s),
-        **started_measures("gpu", waits_s, len(run.jobs)),
-        **wait_measures("gpu_placement", placed_s),
-        "gpu_jct_mean_s": mean(completions_s),
-        "gpu_jct_p99_s": percentile(completions_s, 0.99),
+        **_of_jobs("gpu", run.jobs_of("gpu"), run.speed),
+        **(_of_jobs("cpu", cpu_jobs, run.speed) if cpu_jobs else {}),
+        "aborts": sum(job.history.stops for job in cpu_jobs if job.history),
         "makespan_s": (max(ends_s) - run.began_s) * run.speed if ends_s else None,
         **_user_metrics(run),
         "jobs_finished": counts.get(JobOutcome.FINISHED, 0) + counts.get(JobOutcome.FAILED, 0),
@@ -185,6 +191,31 @@ def _metrics(run: ReplayRun, counts: Mapping[JobOutcome, int]) -> dict[str, floa
         "rows_skipped": len(run.workload.skipped),
         "rows_changed": run.workload.rows_changed,
     }
+
+
+def _of_jobs(kind: str, jobs: Sequence[FollowedJob], speed: float) -> dict[str, float | None]:
+    """Under the simulator's names."""
+    firsts_s = [job.start_wait_s * speed for job in jobs if job.start_wait_s is not None]
+    completions_s = [job.completion_s * speed for job in jobs if job.completion_s is not None]
+    return {
+        **_all_waits(kind, jobs, speed),
+        **started_measures(kind, firsts_s, len(jobs)),
+        f"{kind}_first_wait_mean_s": mean(firsts_s),
+        f"{kind}_first_wait_p99_s": percentile(firsts_s, 0.99),
+        f"{kind}_jct_mean_s": mean(completions_s),
+        f"{kind}_jct_p99_s": percentile(completions_s, 0.99),
+    }
+
+
+def _all_waits(kind: str, jobs: Sequence[FollowedJob], speed: float) -> dict[str, float | None]:
+    """Of the jobs that started, until their start and until their placement; with the waits after stops, as there."""
+    starts = [(job.start_wait_s, job) for job in jobs]
+    placements = [(job.placement_wait_s, job) for job in jobs]
+    waits_s, placed_s = (
+        [(first_s + job.waited_again_s) * speed for first_s, job in every if first_s is not None]
+        for every in (starts, placements)
+    )
+    return wait_measures(kind, waits_s) | wait_measures(f"{kind}_placement", placed_s)
 
 
 def _user_metrics(run: ReplayRun) -> dict[str, float | None]:
@@ -206,11 +237,11 @@ def _user_metrics(run: ReplayRun) -> dict[str, float | None]:
 
 
 def _real(run: ReplayRun) -> dict[str, float | None]:
-    starts_s = [job.start_wait_s for job in run.jobs if job.start_wait_s is not None]
-    placed_s = [job.placement_wait_s for job in run.jobs if job.placement_wait_s is not None]
+    waits: dict[str, float | None] = {}
+    for kind in ("gpu", "cpu") if run.jobs_of("cpu") else ("gpu",):
+        waits |= _all_waits(kind, run.jobs_of(kind), 1.0)
     return {
-        **wait_measures("gpu", starts_s),
-        **wait_measures("gpu_placement", placed_s),
+        **waits,
         "submit_lag_max_s": max((job.sent.lag_s for job in run.jobs), default=None),
         "wall_s": run.ended_s - run.began_s,
     }
@@ -248,7 +279,8 @@ def _problems(run: ReplayRun) -> list[str]:
         found.append(f"invariant ({breach.invariant.value}), {breach.invariant.title}: {breach.sentence}")
     for job in run.jobs:
         found += _problem_of(job)
-        if job.waited(run.ended_s) and not job.reasons:
+        # A look of the planner tells of 20 CPU jobs at most; `coda queue` knows of the others.
+        if job.waited(run.ended_s) and not job.reasons and not job.submission.is_cpu_job:
             wait_s = _placement_wait_s(job, run)
             found.append(f"{_named(job, run)} waited {wait_s:.1f} s for its placement and never said why")
     return found

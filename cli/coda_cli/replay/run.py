@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from coda.wording import counted
 from coda_cli.job_history import Follower, following
 from coda_cli.progress import Progressed, ReplayDisplay, counts_of
+from coda_cli.replay.cpu_owner import owning
 from coda_cli.replay.metrics import FollowedJob
-from coda_cli.replay.submissions import LABEL_RUN, Manner, Sent, Submission, check_ready, submit_all
+from coda_cli.replay.submissions import LABEL_RUN, Manner, Sent, Submission, check_ready, creating, submit_all
 from coda_kube.api.client import Client
 
 LOOK_AFTER_S = 0.25  # more often would take time from the cluster under test
@@ -54,7 +55,8 @@ async def replay(
     """Submit each job at its time, and follow all until each is over or can never start, or until the time is up.
 
     Raises InvalidInput before it creates anything, if names are taken or the cluster has no TrainingJobs."""
-    await check_ready(client, manner.namespace, submissions)
+    within = manner.followed_namespace
+    await check_ready(client, within, submissions)
     sent_by_name: dict[str, Sent] = {}
 
     def record(submission: Submission, sent: Sent) -> None:
@@ -66,10 +68,18 @@ async def replay(
                 while not follower.is_queued(submission.name):
                     await follower.change(IN_TURN_S)
 
+    training_job = creating(client)
+
+    async def create(submission: Submission) -> None:
+        await (owner.create_pods if submission.is_cpu_job else training_job)(submission)
+
     selector = f"{LABEL_RUN}={manner.run}"
-    async with following(client, manner.namespace, selector=selector, with_pods=manner.with_pods) as follower:
+    async with (
+        following(client, within, selector=selector, with_pods=manner.with_pods) as follower,
+        owning(client, manner, submissions, follower) as owner,
+    ):
         began_s = time.time()
-        submitting = asyncio.create_task(submit_all(client, submissions, start_s=began_s, record=record, queued=queued))
+        submitting = asyncio.create_task(submit_all(create, submissions, start_s=began_s, record=record, queued=queued))
         progress = _Watch(submissions, manner.speed, began_s, sent_by_name, follower)
         try:
             stopped = await _until_over(progress, submitting, display, limits)

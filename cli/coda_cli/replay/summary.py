@@ -23,7 +23,9 @@ def show(summary: ReplaySummary, console: Console) -> None:
     _show_lines(console, "Rows skipped", _skipped(run.workload))
     _show_lines(console, "Rows refused", _refused(summary))
     console.print(_jobs_table(summary))
-    console.print(_waits_table(summary))
+    for kind in ("gpu", "cpu"):
+        if run.jobs_of(kind):
+            console.print(_waits_table(summary, kind))
     console.print(_waited_table(summary))
     if summary.pending:
         console.print(_reasons_table(summary))
@@ -54,6 +56,7 @@ def json_from_summary(summary: ReplaySummary, *, version: str) -> dict[str, Any]
         },
         "cluster": run.cluster,
         "racks": run.racks,
+        "costs": run.costs,
         "speed": run.speed,
         "warmup_s": 0,
         "drain_s": 0,
@@ -81,6 +84,9 @@ def _json_from_job(job: FollowedJob, run: ReplayRun) -> dict[str, Any]:
         "name": job.submission.name,
         "job_id": row.job_id,
         "line": row.line,
+        "kind": "cpu" if job.submission.is_cpu_job else "gpu",
+        "user": row.user,
+        "namespace": job.submission.namespace,
         "outcome": job.outcome.value,
         "replicas": job.submission.gang.replicas,
         "gpus": job.submission.gang.gpus,
@@ -94,6 +100,9 @@ def _json_from_job(job: FollowedJob, run: ReplayRun) -> dict[str, Any]:
         "start_wait_s": job.start_wait_s,
         "completion_s": job.completion_s,
         "attempts": history.attempt if history else 0,
+        "resumes": job.submission.resumes,
+        "stops": history.stops if history else 0,
+        "waited_again_s": history.waited_again_s if history else 0.0,
         "nodes": list(history.nodes) if history else [],
         "reasons": [
             {"code": reason.code, "message": reason.message, "seen_s": reason.seen_s - run.began_s}
@@ -178,17 +187,18 @@ def _jobs_table(summary: ReplaySummary) -> Table:
     return table
 
 
-def _waits_table(summary: ReplaySummary) -> Table:
-    table = Table(title="Waits of GPU jobs, from submission")
+def _waits_table(summary: ReplaySummary, kind: str) -> Table:
+    table = Table(title=f"Waits of {kind.upper()} jobs, from submission")
     table.add_column("until")
     for column in ("p50", "p90", "p99", "mean"):
         table.add_column(column, justify="right")
-    for until, prefix in (("placed", "gpu_placement"), ("started", "gpu")):
+    for until, prefix in (("placed", f"{kind}_placement"), ("started", kind)):
         for clock, values in (("trace time", summary.metrics), ("real time", summary.real)):
             cells = [_span(values[f"{prefix}_wait_{name}_s"]) for name in ("p50", "p90", "p99", "mean")]
             table.add_row(f"{until}, {clock}", *cells)
-    shares = [f"{name} {_share(summary.metrics[f'gpu_started_{name}'])}" for name in ("10s", "3min", "10min", "1h")]
-    table.caption = f"started within (trace time): {', '.join(shares)}"
+    shares = [f"{name} {_share(summary.metrics[f'{kind}_started_{name}'])}" for name in ("10s", "3min", "10min", "1h")]
+    stops = f"; gave their cores back: {summary.metrics['aborts']} times" if kind == "cpu" else ""
+    table.caption = f"started within (trace time): {', '.join(shares)}{stops}"
     return table
 
 

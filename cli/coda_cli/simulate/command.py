@@ -24,6 +24,7 @@ from coda_cli.simulate.plots import write_plots
 from coda_cli.simulate.runs import performed
 from coda_cli.trace_options import (
     CompressOption,
+    GpuJobsOnlyOption,
     KeepOption,
     LimitOption,
     MaxDurationOption,
@@ -94,9 +95,7 @@ def simulate_command(
     keep: KeepOption = None,
     sample: SampleOption = 0,
     max_gpus_per_job: MaxGpusOption = None,
-    gpu_jobs_only: Annotated[
-        bool, typer.Option("--gpu-jobs-only", help="Leave CPU jobs out, as `coda replay` does.")
-    ] = False,
+    gpu_jobs_only: GpuJobsOnlyOption = False,
     request_table: Annotated[
         Path | None, typer.Option(help="For jobs without cores, draw them from this table (columns gpus, cpus, jobs).")
     ] = None,

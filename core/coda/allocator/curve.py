@@ -13,14 +13,14 @@ from coda.errors import InvalidInput
 class WindowReading:
     """What one window says of a job. Raises InvalidInput for impossible values.
 
-    Counts are compared by `level`: the CPU use of the least busy rank where that is known and the GPUs wait for each
-    other, else the GPUs' utilisation. A GPU that waits in a collective runs a kernel and counts as busy, but loading
+    Counts are compared by `level`: the CPU use of the rank that uses most where that is known and there are several
+    GPUs, else the GPUs' utilisation. A GPU that waits in a collective runs a kernel and counts as busy, but loading
     a step takes the same CPU time always, so CPU use rises and falls with the steps per second."""
 
     share: float  # busy share of the job's least busy GPU, 0..1
     variance: float = 0.0  # of the mean level; 0: unknown, taken as exact
     steady: bool = True  # its halves agree
-    work: float = 0.0  # CPU use of its least busy rank, of all cores it could have, 0..1; 0: not compared by
+    work: float = 0.0  # CPU use of the rank that uses most, of all cores it could have, 0..1; 0: not compared by
     throttled: bool = False  # some rank was denied CPU time in more than a tenth of its periods
 
     @property

@@ -1,4 +1,4 @@
-"""What the windows of a job's ranks say together: the slowest rank decides.
+"""What the windows of a job's ranks say together: no rank is believed to stand for another one.
 
 GPUs that wait for each other in a collective are all as busy as the slowest lets them seem, or more: a waiting GPU runs
 a kernel, and counts as busy. So one rank's utilisation says little about the job's speed. CPU use does: loading takes
@@ -7,22 +7,59 @@ the same CPU time in every step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from coda.allocator.window_samples import WindowResult
+from coda.errors import require
 
 THROTTLED_SHARE: Final = 0.1
 """The share of its CPU periods from which a rank counts as throttled. Our choice."""
 
+MOST_CORES: Final = 1024
+"""The most cores per rank that any object may name: as in the definitions."""
 
-def result_of_job(ranks: Sequence[WindowResult], gpus: int, most_cores: int) -> WindowResult:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """The last window of one rank, as the agent on its node tells it. Raises InvalidInput for impossible values.
+
+    `window`: its number. Only whether it is another one than before means something: clocks of two machines are never
+    compared, and an agent that starts again counts from anywhere."""
+
+    job_uid: str
+    attempt: int
+    rank: int
+    cores: int  # per rank, as its kubelet says they were in force
+    window: int
+    result: WindowResult
+
+    def __post_init__(self) -> None:
+        require(0 < len(self.job_uid) <= 128, "a report must name its job", self.job_uid)
+        require(self.attempt >= 1 and self.rank >= 0, "a report must be of a rank", self.rank)
+        require(1 <= self.cores <= MOST_CORES, "a rank has a core at least", self.cores)
+        require(self.window >= 0, "windows are counted from 0", self.window)
+        work = self.result.work
+        if work is not None:
+            numbers = (work.cores, work.variance)
+            require(all(math.isfinite(one) and one >= 0 for one in numbers), "CPU use is not negative", work.cores)
+            require(0 <= work.throttled_share <= 1, "a share of periods is 0 to 1", work.throttled_share)
+
+
+def result_of_job(
+    ranks: Sequence[WindowResult], gpus: int, most_cores: int, *, unknown: Sequence[int] = ()
+) -> WindowResult:
     """Return what the windows of the known ranks say of the job, which has `gpus` GPUs in all.
 
-    A rank that says nothing silences the job. The least busy GPU is the job's utilisation. With several GPUs core
-    counts are compared by the least CPU use, as a share of `most_cores` per rank; by utilisation where the CPU use of
-    some rank is unknown. `ranks` must not be empty. Ties: the first rank."""
+    A rank that says nothing, or is `unknown`, silences the job: it might be the one that starves. The least busy GPU is
+    the job's utilisation. With several GPUs core counts are compared by the CPU use of the rank that uses most, as a
+    share of `most_cores`: ranks that make their steps together all fall by the same part, and of others the hungriest
+    starves first, since all have the same cores. They are compared by utilisation where the CPU use of some rank is
+    unknown. `ranks` must not be empty. Ties: the first rank."""
+    if unknown:
+        return WindowResult(reading=None, unknown=tuple(unknown))
     silent = next((rank for rank in ranks if rank.reading is None), None)
     if silent is not None:
         return silent
@@ -33,7 +70,7 @@ def result_of_job(ranks: Sequence[WindowResult], gpus: int, most_cores: int) -> 
     works = [rank.work for rank in ranks if rank.work is not None and rank.work.cores > 0]
     if gpus <= 1 or len(works) < len(ranks):
         return WindowResult(reading=least, held_up=held_up)
-    work = min(works, key=lambda one: one.cores)
+    work = max(works, key=lambda one: one.cores)
     reading = replace(
         least,
         work=min(1.0, work.cores / most_cores),

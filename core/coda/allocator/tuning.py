@@ -8,6 +8,7 @@ restart between any two steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -43,6 +44,18 @@ PAUSED: Final = "Paused"
 
 IDLE: Final = "Idle"
 """The reason while windows are repeated because the GPUs were idle."""
+
+DISTURBED: Final = "Disturbed"
+"""The reason while windows are repeated because something else moved the utilisation of a rank."""
+
+OTHER_CORES: Final = "OtherCores"
+"""The reason while windows are repeated because a rank had other cores than its status says."""
+
+RANKS_UNKNOWN: Final = "RanksUnknown"
+"""The reason while windows are repeated because agents on other nodes did not tell of their ranks."""
+
+NAMED_RANKS: Final = 5
+"""The most ranks that a message names. Our choice."""
 
 SILENCES = frozenset({NO_ANSWER, DenialCode.EXPIRED.value})
 """Reasons that say nothing about cores: the part that should have answered was away."""
@@ -171,6 +184,12 @@ def _measured(
 
 def _silence(measured: WindowResult, config: CoreSearchConfig) -> tuple[str, str] | None:
     """Why a window says nothing: one word and a clause; None if it says something."""
+    if measured.unknown:
+        return RANKS_UNKNOWN, f"{_ranks_text(measured.unknown)} did not report"
+    if measured.other_cores:
+        return OTHER_CORES, "a rank had other cores by its node's kernel (cpu.max) than by its status"
+    if measured.disturbed:
+        return DISTURBED, "contention or a neighbour moved its utilisation"
     if measured.paused:
         return PAUSED, "it paused for more than half of the time"
     if measured.reading is None:
@@ -178,6 +197,14 @@ def _silence(measured: WindowResult, config: CoreSearchConfig) -> tuple[str, str
     if measured.reading.share < config.idle_share:
         return IDLE, "its GPUs were idle"
     return None
+
+
+def _ranks_text(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"the agent of rank {ranks[0]}"
+    named = ", ".join(str(rank) for rank in ranks[:NAMED_RANKS])
+    more = f" and {len(ranks) - NAMED_RANKS} more" if len(ranks) > NAMED_RANKS else ""
+    return f"the agents of ranks {named}{more}"
 
 
 def _after(

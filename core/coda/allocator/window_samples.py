@@ -47,13 +47,18 @@ class CpuWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowResult:
-    """The result of a rank's window. `reading` None: it says nothing; `paused`: since the rank paused.
+    """The result of a rank's window, or of a job's. `reading` None: it says nothing, for one of the next four reasons.
 
-    `held_up`: its cores held it up in at least half of the samples. Of `held_up` and `work`, None: CPU use is not
-    known."""
+    `paused`: it paused. `disturbed`: something other than its cores moved its utilisation. `other_cores`: the kernel
+    allowed it other cores than its status says. `unknown`: these ranks of the job have not reported. None of them: too
+    few samples. `held_up`: its cores held it up in at least half of the
+    samples. Of `held_up` and `work`, None: CPU use is not known."""
 
     reading: WindowReading | None
     paused: bool = False
+    disturbed: bool = False
+    other_cores: bool = False
+    unknown: tuple[int, ...] = ()
     held_up: bool | None = None
     work: CpuWork | None = None
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Set
 from coda.cache.gang_class import CapacityView, GangClass, StartOption, Way
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources
-from coda.model.world import ArraySizes
+from coda.model.world import ArrayQuota
 from coda.nodes.candidates import Score
 from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_search import NodeSearch, RankClass
@@ -26,17 +26,18 @@ from coda.policy.arrays import (
     cpu_jobs_capacity,
     gpu_jobs_capacity,
     held_by,
-    large_nodes,
-    reserved_cpu_m,
     victims,
 )
 from coda.policy.config import Component, PolicyConfig
+from coda.policy.division import divide
 
 
 class ArrayCapacity:
     """The arrays of one set of nodes."""
 
-    def __init__(self, search: NodeSearch, config: PolicyConfig, sizes: ArraySizes | None, score: Score | None) -> None:
+    def __init__(
+        self, search: NodeSearch, config: PolicyConfig, quotas: Iterable[ArrayQuota], score: Score | None
+    ) -> None:
         capacity = self._capacity = search.capacity
         self.borrowing = Component.BORROWING not in config.without
         self.evictable: set[int] = set()  # nodes where a job could be stopped
@@ -44,9 +45,8 @@ class ArrayCapacity:
         self._protected: Set[int] = frozenset()  # these nodes
         self._stale: set[int] = set()  # nodes whose *_PROTECTED views are not up to date
         self._migration = Component.MIGRATION not in config.without
-        self.sizes = sizes or config.arrays.sizes(sum(node.allocatable.gpus for node in capacity.nodes))
-        large = large_nodes(capacity.nodes, self.sizes.large_gpus)
-        self._reserves = [reserved_cpu_m(node.allocatable, self.sizes.reserve_cores_per_gpu) for node in capacity.nodes]
+        division = divide(capacity.nodes, quotas, config.arrays)
+        self._reserves = division.reserves_cpu_m
         self._held: list[dict[JobId, Held]] = [{} for _ in capacity.nodes]
         self._claims: list[Claims | None] = [NO_CLAIMS for _ in capacity.nodes]  # None: add up again
         self._seen: list[tuple[int, Claims] | None] = [
@@ -55,12 +55,13 @@ class ArrayCapacity:
         self._after_stops = [
             (NOTHING, NOTHING, NOTHING) for _ in capacity.nodes
         ]  # views GPU, AFTER_RECLAIM, AFTER_MIGRATION
-        self._is_large = [node.name in large for node in capacity.nodes]
+        self._is_large = division.is_large
         self._search_by_view = {CapacityView.FREE: search}
         for view in _VIEWS:
             own = FreeCapacity(capacity.nodes, config.levels, tells_sizes=score is not None)
             is_same = view is CapacityView.GPU and self.borrowing
             self._search_by_view[view] = search if is_same else NodeSearch(own, config, score)
+        self.searches = tuple(dict.fromkeys(self._search_by_view.values()))  # each tells when a node is replaced
         self._capacities = tuple(self._search_by_view[view].capacity for view in _VIEWS)
         numbers = range(len(capacity.nodes))
         sides: dict[Hashable, frozenset[int]] = {
@@ -166,7 +167,7 @@ class ArrayCapacity:
         key = (may_borrow, self.are_protected)
         ways = gang_class.ways.get(key)
         if ways is None:
-            options = self._options(gang_class.array, is_gang=gang_class.job.replicas > 1, may_borrow=may_borrow)
+            options = self._options(gang_class, may_borrow=may_borrow)
             rank_classes = (self._search(option.view).rank_class(gang_class.job, option.side) for option in options)
             ways = gang_class.ways[key] = tuple(zip(options, rank_classes, strict=True))
         return ways
@@ -174,15 +175,16 @@ class ArrayCapacity:
     def _search(self, view: CapacityView) -> NodeSearch:
         return self._search_by_view[_PROTECTED_VIEW.get(view, view) if self.are_protected else view]
 
-    def _options(self, array: Array, *, is_gang: bool, may_borrow: bool) -> tuple[StartOption, ...]:
+    def _options(self, gang_class: GangClass, *, may_borrow: bool) -> tuple[StartOption, ...]:
+        array, job = gang_class.array, gang_class.job
         if array is Array.CPU:
-            return _CPU if self.borrowing else _CPU[:1]
+            return _CPU if self.borrowing and job.may_borrow else _CPU[:1]
         if array is Array.SMALL and not may_borrow and not self._migration:
             return _SMALL_AT_HOME
         options: tuple[StartOption, ...] = _SMALL
         if array is Array.LARGE:
             options = _LARGE if self._migration else _LARGE[:-1]
-        return (*options[:2], _ANYWHERE, *options[2:]) if is_gang else options
+        return (*options[:2], _ANYWHERE, *options[2:]) if job.replicas > 1 else options
 
     def own_rank_class(self, job: Job) -> RankClass | None:
         """Return the class of a CPU job's ranks on the nodes where the CPU array owns enough cores for one.

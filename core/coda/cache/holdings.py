@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from coda.change_log import ChangeLog
 from coda.model.job import Job, JobId
-from coda.model.resources import amount_of
+from coda.model.resources import GPUS, amount_of
 from coda.nodes.node_search import EligibleNodes
 
 
@@ -123,6 +123,17 @@ class Holdings:
             (-job.quota.get(key, 0) * len(nodes), job.id)
             for job, nodes in self._holding_by_job.values()
             if job.namespace == namespace
+        )
+        return tuple(job for _, job in nsmallest(self._count, (entry for entry in amounts if entry[0] < 0)))
+
+    def of_tenant(self, virtual_cluster: str, resource: str) -> tuple[JobId, ...]:
+        """Return its jobs that hold most of a resource: largest first, then id. O(jobs that hold).
+
+        Cores of GPU jobs are not counted, as `Tenants` does not."""
+        amounts = (
+            (-amount_of(job.request, resource) * len(nodes), job.id)
+            for job, nodes in self._holding_by_job.values()
+            if job.virtual_cluster == virtual_cluster and (resource == GPUS or not job.request.gpus)
         )
         return tuple(job for _, job in nsmallest(self._count, (entry for entry in amounts if entry[0] < 0)))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from coda.model.capacity import withheld_shares
-from coda.model.job import Job, Phase, Wish
+from coda.model.job import Job, Phase, Placement, Wish
 from coda.model.live_placement import growth_by_node, is_resizing, live_placement, open_wish
 from coda.model.resources import Resources
 
@@ -42,13 +42,20 @@ def facts_of(job: Job) -> JobFacts:
     return JobFacts(
         is_waiting=is_queued and placement is None,
         # Without a live placement the job holds the nodes of the pods that are still there.
-        nodes=placement.nodes if placement is not None else tuple(job.unbound.values()),
+        nodes=_held_nodes(job, placement) if placement is not None else tuple(job.unbound.values()),
         withheld=withheld_shares(job),
         # Pods are created only while the job is queued with a placement. What is missing later is gone, not to come.
         ranks_without_pods=job.replicas - len(job.bound.union(job.unbound)) if is_queued and placement else 0,
         growth_m=sum(growth_by_node(job, answer.cores).values()) if answer is not None and is_resizing(job) else 0,
         open_wish=_open_wish(job) if job.wish is not None else None,
     )
+
+
+def _held_nodes(job: Job, placement: Placement) -> tuple[str, ...]:
+    """The nodes of its ranks. The capacity of a rank that is gone counts as free at once, so the rank holds nothing."""
+    if not job.gone:
+        return placement.nodes
+    return tuple([node for rank, node in enumerate(placement.nodes) if rank not in job.gone])
 
 
 def _open_wish(job: Job) -> OpenWish | None:

@@ -152,6 +152,7 @@ class Queue:
             job.avoid,
             quota,
             party,
+            job.may_borrow,
         )
         gang_class = self.class_by_key.get(key)
         if gang_class is None:

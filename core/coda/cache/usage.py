@@ -26,7 +26,7 @@ class Usage:
         self._weight_by_party = world.weights
         if world.virtual_clusters is not self._tenants:
             self._tenants = world.virtual_clusters
-            self._quota_by_party = {tenant.name: tenant.gpus for tenant in world.virtual_clusters}
+            self._quota_by_party = {tenant.name: tenant.gpus or 0 for tenant in world.virtual_clusters}
 
     def set_total(self, nodes: Iterable[Node]) -> None:
         """Set the total that shares are part of: these are all the nodes."""

@@ -6,7 +6,7 @@ identity of the frozen values in a world, and recomputes only what depends on th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -16,15 +16,16 @@ from coda.cache.holdings import Holding, Holdings, holds_the_same, stands_alike
 from coda.cache.inadmissible import InadmissibleClasses
 from coda.cache.job_facts import JobFacts, OpenWish, facts_of
 from coda.cache.judging_budget import Clock, JudgingBudget
-from coda.cache.queue import Queue
+from coda.cache.queue import Party, Queue
 from coda.cache.running_jobs import RunningJobs
+from coda.cache.tenants import Tenants
 from coda.cache.usage import Usage
 from coda.history.expected_runs import ExpectedRuns
 from coda.model.capacity import free_on
 from coda.model.job import Job, JobId, Phase
 from coda.model.live_placement import is_waiting
 from coda.model.resources import NOTHING, Resources
-from coda.model.world import ArraySizes, Node, World
+from coda.model.world import ArrayQuota, Node, VirtualCluster, World
 from coda.nodes.bottleneck import Bottlenecks
 from coda.nodes.candidates import Score
 from coda.nodes.free_capacity import FreeCapacity
@@ -72,7 +73,7 @@ class PlannerCache:
         self._index = index
 
 
-_Observer = Holdings | Usage | ArrayCapacity | RunningJobs
+_Observer = Holdings | Usage | Tenants | ArrayCapacity | RunningJobs
 """It counts what jobs hold, by `add`, `remove` and `renew`. A union, no protocol: compiled calls of it are faster."""
 
 _Version = tuple[Job, JobFacts]
@@ -97,8 +98,10 @@ class WorldIndex:
         self._expected = expected
         self._favours_short = self.policy.favours_short and Component.SHORT_FIRST not in config.without
         self.usage = Usage(self.policy.fairness) if self.policy.fairness else None
+        self.tenants: Tenants | None = None  # None: there are no virtual clusters
+        self._shares_within_tenants = bool(self.policy.fairness and self.policy.fairness.within_tenants)
         rule = self.policy.preempts
-        self._has_slices = self.policy.has_time_slices and _slices_are_on(config)
+        self._has_slices = config.has_time_slices
         is_ruled = self._has_slices or not self.policy.has_time_slices
         self.running = RunningJobs(rule, self.usage) if rule is not None and is_ruled else None
         self.nodes_version = 0  # another one: nodes came, went, or changed
@@ -109,7 +112,7 @@ class WorldIndex:
         self.bottlenecks = Bottlenecks()
         self.holdings = Holdings(config.refusal_holders)
         self._world = World(nodes=())
-        self._sizes: ArraySizes | None = None
+        self._array_quotas: tuple[ArrayQuota, ...] = ()
         self._facts_by_job: dict[JobId, JobFacts] = {}  # of jobs with a placement or pods
         self._withheld_by_node: dict[str, Resources] = {}
         self._started: dict[JobId, tuple[str, ...]] = {}  # in this cycle, with their nodes
@@ -131,8 +134,9 @@ class WorldIndex:
         if self.usage is not None:
             self.usage.refresh(world)
         touched = self._refresh_holdings(gone, come)
-        if gone or come or world.quotas or before.quotas:
-            self._refresh_queue(gone, come)
+        are_tenants_new = self._refresh_tenants(before.virtual_clusters)
+        if gone or come or world.quotas or before.quotas or are_tenants_new:
+            self._refresh_queue(gone, come, is_new=are_tenants_new)
         touched.update(changes.names)
         self._refresh_nodes(changes.gone_nodes, changes.come_nodes, touched)
         self.inadmissible.admit(self.queue.pop_new_classes())
@@ -157,7 +161,10 @@ class WorldIndex:
         """Return when a job is tried now: by its party's share, where shares count, then by its place in the queue."""
         if self.usage is None:
             return queued.sort_key
-        shared = (self.usage.rank(queued.job), queued.sort_key)
+        rank: SortKey = self.usage.rank(queued.job)
+        if self.tenants is not None and self._shares_within_tenants:
+            rank = (rank[0], self.tenants.share(queued.job), rank[1])
+        shared = (rank, queued.sort_key)
         return rank_by_slices(queued.job, shared) if self._has_slices else shared
 
     def assign(self, job: Job, shares: list[tuple[int, int]]) -> tuple[str, ...]:
@@ -255,9 +262,27 @@ class WorldIndex:
         else:
             self._withheld_by_node.pop(node, None)
 
-    def _refresh_queue(self, gone: list[_Version], come: list[_Version]) -> None:
+    def _refresh_tenants(self, before: tuple[VirtualCluster, ...]) -> bool:
+        """Follow the virtual clusters. True if there were none before, or are none any more."""
+        now = self._world.virtual_clusters
+        if now is before or now == before:
+            return False
+        if self.tenants is None:
+            self.tenants = Tenants()
+            self.tenants.set_total(self.capacity.nodes)
+            for job, nodes in self.holdings.all():
+                self.tenants.add(job, nodes)
+        self.tenants.set_quotas(now)
+        if now and before:
+            return False
+        if not now:
+            self.tenants = None
+        self._set_observers()
+        return True
+
+    def _refresh_queue(self, gone: list[_Version], come: list[_Version], *, is_new: bool) -> None:
         limited = frozenset(quota.namespace for quota in self._world.quotas)
-        if limited == self.queue.limited:
+        if limited == self.queue.limited and not is_new:
             self.queue.change(_waiting(gone), _waiting(come))
             return
         self.queue = self._empty_queue(limited)
@@ -266,7 +291,8 @@ class WorldIndex:
 
     def _empty_queue(self, limited: frozenset[str] = frozenset()) -> Queue:
         fairness = self.policy.fairness
-        return Queue(limited, self._order(), fairness.party if fairness else None)
+        party = fairness.party if fairness else None
+        return Queue(limited, self._order(), party if self.tenants is None else partial(_within_tenant, party))
 
     def _order(self) -> Order:
         order = partial(_by_expected_run, self._expected) if self._favours_short else self.policy.order
@@ -275,13 +301,14 @@ class WorldIndex:
     def _refresh_nodes(self, gone: list[Node], come: list[Node], touched: set[str]) -> None:
         """Follow the nodes, and find what is free on those that were `touched`."""
         world, number_by_name = self._world, self.capacity.number_by_name
-        is_divided_again = self.arrays is not None and (bool(come) or self._sizes is not world.array_sizes)
+        is_divided_again = self.arrays is not None and self._array_quotas != world.array_quotas
         are_many = len(come) * len(self.search.groups_by_key) > _FOLLOWED
         if is_divided_again or are_many or self._is_outgrown() or not _are_the_same(gone, come):
             self._index_nodes_again()
             touched = set(self.capacity.number_by_name)
         elif come:
-            moved = [self.search.replace_node(number_by_name[node.name], node) for node in come]
+            searches = (self.search,) if self.arrays is None else self.arrays.searches
+            moved = [one.replace_node(number_by_name[node.name], node) for node in come for one in searches]
             touched.update(node.name for node in come)
             self._nodes_changed(match_others=any(moved))
         takers = tuple(taker for taker in (world.used, world.in_flight, self._withheld_by_node) if taker)
@@ -311,26 +338,28 @@ class WorldIndex:
 
     def _index_nodes(self, nodes: tuple[Node, ...]) -> None:
         scorer, mix = self.policy.score, self.config.mix
-        score: Score | None = None
-        if scorer is not None:
-            score = partial(_scored, scorer, mix)
+        score: Score | None = None if scorer is None else partial(_scored, scorer, mix)
         self.capacity = FreeCapacity(nodes, self.config.levels, tells_sizes=score is not None)
         self.search = NodeSearch(self.capacity, self.config, score)
         self.arrays: ArrayCapacity | None = None
         if self.policy.has_arrays and Component.ARRAYS not in self.config.without:
-            self._sizes = self._world.array_sizes
-            self.arrays = ArrayCapacity(self.search, self.config, self._sizes, score)
+            self._array_quotas = self._world.array_quotas
+            self.arrays = ArrayCapacity(self.search, self.config, self._array_quotas, score)
             for job, held_nodes in self.holdings.all():
                 self.arrays.add(job, held_nodes)
-        observers = (self.holdings, self.usage, self.arrays, self.running)
+        self._set_observers()
+
+    def _set_observers(self) -> None:
+        observers = (self.holdings, self.usage, self.tenants, self.arrays, self.running)
         self._observers: tuple[_Observer, ...] = tuple(one for one in observers if one is not None)
 
     def _nodes_changed(self, *, match_others: bool) -> None:
         self.nodes_version += 1
         self.inadmissible = InadmissibleClasses()
         self.inadmissible.admit(self.queue.class_by_key.values())
-        if self.usage is not None:
-            self.usage.set_total(self.capacity.nodes)
+        for shares in (self.usage, self.tenants):
+            if shares is not None:
+                shares.set_total(self.capacity.nodes)
         if match_others:
             self.holdings.nodes_changed(self.capacity.number_by_name)
 
@@ -349,21 +378,17 @@ def _waiting(versions: list[_Version]) -> list[Job]:
 
 
 def _are_the_same(gone: list[Node], come: list[Node]) -> bool:
-    """True if the nodes that came are those that left, by name and labels."""
-    labels_by_name = {node.name: node.labels for node in come}
-    return len(gone) == len(come) and all(labels_by_name.get(node.name) == node.labels for node in gone)
+    """True if the nodes that came are those that left, by name, labels and what they have."""
+    known = {node.name: (node.labels, node.allocatable) for node in come}
+    return len(gone) == len(come) and all(known.get(node.name) == (node.labels, node.allocatable) for node in gone)
 
 
 def _scored(scorer: Scorer, mix: Mix, request: Resources, free: Resources, size: Resources) -> tuple[float, ...]:
     return scorer(request, free, size, mix)
 
 
-def _slices_are_on(config: PolicyConfig) -> bool:
-    """Arrays that do not borrow or move jobs would not let a job in where others made room."""
-    arrays_let_in = Component.ARRAYS in config.without or config.without.isdisjoint(
-        (Component.BORROWING, Component.MIGRATION)
-    )
-    return Component.TIME_SLICES not in config.without and arrays_let_in
+def _within_tenant(party: Party | None, job: Job) -> Hashable:
+    return (job.virtual_cluster, party(job) if party is not None else None)
 
 
 def _by_expected_run(expected: ExpectedRuns, job: Job) -> SortKey:

@@ -9,7 +9,7 @@ window of a node. A *socket* is any part of a node with memory controllers of it
 from __future__ import annotations
 
 from coda.contention.config import ContentionConfig
-from coda.contention.eliminator import EliminatorState, Window, is_disturbed, observe
+from coda.contention.eliminator import EliminatorState, Window, disturbed_at_s, observe
 from coda.contention.reference import TrainingSample
 from coda.contention.throttles import Action, Hardware, Means, PodSample, Protection, ThrottleReason
 
@@ -24,6 +24,6 @@ __all__ = [
     "ThrottleReason",
     "TrainingSample",
     "Window",
-    "is_disturbed",
+    "disturbed_at_s",
     "observe",
 ]

@@ -74,6 +74,7 @@ def observe(
     found = next_references(state.references, window.jobs, calm, window.at_s, config)
     references = {reference.job: reference for reference in found}
     sockets = {one.socket: one for one in state.sockets}
+    works_on = {job.job: job.sockets for job in window.jobs}
     for socket, share in shares.items():
         socket_window = SocketWindow(
             now_s=window.at_s,
@@ -84,15 +85,18 @@ def observe(
             pods=pods,
             hardware=hardware,
             config=config,
+            neighbours=_neighbours(socket, window.jobs, sockets),
         )
         decision = decide_socket(socket_window, sockets.get(socket, SocketState(socket=socket)), throttles)
         throttles, sockets[socket] = decision.throttles, decision.state
         actions += decision.actions
         for level in decision.levels:
-            references[level.job] = with_level(references[level.job], level, config)
-        if decision.actions or any(job.job in resized for job in socket_window.jobs):
-            sockets[socket] = replace(decision.state, disturbed_at_s=window.at_s)
+            if works_on[level.job] <= {*calm, socket}:  # else it may be slowed on another one
+                references[level.job] = with_level(references[level.job], level, config)
+        if socket_window.is_near_peak and any(job.job in resized for job in socket_window.jobs):
+            sockets[socket] = replace(sockets[socket], stepped_at_s=window.at_s)
         if decision.actions:
+            sockets[socket] = replace(sockets[socket], disturbed_at_s=window.at_s)
             references.update(moved(references[job.job] for job in socket_window.jobs))
     return EliminatorState(
         at_s=window.at_s,
@@ -111,12 +115,22 @@ def recalled(
     return replace(state, references=(*state.references, *back)) if back else state
 
 
-def is_disturbed(state: EliminatorState, sockets: Collection[int], since_s: float) -> bool:
-    """True if, since then, one of these sockets was contended, a limit moved there, or one of its jobs was resized.
+def disturbed_at_s(state: EliminatorState, sockets: Collection[int]) -> float | None:
+    """Return when one of these sockets was last contended, a limit moved there, or a job was resized near its peak.
 
-    Utilisations of such a time say nothing about the cores of the jobs on them. `since_s`: as `Window.at_s`."""
-    times = (one.disturbed_at_s for one in state.sockets if one.socket in sockets)
-    return any(at_s is not None and at_s >= since_s for at_s in times)
+    Utilisations of that time say nothing about the cores of the jobs there. Below the trigger a job's step leaves all
+    bandwidth to its neighbours, so it disturbs nobody: jobs of one socket would otherwise take turns. Whoever takes a
+    step itself looks only at later times. None: never. As `Window.at_s`."""
+    pairs = [(one.disturbed_at_s, one.stepped_at_s) for one in state.sockets if one.socket in sockets]
+    return max((at_s for pair in pairs for at_s in pair if at_s is not None), default=None)
+
+
+def _neighbours(
+    socket: int, jobs: Collection[TrainingSample], sockets: Mapping[int, SocketState]
+) -> tuple[SocketState, ...]:
+    """The other sockets on which jobs of `socket` work."""
+    found = {other for job in jobs if socket in job.sockets for other in job.sockets if other != socket}
+    return tuple(sockets[other] for other in sorted(found) if other in sockets)
 
 
 def _refuse_shares_of_nothing(window: Window, hardware: Hardware) -> None:
@@ -146,6 +160,7 @@ def _after_a_gap(state: SocketState, now_s: float, config: ContentionConfig) -> 
         throttled_at_s=_past(state.throttled_at_s, now_s),
         released_at_s=_past(state.released_at_s, now_s),
         disturbed_at_s=now_s,
+        stepped_at_s=_past(state.stepped_at_s, now_s),
         failed_at_s=_past(state.failed_at_s, now_s),
         retry_at_s=_past(state.retry_at_s, now_s + config.futile_s),
         trial=trial and replace(trial, began_s=min(trial.began_s, now_s), after=(), windows=0),

@@ -13,7 +13,7 @@ import math
 from dataclasses import replace
 
 from coda.contention.release import LONGEST_HOLD_S, lift_all, release_calm
-from coda.contention.socket_state import SocketDecision, SocketState, SocketWindow
+from coda.contention.socket_state import SocketDecision, SocketState, SocketWindow, Trial
 from coda.contention.throttles import Throttle, ThrottleReason, predicted_rebound, settled_throttle
 from coda.contention.trial import begin_probation, begin_trial, continue_trial, watch_probation
 
@@ -34,8 +34,9 @@ def decide_socket(window: SocketWindow, state: SocketState, throttles: tuple[Thr
         return continue_trial(window, state, throttles)
     if state.probation is not None:
         return watch_probation(window, state, throttles)
-    jobs = _jobs_to_try_for(window, state)
-    begun = begin_trial(window, state, throttles, jobs) if jobs else None
+    joined = _trial_to_join(window, state)
+    jobs = joined.jobs if joined else _jobs_to_try_for(window, state)
+    begun = begin_trial(window, state, throttles, jobs, joined.before if joined else None) if jobs else None
     if begun is not None:
         return begun
     if has_any and _is_check_due(window, state):
@@ -70,18 +71,47 @@ def _with_newcomers(window: SocketWindow, state: SocketState) -> SocketState:
 
 
 def _jobs_to_try_for(window: SocketWindow, state: SocketState) -> tuple[str, ...]:
-    waits = state.retry_at_s is not None and window.now_s < state.retry_at_s
+    waits = state.retry_at_s is not None and window.now_s < max(state.retry_at_s, *_partners_due_s(window, state))
     if waits or window.is_blind or not window.is_near_peak:
         return ()
     slowed = window.lastingly_slowed_jobs if sum(state.votes) >= window.config.votes else ()
-    return slowed or window.unknown_jobs
+    return _not_judged_elsewhere(slowed, window) or _not_judged_elsewhere(window.unknown_jobs, window)
 
 
 def _is_check_due(window: SocketWindow, state: SocketState) -> bool:
     """True if the time has come and a job that was helped is steady, so that a fall would show."""
     if state.hold is None or window.now_s < state.hold.check_at_s or window.is_blind:
         return False
-    return any(window.references[job.job].is_steady for job in window.jobs if job.job in state.hold.jobs)
+    helped = tuple(job.job for job in window.jobs if job.job in state.hold.jobs)
+    return any(window.references[job].is_steady for job in _not_judged_elsewhere(helped, window))
+
+
+def _trial_to_join(window: SocketWindow, state: SocketState) -> Trial | None:
+    """A trial of another socket that has just begun, if both were tried without a gain before, and this one is due.
+
+    A job may wait for the slower of its sockets: then one alone shows no gain, and both together do."""
+    is_due = state.failures and (state.retry_at_s is None or window.now_s >= state.retry_at_s)
+    if not is_due or window.is_blind or not window.is_near_peak:
+        return None
+    here = {job.job for job in window.jobs}
+    for other in window.neighbours:
+        trial = other.trial
+        is_new = trial is not None and window.now_s - trial.began_s <= window.config.lag_s
+        if trial is not None and is_new and other.failures and here.issuperset(trial.jobs):
+            return trial
+    return None
+
+
+def _partners_due_s(window: SocketWindow, state: SocketState) -> list[float]:
+    """When neighbours are due that are worth waiting for, because both were tried soon after each other, in vain."""
+    due = [one.retry_at_s for one in window.neighbours if one.failures and one.retry_at_s is not None]
+    soon_s = (state.retry_at_s or 0.0) + 2 * window.config.trial_s
+    return [0.0, *(at_s for at_s in due if at_s <= soon_s)]
+
+
+def _not_judged_elsewhere(jobs: tuple[str, ...], window: SocketWindow) -> tuple[str, ...]:
+    """Of a job on two sockets, one is tried at a time at first: else nobody knows which limit moved its utilisation."""
+    return tuple(job for job in jobs if job not in window.judged_elsewhere)
 
 
 def _started(since_s: float | None, window: SocketWindow) -> float:

@@ -54,6 +54,7 @@ class SocketState:
     calm_since_s: float | None = None  # little bandwidth is used, or there is no training job
     blind_since_s: float | None = None
     disturbed_at_s: float | None = None  # the last window with contention, or with a limit that moved
+    stepped_at_s: float | None = None  # the last window near the peak in which the cores of a job had changed
     reentries: int = 0  # releases that soon led to a throttle again
     trial: Trial | None = None
     hold: Hold | None = None
@@ -77,6 +78,14 @@ class SocketWindow:
     pods: Mapping[str, PodSample]
     hardware: Hardware
     config: ContentionConfig
+    neighbours: tuple[SocketState, ...] = ()  # the other sockets on which its jobs work
+
+    @property
+    def judged_elsewhere(self) -> frozenset[str]:
+        """The jobs that a trial or probation of another socket is about."""
+        tried = {job for one in self.neighbours if one.trial for job in one.trial.jobs}
+        checked = {level.job for one in self.neighbours if one.probation for level in one.probation.before}
+        return frozenset(tried | checked)
 
     @property
     def is_near_peak(self) -> bool:

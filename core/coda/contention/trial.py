@@ -41,12 +41,19 @@ CERTAIN_CHECKS = 2
 
 
 def begin_trial(
-    window: SocketWindow, state: SocketState, throttles: tuple[Throttle, ...], jobs: tuple[str, ...]
+    window: SocketWindow,
+    state: SocketState,
+    throttles: tuple[Throttle, ...],
+    jobs: tuple[str, ...],
+    before: tuple[BusyLevel, ...] | None = None,
 ) -> SocketDecision | None:
-    """Begin a trial for `jobs`; None if nothing can be throttled."""
+    """Begin a trial for `jobs`; None if nothing can be throttled.
+
+    `before`: their levels under contention; None: of the last windows."""
     mine = tuple(throttle for throttle in throttles if throttle.socket == window.socket)
-    references = (window.references[job.job] for job in window.jobs)
-    before = tuple(one.level(one.hot) for one in references if one.hot)
+    if before is None:
+        references = (window.references[job.job] for job in window.jobs)
+        before = tuple(one.level(one.hot) for one in references if one.hot)
     again = state.released_at_s is not None and window.now_s - state.released_at_s < window.config.reentry_hold_s
     state = replace(
         state,
@@ -96,6 +103,10 @@ def watch_probation(window: SocketWindow, state: SocketState, throttles: tuple[T
     """Put the throttles back as soon as a job falls; forget them if none does."""
     probation, config = state.probation, window.config
     assert probation is not None
+    probation = replace(
+        probation, before=_of_jobs_here(probation.before, window), after=_of_jobs_here(probation.after, window)
+    )
+    state = replace(state, probation=probation)
     if window.is_near_peak and window.now_s - probation.began_s >= config.lag_s:
         probation = replace(probation, after=window.with_samples(probation.after))
         state = replace(state, probation=probation)
@@ -138,6 +149,12 @@ def _gain(window: SocketWindow, after: BusyLevel, trial: Trial) -> Verdict:
 
 def _fall(window: SocketWindow, before: BusyLevel, after: BusyLevel) -> Verdict:
     return _verdict(window, after, before, 0.5 * window.config.drop_share * mean_of(before.shares))
+
+
+def _of_jobs_here(levels: tuple[BusyLevel, ...], window: SocketWindow) -> tuple[BusyLevel, ...]:
+    """Return `levels` without jobs that have ended, or left the socket, meanwhile."""
+    here = {job.job for job in window.jobs}
+    return tuple(level for level in levels if level.job in here)
 
 
 def _verdict(window: SocketWindow, low: BusyLevel, high: BusyLevel, least: float) -> Verdict:

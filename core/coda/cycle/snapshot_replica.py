@@ -24,6 +24,8 @@ class Part(Enum):
     LEAVING = auto()  # by name of the node
     JOBS = auto()  # by id
     QUOTAS = auto()  # by namespace/name
+    TENANTS = auto()  # virtual clusters, by name
+    ARRAYS = auto()  # array quotas, by name
     FOREIGN = auto()  # pods in flight, by uid
 
 
@@ -70,6 +72,8 @@ class SnapshotReplica:
             leaving=values[Part.LEAVING],
             jobs=self._jobs.roster(),
             quotas=tuple(values[Part.QUOTAS].values()),
+            virtual_clusters=tuple(values[Part.TENANTS].values()),
+            array_quotas=tuple(values[Part.ARRAYS].values()),
         )
         return CycleSnapshot(world=world, foreign=tuple(values[Part.FOREIGN].values()), epoch=epoch, now_s=now_s)
 

@@ -176,7 +176,8 @@ class CycleStarts:
         return self._judging.ask(queued.gang_class, self._is_short, queued.job, True)
 
     def _is_short(self, job: Job) -> bool:
-        return self._quotas.shortage(job) is not None
+        tenants = self._index.tenants
+        return self._quotas.shortage(job) is not None or (tenants is not None and tenants.shortage(job) is not None)
 
     def _attempt_overdue(self, queued: QueuedJob) -> Attempt:
         """As `_attempt`, but a CPU job tries first what its array owns: that nobody takes back."""

@@ -23,13 +23,13 @@ from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
 from coda.nodes.bottleneck import Limit, Side
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.node_search import RankClass
-from coda.promises import Kept, Promise
+from coda.promises import Kept, promise_text
 from coda.wording import (
+    amount_text,
     amounts_text,
     counted,
     free_text,
     listed,
-    moment_text,
     numbers_of,
     plural,
     quota_text,
@@ -91,19 +91,6 @@ def _kept_for(job: JobId) -> WaitReason:
     return WaitReason(code=WaitCode.HELD_BY_POLICY, message=message, holders=(job,))
 
 
-_STEP_S: Final = 600.0  # promised moments are told to ten minutes, so that reasons rarely change
-
-
-def _promise_text(promise: Promise) -> str:
-    expected = moment_text(ceil(promise.start_s / _STEP_S) * _STEP_S)
-    if promise.latest_s is None:
-        return (
-            f"its start is promised, expected by {expected}; some jobs in its way have no deadline, so not for certain"
-        )
-    latest = moment_text(ceil(promise.latest_s / _STEP_S) * _STEP_S)
-    return f"its start is promised, expected by {expected}; the jobs in its way end by {latest} at the latest"
-
-
 def refusals_of(
     index: WorldIndex,
     quotas: QuotaLedger,
@@ -156,7 +143,7 @@ class _ReasonFinder:
         self._held = HELD_BY_POLICY if kept is None else _kept_for(kept.job.id)
         self._may_hold_back = index.policy.may_hold_back or kept is not None
         self._promised = None if kept is None else kept.job.id
-        self._promise_text = "" if kept is None else _promise_text(kept.promise)
+        self._promise_text = "" if kept is None else promise_text(kept.promise)
 
     def judge(self, gang_class: GangClass, judging: Judging) -> None:
         """Find the reason that all jobs of a class share. If there is no time for it, the last one stays a while."""
@@ -173,7 +160,7 @@ class _ReasonFinder:
         if verdict.nodes_version != self._index.nodes_version:
             verdict.nodes_version = self._index.nodes_version
             verdict.lasting = self._lasting(job, rank_class)
-        found = verdict.lasting or self._quota_exceeded(job) or self._unknown_level(job)
+        found = verdict.lasting or self._quota_exceeded(job) or self._tenant_is_full(job) or self._unknown_level(job)
         if found is not None:
             verdict.set_reason(found, comes_first=True)
         elif self._may_hold_back and _fits(job, rank_class):
@@ -258,6 +245,22 @@ class _ReasonFinder:
             holders=self._holdings.of_quota(job.namespace, short.key),
         )
 
+    def _tenant_is_full(self, job: Job) -> WaitReason | None:
+        """Its virtual cluster may not borrow, and leaves too little for the whole gang."""
+        tenants = self._index.tenants
+        short = tenants.shortage(job) if tenants is not None else None
+        if short is None:
+            return None
+        kind = GPUS if job.request.gpus else CPU
+        needed, left = amount_text(kind, short.needed), amount_text(kind, short.left)
+        of = f"VirtualCluster {short.virtual_cluster}, which may not borrow,"
+        return WaitReason(
+            code=WaitCode.VIRTUAL_CLUSTER_FULL,
+            message=f"the whole gang needs {needed}, and the quota of {of} leaves {left}",
+            numbers=numbers_of(needed=short.needed, left=short.left),
+            holders=self._holdings.of_tenant(short.virtual_cluster, kind),
+        )
+
     def _unknown_level(self, job: Job) -> WaitReason | None:
         """A required level that is not configured."""
         if job.within is None or self._config.level_index(job.within) is not None:
@@ -304,7 +307,7 @@ class _ReasonFinder:
 
 def _fits(job: Job, rank_class: RankClass) -> bool:
     rank_class.candidates.refresh()
-    return rank_class.candidates.place(job.replicas, rank_class.within) is not None
+    return rank_class.candidates.fits(job.replicas, rank_class.within)
 
 
 def _rolling_back(job: Job) -> WaitReason | None:

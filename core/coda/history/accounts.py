@@ -33,11 +33,11 @@ def accounts(jobs: Iterable[FinishedJob], from_s: float, to_s: float) -> tuple[A
         held_s = max(0.0, min(job.ended_s, to_s) - max(job.ended_s - job.held_s, from_s))
         if not ended_within and held_s == 0.0:
             continue
-        shape = (job.namespace, job.replicas, job.gpus_per_replica)
+        shape = (job.owner, job.replicas, job.gpus_per_replica)
         share = held_s / job.held_s if job.held_s else 0.0
         before = found.get(shape)
         found[shape] = Account(
-            owner=job.namespace,
+            owner=job.owner,
             replicas=job.replicas,
             gpus_per_replica=job.gpus_per_replica,
             jobs=(before.jobs if before else 0) + ended_within,

@@ -25,7 +25,8 @@ class FinishedJob:
 
     uid: str
     attempt: int  # in which it ended
-    namespace: str  # the owner: a TrainingJob does not say who submitted it
+    namespace: str
+    owner: str  # its user: who asked for it, else its namespace
     name: str
     category: str  # empty: the user did not say
     model: str  # the job's label app.kubernetes.io/name; empty without it
@@ -70,4 +71,4 @@ def run_of(job: FinishedJob) -> FinishedRun | None:
     """Return what the job teaches about run times; None if it did not run, or was deleted before its end."""
     if job.ending is Ending.DELETED or job.run_s <= 0:
         return None
-    return FinishedRun(owner=job.namespace, category=job.category, gpus=job.gpus, run_s=job.run_s)
+    return FinishedRun(owner=job.owner, category=job.category, gpus=job.gpus, run_s=job.run_s)

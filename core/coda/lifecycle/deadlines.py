@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step, kept_s
+from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step, Untuned, kept_s
 from coda.model.job import FINISHED, Phase
 
 NOT_TUNED_S = 60.0
@@ -30,7 +30,8 @@ def with_wake(step: Step, now: Situation, now_s: float, config: LifecycleConfig)
     """Add the next time at which the answer may change although nothing else does."""
     moments = _moments_of_pods(now, config) if step.progress.phase not in FINISHED or now.held else iter(())
     of_resize = () if step.wake_s is None else (step.wake_s,)
-    all_moments = (*moments, *_moments_of_job(step.progress, now, config), *of_resize)
+    unknown = (now_s + NOT_TUNED_S,) if now.untuned is Untuned.UNKNOWN and step.progress.phase is Phase.RUNNING else ()
+    all_moments = (*moments, *_moments_of_job(step.progress, now, config), *of_resize, *unknown)
     ahead = [moment_s for moment_s in all_moments if moment_s > now_s]
     return replace(step, wake_s=min(ahead, default=None))
 
@@ -59,7 +60,7 @@ def _moments_of_job(progress: Progress, now: Situation, config: LifecycleConfig)
         return
     if terms.active_deadline_s is not None and progress.start_s:
         yield progress.start_s + terms.active_deadline_s
-    if progress.phase is Phase.RUNNING and now.is_untuned:
+    if progress.phase is Phase.RUNNING and now.untuned is not None:
         yield progress.start_s + NOT_TUNED_S
     if progress.phase in (Phase.LAUNCHED, Phase.STARTING):
         yield progress.launch_s + terms.start_deadline_s

@@ -115,6 +115,19 @@ class Terms:
     waits_for_nodes: bool = False  # `spec.onNodeLoss: Wait`: nothing is restarted while an old rank may still run
 
 
+class Untuned(Enum):
+    """Why nobody looks for the cores of a job: a reason in its status."""
+
+    NO_AGENT = "NoAgent"  # the node of rank 0 has never had one
+    OFF = "TuningOff"  # its agent is set not to
+    SILENT = "AgentSilent"  # its agent once was there, and does not
+    UNKNOWN = "Unknown"  # which of these is not known yet
+
+
+UNTUNED_REASONS: Final = frozenset(why.value for why in Untuned if why is not Untuned.UNKNOWN)
+"""The reasons of running jobs whose cores nobody looks for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """The input of `next_step`. `epoch`: of the planner's Lease; None: it was not read, and no pod is created."""
@@ -136,7 +149,7 @@ class Situation:
     given_up: frozenset[str] = frozenset()  # nodes that are deleted or tainted out-of-service: nothing runs there
     braked: bool = False  # many nodes stopped being Ready together: none counts as lost
     outages: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)  # node -> its last: since, until
-    is_untuned: bool = False  # its cores are to be found, and nobody has begun with that in this attempt
+    untuned: Untuned | None = None  # its cores are to be found, and nobody has begun with that in this attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,11 +29,13 @@ from coda.lifecycle.node_loss import with_node_trouble
 from coda.lifecycle.retry import roll_back
 from coda.lifecycle.state import (
     TEMPLATE_REFUSED,
+    UNTUNED_REASONS,
     LifecycleConfig,
     PodState,
     Progress,
     Situation,
     Step,
+    Untuned,
     deletable,
     is_alone,
     is_live,
@@ -63,8 +65,12 @@ NEXT: Mapping[Phase | None, frozenset[Phase]] = {
 
 MESSAGE_LIMIT = 1000  # characters; our choice: people read it in a column of a table
 ACCEPTED = "accepted; waits for a placement"
-NOT_TUNED = "NotTuned"
-"""The reason of a running job whose cores are to be found, and nobody looks for them."""
+WHY_UNTUNED: Mapping[Untuned, str] = {
+    Untuned.NO_AGENT: "node {node} has no agent that looks for its cores",
+    Untuned.OFF: "the agent of node {node} is set not to look for its cores",
+    Untuned.SILENT: "the agent of node {node} does not look for its cores: it may be gone",
+}
+"""The clause for each reason of a running job whose cores are to be found, and nobody looks for them."""
 
 
 def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -230,14 +236,16 @@ def _all_started(now: Situation) -> str:
 
 
 def _with_missing_agent(progress: Progress, now: Situation, now_s: float) -> Progress:
-    """Say that the job keeps the cores it began with, where the node of rank 0 has no agent that tunes."""
-    placement = now.placement
-    if now.is_untuned and placement is not None and now_s >= progress.start_s + NOT_TUNED_S:
-        if progress.reason not in ("Running", NOT_TUNED):
+    """Say why the job keeps the cores it began with, where nobody looks for them."""
+    placement, why, is_said = now.placement, now.untuned, progress.reason in UNTUNED_REASONS
+    if why is Untuned.UNKNOWN:
+        return progress
+    if why is not None and placement is not None and now_s >= progress.start_s + NOT_TUNED_S:
+        if progress.reason != "Running" and not is_said:
             return progress
-        nobody = f"node {placement.nodes[0]} has no agent that looks for its cores"
-        return replace(progress, reason=NOT_TUNED, message=f"{_all_started(now)}; {nobody}")
-    if progress.reason == NOT_TUNED:
+        clause = WHY_UNTUNED[why].format(node=placement.nodes[0])
+        return replace(progress, reason=why.value, message=f"{_all_started(now)}; {clause}")
+    if is_said:
         return replace(progress, reason="Running", message=_all_started(now))
     return progress
 

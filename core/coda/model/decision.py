@@ -26,6 +26,7 @@ class WaitCode(Enum):
     ROLLING_BACK = "RollingBack"  # pods of a dropped placement still exist
     BACKING_OFF = "BackingOff"  # its last attempt failed; it may start again later
     QUOTA_EXCEEDED = "QuotaExceeded"  # a ResourceQuota leaves less than the whole gang needs
+    VIRTUAL_CLUSTER_FULL = "VirtualClusterFull"  # its virtual cluster may not borrow, and its quota leaves too little
     NO_MATCHING_NODE = "NoMatchingNode"  # selector, affinity and taints leave no node
     NEVER_FITS = "NeverFits"  # even the empty cluster cannot hold it
     INSUFFICIENT_GPUS = "InsufficientGPUs"

@@ -30,7 +30,8 @@ protected     a node where no job may be stopped; an evictable node is one where
 array         large GPU jobs, small GPU jobs or CPU jobs; each array has capacity of its own
 borrow        run on cores or nodes of another array, until it takes them back
 virtual cluster   a tenant with its own number of GPUs
-user          who submitted the job; fair shares are counted per user
+user          who asked for the job, as the API server saw it, else its namespace; fair shares are counted per user
+owner         of a finished job: its user
 domain        the nodes that share one value of a topology level's label (a rack, a zone)
 epoch         the number of times the planner's Lease changed hands: a placement with an older epoch is stale
 wish          the cores per rank that the tuning of a running job wants next
@@ -175,6 +176,7 @@ class Job:
     deadline_shift_s: float = 0.0  # by how much the placement's deadline counts later than it says: clocks may differ
     bound: frozenset[int] = frozenset()  # ranks of the current attempt whose pod has a node
     unbound: Mapping[int, str] = field(default_factory=dict)  # rank -> pinned node of a live pod that is not bound yet
+    gone: frozenset[int] = frozenset()  # ranks of a started attempt whose pod has ended: they hold nothing
     leftovers: bool = False  # queued, and pods of its attempt exist that are no ranks of its placement
     wish: Wish | None = None  # the last one of its attempt, answered or not
     resized: int = 0  # sequence of the last wish whose resize has ended, with success or not
@@ -186,6 +188,7 @@ class Job:
     remaining_s: float | None = None  # run time left at `as_of_s`, if known; a running job has less left by now
     as_of_s: float = 0.0  # the time at which the two above were true
     category: str = ""  # what it trains, if that is said: CV, NLP or Speech
+    may_borrow: bool = True  # a CPU job may take cores that it must give back: it is made again when it is stopped
     resumable: bool = False  # it says that it goes on where it was when it is stopped
     run_limit_s: float | None = None  # it is ended so long after it first ran
     first_run_s: float = 0.0  # when it first ran; 0: it did not, or the limit counts from its placement

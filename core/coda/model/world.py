@@ -1,4 +1,4 @@
-"""The cluster at one moment: nodes, used capacity, jobs, quotas and tenants."""
+"""The cluster at one moment: nodes, used capacity, jobs, quotas, tenants and arrays."""
 
 from __future__ import annotations
 
@@ -32,19 +32,30 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArraySizes:
-    """How the cluster is divided between the arrays."""
+class ArrayQuota:
+    """How a pool of nodes is divided between the arrays. None: as the installation says.
 
-    reserve_cores_per_gpu: float  # cores of a node that belong to the GPU array, per GPU of the node
-    large_gpus: int  # GPUs of the sub-array for gangs of four GPUs or more
+    A node that several select is divided by the oldest: least `created` (ISO time), then by name."""
+
+    name: str
+    created: str = ""
+    selector: Mapping[str, str] = field(default_factory=dict)  # labels of its nodes; empty: every node
+    reserve_cores_per_gpu: float | None = None  # cores of a node that belong to the GPU array, per GPU of the node
+    large_gpus: int | None = None  # GPUs of the sub-array for gangs of four GPUs or more
+    large_share: float | None = None  # the same as a part of the pool's GPUs, 0..1; only without `large_gpus`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualCluster:
-    """A tenant with its own number of GPUs. A job without a known tenant borrows all it uses."""
+    """A tenant and what is its own. A job without a known tenant borrows all it uses.
+
+    `gpus` counts the GPUs of training jobs, `cpu_m` the millicores of CPU jobs; None: no quota."""
 
     name: str
-    gpus: int
+    gpus: int | None = None
+    cpu_m: int | None = None
+    weight: float = 1.0  # of what it borrows, above 0
+    may_borrow: bool = True  # it may hold more than its quota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,4 +74,4 @@ class World:
     quotas: tuple[Quota, ...] = ()
     virtual_clusters: tuple[VirtualCluster, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)  # by user, for fair shares, above 0; 1 for all others
-    array_sizes: ArraySizes | None = None  # from history; None: as configured
+    array_quotas: tuple[ArrayQuota, ...] = ()

@@ -2,7 +2,7 @@
 
 Read `eligibility`, `label_index` and `free_capacity` first: which nodes accept a pod, and what is free on them. Then
 `node_groups`, `candidates` and `node_search`: nodes that are alike, the best of them, and the search that gangs share.
-`bottleneck` says which resource is in the way.
+`bottleneck` says which resource is in the way. `array_use` adds up what the arrays hold.
 """
 
 from coda.nodes.bottleneck import Bottlenecks

@@ -75,6 +75,16 @@ class Candidates:
             return bool(self._keys)
         return replicas <= self.ranks and (self._refused_from is None or replicas < self._refused_from)
 
+    def fits(self, replicas: int, within: int | None) -> bool:
+        """True if `place` would return nodes. Call `refresh` first. O(1) but for a gang that needs one domain."""
+        if not self.may_hold(replicas):
+            return False
+        if within is None or replicas == 1 or self._ranks[self._keys[0][1]] >= replicas:
+            return True
+        levels = range(within, len(self._capacity.levels))
+        domains = (counts for level in levels for counts in self._groups.domains[level].values())
+        return any(self._ranks_in(counts) >= replicas for counts in domains)
+
     def place(self, replicas: int, within: int | None) -> list[tuple[int, int]] | None:
         """Return nodes and how many ranks each gets, in rank order; None if the gang does not fit.
 

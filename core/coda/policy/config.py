@@ -10,9 +10,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from coda.errors import InvalidInput, require
-from coda.model.world import ArraySizes
 from coda.policy.node_score import TYPICAL_MIX, Mix
-from coda.policy.policies import DEFAULT, policy_of
+from coda.policy.policies import PLAIN, policy_of
 
 
 class Level(NamedTuple):
@@ -36,7 +35,7 @@ class Component(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArraysConfig:
-    """How the cluster is divided between the arrays, if history does not say. Raises InvalidInput out of range."""
+    """How nodes are divided between the arrays where no ArrayQuota says. Raises InvalidInput out of range."""
 
     reserve_cores_per_gpu: float = 4.0
     """Cores of each node that belong to the GPU array, per GPU of the node, 0..1024. Our choice: the average per GPU
@@ -49,10 +48,6 @@ class ArraysConfig:
     def __post_init__(self) -> None:
         require(0 <= self.reserve_cores_per_gpu <= 1024, "reserve_cores_per_gpu must be 0 to 1024", self)
         require(0 <= self.large_share <= 1, "large_share must be 0 to 1", self.large_share)
-
-    def sizes(self, gpus: int) -> ArraySizes:
-        """Return the division of a cluster with `gpus` GPUs."""
-        return ArraySizes(reserve_cores_per_gpu=self.reserve_cores_per_gpu, large_gpus=round(self.large_share * gpus))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +76,7 @@ class PolicyConfig:
     refusal_holders: int = 5
     """Jobs named in one refusal, >= 0. Default: as many as a person reads; the largest come first."""
 
-    policy: str = DEFAULT
+    policy: str = PLAIN
     """One of `policies.POLICIES`. Default: the one that needs nothing but the jobs, and stops nobody."""
 
     mix: Mix = TYPICAL_MIX
@@ -122,6 +117,16 @@ class PolicyConfig:
             raise InvalidInput(f"refusal_holders must not be negative, got {self.refusal_holders}")
         policy_of(self.policy)
         require(all(typical.weight >= 0 for typical in self.mix), "weights of a mix must not be negative", self.mix)
+
+    @property
+    def has_time_slices(self) -> bool:
+        """True if the policy has them, and nothing that they need is left out.
+
+        Arrays that do not borrow or move jobs would not let a job in where others made room."""
+        arrays_let_in = Component.ARRAYS in self.without or self.without.isdisjoint(
+            (Component.BORROWING, Component.MIGRATION)
+        )
+        return policy_of(self.policy).has_time_slices and Component.TIME_SLICES not in self.without and arrays_let_in
 
     def bind_time_s(self, ranks: int) -> float:
         """Return how long a gang of `ranks` may take from its commit until all of it is bound."""

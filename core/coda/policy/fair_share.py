@@ -25,12 +25,14 @@ class Fairness:
 
     `party`: whom a job counts for. `account`: a party has one share in each account; lower accounts go first.
     `measure`: the share, from the job, what the party holds in the job's account, and all there is; lower goes first.
-    `guarantees`: GPU jobs that keep their party within its quota go before all others."""
+    `guarantees`: GPU jobs that keep their party within its quota go before all others.
+    `within_tenants`: virtual clusters share first, by `borrowed_share`, and parties share what their tenant has."""
 
     party: Callable[[Job], str]
     account: Callable[[Job], int]
     measure: Callable[[Job, Amounts, Amounts], float]
     guarantees: bool = False
+    within_tenants: bool = False
 
 
 def gpu_share(job: Job, held: Amounts, total: Amounts) -> float:
@@ -52,6 +54,11 @@ def array_share(job: Job, held: Amounts, total: Amounts) -> float:
 def quota_share(job: Job, held: Amounts, total: Amounts) -> float:
     """Return GPUs held over the party's own quota; infinite without a quota. Source: YARN's capacity scheduler."""
     return held[0] / total[0] if total[0] else inf
+
+
+def borrowed_share(held: int, own: int, total: int) -> float:
+    """Return what a tenant holds beyond its own, as a part of all there is. Source: Kueue's fair sharing."""
+    return max(0, held - own) / total if total else 0.0
 
 
 def user_of(job: Job) -> str:

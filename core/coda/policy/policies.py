@@ -77,6 +77,11 @@ class Policy:
         return self.has_arrays or self.preempts is not None
 
     @property
+    def counts_quotas(self) -> bool:
+        """True if its shares are parts of a tenant's quota."""
+        return self.fairness is not None and self.fairness.measure is quota_share
+
+    @property
     def has_time_slices(self) -> bool:
         """True if GPU jobs that were served little go before all others of their priority, and stop them."""
         return self.preempts is TIME_SLICED
@@ -95,11 +100,15 @@ def _queue_by_class(job: Job) -> Hashable:
     return job.request.gpus > 0
 
 
-DEFAULT: Final = "arrival"
+DEFAULT: Final = "coda"
+"""What an installation gets, and a simulation for which nobody names one."""
+
+PLAIN: Final = "arrival"
+"""What a configuration is without a word: it needs nothing but the jobs, and stops nobody."""
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
-        DEFAULT: Policy(
+        PLAIN: Policy(
             summary="priority, then arrival, short jobs a bit earlier; skips what does not fit; fills node by node",
             favours_short=True,
             score=None,
@@ -126,7 +135,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         "coda": Policy(
             summary="arrays with borrowing and migration, time slices, fair shares inside each; tuned cores",
             favours_short=True,
-            fairness=Fairness(party=user_of, account=rank_of_array, measure=array_share),
+            fairness=Fairness(party=user_of, account=rank_of_array, measure=array_share, within_tenants=True),
             score=least_in_the_way,
             cores=CoresRule.TUNED,
             preempts=TIME_SLICED,

@@ -10,6 +10,15 @@ from __future__ import annotations
 from coda.promises.hold import PromiseHold
 from coda.promises.keeping import Kept, keep_nodes, overdue
 from coda.promises.payment import stopped_for_promise
-from coda.promises.promise_book import Promise, PromiseBook
+from coda.promises.promise_book import Promise, PromiseBook, promise_text
 
-__all__ = ["Kept", "Promise", "PromiseBook", "PromiseHold", "keep_nodes", "overdue", "stopped_for_promise"]
+__all__ = [
+    "Kept",
+    "Promise",
+    "PromiseBook",
+    "PromiseHold",
+    "keep_nodes",
+    "overdue",
+    "promise_text",
+    "stopped_for_promise",
+]

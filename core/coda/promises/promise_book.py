@@ -10,7 +10,7 @@ Source: ours.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from math import inf
+from math import ceil, inf
 from typing import Final
 
 from coda.cache.queue import waits_since_s
@@ -18,8 +18,10 @@ from coda.history.expected_runs import ExpectedRuns
 from coda.history.run_times import RunTimes
 from coda.model.job import Job, JobId
 from coda.promises.expected_ends import ExpectedEnds
+from coda.wording import moment_text
 
 _ROUNDING: Final = 1e-9  # a price is used up when so little of it is left
+_STEP_S: Final = 600.0  # promised moments are told to ten minutes, so that reasons rarely change
 
 
 class Promise:
@@ -100,6 +102,17 @@ class Promise:
     def drop(self) -> None:
         """Keep no nodes."""
         self.nodes, self.start_s, self.latest_s, self.is_certain = {}, inf, None, False
+
+
+def promise_text(promise: Promise) -> str:
+    """When the job is expected to start, as a part of its reason."""
+    expected = moment_text(ceil(promise.start_s / _STEP_S) * _STEP_S)
+    if promise.latest_s is None:
+        return (
+            f"its start is promised, expected by {expected}; some jobs in its way have no deadline, so not for certain"
+        )
+    latest = moment_text(ceil(promise.latest_s / _STEP_S) * _STEP_S)
+    return f"its start is promised, expected by {expected}; the jobs in its way end by {latest} at the latest"
 
 
 class PromiseBook:

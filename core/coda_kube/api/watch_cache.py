@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from coda.errors import Outage
-from coda_kube.api.client import Client, Expired, Rejected
+from coda_kube.api.client import Client, Expired, NotFound, Rejected
 from coda_kube.api.history import history_of
 from coda_kube.api.json_text import CutJson
 from coda_kube.api.retry_pauses import pause_s, spread_s
@@ -29,6 +29,7 @@ SERVER_TIMEOUT_S = 30  # the server ends a watch after this; the next one contin
 IDLE_TIMEOUT_S = 35.0  # after this time without a byte, the connection counts as dead
 CALM_WATCH_S = (300, 600)  # for thousands of watchers, which need no news of an outage: chosen at random between these
 CALM_IDLE_S = 90.0  # the server sends a bookmark every minute
+MISSING_S = 10.0  # between two looks for a kind that the server does not know
 STEADY_S = 30.0  # a watch that lasted this long ends a row of failures
 _LIST_DELAYS_S = (0.1, 0.3, 1.0, 3.0, 10.0)  # between two lists: one costs the server much more than a watch
 _CALM_S = 15.0  # after this time without a list, the next one begins a new row
@@ -100,8 +101,10 @@ class WatchCache:
         query: Mapping[str, str] | None = None,
         held_part: Callable[[Json], Json | None] = lambda item: item,
         is_calm: bool = False,
+        may_be_missing: bool = False,
     ) -> None:
-        """`on_restored`: called before a list of another history than the known one, as after a restored backup."""
+        """`on_restored`: called before a list of another history than the known one, as after a restored backup.
+        `may_be_missing`: the API server may not know the kind (yet): then there are no objects."""
         self.by_key: dict[str, Json] = {}
         self.unreadable: dict[str, str] = {}
         self.synced = asyncio.Event()
@@ -115,6 +118,7 @@ class WatchCache:
         self._held_part = held_part
         self._on_restored = on_restored
         self._is_calm = is_calm
+        self._may_be_missing = may_be_missing
         self._watched_s = 0.0  # how long the last watch lasted
         self._history = history_of(client)
         self._era = self._history.era  # of the last list that was read to its end
@@ -180,12 +184,23 @@ class WatchCache:
                 self._seen_until = None
                 await asyncio.sleep(delay_s)
             except (Outage, Rejected) as error:
-                failures = await self._pause(failures, error)
+                if isinstance(error, NotFound) and self._may_be_missing and not self.by_key:
+                    await self._wait_for_the_kind()
+                else:
+                    failures = await self._pause(failures, error)
             except Exception as error:  # whatever an answer says, the other caches go on, and this one tries again
                 if failures == 0:
                     log.exception("%s: an error of our own; listing again", self._path)
                 self._seen_until = None
                 failures = await self._pause(failures, Outage(str(error)))
+
+    async def _wait_for_the_kind(self) -> None:
+        if not self.synced.is_set():
+            log.info("%s: this API server does not know it; looking again every %.0f s", self._path, MISSING_S)
+        self._seen_until = None
+        self.synced.set()
+        self.in_touch.set()
+        await asyncio.sleep(MISSING_S)
 
     async def _pause(self, failures: int, error: Outage | Rejected) -> int:
         self._break()

@@ -9,6 +9,8 @@ VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "TrainingJob"
 NODE_PROFILE: Final = "NodeProfile"
+VIRTUAL_CLUSTER: Final = "VirtualCluster"
+ARRAY_QUOTA: Final = "ArrayQuota"
 
 SYSTEM_NAMESPACE: Final = "coda-system"
 PLANNER_LEASE: Final = "coda-planner"
@@ -30,6 +32,24 @@ LABEL_JOB_UID: Final = f"{GROUP}/job-uid"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_RANK: Final = f"{GROUP}/rank"
 ANNOTATION_PLAN: Final = f"{GROUP}/plan"
+ANNOTATION_CORES: Final = f"{GROUP}/cores"  # "auto": agents on all nodes of the gang measure for its search
+
+# On pods that are CPU jobs. The gate keeps a pod from kube-scheduler until the planner releases it; the annotations say
+# how it was released: the placement's id as for a gang, when, since when it or whoever it replaces was queued, and
+# whether it has cores of the GPU array.
+GATE: Final = f"{GROUP}/admission"
+ANNOTATION_PLANNED: Final = f"{GROUP}/planned-time"
+ANNOTATION_QUEUED: Final = f"{GROUP}/queued-time"
+ANNOTATION_BORROWS: Final = f"{GROUP}/borrows"
+
+# On TrainingJobs, on what makes CPU jobs, in their templates, and on pods: who asked. The API server writes it.
+ANNOTATION_USER: Final = f"{GROUP}/user"
+
+# "true" on a namespace: its CPU pods become CPU jobs. "false" on a pod: this pod does not.
+OPT_IN: Final = f"{GROUP}/opt-in"
+
+# "true" on a CPU pod: it serves requests, so it never has cores that it must give back.
+SERVICE: Final = f"{GROUP}/service"
 
 # On the extender's own pod; the Service selects it.
 LABEL_LEADER: Final = f"{GROUP}/leader"

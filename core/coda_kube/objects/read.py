@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from coda.model import FINISHED, Job, JobId, Node, Phase, Placement, PlacementState, Resources
-from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
+from coda.model.constraints import Taint
 from coda.model.job import StopCause, StopOrder
 from coda.model.world import Quota
 from coda_kube.objects.names import (
@@ -29,6 +29,9 @@ from coda_kube.objects.pod_requests import (
     resources_from_amounts,
     resources_from_quantities,
 )
+from coda_kube.objects.pods.cpu_job import CpuJob, cpu_job_from_json, cpu_job_id, ends_in_time, is_recreated
+from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
+from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
 from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, wish_from_json
 
@@ -40,13 +43,17 @@ AUTO: Final = "auto"
 ENDED: Final = ("Succeeded", "Failed")
 """The phases of pods that use no capacity any more."""
 
+_STARTED: Final = frozenset({Phase.STARTING, Phase.RUNNING})
+
 Owner = tuple[JobId, str]
 """A TrainingJob and its uid. A later job of the same name has another uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangMember:
-    """The job, attempt, rank and placement of a pod of Coda's, from its labels and annotation."""
+    """The job, attempt, rank and placement of a pod of Coda's, from its labels and annotation.
+
+    A CPU job is a gang of one rank; its pod is its only attempt."""
 
     job: JobId
     job_uid: str
@@ -78,6 +85,7 @@ class Pod:
     nominated_to: str | None = None  # where kube-scheduler expects to bind it: it waits there, for a volume perhaps
     has_wishes: bool = False  # has affinity or spreading of its own
     grace_s: float = 0.0  # of a terminating pod: how long it may take to end
+    cpu_job: CpuJob | None = None  # None: the pod is no CPU job
 
 
 def id_of(item: Item) -> JobId:
@@ -106,6 +114,7 @@ def pod_from_json(item: Item) -> Pod:
     """Read a Pod object."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     scheduled: Item = next((c for c in status.get("conditions") or () if c["type"] == "PodScheduled"), {})
+    cpu_job = cpu_job_from_json(metadata, spec)
     return Pod(
         id=f"{metadata['namespace']}/{metadata['name']}",
         uid=metadata["uid"],
@@ -115,12 +124,13 @@ def pod_from_json(item: Item) -> Pod:
         ended=status.get("phase") in ENDED,
         terminating="deletionTimestamp" in metadata,
         gated=bool(spec.get("schedulingGates")),
-        given_up=scheduled.get("status") == "False",
+        given_up=scheduled.get("status") == "False" and scheduled.get("reason") != "SchedulingGated",
         scheduler=spec.get("schedulerName") or "default-scheduler",
-        member=_member(metadata),
+        member=_member(metadata) if cpu_job is None else _only_rank(metadata, cpu_job),
         nominated_to=status.get("nominatedNodeName") or None,
         has_wishes=bool(spec.get("affinity") or spec.get("topologySpreadConstraints")),
         grace_s=float(metadata.get("deletionGracePeriodSeconds") or 0),
+        cpu_job=cpu_job,
     )
 
 
@@ -143,6 +153,14 @@ def _member(metadata: Item) -> GangMember | None:
     )
 
 
+def _only_rank(metadata: Item, job: CpuJob) -> GangMember | None:
+    """A released CPU job as a rank of itself; None while it is gated, as no placement counts it."""
+    if not job.plan_id:
+        return None
+    name = cpu_job_id(metadata["namespace"], metadata["name"])
+    return GangMember(job=name, job_uid=metadata["uid"], attempt=1, rank=0, plan_id=job.plan_id)
+
+
 def _owning_job(metadata: Item) -> str | None:
     """The uid of the TrainingJob that controls the pod."""
     for owner in metadata.get("ownerReferences") or ():
@@ -154,21 +172,6 @@ def _owning_job(metadata: Item) -> str | None:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9
-
-
-def pin_of(spec: Item) -> str | None:
-    """The node that every required term asks for, if it is the same one in all."""
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    pins = {_pins_of(term) for term in required.get("nodeSelectorTerms") or ()}
-    only = pins.pop() if len(pins) == 1 else ()
-    return str(only[0]) if len(only) == 1 else None
-
-
-def _pins_of(term: Item) -> tuple[str, ...]:
-    """The nodes that a term asks for by name, not those that it excludes. The name is the only field there is."""
-    asked = [field for field in term.get("matchFields") or () if field["operator"] == "In"]
-    return tuple(name for field in asked for name in field.get("values") or ())
 
 
 def quota_from_json(item: Item) -> Quota | None:
@@ -217,35 +220,6 @@ def _stop_from_json(stop: Item | None) -> StopOrder | None:
     return StopOrder(cause=StopCause(stop["cause"]), by=stop["by"], since_s=seconds_from_time(stop["time"]))
 
 
-def constraints_from_json(spec: Item, terms: tuple[Item, ...]) -> NodeConstraints:
-    """Read which nodes are eligible: `nodeSelector` and `tolerations` of `spec`, and the given node selector terms."""
-    return NodeConstraints(
-        selector=spec.get("nodeSelector") or {},
-        terms=tuple(
-            NodeTerm(
-                labels=tuple(_requirement(r) for r in term.get("matchExpressions") or ()),
-                fields=tuple(_requirement(r) for r in term.get("matchFields") or ()),
-            )
-            for term in terms
-        ),
-        tolerations=tuple(
-            Toleration(
-                key=t.get("key") or "",
-                operator=t.get("operator") or "Equal",
-                value=t.get("value") or "",
-                effect=t.get("effect") or "",
-            )
-            for t in spec.get("tolerations") or ()
-        ),
-    )
-
-
-def _requirement(expression: Item) -> Requirement:
-    return Requirement(
-        key=expression["key"], operator=expression["operator"], values=tuple(expression.get("values") or ())
-    )
-
-
 def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     """Read a TrainingJob as the planner sees it, with those of its `pods` that use capacity or wait for it.
 
@@ -280,7 +254,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         placement=placement_from_json(status),
         wish=wish,
         resized=resized,
-        user=id_of(item).partition("/")[0],  # shares are fair between namespaces
+        user=user_from_json(metadata),
         returned=bool(status.get("returned")),
         served_s=float(status.get("servedSeconds") or 0),
         category=str(spec.get("category") or ""),
@@ -289,6 +263,52 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         first_run_s=seconds_from_time(status.get("startTime")),
     )
     return with_ranks(job, pods)
+
+
+def job_from_pod(
+    pod: Pod, *, is_evicted: bool = False, ignored_disruptions: frozenset[str] = frozenset()
+) -> Job | None:
+    """Return the CPU job that the pod is; None if it is none, has ended, or waits for the gate of somebody else.
+
+    A bound pod that is being deleted, or `is_evicted`, was stopped, by whomever: what it holds counts as leaving."""
+    cpu, is_stopped = pod.cpu_job, pod.terminating or is_evicted
+    if cpu is None or pod.ended or (pod.node is None and (pod.terminating or pod.gated != cpu.is_waiting)):
+        return None
+    node = pod.node or pod.pinned_to
+    placement = None
+    if not cpu.is_waiting and node is not None:
+        placement = Placement(
+            attempt=1,
+            plan_id=cpu.plan_id,
+            epoch=0,
+            generation=1,
+            state=PlacementState.RELEASED,
+            nodes=(node,),
+            cpus_per_replica=0,
+            committed_s=cpu.planned_s,
+            bind_deadline_s=cpu.planned_s,
+            borrows=cpu.borrows,
+            stop=StopOrder(cause=StopCause.RECLAIM, by=JobId(""), since_s=0.0) if is_stopped else None,
+        )
+    namespace, _, name = pod.id.partition("/")
+    job = Job(
+        id=cpu_job_id(namespace, name),
+        uid=pod.uid,
+        phase=Phase.QUEUED if cpu.is_waiting else Phase.RUNNING if pod.node else Phase.STARTING,
+        attempt=1,
+        generation=1,
+        replicas=1,
+        request=pod.request,
+        constraints=cpu.constraints,
+        priority=cpu.priority,
+        queued_s=cpu.queued_s,
+        placement=placement,
+        user=cpu.user,
+        may_borrow=not cpu.is_service
+        and ends_in_time(cpu)
+        and is_recreated(cpu, ignored_disruptions=ignored_disruptions),
+    )
+    return with_ranks(job, {pod.id: pod})
 
 
 def unreadable_job(item: Item, error: Exception) -> Job | None:
@@ -343,11 +363,13 @@ def with_ranks(job: Job, pods: Mapping[str, Pod]) -> Job:
     bound = frozenset([rank for rank, pod in ranks if pod.node])
     waiting = [(rank, pod) for rank, pod in ranks if not pod.node and not pod.ended and not pod.terminating]
     unbound = {rank: pod.pinned_to for rank, pod in waiting if pod.pinned_to is not None}
+    gone = frozenset([rank for rank, pod in ranks if pod.ended]) if job.phase in _STARTED else frozenset()
     cpu_m = {rank: pod.request.cpu_m for rank, pod in ranks if pod.node} if job.wish is not None else {}
     return replace(
         job,
         bound=bound,
         unbound=unbound,
+        gone=gone,
         leftovers=job.phase is Phase.QUEUED and len(ranks) < len(members),
         pod_cpu_m={rank: amount_m for rank, amount_m in cpu_m.items() if amount_m != job.request.cpu_m},
     )

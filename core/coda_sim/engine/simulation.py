@@ -17,6 +17,7 @@ from coda.model.job import JobId
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda.policy.cores import CoresRule, proportional_share, starting_cores
+from coda.policy.policies import policy_of
 from coda.promises import PromiseBook
 from coda_sim.engine.allocator_model import AllocatorModel
 from coda_sim.engine.cluster import Cluster
@@ -59,7 +60,9 @@ class Simulation:
     ) -> None:
         self._config = config
         self._decide = decide
-        self._cluster = Cluster(config.shape, virtual_clusters(gangs, config.shape.gpus))
+        # No trace records quotas: only policies that are nothing without them get invented ones.
+        has_quotas = policy_of(config.planner.policy).counts_quotas
+        self._cluster = Cluster(config.shape, virtual_clusters(gangs, config.shape.gpus) if has_quotas else ())
         self._paces = PaceModel(self._cluster, config.profiles)
         self._usage = UsageRecorder(self._cluster)
         self._allocator = AllocatorModel(config.tuning, config.shape, config.inaccuracy) if config.allocator else None

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from coda.allocator import Tuning
 from coda.errors import Conflict, Outage
 from coda_agent.cluster.caches import AgentCaches
+from coda_agent.cluster.claims import Claims
 from coda_agent.cluster.jobs import TunedJob
 from coda_agent.cluster.pods import LocalPod, local_pod_from_json
 from coda_agent.gpus.driver.gpus import Gpus
@@ -34,7 +35,10 @@ class Api:
     jobs: dict[str, Json] = field(default_factory=dict)
     events: list[Json] = field(default_factory=list)
     profiles: list[Json] = field(default_factory=list)
+    peers: dict[str, Json] = field(default_factory=dict)  # the NodeProfiles of all nodes, by node
     away_since_s: float | None = None
+    allocatable_cores: int | None = None
+    claimed: Claims = field(default_factory=Claims)
     _read: dict[str, tuple[Json, LocalPod]] = field(default_factory=dict)
 
     def pods(self) -> tuple[LocalPod, ...]:
@@ -52,9 +56,9 @@ class Api:
         """As the agent's own cluster."""
         return 0.0 if self.away_since_s is None else self.node.now.monotonic_s - self.away_since_s
 
-    def container_of(self, pod: LocalPod) -> str:
+    def claims(self) -> Claims:
         """As the agent's own cluster."""
-        return self.node.kubelet.pods[pod.uid].containers["main"].id
+        return self.claimed
 
     def job(self, job: str) -> Json | None:
         """As the agent's own cluster."""
@@ -73,10 +77,16 @@ class Api:
             raise Conflict(f"{job.id} is not as it was read")
         self.write_status(job.id, {"tuning": tuning_json(tuning)})
 
+    async def read_profile(self, node: str) -> Json | None:
+        """As the agent's own cluster: the last one that `node` wrote."""
+        self._answers()
+        return self.peers.get(node)
+
     async def write_profile(self, profile: Json) -> None:
         """As the agent's own cluster."""
         self._answers()
         self.profiles.append(profile)
+        self.peers[profile["metadata"]["name"]] = profile
 
     async def post_event(self, event: Json) -> None:
         """As the agent's own cluster."""

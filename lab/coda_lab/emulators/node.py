@@ -49,6 +49,7 @@ class Work:
     quality: Quality
     namespace: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
     gpus: Gpus | None = None
     devices: tuple[str, ...] = ()
     seen_share: float = 0.0  # of the GPUs in the last step
@@ -123,6 +124,7 @@ class EmulatedNode:
         gpus: int = 0,
         seed: int = 0,
         labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
     ) -> Work:
         """A new pod with one container of a CPU limit of `cores` (None: without)."""
         work = Work(
@@ -133,6 +135,7 @@ class EmulatedNode:
             bytes_per_s=gb_per_s * GB,
             quality=quality,
             labels=labels or {},
+            annotations=annotations or {},
             gpus=None if trainer is None else Gpus(trainer, seed),
         )
         self.run(work, cores=cores, gpus=gpus)
@@ -248,6 +251,7 @@ class EmulatedNode:
                 "namespace": work.namespace,
                 "uid": work.uid,
                 "labels": dict(work.labels),
+                "annotations": dict(work.annotations),
                 "ownerReferences": _owners(work.labels),
                 "resourceVersion": str(self._seconds + 1),
             },

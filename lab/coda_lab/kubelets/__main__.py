@@ -9,6 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from coda.errors import CodaError
 from coda_kube.api.client import Client, connect
@@ -19,7 +20,7 @@ from coda_lab.kubelets.fleet import Fleet
 from coda_lab.kubelets.list_watch import follow
 from coda_lab.kubelets.machine import Machine
 from coda_lab.kubelets.node_heartbeats import Registrar
-from coda_lab.kubelets.nodes import LABEL_SIMULATED, NodeSpec, node_specs
+from coda_lab.kubelets.nodes import LABEL_SIMULATED, PODS_PER_NODE, NodeSpec, node_specs
 from coda_lab.kubelets.pods.gang_start_times import Placements
 from coda_lab.kubelets.pods.log_server import listen, serve_logs, tls_context
 from coda_lab.kubelets.pods.status_writer import Reporter
@@ -33,6 +34,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--racks", type=int, default=1, help="contiguous blocks of nodes (default 1)")
     parser.add_argument("--prefix", default="node", help="of the nodes' names (default node: node-0000, ...)")
     parser.add_argument("--memory", default="512Gi", help="per node (default 512Gi)")
+    parser.add_argument("--pods-per-node", type=int, default=PODS_PER_NODE, help=f"at most (default {PODS_PER_NODE})")
     parser.add_argument("--taint-pool", action="store_true", help="taint the nodes as Coda's pool")
     parser.add_argument("--port", type=int, default=0, help="for container logs; 0 takes a free one (default)")
     parser.add_argument("--tls-cert", required=True, help="certificate of that port, PEM")
@@ -66,13 +68,14 @@ async def _follow_nodes(client: Client, fleet: Fleet) -> None:
 
 async def run(options: argparse.Namespace) -> None:
     """Be the kubelets until cancelled. Raises CodaError when it cannot start."""
-    specs = node_specs(
+    found = node_specs(
         options.nodes,
         racks=options.racks,
         prefix=options.prefix,
         memory=options.memory,
         is_tainted=options.taint_pool,
     )
+    specs = tuple(replace(spec, pods=options.pods_per_node) for spec in found)
     tls = tls_context(options.tls_cert, options.tls_key)
     listener = listen(options.port)
     async with contextlib.AsyncExitStack() as stack:

@@ -18,7 +18,7 @@ class Behaviour:
     """How the simulated containers of one pod behave."""
 
     run_s: float | None = None  # from start to exit; None: until deleted
-    runs_from_placement: bool = False  # `run_s` counts from its gang's placement, not from its start
+    runs_from_placement: bool = False  # `run_s` counts from its placement, or its gang's, not from its start
     exit_code: int = 0
     log: str | None = None  # None: a few synthesised lines
     start_delay_s: float = 0.005  # from admission to started containers (or to the failing image pull)

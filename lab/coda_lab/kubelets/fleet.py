@@ -42,7 +42,7 @@ def _loss(node: Json) -> str | None:
 
 class Fleet:
     """The machines by name and the pods on them. `returned` is called with each machine that is heard again,
-    `ask_placed` with each pod that must be told, through `placed`, when its gang was placed.
+    `ask_placed` with each pod that must be told, through `placed`, when its gang was placed. A CPU job's pod says so.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Fleet:
         pod.machine.ledger.admit(pod.uid, pod.request)
         pod.address = pod.machine.next_address()
         pod.enter(Stage.CREATING)
-        if pod.behaviour.runs_from_placement:
+        if pod.behaviour.runs_from_placement and pod.placed_s is None:
             self.ask_placed(pod)
         if pod.behaviour.never_starts or pod.behaviour.start_delay_s > _QUICK_S:
             self._report(pod)

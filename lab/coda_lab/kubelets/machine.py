@@ -114,7 +114,7 @@ class SimPod:
     message: str | None = None
     address: str | None = None
     admitted_s: float = 0.0  # seconds since 1970, as all times here
-    placed_s: float | None = None  # when its gang was placed, if its run counts from then
+    placed_s: float | None = None  # when it or its gang was placed, if its run counts from then
     started_s: float = 0.0
     ended_s: float = 0.0
     exit_code: int = 0

@@ -34,6 +34,7 @@ class NodeSpec:
     cpus: int
     memory: str
     is_tainted: bool = False  # with Coda's pool taint
+    pods: int = PODS_PER_NODE
 
     @property
     def allocatable(self) -> Mapping[str, str]:
@@ -42,7 +43,7 @@ class NodeSpec:
             "cpu": str(self.cpus),
             "memory": self.memory,
             names.GPU: str(self.gpus),
-            "pods": str(PODS_PER_NODE),
+            "pods": str(self.pods),
             "ephemeral-storage": _EPHEMERAL_STORAGE,
         }
 

@@ -247,6 +247,7 @@ def _kubelets(spec: ClusterSpec, layout: Layout, port: int) -> Part:
         "--kubeconfig": layout.kubeconfig_of(KUBELETS, spec),
         "--nodes": spec.nodes,
         "--racks": spec.racks,
+        "--pods-per-node": spec.pods_per_node,
         "--port": port,
         "--tls-cert": layout.certificate,
         "--tls-key": layout.certificate.with_suffix(".key"),

@@ -92,7 +92,7 @@ async def bring_up(cluster: LocalCluster, tell: Tell) -> None:
         steps.guarded(_install(cluster), "installing Coda's definitions and roles"),
     )
     tell(f"{time.monotonic() - began_s:5.1f} s  scheduler and controllers run, definitions and roles are installed")
-    await together(steps.simulate_nodes(), steps.start_coda(), steps.start_real_node())
+    await together(steps.simulate_nodes(), steps.start_coda(), steps.start_real_node(), steps.take_jobs())
     await steps.start_agents()
 
 
@@ -120,6 +120,10 @@ class _Steps:
             count = self._cluster.spec.node_count
             await self.guarded(install.wait_for_nodes(api, count), "waiting for the nodes")
         self._say(f"{count} simulated nodes are ready")
+
+    async def take_jobs(self) -> None:
+        async with self._cluster.client("user") as user:
+            await self.guarded(install.wait_until_jobs_are_taken(user), "waiting until TrainingJobs are taken")
 
     async def start_real_node(self) -> None:
         await self.start(REAL_NODE)

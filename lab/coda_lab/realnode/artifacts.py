@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from coda_lab.emulators.nvml.library import build
 from coda_lab.host.errors import LabFailure
 from coda_lab.host.file_lock import locked
 from coda_lab.host.paths import Settings, node_sources
@@ -41,7 +42,7 @@ class MachinePieces:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePieces:
     """The files to make a Kubernetes node of the machine. `runtime`: the folder of containerd and the network
-    plug-ins.
+    plug-ins. `nvml`: the emulated library of the GPU driver.
     """
 
     machine: MachinePieces
@@ -49,6 +50,7 @@ class NodePieces:
     runtime: Path
     kubelet: Path
     image_archives: tuple[Path, ...]
+    nvml: Path
 
 
 def ensure_machine(settings: Settings, tell: Tell) -> MachinePieces:
@@ -72,6 +74,7 @@ def ensure_node(settings: Settings, tell: Tell) -> NodePieces:
         runtime=_built(_runtime_recipe(), settings),
         kubelet=_built(_kubelet_recipe(), settings) / "kubelet",
         image_archives=_images(settings, machine.busybox, tell),
+        nvml=build(settings.cache),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import yaml
 
 from coda_kube.objects import names
+from coda_lab.emulators.nvml.state import STATE_VARIABLE
 from coda_lab.realnode.images import PAUSE
 
 NODE: Final = "real-0"
@@ -19,6 +20,13 @@ GPUS: Final = 8
 KUBELET_ROOT: Final = "/var/lib/kubelet"  # a device plug-in's folder is there with any kubelet option
 POD_RESOURCES: Final = f"{KUBELET_ROOT}/pod-resources/kubelet.sock"
 CONTAINERD_SOCKET: Final = "/run/containerd/containerd.sock"
+SERVICE_ADDRESS: Final = "10.96.0.1:443"
+"""Where pods find the API server."""
+NVIDIA: Final = "nvidia"
+"""The runtime that puts the GPU driver's library into a container, under NVIDIA's name for it."""
+NVML_LIBRARY: Final = "/run/nvidia/libnvidia-ml.so.1"
+NVML_STATE: Final = "/run/nvidia/state"
+NVIDIA_SPEC: Final = "/run/nvidia/spec.json"
 LABEL_REAL: Final = f"local.{names.GROUP}/real"
 
 _GPU_NAMESPACE: Final = uuid.UUID("2f1f9a52-6f0a-5d0c-9f4e-0c1d9a7b5e11")  # ours; the same ids in every run
@@ -51,7 +59,32 @@ state = "/run/containerd"
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
   SystemdCgroup = false
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{NVIDIA}]
+  runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "{NVIDIA_SPEC}"
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{NVIDIA}.options]
+  SystemdCgroup = false
 """
+
+
+def nvidia_spec(spec: Mapping[str, Any]) -> str:
+    """The runtime specification of containers under `NVIDIA`: `spec` (of `ctr oci spec`) with the emulated NVML in it.
+
+    NVIDIA's own runtime adds the real library in the same place. The folder of both files is mounted, not the files:
+    the state is replaced at every change."""
+    folder = str(PurePosixPath(NVML_LIBRARY).parent)
+    mounts = [
+        _read_only(folder, folder),
+        _read_only(NVML_LIBRARY, f"/usr/lib/x86_64-linux-gnu/{PurePosixPath(NVML_LIBRARY).name}"),
+    ]
+    process = {**spec["process"], "env": [*spec["process"].get("env", ()), f"{STATE_VARIABLE}={NVML_STATE}"]}
+    return json.dumps({**spec, "process": process, "mounts": [*spec["mounts"], *mounts]}, indent=1)
+
+
+def _read_only(source: str, destination: str) -> dict[str, Any]:
+    return {"source": source, "destination": destination, "type": "bind", "options": ["rbind", "ro"]}
 
 
 def cni_conflist() -> str:

@@ -22,10 +22,9 @@ from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings
 from coda_lab.host.ports import LOOPBACK
 from coda_lab.host.signals import run_until_signalled
-from coda_lab.kubeconfigs import write_agent_credentials
 from coda_lab.realnode import vm
 from coda_lab.realnode.artifacts import ensure_node
-from coda_lab.realnode.configuration import GPUS, NODE, portable_kubeconfig
+from coda_lab.realnode.configuration import GPUS, NODE, SERVICE_ADDRESS, portable_kubeconfig
 from coda_lab.realnode.node import KUBELET, RealNode
 from coda_lab.realnode.vm import Machine
 
@@ -33,7 +32,6 @@ MEMORY_MIB = 4096
 _START_TIMEOUT_S = 300.0
 _READY_TIMEOUT_S = 300.0
 _CREDENTIALS = (KUBELET,)
-_AGENT = "agent"
 _NODE_ONLY = {"fieldSelector": f"metadata.name={NODE}"}  # a kubelet may read its own node, no other
 
 
@@ -41,13 +39,13 @@ async def host(options: argparse.Namespace, settings: Settings) -> None:
     """Run the real node until the machine ends. Raises LabFailure."""
     began_s = time.monotonic()
     pieces = ensure_node(settings, print)
-    address = f"{LOOPBACK}:{options.api_port}"
+    address = f"{LOOPBACK}:{options.api_port}"  # so every kubeconfig from here works there
     machine = Machine(
         name=NODE,
         cores=options.cores,
         memory_mib=MEMORY_MIB,
         port=options.port,
-        forwards={address: f"{vm.HOST}:{options.api_port}"},  # so every kubeconfig from here works there
+        forwards=dict.fromkeys((address, SERVICE_ADDRESS), f"{vm.HOST}:{options.api_port}"),
     )
     async with vm.running(machine, pieces.machine, options.folder, settings) as booted:
         _say(began_s, "the virtual machine takes commands")
@@ -58,7 +56,6 @@ async def host(options: argparse.Namespace, settings: Settings) -> None:
         await booted.guarded(
             _wait_until_usable(options), timeout_s=_READY_TIMEOUT_S, doing="waiting for the node to be Ready"
         )
-        node.write_kubeconfig(_AGENT, await _agent_credentials(options))
         _say(began_s, f"the node is Ready with {GPUS} GPUs")
         print("ready", flush=True)  # noqa: T201 - the cluster waits for this line
         code = await booted.process.ended()
@@ -80,18 +77,6 @@ async def _wait_until_usable(options: argparse.Namespace) -> None:
         await install.until(api, "/api/v1/nodes", is_usable, query=_NODE_ONLY)
     finally:
         await api.close()
-
-
-async def _agent_credentials(options: argparse.Namespace) -> str:
-    """The agent's kubeconfig: its token names this node, so the node must be there first."""
-    path = options.credentials / f"{_AGENT}-on-{NODE}.yaml"
-    api = await connect(str(options.credentials / "admin.yaml"), timeout_s=10.0)
-    server = f"https://{LOOPBACK}:{options.api_port}"
-    try:
-        await write_agent_credentials(api, path, node=NODE, server=server, authority=options.authority)
-    finally:
-        await api.close()
-    return portable_kubeconfig(path.read_text(), options.authority.read_bytes())
 
 
 def _portable_credentials(options: argparse.Namespace) -> dict[str, str]:

@@ -25,6 +25,8 @@ PACKAGE_BY_PROGRAM: Mapping[str, str] = {
     "runc": "runc",
     "busybox": "busybox-static",
     "gcc": "gcc",
+    "mmdebstrap": "mmdebstrap",
+    "fusermount3": "fuse3",
 }
 """Debian's packages for the programs that are not built here."""
 
@@ -39,6 +41,7 @@ _MODULES = (
     "veth",
     "bridge",
     "br_netfilter",
+    "fuse",
 )
 
 
@@ -56,10 +59,15 @@ def ensure(settings: Settings, tell: Tell) -> Kernel:
     """
     folder = settings.cache / "node-kernel"
     with locked(folder.with_name("node-kernel.lock"), wait=True):
-        if not (folder / "vmlinuz").exists():
+        if not set(_MODULES) <= {path.stem.replace("-", "_") for path in _modules_in(folder)}:
             _fetch(folder, settings, tell)
-    modules = tuple(folder / name for name in (folder / "order").read_text().split())
-    return Kernel(image=folder / "vmlinuz", modules=modules)
+    return Kernel(image=folder / "vmlinuz", modules=_modules_in(folder))
+
+
+def _modules_in(folder: Path) -> tuple[Path, ...]:
+    """In the order in which they are loaded; none where no kernel was fetched yet."""
+    order = folder / "order"
+    return tuple(folder / name for name in order.read_text().split()) if order.exists() else ()
 
 
 def install_packages(programs: Sequence[str], settings: Settings, tell: Tell) -> None:

@@ -28,9 +28,11 @@ KUBELET = "kubelet"
 GPU_PLUGIN = "gpu-plugin"
 
 _NODE_FILES = f"{SHARE}/node"
+_RUNTIME = f"{_NODE_FILES}/runtime"
 _UNHEALTHY = f"{_NODE_FILES}/unhealthy-gpus"
 _STATE_FILES = ("cpu_manager_state", "memory_manager_state")
 _SOCKET_TIMEOUT_S = 120.0
+_IMPORT_TIMEOUT_S = 600.0  # the agent's image has 200 MB, which the emulated machine unpacks
 _LOOK_S = 0.2  # a new file in the machine sends no event here
 
 
@@ -130,25 +132,35 @@ class RealNode:
         Raises LabFailure. The API server says when the node is Ready.
         """
         self._write_files(pieces, credentials)
-        settings = f"{_NODE_FILES}/containerd.toml"
-        (await self.run("/bin/mkdir", "-p", "/etc/cni/net.d", "/run/containerd")).check()
+        drivers = str(PurePosixPath(configuration.NVML_LIBRARY).parent)
+        (await self.run("/bin/mkdir", "-p", "/etc/cni/net.d", "/run/containerd", drivers)).check()
         (await self.run("/bin/cp", f"{_NODE_FILES}/pods.conflist", "/etc/cni/net.d/")).check()
-        path = f"{pieces.runtime}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        await self.start(CONTAINERD, f"{pieces.runtime}/containerd", f"--config={settings}", environ={"PATH": path})
-        await self._wait_for(configuration.CONTAINERD_SOCKET)
+        (await self.run("/bin/cp", str(pieces.nvml), drivers)).check()
+        spec = json.loads((await self.run(f"{_RUNTIME}/ctr", "oci", "spec")).check())
+        self._write("nvidia-spec.json", configuration.nvidia_spec(spec))
+        (await self.run("/bin/cp", f"{_NODE_FILES}/nvidia-spec.json", configuration.NVIDIA_SPEC)).check()
+        await self.start_containerd()
         for archive in pieces.image_archives:
-            ctr = (f"{pieces.runtime}/ctr", f"--address={configuration.CONTAINERD_SOCKET}", "--namespace=k8s.io")
-            (await self.run(*ctr, "images", "import", "--local", str(archive), timeout_s=180)).check()
+            await self.import_image(archive)
         await self.start_kubelet()
         await self.start_gpu_plugin()
+
+    async def start_containerd(self) -> None:
+        """Start the containerd that was killed, and wait until it takes commands. Raises LabFailure."""
+        (await self.run("/bin/rm", "-f", configuration.CONTAINERD_SOCKET)).check()
+        argv = (f"{_RUNTIME}/containerd", f"--config={_NODE_FILES}/containerd.toml")
+        path = f"{_RUNTIME}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        await self.start(CONTAINERD, *argv, environ={"PATH": path})
+        await self._wait_for(configuration.CONTAINERD_SOCKET)
+
+    async def import_image(self, archive: Path) -> None:
+        """Give containerd an image of this machine, a docker or OCI archive. Raises LabFailure."""
+        ctr = (f"{_RUNTIME}/ctr", f"--address={configuration.CONTAINERD_SOCKET}", "--namespace=k8s.io")
+        (await self.run(*ctr, "images", "import", "--local", str(archive), timeout_s=_IMPORT_TIMEOUT_S)).check()
 
     async def start_gpu_plugin(self) -> None:
         """Start the device plug-in that was killed. Raises LabFailure."""
         await self.start(GPU_PLUGIN, "/run/coda-vm/guest", "gpus", _UNHEALTHY, *configuration.gpu_ids())
-
-    def write_kubeconfig(self, name: str, kubeconfig: str) -> None:
-        """Put a kubeconfig into the machine, in the place of an earlier one of that name."""
-        self._write(f"{name}.kubeconfig", kubeconfig, mode=0o600)
 
     def _write_files(self, pieces: NodePieces, credentials: Mapping[str, str]) -> None:
         (self.share / "node").mkdir(parents=True, exist_ok=True)
@@ -157,9 +169,10 @@ class RealNode:
         self._write("kubelet.yaml", configuration.kubelet_yaml({}))
         for name, kubeconfig in credentials.items():
             self._write(f"{name}.kubeconfig", kubeconfig, mode=0o600)
-        program = self.share / "node" / "kubelet"
-        program.unlink(missing_ok=True)
-        program.symlink_to(pieces.kubelet)  # not a copy: files of the share are not cached in the machine
+        for name, path in (("kubelet", pieces.kubelet), ("runtime", pieces.runtime)):
+            link = self.share / "node" / name  # not a copy: files of the share are not cached in the machine
+            link.unlink(missing_ok=True)
+            link.symlink_to(path)
 
     def _write(self, name: str, text: str, *, mode: int = 0o644) -> None:
         path = self.share / "node" / name

@@ -40,6 +40,7 @@ _ADDRESS, _PORT = "10.0.2.15", 7000  # the first address of qemu's user network
 _INSIDE = "/run/coda-vm"
 _START = f"""#!/bin/sh
 export HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+mount --make-rshared /  # as systemd does: what is mounted later then reaches containers that ask for it
 exec {_INSIDE}/guest serve {_INSIDE}/guest.json > /dev/console 2>&1
 """
 _BOOT_WORDS = (
@@ -156,7 +157,7 @@ def qemu_command(machine: Machine, qemu: Path, kernel: Kernel, folder: Path, por
     return (
         *(str(qemu), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
         *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"),
-        *("-smp", str(machine.cores), "-m", str(machine.memory_mib)),
+        *("-smp", f"{machine.cores},sockets={2 - machine.cores % 2}", "-m", str(machine.memory_mib)),
         *("-kernel", str(kernel.image), "-initrd", str(folder / "initramfs"), "-append", " ".join(_BOOT_WORDS)),
         *("-serial", f"file:{folder / 'console.log'}"),
         *("-netdev", f"user,id=net,hostfwd=tcp:{LOOPBACK}:{port}-{_ADDRESS}:{_PORT}"),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coda.errors import InvalidInput, Outage
-from coda_agent.cgroups.layout import Layout, Version
+from coda_agent.cgroups.layout import Layout, Version, list_containers
 from coda_agent.cgroups.quota import CpuLimit, is_same_limit, limit_from_text
 from coda_agent.host import Files
 
@@ -43,6 +43,18 @@ def read_limit(files: Files, layout: Layout, path: str) -> CpuLimit:
         return CpuLimit(quota_us=None if quota_us < 0 else quota_us, period_us=period_us)
     except InvalidInput as error:
         raise Outage(f"the CPU limit of {path} cannot be read: {error}") from error
+
+
+def cores_in_force(files: Files, layout: Layout, pod: str, container_id: str) -> float | None:
+    """Return how many cores the kernel lets a container of the pod at `pod` use: the least along its path.
+
+    Infinite if unlimited. None if its cgroup is not there or cannot be read."""
+    try:
+        own = [one.path for one in list_containers(files, layout, pod) if one.id == container_id]
+        limits = [read_limit(files, layout, path).cores for path in own and [pod, *own]]
+    except (OSError, Outage):
+        return None
+    return min(limits, default=None)
 
 
 def write_limit(files: Files, layout: Layout, path: str, limit: CpuLimit) -> None:

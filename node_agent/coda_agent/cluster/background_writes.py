@@ -26,7 +26,7 @@ class BackgroundWrites:
     def __init__(self, count_failure: Callable[[], None], now_s: Callable[[], float], *, muted: bool) -> None:
         self.muted = muted
         self._count_failure = count_failure
-        self._now_s = now_s
+        self.now_s = now_s
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._again_s: dict[str, float] = {}  # by `about`, for what failed lately
         self._failures: dict[str, int] = {}  # in a row, by `about`
@@ -34,7 +34,7 @@ class BackgroundWrites:
 
     def may_begin(self, about: str) -> bool:
         """True if no write about it is under way, and none failed a moment ago."""
-        return about not in self._under_way and self._now_s() >= self._again_s.get(about, 0.0)
+        return about not in self._under_way and self.now_s() >= self._again_s.get(about, 0.0)
 
     def begin(
         self,
@@ -81,7 +81,7 @@ class BackgroundWrites:
         if isinstance(error, Conflict):
             log.info("%s not written: %s", about, error)
             return
-        now_s = self._now_s()
+        now_s = self.now_s()
         self._again_s = {one: until_s for one, until_s in self._again_s.items() if until_s > now_s - LONGEST_S}
         self._failures = {one: count for one, count in self._failures.items() if one in self._again_s}
         failures, asked_s = self._failures.get(about, 0), error.retry_after_s if isinstance(error, Outage) else 0.0

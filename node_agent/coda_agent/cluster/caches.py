@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 import uuid
 from contextlib import suppress
@@ -12,14 +13,15 @@ from typing import Final
 
 from coda.allocator import Tuning
 from coda.errors import CodaError, Outage
+from coda_agent.cluster.claims import ClaimingPod, ClaimReader, Claims
 from coda_agent.cluster.jobs import TunedJob
 from coda_agent.cluster.pods import LocalPod, local_pod_from_json
 from coda_kube.api.client import AlreadyExists, Client, NotFound
-from coda_kube.api.retry_pauses import write_pause_s
+from coda_kube.api.retry_pauses import growing_s, write_pause_s
 from coda_kube.api.watch_cache import WatchCache, version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT, API_VERSION, GROUP, KIND, THROTTLING, VERSION
-from coda_kube.objects.quantities import time_from_seconds
+from coda_kube.objects.quantities import milli_from_quantity, time_from_seconds
 from coda_kube.objects.tuning_status import tuning_json
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,9 @@ UNREAD: Final = frozenset(
     )
 )
 """Fields of a pod's spec and of its containers that the agent does not read, so that it keeps no secret either."""
+
+NODE_AGAIN_S: Final = 3600.0
+"""Seconds between two reads of this Node: what it can give to pods changes when its kubelet is configured again."""
 
 EVENT_KEPT_S: Final = 600.0
 """An event that could not be posted for this long is lost. Our choice: longer than most outages."""
@@ -59,11 +64,15 @@ class AgentCaches:
         self._read: dict[str, tuple[int, frozenset[str], LocalPod | None]] = {}  # by key: version, namespaces, pod
         self._fresh_at_s = float("-inf")
         self._jobs = WatchCache(client, JOBS_PATH, query={"fieldSelector": f"{RANK0_NODE}={node}"}, is_calm=True)
+        self._claim_reader = ClaimReader(client, node)
         self._has_profile = False
+        self.allocatable_cores: int | None = None  # whole cores for all pods together, as the Node says; None: unknown
 
     async def run(self) -> None:
         """Keep the caches up to date until cancelled."""
         tasks = [asyncio.create_task(cache.run()) for cache in self.all()]
+        tasks.append(asyncio.create_task(self._read_node_regularly()))
+        tasks.append(asyncio.create_task(self._claim_reader.run(self._claiming_pods)))
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -103,12 +112,9 @@ class AgentCaches:
             self._read[key] = known
         return tuple(pod for _key, (_version, _names, pod) in sorted(self._read.items()) if pod is not None)
 
-    def container_of(self, pod: LocalPod) -> str:
-        """Return the id of the pod's main container as it runs now; empty while it does not run."""
-        item: Json = self._pods.by_key.get(pod.id, {})
-        main = next((one["name"] for one in (item.get("spec") or {}).get("containers") or ()), None)
-        statuses = (item.get("status") or {}).get("containerStatuses") or ()
-        return next((one.get("containerID") or "" for one in statuses if one.get("name") == main), "")
+    def claims(self) -> Claims:
+        """Return what is known of the claims of this node's pods."""
+        return self._claim_reader.claims
 
     def job(self, job: str) -> Json | None:
         """Return a job whose rank 0 is here; None while it is not known."""
@@ -125,6 +131,13 @@ class AgentCaches:
         path = f"/apis/{API_VERSION}/namespaces/{job.namespace}/trainingjobs/{job.name}/status"
         with suppress(NotFound):  # deleted meanwhile
             self._jobs.put(await self._client.apply(path, body, manager=AGENT))
+
+    async def read_profile(self, node: str) -> Json | None:
+        """Return the NodeProfile of a node; None if there is none. Raises Outage."""
+        try:
+            return await self._client.get(f"/apis/{GROUP}/{VERSION}/nodeprofiles/{node}")
+        except NotFound:
+            return None
 
     async def write_profile(self, profile: Json) -> None:
         """Apply the NodeProfile. If it is missing, create it with this Node as its owner, so that it is deleted with
@@ -167,6 +180,24 @@ class AgentCaches:
                     raise
                 pause_s = write_pause_s(failures, outage.retry_after_s, first_s=1.0, longest_s=30.0)
             await asyncio.sleep(pause_s)
+
+    def _claiming_pods(self) -> list[ClaimingPod]:
+        pods = [pod for pod in self.pods() if pod.runs and pod.claim_uses]
+        return [ClaimingPod(uid=pod.uid, namespace=pod.namespace, uses=pod.claim_uses) for pod in pods]
+
+    async def _read_node_regularly(self) -> None:
+        for failures in count():
+            try:
+                node = await self._client.get(f"/api/v1/nodes/{self._node}")
+                self.allocatable_cores = milli_from_quantity(node["status"]["allocatable"]["cpu"]) // 1000
+            except NotFound:
+                pass
+            except READ_ERRORS as error:
+                if not failures:
+                    log.warning("the cores of node %s are not known: %s: %s", self._node, type(error).__name__, error)
+            known = self.allocatable_cores is not None
+            again_s = NODE_AGAIN_S if known else growing_s(failures, 5.0, NODE_AGAIN_S)
+            await asyncio.sleep(again_s * random.uniform(0.5, 1.5))
 
     async def _owners(self) -> list[Json]:
         """This Node as an owner reference; nothing where the cluster has no such Node."""

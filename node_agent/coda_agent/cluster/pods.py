@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from coda.contention import Protection
-from coda_kube.objects.names import THROTTLING
+from coda_agent.cluster.claims import ClaimUse, claim_uses_from_json
+from coda_kube.objects.names import ANNOTATION_CORES, THROTTLING
 from coda_kube.objects.pod_requests import pod_amounts
-from coda_kube.objects.read import GangMember, pod_from_json
+from coda_kube.objects.quantities import milli_from_quantity
+from coda_kube.objects.read import AUTO, GangMember, pod_from_json
 from coda_kube.objects.resize_obstacles import obstacle_from_json
 
 Item = Mapping[str, Any]
@@ -38,6 +40,10 @@ class LocalPod:
     is_ending: bool = False  # terminating: its GPUs idle for a reason of their own
     asks_protection: bool = False
     protections: frozenset[Protection] = frozenset()
+    container: str = ""  # id of its main container as it runs now, without the runtime's name; "": it does not run
+    cores: int = 0  # of a rank's main container, as its kubelet says they are in force; else as it wants
+    claim_uses: tuple[ClaimUse, ...] = ()
+    is_tuned: bool = False  # a rank of a job whose cores Coda finds
     resize_obstacle: str = ""  # why its cores can never be changed, as far as its object says; "": nothing does
 
     @property
@@ -87,10 +93,25 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
         member=pod.member,
         is_ending=pod.terminating,
         asks_protection=(metadata.get("labels") or {}).get(THROTTLING) == PROTECT,
+        container=(_main_status(spec, status).get("containerID") or "").rpartition("://")[2],
+        claim_uses=claim_uses_from_json(spec, status),
+        cores=0 if pod.member is None else _main_cores(spec, status),
+        is_tuned=pod.member is not None and (metadata.get("annotations") or {}).get(ANNOTATION_CORES) == AUTO,
         protections=_protections(metadata, spec, trains=gpus > 0 or pod.member is not None)
         | (frozenset() if metadata["namespace"] in throttled_namespaces else {Protection.NOT_OPTED_IN}),
         resize_obstacle="" if obstacle is None else obstacle.value,
     )
+
+
+def _main_status(spec: Item, status: Item) -> Item:
+    name = next((one["name"] for one in spec.get("containers") or ()), None)
+    return next((one for one in status.get("containerStatuses") or () if one.get("name") == name), {})
+
+
+def _main_cores(spec: Item, status: Item) -> int:
+    main, said = spec["containers"][0], _main_status(spec, status)
+    limits = ((said.get("resources") or {}).get("limits") or {}) or ((main.get("resources") or {}).get("limits") or {})
+    return round(milli_from_quantity(limits.get("cpu", "0")) / 1000)
 
 
 def _protections(metadata: Item, spec: Item, *, trains: bool) -> frozenset[Protection]:

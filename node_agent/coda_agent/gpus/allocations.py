@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from coda_agent.claimed_device import ClaimedDevice
 from coda_agent.gpus.devices import Gpu, Instance
 
 _REPLICA = re.compile(r"(?:::|/vgpu)[0-9]+\Z")  # time slices: of NVIDIA's plugin, of GKE's
 _OLD_SLICE = re.compile(r"MIG-(GPU-[0-9a-f-]+)/([0-9]+)/([0-9]+)\Z")  # drivers before 470
 _BY_MINOR = re.compile(r"nvidia([0-9]+)(?:/gi([0-9]+))?\Z")  # GKE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedDevice:
-    """A device of a dynamic resource claim; a ResourceSlice tells its UUID."""
-
-    driver: str
-    pool: str
-    device: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +37,28 @@ class GpuPlace:
     def uuid(self) -> str:
         """Of the slice if it is one, else of the GPU."""
         return self.instance_uuid or self.gpu_uuid
+
+
+PodName = tuple[str, str]  # namespace, name
+
+
+def with_claims(
+    grants: Sequence[Grant], devices_by_pod: Mapping[PodName, Sequence[tuple[str, ClaimedDevice]]]
+) -> tuple[Grant, ...]:
+    """Return the kubelet's grants with the devices (container, device) that claims of these pods were given.
+
+    What the kubelet says of claims counts for other pods only: older ones leave them out, and none tells whether a
+    device was only given to be watched."""
+    told = [replace(one, claimed=()) if (one.namespace, one.pod) in devices_by_pod else one for one in grants]
+    claimed: dict[tuple[str, str, str], list[ClaimedDevice]] = {}
+    for (namespace, pod), devices in devices_by_pod.items():
+        for container, device in devices:
+            claimed.setdefault((namespace, pod, container), []).append(device)
+    added = [
+        Grant(namespace=namespace, pod=pod, container=container, claimed=tuple(devices))
+        for (namespace, pod, container), devices in sorted(claimed.items())
+    ]
+    return (*told, *added)
 
 
 def places_of(grant: Grant, gpus: Sequence[Gpu], uuid_by_claim: Mapping[ClaimedDevice, str]) -> tuple[GpuPlace, ...]:

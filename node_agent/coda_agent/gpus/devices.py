@@ -37,13 +37,15 @@ class LibraryState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A MIG slice. It has memory and processes, but NVML measures no utilisation of it."""
+    """A MIG slice."""
 
     uuid: str  # MIG-...
     gpu_uuid: str  # of the device it is cut from
     gpu_instance: int
     compute_instance: int
     memory_bytes: int
+    profile: str = ""  # its size, such as 1g.10gb; "": not told
+    has_utilisation: bool = False  # False: the device cannot tell how busy it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,14 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceReading:
+    """One MIG slice in one round. None: not measured, never 0."""
+
+    memory: Memory | None = None
+    share: float | None = None  # 0..1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
     """A process with a compute context, by its pid on the host."""
 
@@ -97,7 +107,7 @@ class GpuReading:
     samples: tuple[GpuSample, ...] = ()  # utilisation since the round before, in order of time
     share: float | None = None  # their mean, 0..1
     memory: Memory | None = None
-    memory_by_instance: Mapping[str, Memory] = field(default_factory=dict)  # by MIG UUID
+    by_instance: Mapping[str, InstanceReading] = field(default_factory=dict)  # by MIG UUID
     processes: tuple[GpuProcess, ...] | None = None  # by pid
     unmeasured: frozenset[Metric] = frozenset()  # what this device does not offer
 

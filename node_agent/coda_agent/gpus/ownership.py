@@ -6,10 +6,11 @@ sentence for people."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from coda_agent.gpus.allocations import ClaimedDevice, GpuPlace, Grant, places_in, places_of
+from coda_agent.claimed_device import ClaimedDevice
+from coda_agent.gpus.allocations import GpuPlace, Grant, places_in, places_of
 from coda_agent.gpus.devices import Gpu
 from coda_agent.gpus.processes import GpuUser
 
@@ -49,6 +50,7 @@ class Ownership:
     place: GpuPlace
     owners: tuple[GpuOwner, ...]  # by namespace, pod, container
     belief: Belief
+    has_utilisation: bool = True
     strangers: tuple[GpuUser, ...] = ()
     why: str | None = None
 
@@ -80,17 +82,19 @@ def find_owners(evidence: Evidence) -> tuple[Ownership, ...]:
     """Return one Ownership for each GPU (its slices, in MIG mode) of `evidence.gpus`, in order of UUID."""
     owners_by_place = _owners_by_place(evidence)
     places = [place for gpu in evidence.gpus for place in places_in(gpu)]
-    return tuple(
+    silent = {part.uuid for gpu in evidence.gpus for part in gpu.instances if not part.has_utilisation}
+    found = (
         _ownership_of(place, owners_by_place.get(place, ()), evidence.users.get(place.uuid))
         for place in sorted(places, key=lambda place: place.uuid)
     )
+    return tuple(replace(one, has_utilisation=one.place.uuid not in silent) for one in found)
 
 
 def holding_of(pod_uid: str, ownerships: Sequence[Ownership]) -> GpuHolding:
     """Return what a pod has, and whether its utilisation may decide anything.
 
-    It may not if a place of it is disputed, shared or a MIG slice, or if the pod uses a place of others. Nor if none of
-    its places shows a process of it yet."""
+    It may not if a place of it is disputed or shared, or a MIG slice of which nobody can tell how busy it is, or if the
+    pod uses a place of others. Nor if none of its places shows a process of it yet."""
     own = [ownership for ownership in ownerships if pod_uid in {owner.pod_uid for owner in ownership.owners}]
     foreign = [
         ownership for ownership in ownerships if pod_uid in {stranger.pod_uid for stranger in ownership.strangers}
@@ -108,7 +112,7 @@ def _objection(own: Sequence[Ownership], foreign: Sequence[Ownership]) -> str | 
             return ownership.why
     for ownership in own:
         uuid = ownership.place.uuid
-        if ownership.place.instance_uuid is not None:
+        if not ownership.has_utilisation:
             return f"{uuid} is a MIG slice, of which no utilisation is measured"
         pods = sorted({f"{owner.namespace}/{owner.pod}" for owner in ownership.owners})
         if len(pods) > 1:

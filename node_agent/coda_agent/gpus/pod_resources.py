@@ -14,8 +14,9 @@ from pathlib import Path
 import grpc
 
 from coda.errors import Outage
+from coda_agent.claimed_device import ClaimedDevice
 from coda_agent.gpus import pod_resources_v1_pb2 as wire
-from coda_agent.gpus.allocations import ClaimedDevice, Grant
+from coda_agent.gpus.allocations import Grant
 from coda_agent.gpus.pod_resources_v1_pb2_grpc import PodResourcesListerStub
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")  # mount its folder: the kubelet replaces the socket
@@ -83,11 +84,14 @@ class PodResources:
         self._answers: queue.SimpleQueue[tuple[Grant, ...] | Exception] | None = None  # of the question under way
         self._listing = Listing()
         self._attempted_s = float("-inf")
+        self._asked_about: frozenset[str] = frozenset()  # the pods of the last question
 
-    def listing(self, now_s: float) -> Listing:
-        """Return the newest answer; ask again if it is too old. The old answer stays while the kubelet is silent."""
-        if self._answers is None and self._is_due(now_s):
-            self._attempted_s = now_s
+    def listing(self, now_s: float, pods: frozenset[str] = frozenset()) -> Listing:
+        """Return the newest answer; ask again if it is too old, or one of `pods` is new: the uids of those that run.
+
+        The old answer stays while the kubelet is silent."""
+        if self._answers is None and self._is_due(now_s, pods):
+            self._attempted_s, self._asked_about = now_s, pods
             self._answers = self._question()
         if self._answers is None:
             return self._listing
@@ -116,9 +120,9 @@ class PodResources:
         threading.Thread(target=ask, name="kubelet", daemon=True).start()
         return answers
 
-    def _is_due(self, now_s: float) -> bool:
+    def _is_due(self, now_s: float, pods: frozenset[str]) -> bool:
         is_old = self._listing.at_s is None or now_s - self._listing.at_s >= self._keep_s
-        return is_old and now_s - self._attempted_s >= self._pause_s
+        return (is_old or not pods <= self._asked_about) and now_s - self._attempted_s >= self._pause_s
 
 
 def _grant(pod: wire.PodResources, container: wire.ContainerResources) -> Grant:

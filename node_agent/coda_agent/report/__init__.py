@@ -1,6 +1,7 @@
 """What the agent reports: its NodeProfile, events on pods, and metrics. Nothing is measured or decided here.
 
-Read `node_profile` and `events` (pure: values to JSON), `profile_writer` (when to write), then `metrics`."""
+Read `node_profile` and `events` (pure: values to JSON), `profile_writer` (when to write), `gpu_rows`, then
+`metrics`."""
 
 from coda_agent.report.events import events_json
 from coda_agent.report.metrics import LastWindow, Metrics

@@ -1,5 +1,7 @@
 """The agent's Prometheus metrics, taken from the last window at each scrape. Dashboards rely on the names.
 
+The gauges are of that one second. What is true of the time between two scrapes is the rate of the counters.
+
 GPUs and pods have the labels of NVIDIA's dcgm-exporter. What was not measured has no sample."""
 
 from __future__ import annotations
@@ -8,19 +10,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from coda.contention import Action
 from coda_agent.cluster import LocalPod
-from coda_agent.gpus import Health, LibraryState, Ownership
+from coda_agent.gpus import Health, LibraryState
+from coda_agent.report.gpu_rows import (
+    GPU_LABELS,
+    OWNER_LABELS,
+    PLACE_LABELS,
+    BusySeconds,
+    GpuRow,
+    Labels,
+    gpu_labels,
+    gpu_rows,
+)
 from coda_agent.sensor import Senses
 from coda_agent.throttling import ThrottleInForce
 
 _WINDOW_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
-_GPU = ["gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname"]
+_ROW = [*PLACE_LABELS, *OWNER_LABELS]
 _POD = ["namespace", "pod", "pod_uid"]
-_OWNER = ["namespace", "pod", "container", "pod_uid"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +50,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry, node: str) -> None:
         self.last_window: LastWindow | None = None
+        self.busy_s: Mapping[Labels, BusySeconds] = {}  # by labels, of GPUs, slices and owners that are there
         self._actions = Counter(
             "coda_agent_actions_total", "Throttles made and released", ["means", "reason"], registry=registry
         )
@@ -63,13 +75,30 @@ class Metrics:
             buckets=_WINDOW_S,
             registry=registry,
         )
+        self._throttle_s = Histogram(
+            "coda_agent_throttle_delay_seconds",
+            "From the reading of the window that decided a throttle to its being in force",
+            buckets=_WINDOW_S,
+            registry=registry,
+        )
         self._failed_writes = Counter(
             "coda_agent_failed_writes_total", "Statuses and events the API server did not take", registry=registry
         )
         self._restores = Gauge(
             "coda_agent_restored_at_start", "Changes of an earlier agent that this one put back", registry=registry
         )
+        self._node = node
         registry.register(_LastWindowCollector(self, node))
+
+    def show(self, window: LastWindow) -> None:
+        """Show this window from now on, and add the time since the one before to the counters."""
+        before = self.last_window
+        passed_s = 0.0 if before is None else max(0.0, window.senses.at.monotonic_s - before.senses.at.monotonic_s)
+        self.busy_s = {
+            row.labels: self.busy_s.get(row.labels, BusySeconds()).after(row.share, passed_s)
+            for row in _rows(window, self._node)
+        }
+        self.last_window = window
 
     def count_action(self, action: Action, *, is_done: bool) -> None:
         """Count a throttle made or released, or only decided."""
@@ -86,6 +115,10 @@ class Metrics:
     def observe_round(self, seconds: float) -> None:
         """Observe the time that one round took."""
         self._window_s.observe(seconds)
+
+    def observe_throttle(self, seconds: float) -> None:
+        """Observe the time from a reading to the throttles that follow from it."""
+        self._throttle_s.observe(seconds)
 
     def count_failed_write(self) -> None:
         """Count a write that the API server did not accept."""
@@ -111,27 +144,32 @@ class _LastWindowCollector(Collector):
         yield from _health(window)
 
     def _gpus(self, window: LastWindow) -> Iterator[Metric]:
-        busy = GaugeMetricFamily("coda_gpu_utilization_ratio", "Busy share of a GPU's time", labels=_GPU + _OWNER)
-        used = GaugeMetricFamily("coda_gpu_memory_used_bytes", "Memory in use on a GPU", labels=_GPU + _OWNER)
-        healthy = GaugeMetricFamily("coda_gpu_healthy", "1 while a GPU can be measured", labels=_GPU)
-        owner_by_uuid = {one.place.gpu_uuid: one for one in window.senses.ownerships}
+        busy = GaugeMetricFamily("coda_gpu_utilization_ratio", "Busy share of a GPU's time", labels=_ROW)
+        used = GaugeMetricFamily("coda_gpu_memory_used_bytes", "Memory in use on a GPU", labels=_ROW)
+        owner = GaugeMetricFamily("coda_gpu_owner", "1 for each container that was given a GPU", labels=_ROW)
+        healthy = GaugeMetricFamily("coda_gpu_healthy", "1 while a GPU can be measured", labels=GPU_LABELS)
         for reading in window.senses.gpus.readings:
-            gpu = reading.gpu
-            labels = [str(gpu.index), gpu.uuid, gpu.pci_bus_id, f"nvidia{gpu.minor}", gpu.name, self._node]
-            owner = _owner_labels(owner_by_uuid.get(gpu.uuid))
-            healthy.add_metric(labels, float(reading.health is Health.READY))
-            if reading.share is not None:
-                busy.add_metric([*labels, *owner], reading.share)
-            if reading.memory is not None:
-                used.add_metric([*labels, *owner], reading.memory.used_bytes)
-        yield from (busy, used, healthy)
+            healthy.add_metric(gpu_labels(reading.gpu, self._node), float(reading.health is Health.READY))
+        for row in _rows(window, self._node):
+            if row.share is not None:
+                busy.add_metric(row.labels, row.share)
+            if row.memory is not None:
+                used.add_metric(row.labels, row.memory.used_bytes)
+            for each in row.owners:
+                owner.add_metric((*row.place, *each), 1)
+        yield from (busy, used, owner, healthy, *self._busy_seconds())
+
+    def _busy_seconds(self) -> Iterator[Metric]:
+        busy = CounterMetricFamily("coda_gpu_busy_seconds", "Time in which a GPU was busy", labels=_ROW)
+        measured = CounterMetricFamily("coda_gpu_measured_seconds", "Time of which that is known", labels=_ROW)
+        for labels, seconds in self._metrics.busy_s.items():
+            busy.add_metric(labels, seconds.busy_s)
+            measured.add_metric(labels, seconds.measured_s)
+        yield from (busy, measured)
 
 
-def _owner_labels(ownership: Ownership | None) -> list[str]:
-    if ownership is None or not ownership.owners:
-        return [""] * len(_OWNER)
-    owner = ownership.owners[0]
-    return [owner.namespace, owner.pod, owner.container, owner.pod_uid or ""]
+def _rows(window: LastWindow, node: str) -> Iterator[GpuRow]:
+    return gpu_rows(window.senses.gpus.readings, window.senses.ownerships, node)
 
 
 def _pod_labels(window: LastWindow, uid: str) -> list[str]:

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from coda_agent.bandwidth.peak import PeakSource
 from coda_agent.gpus import GpuReading, Link
+from coda_agent.modes import TuneMode
 from coda_agent.resctrl import Abilities, Unit
 from coda_agent.throttling import ThrottleInForce
 from coda_kube.objects.json_types import Json
@@ -45,12 +46,14 @@ class NodeProfile:
     links: Sequence[Link]
     throttles: Sequence[ThrottleInForce]
     lacks: Sequence[str]
+    tune: TuneMode
 
 
 def profile_json(profile: NodeProfile) -> Json:
     """Return `status` of the NodeProfile, without its time."""
     status: Json = {
         **_agent_version(),
+        "tune": profile.tune.value,
         "cores": profile.cores,
         "socketCount": len(profile.sockets),
         "gpuCount": len(profile.gpus),

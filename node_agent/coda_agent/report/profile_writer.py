@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from coda.allocator.ranks import RankReport
 from coda.errors import CodaError
-from coda_agent.cluster import AgentCaches, BackgroundWrites
+from coda_agent.cluster import AgentCaches, BackgroundWrites, ranks_json
 from coda_agent.gpus import Health
+from coda_agent.modes import TuneMode
 from coda_agent.node import Node
 from coda_agent.report.node_profile import NodeProfile, SocketProfile, profile_json, profile_object, with_throttles
 from coda_agent.sensor import Senses
@@ -23,8 +26,9 @@ PROFILE_S: Final = 60.0
 LONGEST_S: Final = 3600.0
 """Seconds after which an unchanged profile is written too: somebody may have deleted it."""
 
-FIRST_THROTTLE_S: Final = 5.0
-"""Least seconds between two writes, where the last profile has no throttle and there is one now."""
+NEWS_S: Final = 5.0
+"""Least seconds between two writes, where the last profile has no throttle and there is one now, or of a rank's new
+report."""
 
 END_S: Final = 5.0
 """Seconds for the last write; the pod's grace period is 30."""
@@ -33,8 +37,9 @@ END_S: Final = 5.0
 class ProfileWriter:
     """Writes the NodeProfile of one node."""
 
-    def __init__(self, name: str, node: Node, cluster: AgentCaches, writes: BackgroundWrites) -> None:
+    def __init__(self, name: str, tune: TuneMode, node: Node, cluster: AgentCaches, writes: BackgroundWrites) -> None:
         self._name = name
+        self._tune = tune
         self._node = node
         self._cluster = cluster
         self._writes = writes
@@ -42,19 +47,27 @@ class ProfileWriter:
         self._written_at_s = float("-inf")
         self._last_with_throttles: Json | None = None  # until a profile without throttles was surely written
 
-    def write_profile(self, senses: Senses) -> None:
+    def write_profile(self, senses: Senses, reports: Sequence[RankReport] = ()) -> None:
         """Start writing the profile if it changed or is an hour old, at most once a minute.
 
         With throttles it is written every minute: the operator takes a silent agent for dead. The first throttle is
-        written at once, because the operator learns from it what to undo. Otherwise nothing is written while GPUs
-        settle, because that state would stay in the profile for long."""
+        written at once, because the operator learns from it what to undo, and so is a rank's new report, because the
+        agent of rank 0 waits for it. Otherwise nothing is written while GPUs settle, because that state would stay in
+        the profile for long."""
         now_s = senses.at.monotonic_s
-        is_first = bool(self._node.throttles) and not (self._written_status or {}).get("throttles")
+        before, ranks = self._written_status or {}, ranks_json(reports)
+        is_first = bool(self._node.throttles) and not before.get("throttles")
+        is_news = any(report not in before.get("ranks", ()) for report in ranks)
         settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
-        pause_s = FIRST_THROTTLE_S if is_first else PROFILE_S
-        if now_s - self._written_at_s < pause_s or (settling and not is_first) or not self._writes.may_begin("profile"):
+        is_urgent = is_first or is_news
+        pause_s = NEWS_S if is_urgent else PROFILE_S
+        if (
+            now_s - self._written_at_s < pause_s
+            or (settling and not is_urgent)
+            or not self._writes.may_begin("profile")
+        ):
             return
-        status = profile_status(self._node, senses)
+        status = profile_status(self._node, senses, self._tune) | ({"ranks": ranks} if ranks else {})
         if status == self._written_status and not status["throttles"] and now_s - self._written_at_s < LONGEST_S:
             return
         self._written_status, self._written_at_s = status, now_s
@@ -87,7 +100,7 @@ class ProfileWriter:
         self._written_status, self._written_at_s = None, float("-inf")
 
 
-def profile_status(node: Node, senses: Senses) -> Json:
+def profile_status(node: Node, senses: Senses, tune: TuneMode) -> Json:
     """Return `status` of the NodeProfile, without its time."""
     return profile_json(
         NodeProfile(
@@ -106,6 +119,7 @@ def profile_status(node: Node, senses: Senses) -> Json:
             gpus=senses.gpus.readings,
             links=senses.gpus.links,
             throttles=node.throttles,
+            tune=tune,
             lacks=(*node.lacks, *([senses.gpus.why] if senses.gpus.why else [])),
         )
     )

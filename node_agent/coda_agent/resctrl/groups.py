@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -78,6 +78,9 @@ class Groups:
         `collect_threads`.
 
         If no counter is left, the group is removed again: then its traffic counts at least in the root's total."""
+        return self._whole(lambda: self._add_pod(uid))
+
+    def _add_pod(self, uid: str) -> GroupOutcome:
         name = group_name(uid)
         directory = next((place for place in (THROTTLED, FREE) if self._tree.exists(f"{place}/{name}")), FREE)
         outcome = self._create(f"{directory}/{name}", "tasks")
@@ -100,6 +103,9 @@ class Groups:
         counters: only its pods are read."""
         if self._tree.exists(f"{THROTTLE}/schemata"):
             return GroupOutcome.DONE
+        return self._whole(self._make_throttle)
+
+    def _make_throttle(self) -> GroupOutcome:
         outcome = self._create(THROTTLE, "schemata")
         if outcome is GroupOutcome.DONE:
             self._copy_root_limits()
@@ -142,14 +148,16 @@ class Groups:
         that is killed half-way, calling again, `release_pod` or `remove_all` repairs it."""
         if not self._tree.exists(f"{THROTTLE}/schemata"):
             return GroupOutcome.GONE
-        return self._move(
-            uid, FREE, TaskGroup(directory=f"{THROTTLED}/{group_name(uid)}", control=THROTTLE), list_threads
-        )
+        target = TaskGroup(directory=f"{THROTTLED}/{group_name(uid)}", control=THROTTLE)
+        return self._whole(lambda: self._move(uid, FREE, target, list_threads))
 
     def release_pod(self, uid: str, list_threads: ListThreads) -> GroupOutcome:
         """Step: move the pod's group with all its threads back below the root, as `throttle_pod`.
 
         If the pod can have no group there, its threads are freed anyway, and the outcome says why."""
+        return self._whole(lambda: self._release(uid, list_threads), waits=False)
+
+    def _release(self, uid: str, list_threads: ListThreads) -> GroupOutcome:
         name = group_name(uid)
         outcome = self._move(uid, THROTTLED, TaskGroup(directory=f"{FREE}/{name}", control=""), list_threads)
         if outcome not in (GroupOutcome.DONE, GroupOutcome.RETRY):
@@ -189,6 +197,20 @@ class Groups:
         self._foreign.clear()
         return remove_all(self._tree)
 
+    def _whole(self, step: Callable[[], GroupOutcome], *, waits: bool = True) -> GroupOutcome:
+        """Do a step under the tree's lock, for other programs that take it (pqos does): they see it done or not begun.
+
+        RETRY while one of them works. Not `waits`: then without the lock, since what is limited must be freed."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self._tree.locked())
+            except BlockingIOError:
+                if waits:
+                    return GroupOutcome.RETRY
+            except (FileNotFoundError, NotADirectoryError):
+                pass  # no tree: the step says so
+            return step()
+
     def _move(self, uid: str, origin: str, target: TaskGroup, list_threads: ListThreads) -> GroupOutcome:
         old = f"{origin}/{target.name}"
         try:
@@ -205,18 +227,14 @@ class Groups:
 
     def _carry_over(self, uid: str, old: str, target: TaskGroup, list_threads: ListThreads) -> GroupOutcome:
         """Without rename: fill a new group, then remove the old one."""
-        try:
-            with self._tree.locked():
-                outcome = self._create(target.directory, "tasks")
-                if outcome is not GroupOutcome.DONE:
-                    return outcome
-                self._has_counter(target.directory)
-                self._forget_threads(uid)
-                outcome = self._fill(uid, target, list_threads)
-                if outcome is not GroupOutcome.GONE:
-                    self._remove(old)
-        except BlockingIOError:
-            return GroupOutcome.RETRY
+        outcome = self._create(target.directory, "tasks")
+        if outcome is not GroupOutcome.DONE:
+            return outcome
+        self._has_counter(target.directory)
+        self._forget_threads(uid)
+        outcome = self._fill(uid, target, list_threads)
+        if outcome is not GroupOutcome.GONE:
+            self._remove(old)
         return GroupOutcome.DONE if outcome is GroupOutcome.RETRY else outcome
 
     def _fill(self, uid: str, target: TaskGroup, list_threads: ListThreads) -> GroupOutcome:

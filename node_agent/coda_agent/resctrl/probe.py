@@ -12,6 +12,7 @@ from enum import Enum
 
 from coda.contention.throttles import absolute_limits, percent_limits
 from coda_agent.host import Files, Tree
+from coda_agent.resctrl.layout import NO_GROUPS, is_ours
 from coda_agent.resctrl.schemata import bandwidth_limits
 
 ENDLESS_MIB = 4_294_967_295  # the kernel's unlimited value with mba_MBps
@@ -50,7 +51,7 @@ def probe_abilities(files: Files) -> Abilities:
     try:
         names = tree.listdir("info")
     except OSError as failure:
-        return Abilities(lacks=(f"resctrl is not there ({failure.strerror}): mount it on the host",))
+        return Abilities(lacks=(_why_absent(files, failure),))
     monitored, lacks = _monitored_domains(tree)
     options = _mount_options(files)
     limits = _root_limits(tree) if "MB" in names else {}
@@ -58,6 +59,9 @@ def probe_abilities(files: Files) -> Abilities:
         lacks = (*lacks, "the hardware has no bandwidth allocation")
     elif not limits:
         lacks = (*lacks, "the root's schemata has no line of bandwidth limits")
+    elif owner := _owner_of_cpus(tree):
+        limits = {}
+        lacks = (*lacks, f"group {owner} of another program has CPUs of its own: limits would take pods out of it")
     unit = _unit(tree, options, limits)
     return Abilities(
         monitoring=bool(monitored),
@@ -119,6 +123,15 @@ def _root_limits(tree: Tree) -> Mapping[int, int]:
     return bandwidth_limits(_text(tree, "schemata") or "")
 
 
+def _owner_of_cpus(tree: Tree) -> str | None:
+    """Another program's control group that has all threads on some CPUs, unless they are in a group themselves.
+
+    A thread that is moved into the throttle group leaves it, with its cache and limits. Source: `resctrl.rst`,
+    "Resource allocation rules"."""
+    groups = (name for name in tree.directories(".") if name not in NO_GROUPS and not is_ours(name))
+    return next((name for name in groups if _text(tree, f"{name}/cpus_list")), None)
+
+
 def _unit(tree: Tree, options: str, limits: Mapping[int, int]) -> Unit:
     """Percentages need a linear scale and never exceed 100: the mount options are not always visible."""
     if _number(tree, "info/MB/delay_linear") == 0:
@@ -128,9 +141,23 @@ def _unit(tree: Tree, options: str, limits: Mapping[int, int]) -> Unit:
     return Unit.PERCENT
 
 
+def _why_absent(files: Files, failure: OSError) -> str:
+    """resctrl can be mounted once: where the host has it elsewhere, another mount is refused."""
+    elsewhere = _mount_of(files, "1/mounts") or _mount_of(files, "mounts")
+    if elsewhere:
+        return f"the host has resctrl at {elsewhere[1]}, and the agent sees none at {files.resctrl.path}"
+    return f"resctrl is not there ({failure.strerror}): mount it on the host"
+
+
 def _mount_options(files: Files) -> str:
-    lines = (line.split() for line in (_text(files.proc, "mounts") or "").splitlines())
-    return next((words[3] for words in lines if len(words) > 3 and words[2] == "resctrl"), "")
+    found = _mount_of(files, "mounts")
+    return found[3] if found else ""
+
+
+def _mount_of(files: Files, table: str) -> list[str] | None:
+    """The fields of resctrl's line in a table of mounts: source, place, type, options."""
+    lines = (line.split() for line in (_text(files.proc, table) or "").splitlines())
+    return next((words for words in lines if len(words) > 3 and words[2] == "resctrl"), None)
 
 
 def _closids(tree: Tree, names: tuple[str, ...]) -> int | None:

@@ -8,7 +8,7 @@ import json
 import logging
 from typing import Any, Final
 
-from coda.contention import Action, ContentionConfig, EliminatorState, Hardware, Window, is_disturbed, observe
+from coda.contention import Action, ContentionConfig, EliminatorState, Hardware, Window, disturbed_at_s, observe
 from coda.contention.eliminator import recalled
 from coda.contention.reference import Reference, lasting
 from coda.errors import CodaError
@@ -51,13 +51,13 @@ class Eliminator:
         self._state, actions = observe(state, window, hardware, self._config)
         return actions
 
-    def was_disturbed(self, pod_uid: str, since_s: float) -> bool:
-        """True if, since then, bandwidth was contended where the pod works, or a limit moved, or a job was resized.
+    def disturbed_at_s(self, pod_uid: str) -> float | None:
+        """Return when contention or a neighbour last moved utilisations where the pod works; None: never.
 
-        `since_s`: on the clock that never jumps. Utilisations of such a time say nothing about the pod's own cores."""
+        On the clock that never jumps. Utilisations of that time say nothing about the pod's own cores."""
         jobs = () if self._window is None else self._window.jobs
         sockets = next((job.sockets for job in jobs if job.job == pod_uid), frozenset[int]())
-        return is_disturbed(self._state, sockets, since_s)
+        return disturbed_at_s(self._state, sockets)
 
     def store(self, *, at_end: bool = False) -> tuple[str, ...]:
         """Store the references if they are due; return one sentence if that fails."""

@@ -1,68 +1,65 @@
-"""Windows of GPU utilisation, each at a core count that does not change.
+"""Windows of the jobs whose rank 0 is here, each at a core count that does not change.
 
-A window begins some time after the cores are as wished: earlier samples say nothing about them. The next core count is
-the core's decision (`coda.allocator.tuning`)."""
+A window begins some time after the cores are as wished: earlier samples say nothing about them. It ends with what all
+ranks say of it. The next core count is the core's decision (`coda.allocator.tuning`)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from coda.allocator import Tuning, TuningConfig, TuningPhase, next_tuning
 from coda.allocator.ranks import result_of_job
 from coda.allocator.tuning import TOO_FEW_SAMPLES
-from coda.allocator.window_samples import Look, WindowResult, is_at_limit, result_of_window
+from coda.allocator.window_samples import WindowResult
 from coda_agent.cluster import TunedJob
+from coda_agent.tuning.gang import Gang
+from coda_agent.tuning.observation import RankWindow, TuningObservation
 
-Conditions = tuple[int, int, str]
-"""Attempt, cores per rank, and container. If one of them changes, the next window waits until that has settled."""
+LATE_S: Final = 30.0
+"""Seconds after a window for the reports of other ranks to come. Our choice: they are written within seconds; an agent
+that starts again needs longer, and costs a window."""
 
 _MEASURED = frozenset({TuningPhase.MEASURING, TuningPhase.TUNED, TuningPhase.STOPPED})
 """A tuned job is watched, and one that fell silent may work again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningObservation:
-    """What one round saw of the job's GPUs. `share` None: not measured, for the reason `why_not` if it is known.
-
-    `at_s`: on the clock that never jumps; `wall_s`: since 1970. `may_step`: the job is surely as it was read, and the
-    next step can be written. If not, no step is taken and the window stays open."""
-
-    at_s: float
-    wall_s: float
-    container: str  # of rank 0; another one means a restart
-    share: float | None
-    cpu_cores: float | None = None  # that the pod used; None: not measured
-    throttled_share: float = 0.0  # of its CPU periods
-    why_not: str | None = None
-    may_step: bool = True
-
-
 @dataclass(slots=True)
-class _Window:
-    """`of`: the tuning that it was begun for. `changed`: the cores changed before it."""
+class _JobWindow:
+    """`of`: the tuning that it was begun for. Its conditions: attempt, cores per rank, and container of rank 0.
 
-    conditions: Conditions
+    `own`: what rank 0 says, once it is over."""
+
+    window: RankWindow
     of: object
-    began_s: float
-    changed: bool
-    looks: list[Look] = field(default_factory=list)
+    own: WindowResult | None = None
 
 
 class Windows:
     """The windows of this node's jobs, by job uid. They are lost with the process, and begin again."""
 
-    def __init__(self, config: TuningConfig, settle_s: float) -> None:
+    def __init__(self, config: TuningConfig, settle_s: float, gang: Gang, node_cores: int) -> None:
+        """`node_cores`: CPU use is told as a share of these, which must not change."""
         self._config = config
         self._settle_s = settle_s
-        self._by_job: dict[str, _Window] = {}
+        self._gang = gang
+        self._node_cores = node_cores
+        self._by_job: dict[str, _JobWindow] = {}
 
     def forget_all_except(self, job_uids: Collection[str]) -> None:
         """Keep only the windows of these jobs."""
         self._by_job = {uid: window for uid, window in self._by_job.items() if uid in job_uids}
 
+    def other_cores(self, job: TunedJob) -> float | None:
+        """Return the cores that the kernel allowed rank 0, if this window or the last one does not count for them."""
+        known = self._by_job.get(job.uid)
+        return None if known is None else known.window.last_other_cores
+
     def step(self, job: TunedJob, seen: TuningObservation) -> Tuning | None:
-        """Return the job's tuning after this round; equal to `job.tuning` if nothing has to be written."""
+        """Return the job's tuning after this round; equal to `job.tuning` if nothing has to be written.
+
+        `seen`: of rank 0."""
         measured = self._measured(job, seen)
         if not seen.may_step:
             return job.tuning
@@ -79,37 +76,36 @@ class Windows:
         if job.tuning is None or job.tuning.phase not in _MEASURED:
             self._by_job.pop(job.uid, None)
             return None
-        window = self._by_job.get(job.uid)
-        if window is None or window.conditions != _conditions(job, seen) or window.of != _measured_for(job):
+        known, config = self._by_job.get(job.uid), self._config.tuning
+        if known is None or known.window.conditions != _conditions(job, seen) or known.of != _measured_for(job):
             self._begin(job, seen)
             return None
-        is_over = seen.at_s - window.began_s > self._config.tuning.window_s  # and the step cannot be taken yet
-        if seen.share is not None and seen.at_s >= window.began_s and not is_over:
-            window.looks.append(_look(seen, window.began_s, job.tuning_input.cores))
-        if seen.at_s - window.began_s < self._config.tuning.window_s:
+        window, at = known.window, job.tuning_input
+        window.look(seen, at.cores, config.window_s)
+        over_s = seen.at_s - window.began_s - config.window_s
+        if over_s < 0:
             return None
-        rank = result_of_window(window.looks, self._config.tuning, changed=window.changed)
-        at = job.tuning_input
-        return result_of_job([rank], at.gpus * at.ranks, at.most_cores)
+        if known.own is None:
+            known.own = window.result(config)
+        others, unknown = self._gang.results(job)
+        if unknown and over_s < LATE_S:
+            return None
+        return result_of_job([known.own, *others], at.gpus * at.ranks, self._node_cores, unknown=unknown)
 
     def _begin(self, job: TunedJob, seen: TuningObservation) -> None:
         """Begin a window: at once if the last one had the same conditions, else after they have settled."""
         before, conditions = self._by_job.get(job.uid), _conditions(job, seen)
-        same = before is not None and before.conditions == conditions
-        began_s = seen.at_s if same else seen.at_s + self._settle_s
-        changed = not same and job.tuning_input.resize is not None
-        self._by_job[job.uid] = _Window(conditions, _measured_for(job), began_s, changed)
+        if before is not None and before.window.conditions == conditions:
+            window = before.window.next(seen.at_s, self._settle_s)
+        else:
+            changed = job.tuning_input.resize is not None
+            window = RankWindow(conditions, seen.at_s + self._settle_s, changed)
+        self._by_job[job.uid] = _JobWindow(window, _measured_for(job))
+        self._gang.begin(job)
 
 
-def _conditions(job: TunedJob, seen: TuningObservation) -> Conditions:
+def _conditions(job: TunedJob, seen: TuningObservation) -> tuple[int, int, str]:
     return job.tuning_input.attempt, job.tuning_input.cores, seen.container
-
-
-def _look(seen: TuningObservation, began_s: float, cores: int) -> Look:
-    assert seen.share is not None
-    used, throttled = seen.cpu_cores, seen.throttled_share
-    full = None if used is None else is_at_limit(used, throttled, cores)
-    return Look(seen.at_s - began_s, seen.share, full, used, throttled)
 
 
 def _measured_for(job: TunedJob) -> object:

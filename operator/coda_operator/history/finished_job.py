@@ -11,6 +11,7 @@ from coda.history import Ending, FinishedJob
 from coda.history.record import RECORDED_REASON_CHARACTERS
 from coda.history.time_spent import Split, StatusTimes, TimeSpent, split_of
 from coda.model import FINISHED, Phase
+from coda_kube.objects.pods.users import LONGEST, user_from_json
 from coda_kube.objects.tuning_status import tuning_from_json
 from coda_operator.view import JobRecord
 
@@ -40,6 +41,7 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
         uid=job.uid,
         attempt=progress.attempt,
         namespace=metadata["namespace"],
+        owner=_text(user_from_json(metadata), LONGEST),
         name=metadata["name"],
         category=job.category.value if job.category is not None else "",
         model=_text((metadata.get("labels") or {}).get(MODEL_LABEL, ""), 63),

@@ -16,7 +16,7 @@ from typing import Any, Final
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, create_engine, event, func, literal, select, text, tuple_
+from sqlalchemy import Connection, Engine, create_engine, event, func, literal, literal_column, select, text, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
@@ -36,6 +36,7 @@ BATCH: Final = 500
 """Rows that a question has in memory at a time: a busy week has 100 000. Our choice."""
 
 _JOBS, _WAITS = FINISHED_JOBS, FINISHED_JOB_WAITS
+_OWNER: Final = func.coalesce(func.nullif(_JOBS.c.owner, literal_column("''")), _JOBS.c.namespace)
 _INSERTS: Final[dict[str, Callable[[Any], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
@@ -129,7 +130,7 @@ class Store:
         """Return the runs of the jobs that ended last, of `most` jobs at most, oldest first. Raises Outage."""
         gpus = (_JOBS.c.replicas * _JOBS.c.gpus_per_replica).label("gpus")
         ran = (_JOBS.c.run_s > 0) & (_JOBS.c.ending != Ending.DELETED.value)
-        latest = select(_JOBS.c.namespace, _JOBS.c.category, gpus, _JOBS.c.run_s).where(ran)
+        latest = select(_OWNER, _JOBS.c.category, gpus, _JOBS.c.run_s).where(ran)
         latest = latest.order_by(_JOBS.c.ended_s.desc(), _JOBS.c.uid, _JOBS.c.attempt).limit(most)
         with self._errors(), self._engine.connect() as connection:
             rows = connection.execution_options(yield_per=BATCH).execute(latest)
@@ -140,7 +141,7 @@ class Store:
 
     def tuned(self, since_s: float) -> list[tuple[str, str, int, int]]:
         """Return owner, category, GPUs per rank and the most cores per rank that tuning found since. Raises Outage."""
-        columns = (_JOBS.c.namespace, _JOBS.c.category, _JOBS.c.gpus_per_replica)
+        columns = (_OWNER, _JOBS.c.category, _JOBS.c.gpus_per_replica)
         taught = (_JOBS.c.cores_tuned.is_not(None)) & (_JOBS.c.ended_s >= since_s)
         most = select(*columns, func.max(_JOBS.c.cores_tuned)).where(taught).group_by(*columns).order_by(*columns)
         with self._errors(), self._engine.connect() as connection:
@@ -224,4 +225,5 @@ def _row(job: FinishedJob) -> dict[str, Any]:
 
 
 def _job(row: dict[str, Any], waits: Iterable[tuple[str, float]]) -> FinishedJob:
-    return FinishedJob(**(row | {"ending": Ending(row["ending"]), "waits": tuple(waits)}))
+    owner = row["owner"] or row["namespace"]
+    return FinishedJob(**(row | {"owner": owner, "ending": Ending(row["ending"]), "waits": tuple(waits)}))

@@ -12,7 +12,9 @@ from typing import Any
 from coda.model import Placement
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
+    ANNOTATION_CORES,
     ANNOTATION_PLAN,
+    ANNOTATION_USER,
     API_VERSION,
     GPU,
     KIND,
@@ -26,6 +28,8 @@ from coda_kube.objects.names import (
     pod_name,
     rank_hostname,
 )
+from coda_kube.objects.pods.node_terms import pinned
+from coda_kube.objects.read import AUTO
 
 MASTER_PORT = 29500  # torchrun's default
 
@@ -36,8 +40,6 @@ _NODE_TROUBLE = tuple(
     for trouble in ("not-ready", "unreachable")
 )
 """Coda judges itself when a node is lost. Without these, Kubernetes would evict the ranks after 5 min in any case."""
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def probe_pod(job: Job, *, attempt: int, cores: int) -> Json:
@@ -52,7 +54,9 @@ def rank_pod(job: Job, placement: Placement, rank: int) -> Json:
     pod = _pod(job, attempt=placement.attempt, rank=rank, cores=placement.cpus_per_replica)
     pod["metadata"]["name"] = pod_name(job["metadata"]["name"], placement.attempt, rank)
     pod["metadata"]["annotations"][ANNOTATION_PLAN] = placement.plan_id
-    pod["spec"]["affinity"] = _pinned(pod["spec"].get("affinity") or {}, placement.nodes[rank])
+    if job["spec"].get("cpusPerReplica") == AUTO and job["spec"]["replicas"] > 1:
+        pod["metadata"]["annotations"][ANNOTATION_CORES] = AUTO
+    pod["spec"]["affinity"] = pinned(pod["spec"].get("affinity") or {}, placement.nodes[rank])
     return pod
 
 
@@ -104,12 +108,18 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int) -> Json:
                 LABEL_ATTEMPT: str(attempt),
                 LABEL_RANK: str(rank),
             },
-            "annotations": dict(template_metadata.get("annotations") or {}),
+            "annotations": (template_metadata.get("annotations") or {}) | _stamp(metadata),
             "ownerReferences": [_owner(metadata)],
             "finalizers": [RANK_FINALIZER],
         },
         "spec": pod_spec,
     }
+
+
+def _stamp(metadata: Mapping[str, Any]) -> Json:
+    """Who asked for the job asked for its pods."""
+    notes = metadata.get("annotations") or {}
+    return {ANNOTATION_USER: notes[ANNOTATION_USER]} if ANNOTATION_USER in notes else {}
 
 
 def _owner(metadata: Mapping[str, Any]) -> Json:
@@ -152,13 +162,3 @@ def _rendezvous(job: Job, *, attempt: int, rank: int) -> dict[str, str]:
         "PET_MASTER_ADDR": master,
         "PET_MASTER_PORT": str(MASTER_PORT),
     }
-
-
-def _pinned(affinity: Job, node: str) -> Json:
-    """Require `node` in addition to the user's affinity: terms are alternatives, so each one gets the pin."""
-    node_affinity = affinity.get("nodeAffinity") or {}
-    required = node_affinity.get(_REQUIRED) or {}
-    terms = required.get("nodeSelectorTerms") or [{}]
-    pin = {"key": "metadata.name", "operator": "In", "values": [node]}
-    pinned = [term | {"matchFields": [*(term.get("matchFields") or ()), pin]} for term in terms]
-    return {**affinity, "nodeAffinity": node_affinity | {_REQUIRED: required | {"nodeSelectorTerms": pinned}}}

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from coda.lifecycle import TEMPLATE_REFUSED, Progress
+from coda.lifecycle.state import UNTUNED_REASONS
 from coda.model import FINISHED, Phase
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
@@ -97,11 +98,15 @@ def _conditions(progress: Progress, old: Item, now_s: float) -> Iterator[Json]:
         "Running": phase is Phase.RUNNING,
         "Finished": phase in FINISHED,
     }
+    is_untuned = progress.reason in UNTUNED_REASONS
+    if phase is Phase.RUNNING and (is_untuned or "Tunable" in known):  # absent while nothing was ever amiss
+        truths["Tunable"] = not is_untuned
     for kind, truth in truths.items():
         said = "True" if truth else "False"
         before = known.get(kind)
         unchanged = before is not None and before["status"] == said
-        if unchanged and before is not None and (kind != "Finished" or not truth):
+        says_why = (kind == "Finished" and truth) or (kind == "Tunable" and not truth)  # now, and not as it turned
+        if unchanged and before is not None and not says_why:
             yield dict(before) | {"observedGeneration": progress.generation}
             continue
         yield {

@@ -20,6 +20,7 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, FINALIZER, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.read import placement_from_json
 from coda_kube.objects.write import job_path
+from coda_operator.view.agents import Agents
 from coda_operator.view.deadlines import Deadlines
 from coda_operator.view.experience import LearnedCores
 from coda_operator.view.job_record import JobRecord, record_from_json
@@ -79,6 +80,7 @@ class ClusterView:
             held_part=self._held_part,
             on_restored=self._on_restored,
         )
+        self.agents = Agents(client)  # not kept up to date here: only who leads needs them
         self.nodes = Nodes(client, self._on_node, clock, config or LifecycleConfig())
 
     async def run(self) -> None:
@@ -180,7 +182,7 @@ class ClusterView:
             given_up=self.nodes.given_up(nodes),
             braked=self.nodes.is_braked(),
             outages=self.nodes.outages(nodes),
-            is_untuned=job.is_untuned,
+            untuned=self.agents.why_untuned(job),
         )
 
     async def read_pods_again(self, job: JobRecord) -> None:

@@ -1,7 +1,7 @@
 """What tuning found: a job's own result for its next attempt, those of finished jobs for their owner's next job.
 
 It comes from the TrainingJobs that the API server still has, and at the start from the history store. A job's owner is
-its namespace, because a TrainingJob does not say who submitted it.
+its user.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from coda.allocator import SearchOutcome, SearchResult, Tuning
 from coda.allocator.start_point import NO_EXPERIENCE, Experience, Tuned, experience_with, experienced_cores
 from coda.errors import InvalidInput
 from coda.model import FINISHED
+from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.tuning_status import tuning_from_json
 from coda_operator.view.job_record import category_from_json
@@ -41,7 +42,7 @@ class LearnedCores:
         if tuning is None or not isinstance(tuning.found, SearchResult) or tuning.found.outcome not in _TAUGHT:
             return
         tuned = Tuned(
-            owner=job["metadata"]["namespace"],
+            owner=user_from_json(job["metadata"]),
             category=category_from_json(job["spec"]),
             gpus_per_replica=job["spec"]["gpusPerReplica"],
             cores_per_replica=tuning.found.cores,
@@ -60,7 +61,7 @@ class LearnedCores:
         own = own_cores(job)
         if own is not None:
             return max(1, min(own, ceiling_cores))
-        owner = job["metadata"]["namespace"]
+        owner = user_from_json(job["metadata"])
         category = category_from_json(job["spec"])
         return experienced_cores(self._experience, owner, category, gpus, part_cores)
 

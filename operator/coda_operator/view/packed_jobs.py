@@ -12,7 +12,7 @@ from coda.lifecycle import TEMPLATE_REFUSED
 from coda.model import FINISHED
 from coda_kube.api.watch_cache import key_of, version_of
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import FINALIZER
+from coda_kube.objects.names import ANNOTATION_USER, FINALIZER
 
 FINISHED_PHASES: Final = frozenset(phase.value for phase in FINISHED)
 
@@ -94,7 +94,7 @@ class KnownJob(dict[str, Any]):
 
 
 def _without_finished_parts(job: Json) -> Json:
-    """Return a finished job without annotations, template, placement and tuning, which nothing reads again.
+    """Return a finished job without template, placement, tuning and annotations but its user: nothing reads them again.
 
     A refused template stays: it may be edited. What tuning found stays until the job's record is stored."""
     status = job.get("status") or {}
@@ -102,7 +102,12 @@ def _without_finished_parts(job: Json) -> Json:
         return job
     unread = ("placement",) if FINALIZER in (job["metadata"].get("finalizers") or ()) else ("placement", "tuning")
     return job | {
-        "metadata": {name: field for name, field in job["metadata"].items() if name != "annotations"},
+        "metadata": {name: field for name, field in job["metadata"].items() if name != "annotations"} | _stamp(job),
         "spec": {name: field for name, field in job["spec"].items() if name != "template"},
         "status": {name: field for name, field in status.items() if name not in unread},
     }
+
+
+def _stamp(job: Json) -> Json:
+    stamp = (job["metadata"].get("annotations") or {}).get(ANNOTATION_USER)
+    return {"annotations": {ANNOTATION_USER: stamp}} if stamp else {}

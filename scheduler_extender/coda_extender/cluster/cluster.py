@@ -1,4 +1,4 @@
-"""What one replica knows of the cluster: four caches that update the state and the guard, and wake the planner.
+"""What one replica knows of the cluster: eight caches that update the state and the guard, and wake the planner.
 
 Every replica keeps all of it at all times, so that a new leader can answer at once.
 """
@@ -26,6 +26,9 @@ from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 from coda_kube.objects.read import ENDED, Pod, id_of
+
+VIRTUAL_CLUSTERS: Final = f"/apis/{API_VERSION}/virtualclusters"
+ARRAY_QUOTAS: Final = f"/apis/{API_VERSION}/arrayquotas"
 
 GATHER_S: Final = 0.04  # our choice: a waiting job does not notice it, and most changes are pods of others
 
@@ -74,10 +77,17 @@ class ExtenderCluster:
             on_restored=self._begin_again,
             held_part=self._held_part_of_pod,
         )
+        self.virtual_clusters = WatchCache(
+            client, VIRTUAL_CLUSTERS, listener=self._on_virtual_cluster, may_be_missing=True
+        )
+        self.array_quotas = WatchCache(client, ARRAY_QUOTAS, listener=self._on_array_quota, may_be_missing=True)
         self._caches = (
             WatchCache(client, "/api/v1/nodes", listener=self._on_node),
             self.pods,
             WatchCache(client, "/api/v1/resourcequotas", listener=self._on_quota),
+            WatchCache(client, "/apis/batch/v1/jobs", listener=self._on_batch_job, held_part=metadata_only),
+            self.virtual_clusters,
+            self.array_quotas,
             self.jobs,
         )
         self._version = self.state.version
@@ -159,6 +169,11 @@ class ExtenderCluster:
         self.state.set_unwritable(job, trouble)
         self._note_job(job)
 
+    def set_evicted(self, job: JobId, *, is_evicted: bool) -> None:
+        """Count a CPU job as stopped from now on, or no longer."""
+        self.state.set_evicted(job, is_evicted=is_evicted)
+        self._note_job(job)
+
     def void_placement(self, job: JobId, plan_id: str) -> None:
         """Count the placement no more, though the object shows it."""
         self.state.void_placement(job, plan_id)
@@ -200,10 +215,10 @@ class ExtenderCluster:
         return metadata_only(pod) if key_of(pod) in self.state.pod_by_id else None
 
     def _is_past(self, ended: Pod) -> bool:
-        return ended.member is None or self.jobs.is_past(ended.member.job)
+        return ended.member is None or ended.cpu_job is not None or self.jobs.is_past(ended.member.job)
 
     def _forget_ended_pods(self, job: Json) -> None:
-        for key in self.state.ended_pods((id_of(job), job["metadata"]["uid"])):
+        for key in self.state.gang_pods.ended((id_of(job), job["metadata"]["uid"])):
             self.state.forget_pod(key)
             self.pods.forget(key)
 
@@ -223,8 +238,20 @@ class ExtenderCluster:
         if self._note_change() and known is not None and (is_waiting(known) or open_wish(known) is not None):
             self._set_urgent()
 
+    def _on_batch_job(self, old: Json | None, new: Json | None) -> None:
+        self.state.on_batch_job(old, new)
+        self._note_change()
+
     def _on_quota(self, old: Json | None, new: Json | None) -> None:
         self.state.on_quota(old, new)
+        self._note_change()
+
+    def _on_virtual_cluster(self, old: Json | None, new: Json | None) -> None:
+        self.state.on_virtual_cluster(old, new)
+        self._note_change()
+
+    def _on_array_quota(self, old: Json | None, new: Json | None) -> None:
+        self.state.on_array_quota(old, new)
         self._note_change()
 
     def _set_urgent(self) -> None:

@@ -70,7 +70,7 @@ class EndingGangs:
 
     def _begin(self, attempt: _Attempt, first: Pod) -> _EndingGang | None:
         """A new ending attempt; None if nothing of it is to be held back."""
-        live_pods = set(self._state.live_pods(*attempt))
+        live_pods = set(self._state.gang_pods.live(*attempt))
         is_stopped = self._state.is_stopped(*attempt)
         if not is_held_back(was_bound=first.node is not None, is_stopped=is_stopped, live_ranks=len(live_pods)):
             return None

@@ -13,6 +13,7 @@ from typing import Final
 from coda.model import NOTHING, JobId, Resources
 from coda.placements import InFlight, Rank, kept_for_gangs, planned_node
 from coda.placements.filter_rules import MAX_SCORE, Evictable, best_candidates, in_flight_by_node, may_evict
+from coda_extender.guard.cluster_use import NodeUse
 from coda_extender.guard.in_flight import Clock, InFlightPods
 from coda_extender.guard.node_capacity import NodeCapacity
 from coda_extender.guard.passed_ranks import PassedRank, PassedRanks
@@ -99,6 +100,11 @@ class Guard:
         if worst == best:
             return {}
         return {name: score - worst for name, score in zip(question.names, scores, strict=True) if score > worst}
+
+    def cluster_use(self) -> NodeUse:
+        """What becomes of the cluster's GPUs and cores now."""
+        self._capacity.catch_up()
+        return self._capacity.use.sums
 
     def evictable_nodes(self, preemption: Preemption) -> list[str]:
         """The nodes where kube-scheduler may evict the pods it chose, so that a foreign pod can go there.

@@ -12,6 +12,7 @@ from coda.model import NOTHING, Job, JobId, Resources
 from coda.model.capacity import withheld_shares
 from coda.placements.filter_rules import MAX_SCORE, foreign_score
 from coda_extender.guard.capacity_index import CapacityIndex
+from coda_extender.guard.cluster_use import ClusterUse
 from coda_kube.cluster_state import ClusterState
 
 _MOST_CHANGES: Final = 100  # taking one over takes about 10 us: a request waits a millisecond at most
@@ -21,7 +22,8 @@ class NodeCapacity:
     """Capacity and scores of nodes as of the last `catch_up`.
 
     `free_by_node`: allocatable - used - withheld. A node that is not known has nothing, less what is withheld there.
-    `withholding_nodes`: the nodes where placements withhold capacity. `best_nodes`: those with the best score."""
+    `withholding_nodes`: the nodes where placements withhold capacity. `best_nodes`: those with the best score.
+    `use`: the sums over all nodes."""
 
     def __init__(self, state: ClusterState) -> None:
         self.free_by_node: dict[str, Resources] = {}
@@ -29,6 +31,7 @@ class NodeCapacity:
         self.score_by_node: dict[str, int] = {}
         self.best_nodes: set[str] = set()
         self.index = CapacityIndex()  # of `free_by_node`
+        self.use = ClusterUse()
         self._state = state
         self._withheld_by_node: dict[str, Resources] = {}
         self._shares_by_job: dict[JobId, dict[str, Resources]] = {}
@@ -94,6 +97,7 @@ class NodeCapacity:
             if withheld is not None:  # a placement on a node that is not known: nothing of it may be taken
                 self.free_by_node[name] = NOTHING - withheld
         self.index.set_free(name, self.free_by_node.get(name))
+        self.use.set_node(name, node, self.free_by_node.get(name, NOTHING))
 
     def _set_score(self, name: str, score: int | None) -> None:
         if score is None:

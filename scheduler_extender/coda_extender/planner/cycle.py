@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import replace
 from itertools import chain
 from typing import Final, Protocol
 
@@ -22,6 +23,7 @@ from coda_extender.metrics import Metrics
 from coda_extender.planner.snapshot_feed import SnapshotFeed
 from coda_extender.planner_process import AnswerEnd, ChangedRefusals, Kind, Message, Orders, Question, ReviewOf
 from coda_extender.planner_process.process import ProcessFailed
+from coda_kube.objects.pods.cpu_job import pod_id_of
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +160,22 @@ class InFlightTime:
             return 0.0
         self._told_s = now_s
         return now_s - self._none_s
+
+
+def by_kind(result: CycleResult) -> tuple[CycleResult, CycleResult]:
+    """Return the starts and stops of gangs and those of CPU jobs apart. Only gangs have anything else."""
+    decision = result.decision
+    starts = [start for start in decision.starts if pod_id_of(start.job) is not None]
+    stops = [stop for stop in decision.stops if pod_id_of(stop.job) is not None]
+    if not starts and not stops:
+        return result, replace(result, decision=Decision())
+    gangs = replace(
+        decision,
+        starts=tuple([start for start in decision.starts if pod_id_of(start.job) is None]),
+        stops=tuple([stop for stop in decision.stops if pod_id_of(stop.job) is None]),
+    )
+    pods = Decision(starts=tuple(starts), stops=tuple(stops))
+    return replace(result, decision=gangs), replace(result, decision=pods)
 
 
 def _result(

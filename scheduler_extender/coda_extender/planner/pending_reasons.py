@@ -61,6 +61,16 @@ def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Js
     return pending_json(refusal, since_s=seconds_from_time(pending["since"]) if same_code else now_s)
 
 
+def first_wait_since_s(job_json: Mapping[str, Any] | None) -> float | None:
+    """When a job was created that never was placed or edited and shows no reason yet; None for all others."""
+    if job_json is None:
+        return None
+    metadata, status = job_json["metadata"], job_json.get("status") or {}
+    if status.get("pending") or status.get("placement") or metadata.get("generation", 1) > 1:
+        return None
+    return seconds_from_time(metadata.get("creationTimestamp")) or None
+
+
 class PendingReasons:
     """The notices not written yet. `now_s` is any clock that only grows.
 

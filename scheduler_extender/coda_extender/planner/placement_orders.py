@@ -18,7 +18,8 @@ from coda.model.decision import Stop, name_for
 from coda.model.job import StopOrder, WishAnswer
 from coda.policy import PolicyConfig
 from coda_extender.metrics import Metrics
-from coda_extender.planner.status_writer import StatusWriter, Written
+from coda_extender.planner.status_writer import StatusWriter
+from coda_extender.written import Written
 from coda_kube.objects.write import placement_json
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ from coda.placements import PlacementAction, PlacementDefect, PlacementReview, p
 from coda.placements.review import adopted_placement, is_given_up, released_placement
 from coda.policy import PolicyConfig
 from coda_extender.metrics import Metrics
-from coda_extender.planner.status_writer import StatusWriter, Written
+from coda_extender.planner.status_writer import StatusWriter
+from coda_extender.written import Written
 from coda_kube.api.lease import Elector
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import placement_json

@@ -22,17 +22,23 @@ from coda.model.decision import Fault
 from coda.placements import PlacementAction, PlacementReview
 from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
+from coda_extender.cpu_jobs.pod_reasons import PodReasons
+from coda_extender.cpu_jobs.pod_writer import PodWriter
+from coda_extender.cpu_jobs.stuck_pods import StuckPods
 from coda_extender.metrics import Metrics
-from coda_extender.planner.cycle import START_AGAIN_S, CycleRunner, StartProcess
+from coda_extender.planner.cycle import START_AGAIN_S, CycleRunner, StartProcess, by_kind
 from coda_extender.planner.leader_label import LeaderLabel
 from coda_extender.planner.past_run_times import past_run_times
 from coda_extender.planner.placement_orders import PlacementOrders
 from coda_extender.planner.placement_writer import PlacementWriter
+from coda_extender.planner.quota_status import QuotaStatus
 from coda_extender.planner.reason_writer import ReasonWriter
 from coda_extender.planner.snapshot_feed import SnapshotFeed
-from coda_extender.planner.status_writer import RETRY_S, StatusWriter, Written
+from coda_extender.planner.status_writer import RETRY_S, StatusWriter
 from coda_extender.planner.write_failures import JobsLeftOut
+from coda_extender.planner_process import ChangedRefusals
 from coda_extender.planner_process.process import PlannerProcess
+from coda_extender.written import Written
 from coda_kube.api.client import Client
 from coda_kube.api.lease import Elector, lead
 from coda_kube.served_schema import ServedSchema
@@ -103,6 +109,11 @@ class Planner:
             fits_at_once=cluster.fits_at_once,
         )
         self._orders = PlacementOrders(writer, metrics, config.policy)
+        self._pods = PodWriter(client, cluster, metrics, config.policy, self.leads, at_once=config.writes_at_once)
+        self._pods.on_end = self._left_out.note
+        self._pod_reasons = PodReasons(client, cluster)
+        self._stuck = StuckPods(client, cluster, metrics, self.leads)
+        self._quota_status = QuotaStatus(client, cluster, config.policy)
         self._reasons = ReasonWriter(writer, cluster.state, metrics, at_once=max(1, config.writes_at_once // 2))
         cluster.on_job_changed = self._reasons.note_job
         self._cycles = CycleRunner(
@@ -111,7 +122,7 @@ class Planner:
             metrics,
             answer_limit_s=config.answer_limit_s,
             start_again_s=config.start_again_s,
-            on_refusals=self._reasons.change_refusals,
+            on_refusals=self._change_refusals,
             on_new_process=self._forget_answers,
             in_flight=cluster.guard.in_flight.pods,
             now_s=client.clock,
@@ -162,6 +173,7 @@ class Planner:
         self._cluster.guard.take_over(self._config.scheduler_names, self._config.takeover_limit_s)
         self._placements.forget_waits()
         self._left_out.admit_all()
+        await self._pods.take_over()
         self._is_leading = True
         self._metrics.is_leader.set(1)
         log.info("leading, epoch %d", self._elector.epoch)
@@ -169,6 +181,9 @@ class Planner:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._label.claim(self.leads))
                 tasks.create_task(self._reasons.run())
+                tasks.create_task(self._pod_reasons.run())
+                tasks.create_task(self._stuck.run())
+                tasks.create_task(self._quota_status.run())
                 tasks.create_task(self._plan_forever())
                 tasks.create_task(self._end_with_the_schema())
         finally:
@@ -178,7 +193,7 @@ class Planner:
             self._metrics.is_leader.set(0)
             self._metrics.show_queue({}, 0)
             self._cycles.stop()
-            self._reasons.forget()
+            self._forget_reasons()
 
     async def _end_with_the_schema(self) -> None:
         """Raise Outage once the API server does not know every field any more."""
@@ -219,11 +234,13 @@ class Planner:
         self._metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
         self._reasons.remove_reasons(self._cluster.stale_pending)
         # 4. Write: follow up on reviewed placements, commit new ones, order stops, answer wishes. A placement with
-        # nothing in its way is released by the same write.
+        # nothing in its way is released by the same write. CPU jobs are released and evicted.
         self._placements.forget_waits(but_for=result.reviews)
+        gangs, cpu_jobs = by_kind(result)
         writes: list[Coroutine[Any, Any, Written]] = [*self._placements.follow_ups(result.reviews)]
-        writes += self._placements.commits(result)
-        writes += self._orders.writes(result)
+        writes += self._placements.commits(gangs)
+        writes += self._orders.writes(gangs)
+        writes += self._pods.writes(cpu_jobs)
         results = await asyncio.gather(*writes)
         # 5. Read again, and release what was only committed if it fits beside everything in flight by now.
         if self._placements.pop_unreleased():
@@ -234,9 +251,17 @@ class Planner:
 
     def _forget_answers(self) -> None:
         """Another planner process begins: that is progress, and it tells all reasons again."""
-        self._reasons.forget()
+        self._forget_reasons()
         if self._progress_s is not None:
             self._progress_s = time.monotonic()
+
+    def _change_refusals(self, changes: ChangedRefusals) -> None:
+        self._reasons.change_refusals(changes)
+        self._pod_reasons.change_refusals(changes)
+
+    def _forget_reasons(self) -> None:
+        self._reasons.forget()
+        self._pod_reasons.forget()
 
     def _report(self, fault: Fault) -> None:
         """An error in judging some objects, which are left out until they change."""

@@ -16,11 +16,13 @@ from coda_extender.metrics import Metrics
 from coda_extender.planner.pending_reasons import (
     PendingNotice,
     PendingReasons,
+    first_wait_since_s,
     notice_for,
     pending_for,
 )
-from coda_extender.planner.status_writer import RETRY_S, StatusWriter, Written
+from coda_extender.planner.status_writer import RETRY_S, StatusWriter
 from coda_extender.planner_process import ChangedRefusals
+from coda_extender.written import Written
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
 
@@ -133,10 +135,11 @@ class ReasonWriter:
 
     async def _write(self, notice: PendingNotice) -> Written:
         async with self._slots:
+            created_s = first_wait_since_s(self._state.job_json_by_id.get(notice.job))
             written = await self._writer.write(
                 notice.job,
                 lambda status: self._status_after(notice, status),
-                done=lambda: self._note_stored(notice.job),
+                done=lambda: self._note_stored(notice.job, created_s),
             )
         now_s = time.monotonic()
         if written in (Written.CONFLICT, Written.LAPSED):
@@ -151,9 +154,11 @@ class ReasonWriter:
             self._paused[notice.job] = notice
         return written
 
-    def _note_stored(self, job: JobId) -> None:
+    def _note_stored(self, job: JobId, created_s: float | None) -> None:
         """Soon or late: a slow write that is stored in the end is no failure."""
         self._metrics.pending_writes.inc()
+        if created_s is not None:
+            self._metrics.first_reason_s.observe(max(0.0, self._writer.now_s() - created_s))
         self._failures.pop(job, None)
         self._worked_s = time.monotonic()
 

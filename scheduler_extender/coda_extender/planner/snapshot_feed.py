@@ -1,7 +1,7 @@
 """What the planner process must be told so that its copy of the cluster is as the caches are now.
 
-The cost is that of the changes: nodes, their use, jobs and quotas have logs of changes. What is in flight, held back or
-leaving is small, and is compared with what was told.
+The cost is that of the changes: nodes, their use, jobs and all quotas have logs of changes. What is in flight,
+held back or leaving is small, and is compared with what was told.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coda_extender.guard.in_flight import InFlightPods
 from coda_extender.planner_process import Values, values_in_messages
 from coda_kube.cluster_state import ClusterState
 
-_LOGGED: Final = (Part.NODES, Part.USED, Part.JOBS, Part.QUOTAS)
+_LOGGED: Final = (Part.NODES, Part.USED, Part.JOBS, Part.QUOTAS, Part.TENANTS, Part.ARRAYS)
 
 
 class SnapshotFeed:

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
 from typing import Final
 
 from coda.errors import Conflict, Outage
@@ -20,6 +19,7 @@ from coda.model import Job, JobId
 from coda.placements.write_limits import DOUBT_S, PATIENCE_S, SLOW_PER_NAMESPACE
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
+from coda_extender.written import Ended, Written
 from coda_kube.api.client import Client, NotFound, Rejected, TooBusy
 from coda_kube.api.status_apply import apply_status
 from coda_kube.objects.json_types import Json
@@ -42,24 +42,6 @@ OWN_FIELDS: Final = ("placement", "pending")
 
 Change = Callable[[Json], Json | None]
 """From a status to the extender's new part of it; None: write nothing."""
-
-
-class Written(Enum):
-    """The outcome of a write."""
-
-    DONE = "done"
-    NEEDLESS = "needless"  # nothing to change any more
-    STALE = "stale"  # the job is not as it was decided on; its change causes another cycle
-    CONFLICT = "conflict"  # somebody wrote first, and the cache does not show it yet
-    LAPSED = "lapsed"  # the Lease is not held any more
-    REFUSED = "refused"  # the API server does not store it
-    FAILED = "failed"  # the API server did not answer
-    SLOW = "slow"  # there is no answer yet: it goes on by itself
-    BUSY = "busy"  # an earlier write of the job is slow, or several of its namespace are, or the API server is too busy
-
-
-Ended = Callable[[JobId, Written, str], None]
-"""Told of the end of each write with `decided_on`, and why it did not work."""
 
 
 class StatusWriter:
@@ -212,4 +194,4 @@ def _is_unchanged(before: Job, now: Job | None) -> bool:
 
 
 def _without_pods(job: Job) -> Job:
-    return replace(job, bound=frozenset(), unbound={}, leftovers=False, pod_cpu_m={})
+    return replace(job, bound=frozenset(), unbound={}, gone=frozenset(), leftovers=False, pod_cpu_m={})

@@ -17,12 +17,11 @@ from coda.model import JobId
 from coda.model.job import WriteTrouble
 from coda.placements.write_limits import FIRST_PAUSE_S, WriteFailures
 from coda_extender.cluster.cluster import ExtenderCluster
+from coda_extender.events import event_about
 from coda_extender.metrics import Metrics
-from coda_extender.planner.status_writer import Written
+from coda_extender.written import Written
 from coda_kube.api.client import Client
-from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import API_VERSION, EXTENDER, KIND
-from coda_kube.objects.quantities import micro_time_from_seconds
+from coda_kube.objects.names import API_VERSION, KIND
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +86,8 @@ class JobsLeftOut:
         now_s = self._clock()
         for job in [job for job, (until_s, _) in self._left_out.items() if until_s <= now_s]:
             self._admit(job)
-        known = self._cluster.state.job_json_by_id
         for by_job in (self._failures, self._told_s):
-            for job in [job for job in by_job if job not in known]:
+            for job in [job for job in by_job if not self._cluster.state.knows(job)]:
                 del by_job[job]
 
     def next_s(self) -> float | None:
@@ -134,33 +132,11 @@ class JobsLeftOut:
         item = self._cluster.state.job_json_by_id.get(job)
         if item is None:
             return
-        event = _event(item, self._client.clock(), reason, message)
+        about = {"apiVersion": API_VERSION, "kind": KIND, **item["metadata"]}
+        event = event_about(about, self._client.clock(), reason, message, is_warning=True)
         try:
             await self._client.create(f"/api/v1/namespaces/{item['metadata']['namespace']}/events", event)
         except CodaError as error:
             log.warning("no event about %s was posted: %s", job, error)
         else:
             self._worked_s = self._clock()
-
-
-def _event(item: Json, now_s: float, reason: str, message: str) -> Json:
-    metadata = item["metadata"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"namespace": metadata["namespace"], "name": f"{metadata['name']}.{int(now_s * 1e6):x}"},
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-        },
-        "type": "Warning",
-        "reason": reason,
-        "message": message,
-        "action": "Plan",
-        "eventTime": micro_time_from_seconds(now_s),
-        "reportingComponent": EXTENDER,
-        "reportingInstance": EXTENDER,
-    }

@@ -229,6 +229,21 @@ def test_the_agent_s_own_memory_limit_is_kept(tmp_path: Path, own: str, limit: s
     assert sum(buffer_bytes_by_cpu(files, (0, 1)).values()) == 4 << 20
 
 
+def test_in_a_namespace_of_its_own_the_agents_limit_is_seen_in_its_own_mount(tmp_path: Path) -> None:
+    """A container that is not privileged: no path of the host is known there."""
+    files = fake_machine(tmp_path)
+    own = tmp_path / "proc/self/root/sys/fs/cgroup"
+    own.mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (own / "memory.current").write_text(f"{64 << 20}\n")
+    (own / "memory.stat").write_text("anon 0\ninactive_file 0\n")
+    (own / "memory.max").write_text(f"{(80 << 20) - 1}\n")
+    with pytest.raises(Outage, match="the agent's memory limit leaves 15 MiB"):
+        buffer_bytes_by_cpu(files, (0, 1))
+    (own / "memory.max").write_text(f"{80 << 20}\n")
+    assert sum(buffer_bytes_by_cpu(files, (0, 1)).values()) == 4 << 20
+
+
 def test_this_machine_s_own_caches_are_read() -> None:
     needs = buffer_bytes_by_cpu(Files(), range(4096))
     assert all(size > 1 << 20 for size in needs.values())

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from coda.errors import InvalidInput, Outage
 from coda_agent.cgroups.layout import Version
-from coda_agent.cgroups.limits import LimitChange, in_kernel_order, read_limit, write_limit
+from coda_agent.cgroups.limits import LimitChange, cores_in_force, in_kernel_order, read_limit, write_limit
 from coda_agent.cgroups.quota import CpuLimit, is_same_limit, limit_for_cores, limit_from_text, rounded_by_systemd
 from coda_agent.throttling.core_split import limits_within
-from coda_lab.emulators.cgroups.kubelet import Quality
-from tests.agent.cgroups.nodes import UID, node
+from coda_lab.emulators.cgroups.kubelet import Quality, Setup
+from coda_lab.emulators.cgroups.tree import V1_DIRECTORY
+from tests.agent.cgroups.nodes import SETUPS, UID, node
 
 PERIODS = st.sampled_from([1000, 10_000, 50_000, 100_000, 1_000_000])
 LIMITS = st.builds(
@@ -165,3 +166,22 @@ def test_a_pod_is_kept_within_some_cores(
     assert {path: limit.cores for path, limit in limits.items()} == expected
     periods = {"p": pod.period_us, **{path: limit.period_us for path, limit in containers.items()}}
     assert all(limit.period_us == periods[path] for path, limit in limits.items())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)
+def test_the_cores_in_force_are_the_least_along_the_path(version: int, setup: Setup) -> None:
+    here = node(version, setup)
+    pod = here.kubelet.start(UID, Quality.BURSTABLE, {"main": 3.0, "sidecar": 1.0, "free": None})
+
+    def cores(name: str) -> float | None:
+        return cores_in_force(here.files, here.layout, pod.path, pod.containers[name].id)
+
+    assert (cores("main"), cores("sidecar"), cores("free")) == (3.0, 1.0, math.inf)
+    file, text = (f"{V1_DIRECTORY}/{pod.path}/cpu.cfs_quota_us", "350000")
+    if version == 2:
+        file, text = f"{pod.path}/cpu.max", "350000 100000"
+    here.tree.write(file, text)
+    assert (cores("main"), cores("free")) == (3.0, 3.5)
+    assert cores_in_force(here.files, here.layout, pod.path, "another") is None
+    assert cores_in_force(here.files, here.layout, f"{pod.path}x", pod.containers["main"].id) is None

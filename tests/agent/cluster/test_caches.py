@@ -152,6 +152,30 @@ class Counting(FakeApi):
             yield events
 
 
+@pytest.mark.parametrize(
+    ("cpu", "cores"),
+    [("47500m", 47), ("48", 48), (None, None), ("many", None)],
+    ids=["less than it has", "all", "it does not say", "nobody can read it"],
+)
+def test_what_the_node_gives_to_pods_is_read_from_it(cpu: str | None, cores: int | None) -> None:
+    async def read_() -> int | None:
+        api = FakeApi()
+        node = node_json("n1")
+        node["status"]["allocatable"] = {} if cpu is None else {"cpu": cpu}
+        api.set(NODES, node)
+        cluster = AgentCaches(api, "n1")
+        caches = asyncio.create_task(cluster.run())
+        await asyncio.sleep(1000)
+        caches.cancel()
+        await asyncio.wait({caches})
+        gets = sum(call.verb == "get" and call.path == f"{NODES}/n1" for call in api.calls)
+        assert 1 <= gets <= 12
+        return cluster.allocatable_cores
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert runner.run(read_()) == cores
+
+
 def test_all_jobs_of_a_node_are_one_watch() -> None:
     async def watched(jobs: int) -> tuple[list[tuple[str, str | None]], int]:
         api = Counting()

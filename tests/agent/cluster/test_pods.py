@@ -95,3 +95,27 @@ def test_a_pod_says_why_its_cores_can_never_be_changed(container: dict[str, Any]
     rank["spec"]["containers"][0] |= container
     rank["status"] = {**(rank.get("status") or {}), "qosClass": quality}
     assert local_pod_from_json(rank, {"default"}).resize_obstacle == obstacle
+
+
+@pytest.mark.parametrize(
+    ("says", "cores"),
+    [
+        pytest.param({"limits": {"cpu": "6"}}, 6, id="its kubelet says what is in force"),
+        pytest.param({}, 4, id="a kubelet that says nothing: what it wants"),
+    ],
+)
+def test_the_cores_of_a_rank_are_those_in_force(says: dict[str, Any], cores: int) -> None:
+    rank = rank_json("gang", 0, "n1")
+    (main,) = rank["spec"]["containers"]
+    rank["spec"] = rank["spec"] | {
+        "containers": [main | {"resources": {"limits": {"cpu": "4", "nvidia.com/gpu": "1"}}}]
+    }
+    rank["status"] = RUNNING | {"containerStatuses": [{"name": main["name"], "resources": says}]}
+    assert local_pod_from_json(rank, {"default"}).cores == cores
+
+
+def test_a_rank_says_whether_its_cores_are_to_be_found_and_a_stranger_cannot() -> None:
+    note = {"annotations": {"coda.scheduler/cores": "auto"}}
+    told = [pod | {"metadata": pod["metadata"] | note} for pod in (rank_json("gang", 0, "n1"), NOTEBOOK)]
+    assert [local_pod_from_json(pod, {"default"}).is_tuned for pod in told] == [True, False]
+    assert not local_pod_from_json(rank_json("gang", 0, "n1"), {"default"}).is_tuned

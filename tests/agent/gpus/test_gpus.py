@@ -140,11 +140,11 @@ def test_a_refused_metric_says_so_and_the_others_go_on(state: NvmlState, gpus: G
     assert reading.share == pytest.approx(0.6)
 
 
-def test_mig_has_memory_and_processes_but_no_utilisation(state: NvmlState) -> None:
+def test_before_hopper_mig_has_memory_and_processes_but_no_utilisation(state: NvmlState) -> None:
     device = state.device(FIRST)
     device.mig = True
     device.slices = [
-        Slice(slot=3, uuid="MIG-b", gpu_instance=5, used_bytes=9),
+        Slice(slot=3, uuid="MIG-b", gpu_instance=5, used_bytes=9, profile="3g.40gb"),
         Slice(slot=0, uuid="MIG-a", gpu_instance=1),
     ]
     state.set_processes(FIRST, [Process(pid=41, gpu_instance=5)])
@@ -154,9 +154,70 @@ def test_mig_has_memory_and_processes_but_no_utilisation(state: NvmlState) -> No
     assert (reading.health, reading.share, reading.gpu.mig) == (Health.READY, None, True)
     assert reading.unmeasured == {Metric.UTILISATION}
     assert [(part.uuid, part.gpu_instance) for part in reading.gpu.instances] == [("MIG-a", 1), ("MIG-b", 5)]
-    assert reading.memory_by_instance["MIG-b"].used_bytes == 9
+    assert [part.profile for part in reading.gpu.instances] == ["1g.10gb", "3g.40gb"]
+    memory = reading.by_instance["MIG-b"].memory
+    assert memory is not None
+    assert memory.used_bytes == 9
     assert reading.processes is not None
     assert reading.processes[0].gpu_instance == 5
+
+
+def cut(state: NvmlState, **instance_by_slice: int) -> None:
+    """The first device in slices whose GPUs have performance monitoring; all idle."""
+    device = state.device(FIRST)
+    device.mig = True
+    device.slices = [
+        Slice(slot=slot, uuid=uuid, gpu_instance=instance, compute_instance=slot)
+        for slot, (uuid, instance) in enumerate(instance_by_slice.items())
+    ]
+    for uuid in instance_by_slice:
+        state.set_slice_utilisation(FIRST, uuid, 0.0)
+
+
+def test_each_slice_shows_how_busy_it_was_since_the_round_before(state: NvmlState) -> None:
+    cut(state, a=1, b=2)
+    gpus = Gpus()
+    gpus.sense(NOW)
+    before = reading_of(gpus.sense(advance(state, later(10))), FIRST)
+    assert [part.has_utilisation for part in before.gpu.instances] == [True, True]
+    state.set_slice_utilisation(FIRST, "a", 0.4)
+    state.set_slice_utilisation(FIRST, "b", 0.8)
+    advance(state, later(10.5))
+    state.set_slice_utilisation(FIRST, "b", 0.0)
+    reading = reading_of(gpus.sense(advance(state, later(11))), FIRST)
+    shares = [reading.by_instance[uuid].share for uuid in ("a", "b")]
+    assert shares == pytest.approx([0.4, 0.4], abs=1e-4)
+    assert (reading.share, reading.unmeasured) == (None, frozenset())
+
+
+def test_a_new_slice_has_no_utilisation_in_its_first_round(state: NvmlState) -> None:
+    cut(state, a=1)
+    gpus = Gpus()
+    gpus.sense(NOW)
+    cut(state, a=1, b=2)
+    reading = reading_of(gpus.sense(advance(state, later(10))), FIRST)
+    assert [reading.by_instance[uuid].share for uuid in ("a", "b")] == [0.0, None]
+
+
+def test_slices_that_share_a_gpu_instance_are_not_told_apart(state: NvmlState) -> None:
+    cut(state, a=1, b=1, c=2)
+    gpus = Gpus()
+    gpus.sense(NOW)
+    reading = reading_of(gpus.sense(advance(state, later(10))), FIRST)
+    assert [part.has_utilisation for part in reading.gpu.instances] == [False, False, True]
+    assert [reading.by_instance[uuid].share for uuid in ("a", "b", "c")] == [None, None, 0.0]
+
+
+def test_a_slice_goes_on_after_a_round_without_counters(state: NvmlState) -> None:
+    cut(state, a=1)
+    gpus = Gpus()
+    gpus.sense(NOW)
+    state.fail("nvmlGpmMigSampleGet", 10, uuid=FIRST)  # timeout
+    failed = reading_of(gpus.sense(advance(state, later(10))), FIRST)
+    assert (failed.by_instance["a"].share, failed.why) == (None, "nvmlGpmMigSampleGet: Timeout (NVML 10)")
+    state.fail("nvmlGpmMigSampleGet", 0, uuid=FIRST)
+    readings = [reading_of(gpus.sense(advance(state, later(second))), FIRST) for second in (11, 12)]
+    assert [reading.by_instance["a"].share for reading in readings] == [None, 0.0]
 
 
 def test_a_device_is_followed_into_mig_and_out_of_it(state: NvmlState) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from coda_agent.gpus.devices import Health, LibraryState
+from coda_agent.gpus.driver import nvml
 from coda_agent.gpus.driver.gpus import Gpus, GpusConfig
 from coda_lab.emulators.nvml import NvmlState
 from tests.agent.gpus.rig import NOW, advance, gpu, later
@@ -51,7 +52,7 @@ def test_a_device_that_came_back_under_an_old_session_is_found_by_a_new_one(stat
     for second in range(10, 30):
         gpus.sense(advance(state, later(second)))
     state.lose(FIRST, 0)
-    healths = [reading_of(gpus.sense(advance(state, later(30 + second))), FIRST).health for second in range(14)]
+    healths = [reading_of(gpus.sense(advance(state, later(30 + second))), FIRST).health for second in range(16)]
     assert healths[-1] is Health.READY
 
 
@@ -64,6 +65,42 @@ def test_sessions_are_opened_with_pauses_that_double_up_to_the_longest(state: Nv
         if why is not None and why.startswith("nvmlInit:"):
             attempts.append(why.partition("(NVML 10")[2].rstrip(")"))
     assert list(dict.fromkeys(attempts)) == ["11", "12", "14", "18", "26", "34", "42"]
+
+
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry for each session that opens from now on."""
+    found: list[str] = []
+
+    def open_session() -> str:
+        found.append(version := really_open())
+        return version
+
+    really_open = nvml.open_session
+    monkeypatch.setattr(nvml, "open_session", open_session)
+    return found
+
+
+def test_a_device_that_stays_lost_is_searched_less_and_less(
+    state: NvmlState, gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = opened(monkeypatch)
+    state.lose(FIRST)
+    for second in range(10, 4 * 3600, 10):  # each search closes the driver for the healthy devices, too
+        gpus.sense(advance(state, later(second)))
+    assert 20 <= len(sessions) <= 40
+
+
+def test_a_driver_that_is_away_is_asked_for_as_often_as_ever_beside_a_lost_device(
+    state: NvmlState, gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.lose(FIRST)
+    for second in range(10, 4 * 3600, 10):
+        gpus.sense(advance(state, later(second)))
+    sessions = opened(monkeypatch)
+    state.reload_driver()
+    for second in range(4 * 3600, 4 * 3600 + 20):
+        gpus.sense(advance(state, later(second)))
+    assert len(sessions) == 1
 
 
 def test_a_device_taken_off_the_bus_stays_in_the_answer_as_lost(state: NvmlState, gpus: Gpus) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coda_agent.gpus.allocations import ClaimedDevice, GpuPlace, Grant, places_of
+from coda_agent.claimed_device import ClaimedDevice
+from coda_agent.gpus.allocations import GpuPlace, Grant, places_of
 from coda_agent.gpus.devices import Gpu, Instance
 from coda_agent.gpus.ownership import Belief, Evidence, NodePod, Ownership, find_owners, holding_of
 from coda_agent.gpus.processes import GpuUser
@@ -80,6 +81,14 @@ def test_a_claimed_device_is_found_through_its_resource_slice() -> None:
     claim = ClaimedDevice(driver="gpu.nvidia.com", pool="node-1", device="gpu-0")
     assert places_of(grant(claimed=[claim]), GPUS, {claim: OTHER}) == (GpuPlace(gpu_uuid=OTHER),)
     assert places_of(grant(claimed=[claim]), GPUS, {}) == ()
+
+
+def test_a_slice_may_be_tuned_where_it_is_known_how_busy_it_is() -> None:
+    for is_known in (False, True):
+        instances = tuple(replace(one, has_utilisation=is_known) for one in IN_PARTS.instances)
+        found = owners([grant(SLICE)], {SLICE: [uses(41, TRAIN)]}, gpus=[replace(IN_PARTS, instances=instances)])
+        why = None if is_known else f"{SLICE} is a MIG slice, of which no utilisation is measured"
+        assert holding_of("uid-1", found).why_not == why
 
 
 @given(st.text(max_size=60))

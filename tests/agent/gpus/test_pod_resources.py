@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda.errors import Outage
+from coda_agent.claimed_device import ClaimedDevice
 from coda_agent.gpus import pod_resources_v1_pb2 as wire
-from coda_agent.gpus.allocations import ClaimedDevice, Grant
+from coda_agent.gpus.allocations import Grant
 from coda_agent.gpus.pod_resources import PodResources, ask_kubelet, grants_from
 from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServer
 
@@ -59,6 +60,15 @@ def test_an_answer_is_kept_until_it_is_old(kubelet: PodResourcesServer) -> None:
     assert resources.listing(109).grants == ()
     assert resources.listing(110).grants == (TRAIN_GRANT,)
     assert resources.listing(111).at_s == 110
+
+
+def test_a_pod_that_is_new_asks_again_at_once(kubelet: PodResourcesServer) -> None:
+    resources = PodResources(kubelet.socket, keep_s=10, pause_s=1)
+    assert resources.listing(100, frozenset({"old"})).at_s == 100
+    kubelet.give([TRAIN])
+    assert resources.listing(100.5, frozenset({"old", "new"})).grants == ()
+    assert resources.listing(101, frozenset({"old", "new"})).grants == (TRAIN_GRANT,)
+    assert resources.listing(105, frozenset({"new"})).at_s == 101
 
 
 def test_the_kubelet_is_never_asked_twice_within_the_pause(kubelet: PodResourcesServer) -> None:

@@ -63,3 +63,11 @@ async def test_no_job_is_resized_that_must_only_be_advised(make_rig: MakeRig, mo
     assert "wish" not in tuning
     if mode == "advise":
         assert tuning["message"].startswith("GPUs idle ")
+
+
+@pytest.mark.parametrize("mode", ["off", "advise", "on"])
+async def test_the_node_profile_says_what_becomes_of_cores(make_rig: MakeRig, mode: str) -> None:
+    """Else nobody can tell an agent that is set not to tune from one that is dead."""
+    rig = make_rig(tune=mode)
+    await rig.run(10)
+    assert rig.api.profiles[-1]["status"]["tune"] == mode

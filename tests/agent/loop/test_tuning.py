@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from coda.allocator import SearchResult, Tuning, TuningPhase
+from coda_lab.emulators.cgroups.kubelet import Quality
 from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Curved, Gpus
 from coda_lab.emulators.nvml import Process
@@ -77,6 +78,20 @@ async def test_growth_that_cannot_be_had_leaves_the_most_that_can(make_rig: Make
     cluster = one(make_rig(window_s=WINDOW_S), optimum=8, start=4, most=6)
     await cluster.until_done()
     assert answer_of(cluster.tuning("train"))[0] == cluster.rig.node.limit_of(cluster.jobs["train"].work) == 6
+
+
+async def test_no_wish_goes_beyond_what_the_node_can_give(make_rig: MakeRig) -> None:
+    """A kubelet keeps cores for the system, and some pods never leave: only a refused wish showed it before."""
+    rig = make_rig(window_s=WINDOW_S)
+    rig.api.allocatable_cores = 10
+    rig.node.start("static", cores=2, quality=Quality.GUARANTEED, annotations={"kubernetes.io/config.mirror": "x"})
+    cluster = one(rig, optimum=16, start=4)
+    wished: set[int] = set()
+    for _ in range(1200):
+        await cluster.run(1)
+        wished.add(((cluster.status("train").get("tuning") or {}).get("wish") or {}).get("coresPerReplica", 0))
+    assert max(wished) == 8 == rig.node.limit_of(cluster.jobs["train"].work)
+    assert cluster.tuning("train").reason == "Limited"
 
 
 async def test_a_killed_agent_goes_on_where_the_status_says(make_rig: MakeRig) -> None:

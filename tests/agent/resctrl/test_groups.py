@@ -219,14 +219,30 @@ def test_an_unexpected_error_is_raised_and_the_next_call_puts_it_right(tree: Emu
     assert "coda-throttle" not in tree.names()
 
 
-def test_another_programs_lock_puts_off_what_takes_several_steps(intel: Emulated) -> None:
-    intel.machine.switches.can_rename = False
+@pytest.mark.parametrize("can_rename", [True, False])
+def test_another_programs_lock_puts_off_what_takes_several_steps(intel: Emulated, can_rename: bool) -> None:
+    intel.machine.switches.can_rename = can_rename
+    groups = Groups(intel.files)
+    steps = (groups.add_throttle, lambda: groups.add_pod(UID), lambda: groups.throttle_pod(UID, frozenset))
+    for step in steps:
+        with intel.files.resctrl.locked():
+            before = list(intel.machine.log)
+            assert step() is GroupOutcome.RETRY
+            assert intel.machine.log == before
+        assert step() is GroupOutcome.DONE
+
+
+@pytest.mark.parametrize("can_rename", [True, False])
+def test_a_throttle_is_released_also_while_another_program_has_the_lock(intel: Emulated, can_rename: bool) -> None:
+    intel.machine.switches.can_rename = can_rename
     groups = Groups(intel.files)
     groups.add_throttle()
     groups.add_pod(UID)
+    groups.throttle_pod(UID, frozenset)
     with intel.files.resctrl.locked():
-        assert groups.throttle_pod(UID, frozenset) is GroupOutcome.RETRY
-    assert groups.throttle_pod(UID, frozenset) is GroupOutcome.DONE
+        assert groups.release_pod(UID, frozenset) is GroupOutcome.DONE
+        assert groups.remove_throttle() is GroupOutcome.DONE
+    assert groups.grouped_pods().free == {UID}
 
 
 def test_a_limit_that_another_program_changes_at_once_is_given_as_it_is_in_force(intel: Emulated) -> None:

@@ -83,6 +83,27 @@ def test_says_what_is_lacking(
     assert (found.monitoring, found.limiting, found.unit, found.lacks) == (monitoring, limiting, unit, lacks)
 
 
+def test_bandwidth_is_not_limited_beside_a_group_that_owns_cpus(intel: Emulated) -> None:
+    """Throttled threads on these CPUs would get the root's cache instead of the group's. Cores are halved then."""
+    intel.files.resctrl.mkdir("partition")
+    assert probe_abilities(intel.files).limiting
+    intel.machine.switches.words["partition/cpus_list"] = "4-7"
+    found = probe_abilities(intel.files)
+    assert (found.monitoring, found.limiting, found.domains) == (True, False, (0, 1))
+    assert found.lacks == ("group partition of another program has CPUs of its own: limits would take pods out of it",)
+    intel.files.resctrl.rmdir("partition")
+    assert probe_abilities(intel.files) == INTEL
+
+
+def test_says_where_resctrl_is_if_not_where_it_is_looked_for(tmp_path: Path) -> None:
+    """It can be mounted once, so "mount it" would be wrong advice. A container sees the host's table as process 1's."""
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1/mounts").write_text("proc /proc proc rw 0 0\nresctrl /mnt/rdt resctrl rw,relatime 0 0\n")
+    (tmp_path / "mounts").write_text("proc /proc proc rw 0 0\n")
+    lacks = probe_abilities(Files(proc=tmp_path, resctrl=Path("/nowhere"))).lacks
+    assert lacks == ("the host has resctrl at /mnt/rdt, and the agent sees none at /nowhere",)
+
+
 def test_mib_is_recognised_without_the_mount_options(emulate: Emulate) -> None:
     assert probe_abilities(Files(resctrl=emulate("intel-mib").root)).unit is Unit.MIB_PER_S
 

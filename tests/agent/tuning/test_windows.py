@@ -10,7 +10,9 @@ import pytest
 from coda.allocator import TuningConfig, TuningPhase
 from coda.allocator.tuning import TuningInput
 from coda_agent.cluster import TunedJob
-from coda_agent.tuning.windows import TuningObservation, Windows
+from coda_agent.tuning.observation import TuningObservation
+from coda_agent.tuning.windows import Windows
+from tests.agent.tuning.gangs import alone
 from tests.core.allocator.searching import granted
 
 CONFIG = TuningConfig()
@@ -23,7 +25,7 @@ class Agent:
 
     def __init__(self, share: Shares, cores: int = 4) -> None:
         self.share = share
-        self.windows = Windows(CONFIG, SETTLE_S)
+        self.windows = Windows(CONFIG, SETTLE_S, alone(), 16)
         self.now_s = 0
         self.tried: list[tuple[int, int]] = []  # second and cores of each step written
         tuning_input = TuningInput(attempt=1, cores=cores, gpus=1, most_cores=16)

@@ -7,17 +7,18 @@ from rich.console import Console
 from coda.errors import InvalidInput
 from coda.model import Phase
 from coda_cli.demo.command import problems_of
-from coda_cli.demo.examples import Example, examples_folder, examples_in
+from coda_cli.demo.examples import Example, examples_in
 from coda_cli.demo.job_table import compressed, live_table, reasons_of, sentence_of, summary_table
 from coda_cli.job_history import History, WaitRecord
 from coda_sim.workload import shape_from_text
 
 NEVER = WaitRecord(code="NeverFits", message="no node has 16 GPUs", seen_s=1.0)
+EXAMPLES = Path(__file__).parents[3] / "examples"
 CLUSTER = shape_from_text("8x8x48")
 
 
 def example(name: str) -> Example:
-    return {one.name: one for one in examples_in(examples_folder(), namespace="default", speed=1.0)}[name]
+    return {one.name: one for one in examples_in(EXAMPLES, namespace="default", speed=1.0)}[name]
 
 
 def history(name: str, phase: Phase, *, pending: WaitRecord | None = None) -> History:
@@ -26,7 +27,7 @@ def history(name: str, phase: Phase, *, pending: WaitRecord | None = None) -> Hi
 
 
 def test_the_examples_show_what_they_are_meant_to() -> None:
-    examples = examples_in(examples_folder(), namespace="default", speed=2.0)
+    examples = examples_in(EXAMPLES, namespace="default", speed=2.0)
     fits = {one.name: one.fits(CLUSTER) for one in examples}
     assert [name for name, does in fits.items() if not does] == ["too-large"]
     gpus = {
@@ -56,7 +57,7 @@ def test_a_folder_of_something_else_is_one_clear_error(tmp_path: Path, text: str
 
 
 def test_two_jobs_of_one_name_are_told_before_anything_starts(tmp_path: Path) -> None:
-    text = (examples_folder() / "10-one-gpu.yaml").read_text()
+    text = (EXAMPLES / "10-one-gpu.yaml").read_text()
     (tmp_path / "a.yaml").write_text(text)
     (tmp_path / "b.yaml").write_text(text)
     with pytest.raises(InvalidInput, match=r"b\.yaml and a\.yaml both have a job mnist"):

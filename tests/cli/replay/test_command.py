@@ -11,6 +11,7 @@ from coda.policy import PolicyConfig
 from coda_cli.replay.command import replay_command
 from coda_cli.target_cluster import planner_of_replay
 from coda_extender.settings import read_settings
+from coda_sim.runs import config_of
 from coda_sim.traces.trace import COLUMNS
 
 REPOSITORY = Path(__file__).parents[3]
@@ -42,12 +43,25 @@ def test_a_dry_run_prints_what_would_be_submitted_and_names_what_would_not(tmp_p
     result = coda_replay(trace, "--dry-run", "--nodes", "4x8x48", "--speed", 100, "--max-duration", "1h")
     assert result.exit_code == 0
     objects = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [(one["at_s"], one["object"]["metadata"]["name"]) for one in objects] == [(0.0, "a1"), (2.0, "a5")]
+    made = [(one["at_s"], one["object"]["kind"], one["object"]["metadata"]["name"]) for one in objects]
+    assert made == [(0.0, "TrainingJob", "a1"), (0.5, "Job", "a2"), (2.0, "TrainingJob", "a5")]
     spec = objects[0]["object"]["spec"]
     assert (spec["replicas"], spec["gpusPerReplica"], spec["cpusPerReplica"]) == (2, 8, 16)
     assert spec["template"]["metadata"]["annotations"]["sim.coda.scheduler/run-seconds"] == "36.000000"
     assert f"skipped: {trace}:4: gpus is '-1', must be a number from 0 to 1e+06" in result.stderr
     assert f"refused: {trace}:5: a4 asks 1 GPU and 200 cores" in result.stderr
+
+
+def test_each_user_has_a_namespace_and_cpu_jobs_can_be_left_out(tmp_path: Path) -> None:
+    trace = trace_file(
+        tmp_path,
+        "a1,Ann_B,v,0,60,1,1,,1,passed,gpu",
+        "a2,Ann_B,v,0,60,0,1,,1,passed,cpu",
+        "a3,,v,0,60,0,1,,1,passed,cpu",
+    )
+    told = [json.loads(line)["object"]["metadata"] for line in coda_replay(trace, "--dry-run").stdout.splitlines()]
+    assert [one["namespace"] for one in told] == ["replay-ann-b", "replay-ann-b", "default"]
+    assert len(coda_replay(trace, "--dry-run", "--gpu-jobs-only").stdout.splitlines()) == 1
 
 
 def test_a_log_as_published_says_what_it_was_read_as(tmp_path: Path) -> None:
@@ -87,8 +101,8 @@ def test_bad_rows_are_refused_when_asked_for(tmp_path: Path) -> None:
         (["--compress", "-2"], "--compress -2.0: must be a number above 0"),
         (["--timeout", "soon"], "'soon' is not a duration"),
         (["--request-table", "nowhere.csv"], "nowhere.csv: cannot be read: No such file or directory"),
-        (["--window", "100:101"], "no GPU job to submit: the options select none (days 100 to 101; GPU jobs only;"),
-        (["--nodes", "2x1x1"], "no GPU job to submit: every one can never fit"),
+        (["--window", "100:101"], "no job to submit: the options select none (days 100 to 101;"),
+        (["--nodes", "2x1x1"], "no job to submit: every one can never fit"),
     ],
 )
 def test_bad_options_are_one_clear_sentence_and_exit_code_2(
@@ -128,6 +142,12 @@ def test_a_local_planner_s_times_are_divided_by_the_speed_like_all_others(monkey
     assert read_settings().policy() == PolicyConfig(policy="drf", promise_patience_s=(72 * 3600.0) / 200.0)
 
 
+def test_a_local_planner_divides_the_cluster_as_the_simulator_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in planner_of_replay("coda", 200.0).items():
+        monkeypatch.setenv(name, value)
+    assert read_settings().policy().arrays == config_of("coda").arrays
+
+
 def test_the_small_trace_is_what_its_generator_writes() -> None:
     generator = SMALL.with_name("generate.py")
     written = subprocess.run([sys.executable, str(generator)], capture_output=True, check=True, timeout=60).stdout
@@ -137,5 +157,5 @@ def test_the_small_trace_is_what_its_generator_writes() -> None:
 def test_the_small_trace_fits_four_nodes_without_a_bad_row() -> None:
     result = coda_replay(SMALL, "--dry-run", "--nodes", "4x8x48", "--on-error", "refuse")
     assert result.exit_code == 0
-    assert len(result.stdout.splitlines()) == 70
+    assert len(result.stdout.splitlines()) == 90
     assert result.stderr == ""

@@ -204,3 +204,24 @@ def test_each_job_has_its_start_and_wait_in_the_time_of_the_trace_and_the_moment
     assert placed["reported"] == pytest.approx(reported)
     assert (waiting["trace"]["wait_s"], waiting["trace"]["start_s"]) == (None, None)
     assert set(waiting["reported"].values()) == {None}
+
+
+def test_cpu_jobs_have_measures_of_their_own_and_their_waits_after_stops_count() -> None:
+    training = followed("a", started_s=1.0)
+    stopped = followed("b", gpus=0, placed_s=2.0, started_s=3.0, finished_s=20.0)
+    assert stopped.history is not None
+    stopped = replace(stopped, history=replace(stopped.history, attempt=3, stops=2, waited_again_s=4.0))
+    result = summary(training, stopped)
+    assert result.metrics["gpu_wait_mean_s"] == pytest.approx(100.0)
+    assert result.metrics["cpu_wait_mean_s"] == pytest.approx(700.0)
+    assert result.metrics["cpu_placement_wait_mean_s"] == pytest.approx(600.0)
+    assert result.metrics["cpu_first_wait_mean_s"] == pytest.approx(300.0)
+    assert result.metrics["cpu_started_10min"] == pytest.approx(1.0)
+    assert result.metrics["aborts"] == 2
+    (_, told) = json_from_summary(result, version="")["jobs"]
+    assert (told["kind"], told["stops"], told["waited_again_s"]) == ("cpu", 2, 4.0)
+
+
+def test_a_cpu_job_need_not_say_why_it_waits() -> None:
+    """The planner tells of a few CPU jobs at a time."""
+    assert summary(followed("a", gpus=0, placed_s=50.0)).problems == ()

@@ -3,7 +3,15 @@ import time
 import pytest
 
 from coda.errors import InvalidInput
-from coda_cli.replay.submissions import Sent, Submission, check_ready, name_from_job_id, names_by_job_id, submit_all
+from coda_cli.replay.submissions import (
+    Sent,
+    Submission,
+    check_ready,
+    creating,
+    name_from_job_id,
+    names_by_job_id,
+    submit_all,
+)
 from coda_sim.traces import RecordedStatus
 from tests.cli.worlds import MANNER, Api, gang, job_json, serving, submissions
 
@@ -87,7 +95,9 @@ async def test_every_job_is_created_and_none_before_its_moment() -> None:
     jobs = submissions(*[gang(f"hv{number}", submit_s=number) for number in range(60)])
     async with serving(api) as client:
         start_s = time.time()
-        await submit_all(client, jobs, start_s=start_s, record=lambda one, done: sent.update({one.name: done}))
+        await submit_all(
+            creating(client), jobs, start_s=start_s, record=lambda one, done: sent.update({one.name: done})
+        )
     assert set(api.jobs) == set(sent) == {f"hv{number}" for number in range(60)}
     assert all(done.sent_s >= done.planned_s for done in sent.values())
     assert sent["hv59"].planned_s == pytest.approx(start_s + 0.59)
@@ -105,7 +115,7 @@ async def test_a_job_is_sent_once_the_one_before_it_is_in_the_queue() -> None:
         assert list(api.jobs) == queue
 
     async with serving(api) as client:
-        await submit_all(client, jobs, start_s=time.time(), record=lambda _, __: None, queued=queued)
+        await submit_all(creating(client), jobs, start_s=time.time(), record=lambda _, __: None, queued=queued)
     assert queue == ["hv1", "hv2", "hv3"]
 
 
@@ -113,7 +123,7 @@ async def test_a_late_submission_says_how_late() -> None:
     api, sent = Api(), list[Sent]()
     async with serving(api) as client:
         await submit_all(
-            client, submissions(gang()), start_s=time.time() - 5.0, record=lambda _, done: sent.append(done)
+            creating(client), submissions(gang()), start_s=time.time() - 5.0, record=lambda _, done: sent.append(done)
         )
     assert sent[0].lag_s >= 5.0
 
@@ -123,10 +133,14 @@ async def test_an_outage_is_waited_for_and_an_object_from_an_unanswered_try_is_o
     api.answers = [(503, "ServiceUnavailable", "starting")]
     jobs = submissions(gang("hv1"))
     async with serving(api) as client:
-        await submit_all(client, jobs, start_s=time.time(), record=lambda one, done: sent.update({one.name: done}))
+        await submit_all(
+            creating(client), jobs, start_s=time.time(), record=lambda one, done: sent.update({one.name: done})
+        )
         assert sent["hv1"].refusal is None
         api.answers = [(500, "InternalError", "lost the answer")]
-        await submit_all(client, jobs, start_s=time.time(), record=lambda one, done: sent.update({one.name: done}))
+        await submit_all(
+            creating(client), jobs, start_s=time.time(), record=lambda one, done: sent.update({one.name: done})
+        )
     assert sent["hv1"].refusal is None
 
 
@@ -135,7 +149,9 @@ async def test_what_the_api_server_refuses_keeps_its_sentence_and_stops_nobody_e
     api.answers = [(403, "Forbidden", "no more TrainingJobs for you")]
     jobs = submissions(gang("hv1"), gang("hv2", submit_s=10))
     async with serving(api) as client:
-        await submit_all(client, jobs, start_s=time.time(), record=lambda one, done: sent.update({one.name: done}))
+        await submit_all(
+            creating(client), jobs, start_s=time.time(), record=lambda one, done: sent.update({one.name: done})
+        )
     assert sent["hv1"].refusal == "no more TrainingJobs for you"
     assert sent["hv2"].refusal is None
     assert set(api.jobs) == {"hv2"}

@@ -34,7 +34,8 @@ def trace_file(folder: Path, *lines: str, header: str = ",".join(COLUMNS)) -> Pa
 
 def test_a_study_writes_summary_records_plots_and_one_report(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = coda_simulate("--trace", trace_file(tmp_path, *GOOD), "--cluster", "2x2x8", "--out", out)
+    trace = trace_file(tmp_path, *GOOD)
+    result = coda_simulate("--trace", trace, "--cluster", "2x2x8", "--policy", "arrival", "--out", out)
     assert result.exit_code == 0, result.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["schema"] == 1
@@ -63,13 +64,15 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in names:
         if name != "timing.json":
             assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    (run,) = json.loads((tmp_path / "one" / "summary.json").read_text())["runs"]
+    assert run["policy"] == "coda"  # unless somebody names another
 
 
 def test_runs_at_the_same_time_give_what_runs_in_turn_give(tmp_path: Path) -> None:
     options = ("--limit", 60, "--max-duration", "1h", "--cluster", "2x4x28", "--seed", 1, "--seed", 2)
     assert coda_simulate(*options, "--out", tmp_path / "turn").exit_code == 0
     assert coda_simulate(*options, "--jobs", 2, "--out", tmp_path / "once").exit_code == 0
-    for name in ("summary.json", "arrival-seed2/jobs.csv.gz"):
+    for name in ("summary.json", "coda-seed2/jobs.csv.gz"):
         assert (tmp_path / "turn" / name).read_bytes() == (tmp_path / "once" / name).read_bytes()
     (mean,) = json.loads((tmp_path / "turn" / "summary.json").read_text())["means"]
     assert mean["seeds"] == [1, 2]
@@ -156,7 +159,7 @@ def test_a_truncated_gzip_file_is_a_clear_sentence(tmp_path: Path) -> None:
     [
         (["--policy", "magic"], "there is no policy 'magic': choose of arrival, fifo-skip"),
         (["--without", "luck"], "--without luck: a policy's parts are allocator"),
-        (["--without", "arrays"], "--without arrays: arrival has no arrays that could be left out"),
+        (["--policy", "drf", "--without", "arrays"], "--without arrays: drf has no arrays that could be left out"),
         (["--profiles", "none"], "'none' is no profile set: choose one of paper"),
         (["--cluster", "2x2"], "'2x2' is no group of nodes"),
         (["--workload", "a-year"], "--workload a-year: the generated workload is coda-month"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -28,7 +28,7 @@ LOADERS: Final = 4
 class ParallelJob:
     """`load`: CPU time of a batch; `slow`: the factor of the last pod's; `jitter`: of each batch, log-normal.
 
-    `others`: CPU time of a step that is no loading."""
+    `others`: CPU time of a step that is no loading. `waits`: for the other pods, in every step."""
 
     pods: int
     gpus: int  # per pod
@@ -36,6 +36,7 @@ class ParallelJob:
     slow: float = 1.0
     jitter: float = 0.0
     others: float = 0.0
+    waits: bool = True
 
 
 PARALLEL_JOBS: Final[Mapping[str, tuple[ParallelJob, int]]] = {
@@ -48,6 +49,14 @@ PARALLEL_JOBS: Final[Mapping[str, tuple[ParallelJob, int]]] = {
     "1 pod x 1 GPU": (ParallelJob(pods=1, gpus=1, load=4.0), 4),
     "2 pods x 8 GPUs, far too many cores": (ParallelJob(pods=2, gpus=8, load=1.5, slow=1.25), 40),
     "4 pods x 4 GPUs, polling besides": (ParallelJob(pods=4, gpus=4, load=2.0, jitter=0.2, others=0.5), 6),
+    "2 pods x 2 GPUs, each for itself, second hungrier": (
+        ParallelJob(pods=2, gpus=2, load=1.5, slow=2.4, waits=False),
+        6,
+    ),
+    "2 pods x 2 GPUs, each for itself, too many cores": (
+        ParallelJob(pods=2, gpus=2, load=1.5, slow=2.4, waits=False),
+        12,
+    ),
 }
 """Jobs of several ranks, and the cores per pod that they start with."""
 
@@ -65,6 +74,15 @@ class Shown:
 @cache
 def shown(job: ParallelJob, cores: int) -> Shown:
     """What the job shows with so many cores per pod; the same draws for every count. O(steps x GPUs)."""
+    if not job.waits:
+        loads = [job.load * (job.slow if pod == job.pods - 1 else 1.0) for pod in range(job.pods)]
+        pods = [shown(replace(job, pods=1, load=load, slow=1.0, waits=True), cores) for load in loads]
+        return Shown(
+            speed=min(pod.speed for pod in pods),
+            busy=tuple(pod.busy[0] for pod in pods),
+            cpu_cores=tuple(pod.cpu_cores[0] for pod in pods),
+            throttled=tuple(pod.throttled[0] for pod in pods),
+        )
     rng = random.Random(f"{job.pods} {job.gpus} {job.jitter}")
     processes = [(pod, gpu) for pod in range(job.pods) for gpu in range(job.gpus)]
     speed_of_one = min(LOADERS, cores / job.gpus)

@@ -18,7 +18,7 @@ from coda.model.decision import Start
 from coda.policy import Level, PolicyConfig
 from coda.snapshots import VersionedMap
 from tests.builders import HOST_LABEL, RACK_LABEL, job, node, rack, resources, running, with_starts, world
-from tests.strategies import NOW_S, ZONE_LABEL, jobs, nodes, quotas, worlds
+from tests.strategies import NOW_S, ZONE_LABEL, array_quotas, jobs, nodes, quotas, tenants, worlds
 
 CONFIG = PolicyConfig(levels=(Level("zone", ZONE_LABEL), Level("rack", RACK_LABEL), Level("node", HOST_LABEL)))
 
@@ -64,10 +64,14 @@ def with_other_nodes(data: st.DataObject, before: World, plan: Decision, step: i
 
 
 def with_other_use(data: st.DataObject, before: World, plan: Decision, step: int) -> World:
-    change = data.draw(st.sampled_from(("used", "in flight", "nothing in flight", "quotas")))
+    change = data.draw(st.sampled_from(("used", "in flight", "nothing in flight", "quotas", "tenants", "arrays")))
     amounts = st.builds(resources, gpus=st.integers(0, 2), cores=st.integers(0, 3), pods=st.integers(0, 1))
     if change == "quotas":
         return replace(before, quotas=tuple(data.draw(quotas(f"q{n}")) for n in range(data.draw(st.integers(0, 2)))))
+    if change == "tenants":
+        return replace(before, virtual_clusters=data.draw(tenants()))
+    if change == "arrays":
+        return replace(before, array_quotas=data.draw(array_quotas()))
     if change == "nothing in flight":
         return replace(before, in_flight={})
     more = {data.draw(st.sampled_from((*(node.name for node in before.nodes), "gone"))): data.draw(amounts)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from coda.contention import EliminatorState, TrainingSample, Window, observe
@@ -36,7 +36,10 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealJob(Victim):
-    """A job that begins at `from_s`. `noise`: relative deviation of one sample, correlated over `correlation_s`."""
+    """A job that begins at `from_s`. `noise`: relative deviation of one sample, correlated over `correlation_s`.
+
+    `also_on`: sockets on which it works besides. Their contention takes nothing from it, unless it `waits_for_all`: as
+    data-parallel training does whose GPUs are on both."""
 
     from_s: float = 0.0
     pauses: Pauses | None = None
@@ -45,6 +48,8 @@ class RealJob(Victim):
     drift_per_h: float = 0.0
     ramp_s: float = 0.0  # from half of its utilisation
     cores_by_s: tuple[tuple[float, int], ...] = ((0.0, 4),)
+    also_on: frozenset[int] = frozenset()
+    waits_for_all: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +68,7 @@ class Second:
     at_s: float
     runs: bool  # neither paused nor ended
     lost: float  # 0..1, by contention
-    throttled: bool  # some pod
+    throttled: frozenset[int]  # the sockets with throttled pods
 
 
 @dataclass(slots=True)
@@ -118,7 +123,7 @@ class RealNode(Node):
         for socket, rate in wanted:
             pressure[socket] += rate / self.hardware.peak_bytes_per_s[socket]
         pods = tuple(self._pod(load, max(1.0, pressure[load.socket])) for load in self.loads)
-        jobs = tuple(self._sample(one, levels[one.job], pressure[one.socket]) for one in here)
+        jobs = tuple(self._sample(one, levels[one.job], _pressure_on(one, pressure)) for one in here)
         shares: dict[int, float | None] = {socket: min(1.0, share) for socket, share in pressure.items()}
         return Window(at_s=self.now_s, share_by_socket=shares, pods=pods, jobs=jobs)
 
@@ -138,22 +143,23 @@ class RealNode(Node):
         self._noise[job.job] = kept * before + math.sqrt(1 - kept**2) * self._rng.gauss(0, job.noise)
         share = job.busy * level * (1 - lost) * (1 + self._noise[job.job])
         runs = not any(begin <= self.now_s < end for begin, end in self._pauses[job.job])
-        told = Second(at_s=self.now_s, runs=runs, lost=lost, throttled=bool(self.state.throttles))
+        told = Second(
+            at_s=self.now_s, runs=runs, lost=lost, throttled=frozenset(t.socket for t in self.state.throttles)
+        )
         self.seconds.setdefault(job.job, []).append(told)
         cores = [count for since_s, count in job.cores_by_s if since_s <= self.now_s][-1]
-        return TrainingSample(
-            job=job.job, sockets=frozenset({job.socket}), cores=cores, share=min(1.0, max(0.0, share))
-        )
+        sockets = frozenset({job.socket, *job.also_on})
+        return TrainingSample(job=job.job, sockets=sockets, cores=cores, share=min(1.0, max(0.0, share)))
 
     def protected(self, since_s: float, job: str = "a/train") -> float:
         """The share of its running time since then in which the job lost less than `LOST` to contention."""
         seen = [second for second in self.seconds[job] if second.at_s >= since_s and second.runs]
         return sum(second.lost <= LOST for second in seen) / len(seen)
 
-    def throttled(self, since_s: float = 0.0) -> float:
-        """The share of all time since then in which some pod was throttled."""
+    def throttled(self, since_s: float = 0.0, sockets: frozenset[int] = frozenset({0, 1})) -> float:
+        """The share of all time since then in which some pod was throttled on one of `sockets`."""
         seen = [second for second in next(iter(self.seconds.values())) if second.at_s >= since_s]
-        return sum(second.throttled for second in seen) / len(seen)
+        return sum(bool(second.throttled & sockets) for second in seen) / len(seen)
 
     def unprotected_until(self, since_s: float, job: str = "a/train") -> float:
         """Seconds of its running time from then until it was protected for 10 s in a row; infinite if it never was."""
@@ -163,15 +169,19 @@ class RealNode(Node):
                 return place * self.round_s
         return math.inf
 
-    def throttle_times(self) -> list[tuple[float, float]]:
-        """From when to when some pod was throttled."""
+    def throttle_times(self, sockets: frozenset[int] = frozenset({0, 1})) -> list[tuple[float, float]]:
+        """From when to when some pod was throttled on one of `sockets`."""
         found: list[tuple[float, float]] = []
         for second in next(iter(self.seconds.values())):
-            if second.throttled and found and second.at_s - found[-1][1] <= self.round_s:
+            if second.throttled & sockets and found and second.at_s - found[-1][1] <= self.round_s:
                 found[-1] = (found[-1][0], second.at_s)
-            elif second.throttled:
+            elif second.throttled & sockets:
                 found.append((second.at_s, second.at_s))
         return found
+
+
+def _pressure_on(job: RealJob, pressure: Mapping[int, float]) -> float:
+    return max(pressure[one] for one in (job.socket, *job.also_on)) if job.waits_for_all else pressure[job.socket]
 
 
 def node_of(*jobs: RealJob, loads: tuple[Load, ...], seed: int, until_s: float) -> RealNode:

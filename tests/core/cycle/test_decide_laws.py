@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coda.cache.job_facts import facts_of
 from coda.cache.queue import waiting_jobs
 from coda.cycle import decide
 from coda.model import Decision, Job, Node, Resources, WaitCode, World
@@ -56,7 +58,8 @@ def holds(job: Job, nodes: list[Node], free: dict[str, Resources]) -> bool:
 
 def could_start(job: Job, world: World, free: dict[str, Resources]) -> bool:
     held_back = job.not_before_s > NOW_S or job.bound or job.unbound
-    return not held_back and quota_leaves(job, world) and fits_somewhere(job, world, free)
+    quotas_leave = quota_leaves(job, world) and tenant_leaves(job, world)
+    return not held_back and quotas_leave and fits_somewhere(job, world, free)
 
 
 def quota_leaves(job: Job, world: World) -> bool:
@@ -72,6 +75,24 @@ def quota_leaves(job: Job, world: World) -> bool:
             if quota.namespace == job.namespace and needed > hard - quota.used.get(key, 0) - planned:
                 return False
     return True
+
+
+def tenant_leaves(job: Job, world: World) -> bool:
+    """Judged by adding up what every job of its virtual cluster holds: GPUs, or cores of jobs without GPUs."""
+    for tenant in world.virtual_clusters:
+        if tenant.name == job.virtual_cluster and not tenant.may_borrow:
+            amount = attrgetter("gpus" if job.request.gpus else "cpu_m")
+            alike = [one for one in world.jobs if one.virtual_cluster == tenant.name and _same_kind(one, job)]
+            held = sum(amount(one.request) * len(facts_of(one).nodes) for one in alike)
+            quota = tenant.gpus if job.request.gpus else tenant.cpu_m
+            needed = amount(job.request) * job.replicas
+            if quota is not None and needed and held + needed > quota:
+                return False
+    return True
+
+
+def _same_kind(job: Job, other: Job) -> bool:
+    return bool(job.request.gpus) == bool(other.request.gpus)
 
 
 def is_planned(job: Job) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coda.lifecycle import PodState, Situation, Terms, furthest_step
+from coda.lifecycle.state import Untuned
 from coda.lifecycle.steps import next_step
 from coda.model import JobId, Phase
 from coda.model.job import StopCause, StopOrder
@@ -262,24 +263,32 @@ def test_whoever_suspends_a_job_that_waits_at_the_head_gives_up_its_place() -> N
 STARTED_S = NOW_S - 61.0
 ALL = "all 2 ranks have started"
 NOBODY = f"{ALL}; node n1 has no agent that looks for its cores"
+OFF = f"{ALL}; the agent of node n1 is set not to look for its cores"
+SILENT = f"{ALL}; the agent of node n1 does not look for its cores: it may be gone"
+SAID = {"NoAgent": NOBODY, "TuningOff": OFF, "AgentSilent": SILENT}
 
 
 @pytest.mark.parametrize(
-    ("is_untuned", "start_s", "reason", "expected"),
+    ("untuned", "start_s", "reason", "expected"),
     [
-        pytest.param(True, STARTED_S, "Running", ("NotTuned", NOBODY), id="no agent for a minute"),
-        pytest.param(True, NOW_S - 59.0, "Running", ("Running", ALL), id="it has just started"),
-        pytest.param(False, STARTED_S, "Running", ("Running", ALL), id="an agent tunes it, or nobody asked for that"),
-        pytest.param(True, STARTED_S, "NotTuned", ("NotTuned", NOBODY), id="it is said once"),
-        pytest.param(False, STARTED_S, "NotTuned", ("Running", ALL), id="an agent has come"),
+        pytest.param(Untuned.NO_AGENT, STARTED_S, "Running", ("NoAgent", NOBODY), id="no agent for a minute"),
+        pytest.param(Untuned.OFF, STARTED_S, "Running", ("TuningOff", OFF), id="one that is set not to"),
+        pytest.param(Untuned.SILENT, STARTED_S, "Running", ("AgentSilent", SILENT), id="one that was there once"),
+        pytest.param(Untuned.UNKNOWN, STARTED_S, "Running", ("Running", ALL), id="it is not known which"),
+        pytest.param(Untuned.UNKNOWN, STARTED_S, "NoAgent", ("NoAgent", NOBODY), id="another operator knew which"),
+        pytest.param(Untuned.NO_AGENT, NOW_S - 59.0, "Running", ("Running", ALL), id="it has just started"),
+        pytest.param(None, STARTED_S, "Running", ("Running", ALL), id="an agent tunes it, or nobody asked for that"),
+        pytest.param(Untuned.NO_AGENT, STARTED_S, "NoAgent", ("NoAgent", NOBODY), id="it is said once"),
+        pytest.param(Untuned.OFF, STARTED_S, "NoAgent", ("TuningOff", OFF), id="an agent has come that is set not to"),
+        pytest.param(None, STARTED_S, "NoAgent", ("Running", ALL), id="an agent has come"),
     ],
 )
-def test_a_job_says_that_nobody_looks_for_its_cores(
-    is_untuned: bool, start_s: float, reason: str, expected: tuple[str, str]
+def test_a_job_says_why_nobody_looks_for_its_cores(
+    untuned: Untuned | None, start_s: float, reason: str, expected: tuple[str, str]
 ) -> None:
-    message = NOBODY if reason == "NotTuned" else ALL
-    before = progress(Phase.RUNNING, reason=reason, message=message, start_s=start_s)
-    now = situation(Phase.RUNNING, running(0), running(1), progress=before, placement=plan(), is_untuned=is_untuned)
+    before = progress(Phase.RUNNING, reason=reason, message=SAID.get(reason, ALL), start_s=start_s)
+    now = situation(Phase.RUNNING, running(0), running(1), progress=before, placement=plan(), untuned=untuned)
     step = next_step(now, NOW_S, CONFIG)
     assert (step.progress.reason, step.progress.message) == expected
-    assert (step.wake_s == start_s + 60.0) is (is_untuned and start_s + 60.0 > NOW_S)
+    expected_wake_s = {True: NOW_S + 60.0, False: start_s + 60.0 if untuned and start_s + 60.0 > NOW_S else None}
+    assert step.wake_s == expected_wake_s[untuned is Untuned.UNKNOWN]

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
 
+from coda.cache import PlannerCache
 from coda.cycle import decide
-from coda.model import Job, Node
+from coda.history.expected_runs import ExpectedRuns
+from coda.history.run_times import RunTimes
+from coda.model import Job, Node, World
 from coda.policy import Level, PolicyConfig
 from tests.builders import RACK_LABEL, job, node, rack, resources, running, start, world
+from tests.strategies import worlds
 
 ZONED = PolicyConfig(levels=(Level("zone", "zone"), Level("rack", RACK_LABEL), Level("node", "kubernetes.io/hostname")))
 FLAT = PolicyConfig(levels=())
@@ -199,3 +204,14 @@ def test_capacity_that_foreign_pods_use_or_may_take_is_not_free() -> None:
     nodes = [node("n1"), node("n2"), node("n3")]
     snapshot = world(nodes, [gang], foreign={"n1": resources(gpus=1)}, in_flight={"n2": resources(gpus=1)})
     assert decide(snapshot, PolicyConfig(), now_s=0).starts == (start(gang, "n3"),)
+
+
+@given(worlds())
+def test_says_whether_a_gang_fits_without_placing_it(snapshot: World) -> None:
+    index = PlannerCache().index_for(snapshot, ZONED, ExpectedRuns(RunTimes()))
+    for queued in index.queue.queued_jobs:
+        gang = queued.job
+        candidates = index.search.rank_class(gang).candidates
+        within = index.search.rank_class(gang).within
+        fits = candidates.fits(gang.replicas, within)
+        assert fits is (candidates.place(gang.replicas, within) is not None)

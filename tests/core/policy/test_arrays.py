@@ -12,6 +12,7 @@ from coda.cycle import decide
 from coda.model import Job, JobId, Node, Phase, WaitCode, World
 from coda.model.capacity import free_by_node
 from coda.model.decision import StopCause
+from coda.model.world import ArrayQuota
 from coda.policy import ArraysConfig, Component, Level, PolicyConfig
 from coda.policy.arrays import Array, array_of, large_nodes, reserved_cpu_m
 from tests.builders import RACK_LABEL, job, node, resources, running, world
@@ -360,3 +361,23 @@ def test_overdue_cpu_jobs_own_no_more_than_their_array_has() -> None:
     jobs = [cpu("first", 8), cpu("second", 8)]
     starts = decide(world([node("a", gpus=4, cores=28)], jobs), replace(CODA, arrays=ArraysConfig()), now_s=1e5).starts
     assert [start.borrows for start in starts] == [False, True]
+
+
+def test_a_quota_decides_who_borrows_and_may_change_while_jobs_run() -> None:
+    """A node of 16 cores and 4 GPUs: all belongs to CPU jobs, then nothing. Who runs goes on, who comes borrows."""
+    play = Play(CODA, NODES[1:2], array_quotas=(ArrayQuota(name="q", reserve_cores_per_gpu=0),))
+    play.submit(cpu("early", 6))
+    assert [start.borrows for start in play.decide().starts] == [False]
+    play.parts = {"array_quotas": (ArrayQuota(name="q", reserve_cores_per_gpu=4),)}
+    play.submit(cpu("late", 6))
+    assert [start.borrows for start in play.decide().starts] == [True]
+    play.submit(gpu("training", 2, cores=8))
+    assert [stop.job for stop in play.decide().stops] == [cpu("late", 6).id]
+    assert cpu("early", 6).id in play.running()
+
+
+def test_a_quota_says_which_nodes_are_for_large_jobs() -> None:
+    quotas = (ArrayQuota(name="q", selector={"gpu": "old"}, large_share=1.0), ArrayQuota(name="rest", large_gpus=0))
+    nodes = (*NODES[:2], replace(NODES[2], labels={"gpu": "old"}))
+    plan = decide(world(nodes, [gpu("large", 4), gpu("small", 1)], array_quotas=quotas), CODA, 0.0)
+    assert {start.job.split("/")[1]: start.nodes[0] for start in plan.starts} == {"large": "two", "small": "one"}

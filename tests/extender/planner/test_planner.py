@@ -44,6 +44,20 @@ async def test_a_job_that_cannot_start_is_told_why_once(api: FakeApi) -> None:
     assert "8" in pending["message"]
 
 
+async def test_how_long_a_job_waited_for_its_first_reason_is_measured_once(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1", gpus=4))
+    for name, generation in (("new", 1), ("edited", 2)):
+        item = job_json(name)
+        item["metadata"] |= {"creationTimestamp": time_from_seconds(time.time() - 40), "generation": generation}
+        item["status"]["observedGeneration"] = generation
+        api.set(JOBS, item)
+    async with replica(api) as one:
+        await api.until(lambda: all("pending" in status(api, name) for name in ("new", "edited")))
+        await api.until(lambda: one.count("coda_planner_pending_writes_total") == 2)
+        assert one.count("coda_planner_first_reason_delay_seconds_count") == 1
+        assert 39 < one.count("coda_planner_first_reason_delay_seconds_sum") < 60
+
+
 async def test_the_reason_goes_when_the_job_starts(api: FakeApi) -> None:
     api.set(JOBS, job_json("gang"))
     async with replica(api):

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from coda_kube.api.client import Client, Expired
+from coda_kube.api import watch_cache
+from coda_kube.api.client import Client, Expired, NotFound
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
 
@@ -92,3 +93,49 @@ async def test_a_cache_holds_what_all_pages_of_one_list_hold(expires: int) -> No
     assert client.asked.count(0) == (2 if expires else 1)
     running.cancel()
     await asyncio.wait({running})
+
+
+async def test_a_kind_that_the_server_does_not_know_has_no_objects_until_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Helm does not install new kinds at an upgrade. Nothing may wait for that."""
+    monkeypatch.setattr(watch_cache, "MISSING_S", 0.01)
+    server, is_known, looks = Paged(thing("lab", 1)), False, 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        if not is_known:
+            raise NotFound(404, "NotFound", "the server could not find the requested resource")
+
+    server.on_page = look
+    cache = WatchCache(server, "/apis/coda.scheduler/v1alpha1/virtualclusters", may_be_missing=True)
+    running = asyncio.create_task(cache.run())
+    async with asyncio.timeout(5):
+        await cache.synced.wait()
+        assert cache.in_touch.is_set()
+        assert cache.by_key == {}
+        is_known = True
+        await server.watched_from.get()
+    assert list(cache.by_key) == ["lab"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_known_kind_that_is_not_found_is_an_outage() -> None:
+    server, looks = Paged(thing("lab", 1)), 0
+
+    def refuse() -> None:
+        nonlocal looks
+        looks += 1
+        raise NotFound(404, "NotFound", "the server could not find the requested resource")
+
+    server.on_page = refuse
+    cache = WatchCache(server, "/api/v1/pods")
+    running = asyncio.create_task(cache.run())
+    async with asyncio.timeout(5):
+        while looks < 2:
+            await asyncio.sleep(0.01)
+    assert not cache.synced.is_set()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from coda_kube.objects.quantities import time_from_seconds
 from coda_lab.kubelets.machine import Stage
 from tests.lab.kubelets.kubelet_objects import T0, Rig, pod_json
 
@@ -33,6 +34,16 @@ def test_a_run_counts_from_the_placement_where_that_is_asked_for() -> None:
     rig.run_to(60)
     ends_s = {name: rig.pod(name).ended_s - T0 for name in ("p", "late", "unknown", "usual")}
     assert ends_s == {"p": 7, "late": 2, "unknown": 12, "usual": 12}
+
+
+def test_the_run_of_a_cpu_job_counts_from_what_its_pod_says() -> None:
+    rig = Rig()
+    pod = pod_json("p", run_seconds="10", start_delay_seconds="2", run_from="placement")
+    pod["metadata"]["annotations"]["coda.scheduler/planned-time"] = time_from_seconds(T0 - 3)
+    rig.fleet.pod_seen(pod)
+    rig.run_to(60)
+    assert rig.asked == []
+    assert rig.pod("p").ended_s == T0 + 7
 
 
 def test_a_quick_start_is_one_write() -> None:

@@ -174,10 +174,15 @@ def test_other_refusals_name_the_file() -> None:
 
 
 def test_what_is_shipped_is_found_and_can_be_read() -> None:
-    kinds = ["nodeprofiles.coda.scheduler", "trainingjobs.coda.scheduler"]
+    kinds = [
+        "arrayquotas.coda.scheduler",
+        "nodeprofiles.coda.scheduler",
+        "trainingjobs.coda.scheduler",
+        "virtualclusters.coda.scheduler",
+    ]
     assert [item["metadata"]["name"] for item in objects_in(crds())] == kinds
     roles = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
-    policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    policies = {f"{verb}AdmissionPolicy{part}" for verb in ("Mutating", "Validating") for part in ("", "Binding")}
     assert {"Namespace", "FlowSchema"} | roles | policies == {item["kind"] for item in objects_in(manifests())}
     assert (kube_module() / "main.go").exists()
 

@@ -37,6 +37,7 @@ def record(number: int = 0, **fields: Any) -> FinishedJob:
         "idle_gpu_s": 5760.5,
         "failures": 0,
     }
+    values |= {"owner": (values | fields)["namespace"]}
     return FinishedJob(**(values | fields))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from coda.history import Ending
 from coda.history.time_spent import Doing, begun, moved_on
-from coda_kube.objects.names import FINALIZER
+from coda_kube.objects.names import ANNOTATION_USER, FINALIZER
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from coda_operator.history import finished_job
 from coda_operator.view.job_record import JobRecord, record_from_json
@@ -27,10 +27,10 @@ TUNING = {
 }
 
 
-def job(phase: str = "Succeeded", *, labels: dict[str, str] | None = None, **status: Any) -> JobRecord:
+def job(phase: str = "Succeeded", *, labels: dict[str, str] | None = None, user: str = "", **status: Any) -> JobRecord:
     """As the operator holds it: packed while its record is not stored."""
     known = job_json(7, phase, completionTime=time_from_seconds(BEGAN_S + 1000), **status)
-    known["metadata"] |= {"finalizers": [FINALIZER], "labels": labels or {}}
+    known["metadata"] |= {"finalizers": [FINALIZER], "labels": labels or {}, "annotations": {ANNOTATION_USER: user}}
     return record_from_json("team-7/train-7", unpacked_job(packed_job(known)))
 
 
@@ -39,11 +39,16 @@ def test_what_the_operator_holds_of_a_finished_job_is_its_record() -> None:
     spent = moved_on(begun(Doing.WAITING, "NoFreeGpus", BEGAN_S), Doing.RUNNING, "", BEGAN_S + 200.0)
     kept = finished_job(held, spent, BEGAN_S + 5000)
     assert (kept.uid, kept.attempt, kept.namespace, kept.name) == (held.uid, 2, "team-7", "train-7")
+    assert kept.owner == "team-7"
     assert (kept.category, kept.model, kept.replicas, kept.gpus_per_replica) == ("NLP", "bert", 4, 8)
     assert (kept.cores_asked, kept.cores_tuned, kept.cores_given) == (None, 24, 24)
     assert (kept.ending, kept.failures) == (Ending.SUCCEEDED, 1)
     assert (kept.waits, kept.held_s, kept.run_s) == ((("NoFreeGpus", 200.0),), 800.0, 800.0)
     assert kept.idle_gpu_s == pytest.approx(32 * 800.0 * 0.25)
+
+
+def test_its_owner_is_who_asked_for_it() -> None:
+    assert finished_job(job(user="ann@example.com\0"), None, BEGAN_S + 5000).owner == "ann@example.com"
 
 
 def test_what_nobody_measured_is_unknown_and_not_zero() -> None:

@@ -110,7 +110,7 @@ def test_an_older_database_keeps_its_records(database: URL) -> None:
     old = record(1, waits=())
     engine = create_engine(database)
     with engine.begin() as connection:
-        names = [column.name for column in METADATA.tables["finished_jobs"].columns]
+        names = [it.name for it in METADATA.tables["finished_jobs"].columns if it.name != "owner"]
         row = {name: getattr(old, name) for name in names} | {"ending": old.ending.value}
         places = ", ".join(f":{name}" for name in names)
         connection.execute(text(f"INSERT INTO finished_jobs ({', '.join(names)}) VALUES ({places})"), row)
@@ -146,10 +146,12 @@ def test_it_answers_what_the_map_and_the_start_points_ask(database: URL) -> None
             record(3, namespace="a", run_s=300.0, cores_tuned=12),
             record(4, namespace="b", run_s=400.0, ending=Ending.DELETED, cores_tuned=None),
             record(5, namespace="b", run_s=0.0, cores_tuned=None),
+            record(0, namespace="a", owner="ann", run_s=50.0, cores_tuned=40),
         ]
     )
     assert store.runs(2) == [FinishedRun("a", "", 16, 200.0), FinishedRun("a", "NLP", 16, 300.0)]
-    assert store.tuned(0.0) == [("a", "", 8, 30), ("a", "NLP", 8, 24)]
+    assert store.runs(9)[0] == FinishedRun("ann", "NLP", 16, 50.0)
+    assert store.tuned(0.0) == [("a", "", 8, 30), ("a", "NLP", 8, 24), ("ann", "NLP", 8, 40)]
     assert store.tuned(record(3).ended_s) == [("a", "NLP", 8, 12)]
     store.close()
 

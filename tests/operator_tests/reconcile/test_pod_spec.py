@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
+
 from coda.model import Placement, PlacementState
 from coda_operator.reconcile.pod_spec import headless_service, probe_pod, rank_pod
 
@@ -56,7 +58,16 @@ def test_a_rank_is_named_by_its_attempt_and_pinned_to_its_node() -> None:
     assert pod["metadata"]["name"] == "bert-3-1"
     assert terms_of(pod) == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]
     assert pod["metadata"]["annotations"]["coda.scheduler/plan"] == "p3"
+    assert "coda.scheduler/user" not in pod["metadata"]["annotations"]
     assert pod["metadata"]["labels"]["team"] == "nlp"
+
+
+def test_a_pod_carries_the_stamp_of_its_job() -> None:
+    job = copy.deepcopy(JOB)
+    job["metadata"]["annotations"] = {"coda.scheduler/user": "ann", "other": "1"}
+    job["spec"]["template"]["metadata"]["annotations"] = {"mine": "2"}
+    notes = rank_pod(job, PLAN, 1)["metadata"]["annotations"]
+    assert notes == {"mine": "2", "coda.scheduler/user": "ann", "coda.scheduler/plan": "p3"}
 
 
 def test_the_pin_is_added_to_every_term_the_user_wrote() -> None:
@@ -96,6 +107,20 @@ def test_only_the_main_container_gets_gpus_and_cores_and_keeps_its_memory() -> N
         "limits": {"cpu": "12", "nvidia.com/gpu": "8", "memory": "64Gi"},
     }
     assert "resources" not in logs
+
+
+@pytest.mark.parametrize(
+    ("spec", "marked"),
+    [
+        pytest.param({"cpusPerReplica": "auto"}, True, id="agents on all its nodes are to measure"),
+        pytest.param({"cpusPerReplica": "auto", "replicas": 1}, False, id="one rank is measured anyway"),
+        pytest.param({"cpusPerReplica": "4"}, False, id="its user chose its cores"),
+        pytest.param({}, False, id="nobody said"),
+    ],
+)
+def test_the_ranks_of_a_gang_that_is_tuned_say_so(spec: dict[str, Any], marked: bool) -> None:
+    pod = rank_pod(JOB | {"spec": JOB["spec"] | spec}, PLAN, 0)
+    assert (pod["metadata"]["annotations"].get("coda.scheduler/cores") == "auto") is marked
 
 
 def test_building_pods_leaves_the_job_as_it_is() -> None:

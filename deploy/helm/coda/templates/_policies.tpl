@@ -19,7 +19,7 @@ The pods that run now and that the policies would refuse, as a JSON list of "nam
 {{- if ne (dig "kind" "" $controller) "TrainingJob" -}}
 {{- $keys := list -}}
 {{- range $key, $_ := merge dict (.metadata.labels | default dict) (.metadata.annotations | default dict) -}}
-{{- if and (hasPrefix "coda.scheduler/" $key) (not (has $key (list "coda.scheduler/throttling" "coda.scheduler/opt-in" "coda.scheduler/gang" "coda.scheduler/gang-size" "coda.scheduler/service"))) -}}
+{{- if and (hasPrefix "coda.scheduler/" $key) (not (has $key (list "coda.scheduler/throttling" "coda.scheduler/opt-in" "coda.scheduler/gang" "coda.scheduler/gang-size" "coda.scheduler/service" "coda.scheduler/user"))) -}}
 {{- $keys = append $keys $key -}}
 {{- end -}}
 {{- end -}}
@@ -62,4 +62,10 @@ Warn
 Deny
 {{- end -}}
 {{- end -}}
+{{- end }}
+
+{{/* Whether pods of namespaces that opt in become CPU jobs: where the API server can do it, or as the value says. */}}
+{{- define "coda.cpuJobs" -}}
+{{- $isServed := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+{{- ternary $isServed (eq (toString .Values.cpuJobs.enabled) "true") (eq (toString .Values.cpuJobs.enabled) "auto") -}}
 {{- end }}

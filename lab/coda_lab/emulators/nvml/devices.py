@@ -41,6 +41,10 @@ class Slice:
     compute_instance: int = 0
     memory_bytes: int = 10 * GIB
     used_bytes: int = 0
+    profile: str = "1g.10gb"
+    share: float | None = None  # of the time its kernels run, 0..1, since `since_us`; None: the device has no GPM
+    since_us: int = 0
+    busy_us: float = 0.0  # until `since_us`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +140,9 @@ def _mig_lines(index: int, device: Device) -> Iterator[str]:
         yield f"mig {index} {int(device.mig)}"
     for part in device.slices:
         ids = f"{part.slot} {part.uuid} {part.gpu_instance} {part.compute_instance}"
-        yield f"slice {index} {ids} {part.memory_bytes} {part.used_bytes}"
+        percent = -1.0 if part.share is None else part.share * 100
+        use = f"{percent:.6f} {part.since_us} {part.busy_us:.0f}"
+        yield f"slice {index} {ids} {part.memory_bytes} {part.used_bytes} {use} {part.profile}"
 
 
 def _id(number: int | None) -> int:

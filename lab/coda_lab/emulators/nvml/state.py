@@ -93,6 +93,14 @@ class NvmlState:
         device.steps = steps[max(0, forgotten) :]
         self.write()
 
+    def set_slice_utilisation(self, uuid: str, slice_uuid: str, share: float) -> None:
+        """From now on the MIG slice is busy `share` of the time, 0..1, and its GPU has performance monitoring (GPM)."""
+        part = next(part for part in self.device(uuid).slices if part.uuid == slice_uuid)
+        now_us = self.now_us()
+        part.busy_us += (now_us - part.since_us) * (part.share or 0.0) if part.since_us else 0.0
+        part.share, part.since_us = share, now_us
+        self.write()
+
     def set_processes(self, uuid: str, processes: Iterable[Process]) -> None:
         """The compute processes on the GPU; its used memory follows where they tell theirs."""
         device = self.device(uuid)

@@ -52,6 +52,9 @@ def pod_from_json(item: Json, machine: Machine) -> SimPod:
     except InvalidInput as error:
         pod.behaviour = Behaviour(refusal="InvalidSimulationAnnotation")
         pod.message = str(error)
+    planned = (metadata.get("annotations") or {}).get(names.ANNOTATION_PLANNED)
+    if planned and pod.behaviour.runs_from_placement:
+        pod.placed_s = seconds_from_time(planned)
     take_over(pod, item.get("status") or {})
     return pod
 

@@ -73,12 +73,14 @@ def find_instances(device: OpenDevice) -> tuple[tuple[Instance, Memory], ...]:
 def _slice(device: OpenDevice, handle: Handle) -> tuple[Instance, Memory]:
     memory = nvml.memory_of(handle)
     gpu_instance, compute_instance = nvml.slice_ids(handle)
+    name = _or_none(partial(nvml.name_of, handle)) or ""
     return Instance(
         uuid=nvml.uuid_of(handle),
         gpu_uuid=device.gpu.uuid,
         gpu_instance=gpu_instance,
         compute_instance=compute_instance,
         memory_bytes=memory.total_bytes,
+        profile=name.partition(" MIG ")[2],
     ), memory
 
 

@@ -29,8 +29,11 @@ class GpusConfig:
     """Seconds from a loss to the first new session; doubled while it does not help. Our choice."""
 
     longest_pause_s: float = 60.0
-    """Most seconds between new sessions. Our choice: opening takes up to seconds where nothing else keeps the GPUs
-    open."""
+    """Most seconds between attempts to open NVML where nothing answers. Our choice."""
+
+    longest_search_s: float = 600.0
+    """Most seconds between new sessions that look for lost devices only. Our choice: opening takes up to seconds where
+    nothing else keeps the GPUs open, and the healthy ones are not measured meanwhile."""
 
     cpu_words: int = 16
     """Words of 64 CPUs for the CPUs near a device. Default: 1024 CPUs."""
@@ -42,7 +45,9 @@ class Gpus:
     def __init__(self, config: GpusConfig | None = None) -> None:
         self._config = config or GpusConfig()
         self._session = NvmlSession(
-            first_pause_s=self._config.first_pause_s, longest_pause_s=self._config.longest_pause_s
+            first_pause_s=self._config.first_pause_s,
+            longest_pause_s=self._config.longest_pause_s,
+            longest_search_s=self._config.longest_search_s,
         )
         self._tracked: dict[str, TrackedDevice] = {}  # by UUID; open in this session
         self._missing: dict[str, tuple[Gpu, str]] = {}  # by UUID: seen earlier, not open now, and why
@@ -136,7 +141,10 @@ class Gpus:
     def _plan_reopening(self, readings: list[GpuReading], now: Moment) -> None:
         if self._session.state is not LibraryState.READY:
             return
-        if self._refused or any(reading.health is Health.LOST for reading in readings):
-            self._session.plan_reopening(now.monotonic_s)
-        else:
+        lost = [reading for reading in readings if reading.health is Health.LOST]
+        if not lost and not self._refused:
             self._session.mark_healthy()
+        elif len(lost) < len(readings):
+            self._session.plan_search(now.monotonic_s)
+        else:
+            self._session.plan_reopening(now.monotonic_s)

@@ -5,15 +5,16 @@ metric that fails is left out this time. A lost device ends its round with NvmlF
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from coda_agent.gpus.devices import GpuReading, GpuSample, Health, Memory, Metric
+from coda_agent.gpus.devices import GpuReading, GpuSample, Health, Instance, InstanceReading, Metric
 from coda_agent.gpus.driver import nvml
 from coda_agent.gpus.driver.discovery import OpenDevice, find_instances
 from coda_agent.gpus.driver.nvml import NvmlFailure, Trouble
+from coda_agent.gpus.driver.slice_use import SliceUse, alone
 from coda_agent.gpus.samples import Moment, fresh_samples, mean_share, seen_until
 
 _T = TypeVar("_T")
@@ -32,6 +33,7 @@ class TrackedDevice:
     asked_all_s: float = float("-inf")  # when every metric was last asked for
     is_lost: bool = False  # in the last round; set by the caller
     polls: bool = False  # no sample buffer: the last period is asked for instead
+    slice_use: SliceUse = field(default_factory=SliceUse)
     failures: list[str] = field(default_factory=list)  # of this round
 
 
@@ -40,8 +42,8 @@ def measure_device(tracked: TrackedDevice, now: Moment) -> GpuReading:
     tracked.failures = []
     if now.monotonic_s - tracked.asked_all_s >= ASK_AGAIN_S:
         tracked.unmeasured, tracked.polls, tracked.asked_all_s = set(), False, now.monotonic_s
-    memory_by_instance = _refresh_slices(tracked)
     is_settling = now.monotonic_s < tracked.ready_from_s
+    by_instance = _measure_slices(tracked, now, is_settling=is_settling)
     samples = tuple(sample for sample in _samples(tracked, now) if sample.at_s >= tracked.ready_from_s)
     processes = _ask_metric(tracked, Metric.PROCESSES, partial(nvml.processes_on, tracked.device.handle))
     memory = _ask_metric(tracked, Metric.MEMORY, partial(nvml.memory_of, tracked.device.handle))
@@ -52,7 +54,7 @@ def measure_device(tracked: TrackedDevice, now: Moment) -> GpuReading:
         samples=samples,
         share=mean_share(samples),
         memory=memory,
-        memory_by_instance=memory_by_instance,
+        by_instance=by_instance,
         processes=processes,
         unmeasured=frozenset(tracked.unmeasured),
     )
@@ -76,12 +78,14 @@ def _ask_metric(tracked: TrackedDevice, metric: Metric, question: Callable[[], _
 def _samples(tracked: TrackedDevice, now: Moment) -> tuple[GpuSample, ...]:
     """From the driver's buffer, or polled if the device has none."""
     handle = tracked.device.handle
+    if tracked.device.gpu.mig:  # only its slices are busy or idle
+        return ()
     if not tracked.polls:
         tracked.sample_us = seen_until(tracked.sample_us, now)
         question = partial(nvml.utilisation_samples, handle, tracked.sample_us)
         entries = _ask_metric(tracked, Metric.UTILISATION, question) or []
         samples, tracked.sample_us = fresh_samples(entries, tracked.sample_us, now)
-        if Metric.UTILISATION not in tracked.unmeasured or tracked.device.gpu.mig:
+        if Metric.UTILISATION not in tracked.unmeasured:
             return samples
         tracked.unmeasured.discard(Metric.UTILISATION)
         tracked.polls = True
@@ -89,19 +93,31 @@ def _samples(tracked: TrackedDevice, now: Moment) -> tuple[GpuSample, ...]:
     return (GpuSample(at_s=now.monotonic_s, share=percent / 100),) if percent is not None and percent <= 100 else ()
 
 
-def _refresh_slices(tracked: TrackedDevice) -> dict[str, Memory]:
-    """Update the device's MIG mode and slices; return the memory of each slice."""
+def _measure_slices(tracked: TrackedDevice, now: Moment, *, is_settling: bool) -> dict[str, InstanceReading]:
+    """Update the device's MIG mode and slices; return what is measured of each slice."""
     device = tracked.device
     if not device.can_mig:
         return {}
     mig = bool(_is_mig(tracked))
     pairs = find_instances(device) if mig else ()
-    instances = tuple(instance for instance, _ in pairs)
     if mig is not device.gpu.mig:  # what it offers changes with the mode
         tracked.unmeasured, tracked.polls = set(), False
+    found = tuple(instance for instance, _ in pairs)
+    shares = _slice_shares(tracked, found, now)
+    counted = set() if Metric.UTILISATION in tracked.unmeasured else {one.uuid for one in alone(found)}
+    instances = tuple(replace(one, has_utilisation=one.uuid in counted) for one in found)
     if (mig, instances) != (device.gpu.mig, device.gpu.instances):
         tracked.device = replace(device, gpu=replace(device.gpu, mig=mig, instances=instances))
-    return {instance.uuid: memory for instance, memory in pairs}
+    known = {} if is_settling else shares
+    return {one.uuid: InstanceReading(memory=memory, share=known.get(one.uuid)) for one, memory in pairs}
+
+
+def _slice_shares(tracked: TrackedDevice, slices: Sequence[Instance], now: Moment) -> Mapping[str, float]:
+    if not slices:
+        tracked.slice_use.forget_all_except(())
+        return {}
+    question = partial(tracked.slice_use.shares, tracked.device.handle, slices, now.monotonic_s)
+    return _ask_metric(tracked, Metric.UTILISATION, question) or {}
 
 
 def _is_mig(tracked: TrackedDevice) -> bool:

@@ -17,6 +17,7 @@ from coda.errors import Outage
 from coda_agent.gpus.devices import GpuProcess, Memory
 
 Handle = NewType("Handle", object)
+GpmSample = NewType("GpmSample", object)
 _T = TypeVar("_T")
 
 _NO_INSTANCE = 0xFFFFFFFF
@@ -209,6 +210,36 @@ def slice_at(handle: Handle, place: int) -> Handle:
 def slice_ids(handle: Handle) -> tuple[int, int]:
     """Return GPU instance and compute instance of a slice."""
     return int(ask(pynvml.nvmlDeviceGetGpuInstanceId, handle)), int(ask(pynvml.nvmlDeviceGetComputeInstanceId, handle))
+
+
+def new_gpm_sample() -> GpmSample:
+    """Return room for one sample of performance monitoring; give it back with `free_gpm_sample`."""
+    return GpmSample(ask(pynvml.nvmlGpmSampleAlloc))
+
+
+def free_gpm_sample(sample: GpmSample) -> None:
+    """Free the room of a sample."""
+    ask(pynvml.nvmlGpmSampleFree, sample)
+
+
+def take_gpm_sample(handle: Handle, gpu_instance: int, sample: GpmSample) -> None:
+    """Fill `sample` with the counters of one GPU instance of a device in MIG mode. UNSUPPORTED before Hopper."""
+    ask(pynvml.nvmlGpmMigSampleGet, handle, gpu_instance, sample)
+
+
+def graphics_percent(before: GpmSample, after: GpmSample) -> float:
+    """Return the share of the time between two samples of one instance in which its compute engine was active.
+
+    They must be 0.1 s apart. Raises NvmlFailure also if NVML answers without this metric."""
+    question = pynvml.c_nvmlGpmMetricsGet_t()
+    question.version, question.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 1
+    question.sample1, question.sample2 = before, after
+    question.metrics[0].metricId = pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
+    metric = ask(pynvml.nvmlGpmMetricsGet, question).metrics[0]
+    if metric.nvmlReturn != pynvml.NVML_SUCCESS:
+        trouble = _TROUBLES.get(metric.nvmlReturn, Trouble.PASSING)
+        raise NvmlFailure(trouble, f"nvmlGpmMetricsGet: no GRAPHICS_UTIL (NVML {metric.nvmlReturn})")
+    return float(metric.value)
 
 
 def common_ancestor(one: Handle, other: Handle) -> int:

@@ -12,15 +12,17 @@ from coda_agent.gpus.driver.nvml import NvmlFailure, Trouble
 class NvmlSession:
     """NVML's session of this process. `state`, `why` (if it is not READY) and `driver` describe it.
 
-    `first_pause_s` doubles with every attempt after which something is still lost, up to `longest_pause_s`."""
+    `first_pause_s` doubles with every attempt after which something is still lost: up to `longest_pause_s`, or
+    `longest_search_s` while other devices are healthy, because a new session takes theirs from them."""
 
-    def __init__(self, *, first_pause_s: float, longest_pause_s: float) -> None:
+    def __init__(self, *, first_pause_s: float, longest_pause_s: float, longest_search_s: float) -> None:
         self.state = LibraryState.ABSENT
         self.why: str | None = "NVML was not opened yet"
         self.driver: str | None = None
         self._first_pause_s = first_pause_s
         self._longest_pause_s = longest_pause_s
-        self._pause_s = first_pause_s
+        self._longest_search_s = longest_search_s
+        self._pause_s = self._search_s = first_pause_s
         self._due_s: float | None = float("-inf")  # when to open; None: not planned
 
     @property
@@ -45,10 +47,16 @@ class NvmlSession:
         self.state, self.why, self._due_s = LibraryState.READY, None, None
         return True
 
-    def plan_reopening(self, now_s: float) -> None:
-        """A device is lost: open again after the pause, unless that is planned already."""
+    def plan_search(self, now_s: float) -> None:
+        """Some devices are lost: open again after the pause of searches, unless that is planned already."""
         if self._due_s is None:
-            self._due_s = now_s + self._pause_s
+            self._due_s = now_s + self._search_s
+            self._search_s = min(2 * self._search_s, self._longest_search_s)
+
+    def plan_reopening(self, now_s: float) -> None:
+        """Nothing answers: open again after the pause, unless that is planned for earlier."""
+        due_s = now_s + self._pause_s
+        self._due_s = due_s if self._due_s is None else min(self._due_s, due_s)
 
     def mark_broken(self, now_s: float, why: str) -> None:
         """The session ended: no handle is valid any more."""
@@ -57,7 +65,8 @@ class NvmlSession:
 
     def mark_healthy(self) -> None:
         """All is well: the next failure begins with the first pause again."""
-        self._pause_s, self._due_s = self._first_pause_s, None
+        self._pause_s = self._search_s = self._first_pause_s
+        self._due_s = None
 
     def close(self) -> None:
         """End the session in any state; the next `open_if_due` begins another."""

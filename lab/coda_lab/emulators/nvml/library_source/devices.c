@@ -48,8 +48,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t handle, char *uuid, unsigned 
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t handle, char *name, unsigned int length) {
     struct target t;
+    char full[160];
     nvmlReturn_t result = enter_device(__func__, handle, &t);
-    return result ? result : leave(put_text(name, length, t.device->name));
+    if (result) return result;
+    snprintf(full, sizeof full, t.instance ? "%s MIG %s" : "%s", t.device->name, t.instance ? t.instance->profile : "");
+    return leave(put_text(name, length, full));
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned int *index) {

@@ -24,6 +24,7 @@ enum {
 
 enum { VALUE_UNSIGNED_INT = 1, VALUE_UNSIGNED_LONG_LONG = 3 };
 enum { SAMPLES_GPU_UTILIZATION = 1, SAMPLES_MEMORY_UTILIZATION = 2 };
+enum { GPM_GRAPHICS_UTIL = 1, GPM_METRICS_VERSION = 1 };
 enum { FIELD_PCIE_TX_BYTES = 197, FIELD_PCIE_RX_BYTES = 198 };
 enum { NO_INSTANCE = 0xFFFFFFFF };
 
@@ -66,6 +67,21 @@ typedef struct {
     u64 timestamp_us;
     unsigned int sm, mem, enc, dec;
 } process_sample_t;
+
+typedef struct opaque_gpm_sample *gpm_sample_t;
+
+typedef struct {
+    unsigned int id;
+    nvmlReturn_t result;
+    double value;
+    const char *short_name, *long_name, *unit;
+} gpm_metric_t;
+
+typedef struct {
+    unsigned int version, count;
+    gpm_sample_t before, after;
+    gpm_metric_t metrics[]; /* NVML_GPM_METRIC_MAX, which grows with every version */
+} gpm_metrics_get_t;
 
 typedef struct {
     char bus_id_legacy[16];

@@ -8,7 +8,7 @@
  *   process <i> <pid> <memory|-1> <gi> <ci> <percent> <since us>
  *   process_sample <i> <pid> <us> <percent> <stale 0|1>
  *   lost <i> <code>    numa <i> <node>    cpus <i> <word> <hex mask>    mig <i> <mode 0|1>
- *   slice <i> <slot> <uuid> <gi> <ci> <memory> <used>
+ *   slice <i> <slot> <uuid> <gi> <ci> <memory> <used> <percent|-1> <since us> <busy us before> <profile>
  *   pcie <i> <sent B/s> <received B/s> <counters 0|1> <since us> <sent B> <received B>
  *   nvlink <i> <link> <active 0|1> <bus id at its end>   ancestor <i> <j> <level>
  *   fault <i|*> <call|*> <code>    delay <call> <us>
@@ -74,8 +74,8 @@ static int parse_process(const char *line, struct device *d) {
 static int parse_slice(const char *line, struct device *d) {
     if (d->slice_count == MOST_SLICES) return 0;
     struct slice *s = &d->slices[d->slice_count++];
-    return sscanf(line, "%*s %*d %u %95s %u %u %llu %llu", &s->slot, s->uuid, &s->gpu_instance, &s->compute_instance,
-                  &s->memory, &s->used) == 6;
+    return sscanf(line, "%*s %*d %u %95s %u %u %llu %llu %lf %llu %lf %31s", &s->slot, s->uuid, &s->gpu_instance,
+                  &s->compute_instance, &s->memory, &s->used, &s->percent, &s->since_us, &s->busy_us, s->profile) == 10;
 }
 
 static int parse_links(const char *line, struct device *d) {

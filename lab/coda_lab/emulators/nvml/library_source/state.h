@@ -42,6 +42,10 @@ struct slice {
     char uuid[UUID_BYTES];
     unsigned int gpu_instance, compute_instance;
     u64 memory, used;
+    double percent; /* -1: the device has no performance monitoring (GPM) */
+    u64 since_us;
+    double busy_us; /* until since_us */
+    char profile[32];
 };
 
 struct pcie { double sent_per_s, received_per_s; int counters; u64 since_us, sent, received; };

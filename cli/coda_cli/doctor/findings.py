@@ -1,0 +1,213 @@
+"""What a cluster's state means for Coda: one finding for each thing that is looked at, with what to do."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from coda.wording import counted, listed
+from coda_cli.doctor.seen import LEASES, Seen
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import AGENT, GPU, OPT_IN, POOL_TAINT
+from coda_kube.objects.quantities import whole_from_quantity
+from coda_kube.served_schema import missing_fields
+
+CPU_JOBS_POLICY: Final = "coda-cpu-jobs"
+OLDEST: Final = (1, 33)  # of Kubernetes
+CPU_JOBS_FROM: Final = (1, 36)
+MOST_SKEW_S: Final = 5.0
+_NAMED: Final = 3  # nodes or DaemonSets that a sentence names
+
+
+class Level(Enum):
+    """How good it is."""
+
+    GOOD = "ok"
+    NOTE = "note"  # it works; something is left unused
+    BAD = "bad"
+    UNKNOWN = "?"  # the user may not look
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `fix`: what to do about it, if anything."""
+
+    level: Level
+    about: str
+    says: str
+    fix: str = ""
+
+
+def findings(seen: Seen) -> Iterator[Finding]:
+    """Yield what was found, the most basic first."""
+    yield _kubernetes(seen)
+    yield _definitions(seen)
+    yield from _leaders(seen)
+    yield _policies(seen)
+    yield from _cpu_jobs(seen)
+    yield from _gpu_nodes(seen)
+    yield from _agents(seen)
+    yield _clock(seen)
+
+
+def _kubernetes(seen: Seen) -> Finding:
+    version = _version(seen)
+    if version < OLDEST:
+        return Finding(Level.BAD, "Kubernetes", f"{seen.version} is too old", f"upgrade to {_text(OLDEST)} or newer")
+    if version < CPU_JOBS_FROM:
+        return Finding(Level.NOTE, "Kubernetes", f"{seen.version}: CPU jobs need {_text(CPU_JOBS_FROM)}")
+    return Finding(Level.GOOD, "Kubernetes", seen.version)
+
+
+def _definitions(seen: Seen) -> Finding:
+    about, fix = "definitions", "kubectl apply --server-side -f crds/"
+    if seen.schema is None:
+        return Finding(Level.BAD, about, "the API server does not know TrainingJobs", "install Coda, or: " + fix)
+    missing = [*missing_fields(seen.schema)]
+    if missing:
+        return Finding(Level.BAD, about, f"older than this version: no {listed(missing[:_NAMED])}", fix)
+    return Finding(Level.GOOD, about, "complete")
+
+
+def _leaders(seen: Seen) -> Iterator[Finding]:
+    for lease, who in LEASES.items():
+        renewed = seen.renewed.get(lease)
+        logs = f"kubectl -n coda-system logs deploy/coda-{'extender' if who == 'planner' else who}"
+        if renewed is None:
+            yield Finding(Level.BAD, who, "no replica leads, or its Lease cannot be read", logs)
+        elif not renewed:
+            yield Finding(Level.BAD, who, "its leader does not renew the Lease", logs)
+        else:
+            yield Finding(Level.GOOD, who, "leads")
+
+
+def _policies(seen: Seen) -> Finding:
+    about = "policies"
+    if seen.refusing is None:
+        return _unreadable(about)
+    ours = [item for item in seen.refusing if item["metadata"]["name"].startswith("coda-")]
+    if not ours:
+        says = "none: users may forge what Coda writes"
+        return Finding(Level.BAD, about, says, "helm upgrade, or kubectl apply -f deploy/manifests")
+    lax = [item for item in ours if "Deny" not in item["spec"]["validationActions"]]
+    if lax:
+        says = f"{len(lax)} of {len(ours)} only warn"
+        return Finding(Level.NOTE, about, says, "policies.action=Deny in the chart")
+    return Finding(Level.GOOD, about, f"{len(ours)} refuse what only Coda may write")
+
+
+def _cpu_jobs(seen: Seen) -> Iterator[Finding]:
+    about = "CPU jobs"
+    if seen.namespaces is None or seen.mutating is None:
+        yield _unreadable(about)
+        return
+    opted_in = sum((item["metadata"].get("labels") or {}).get(OPT_IN) == "true" for item in seen.namespaces)
+    if not opted_in:
+        yield Finding(Level.NOTE, about, "no namespace takes part", f"kubectl label namespace NAMESPACE {OPT_IN}=true")
+    elif not any(item["metadata"]["name"] == CPU_JOBS_POLICY for item in seen.mutating):
+        says = f"{counted(opted_in, 'namespace')} opted in, but nothing makes CPU jobs of their pods"
+        yield Finding(Level.BAD, about, says, "Kubernetes 1.36 and cpuJobs.enabled in the chart")
+    else:
+        yield Finding(Level.GOOD, about, f"{counted(opted_in, 'namespace')} opted in")
+
+
+def _gpu_nodes(seen: Seen) -> Iterator[Finding]:
+    about = "GPU nodes"
+    if seen.nodes is None:
+        yield _unreadable(about)
+        return
+    with_gpus = [node for node in seen.nodes if _gpus(node)]
+    if not with_gpus:
+        yield Finding(Level.BAD, about, f"no node shows {GPU}", "install NVIDIA's device plugin or GPU operator")
+        return
+    pool = [node for node in with_gpus if _has_pool_taint(node)]
+    gpus = counted(sum(map(_gpus, with_gpus)), "GPU")
+    if pool and len(pool) < len(with_gpus):
+        outside = [node["metadata"]["name"] for node in with_gpus if not _has_pool_taint(node)]
+        says = f"{_few(outside)} of {len(with_gpus)} lack the pool's taint: others may take their GPUs"
+        yield Finding(Level.NOTE, about, says, f"kubectl taint node NODE {POOL_TAINT}=:NoSchedule")
+    else:
+        tainted = ", all with the pool's taint" if pool else ""
+        yield Finding(Level.GOOD, about, f"{len(with_gpus)} with {gpus}{tainted}")
+    if pool and seen.daemon_sets is not None:
+        kept_out = [_name(item) for item in seen.daemon_sets if not _tolerates_pool(item) and _is_for_all_nodes(item)]
+        if kept_out:
+            says = f"{_few(kept_out)} not on nodes of the pool"
+            fix = f"if it must be there, add a toleration: {{key: {POOL_TAINT}, operator: Exists}}"
+            yield Finding(Level.NOTE, "DaemonSets", says, fix)
+
+
+def _agents(seen: Seen) -> Iterator[Finding]:
+    about = "agents"
+    if seen.nodes is None or seen.profiles is None:
+        yield _unreadable(about)
+        return
+    profiled = {item["metadata"]["name"] for item in seen.profiles}
+    with_gpus = [node["metadata"]["name"] for node in seen.nodes if _gpus(node)]
+    without = [name for name in with_gpus if name not in profiled]
+    if with_gpus and not profiled:
+        yield Finding(
+            Level.NOTE, about, "none: no job is tuned, no pod is throttled", "agent.enabled=true in the chart"
+        )
+    elif without:
+        fix = f"kubectl -n coda-system get pods -o wide -l app.kubernetes.io/component={AGENT.removeprefix('coda-')}"
+        yield Finding(Level.BAD, about, f"no NodeProfile of {_few(without)}", fix)
+    elif with_gpus:
+        yield Finding(Level.GOOD, about, f"one on each of {counted(len(with_gpus), 'GPU node')}")
+    lacks = Counter(lack for item in seen.profiles for lack in (item.get("status") or {}).get("lacks") or ())
+    for lack, nodes in lacks.most_common(_NAMED):
+        yield Finding(Level.NOTE, about, f"{counted(nodes, 'node')}: {lack}")
+
+
+def _clock(seen: Seen) -> Finding:
+    if abs(seen.clock_ahead_s) > MOST_SKEW_S:
+        says = f"this machine is {seen.clock_ahead_s:+.0f} s off the API server"
+        return Finding(Level.NOTE, "clock", says, "set its clock by NTP: times that commands show are off by as much")
+    return Finding(Level.GOOD, "clock", "as the API server's")
+
+
+def _unreadable(about: str) -> Finding:
+    return Finding(Level.UNKNOWN, about, "you may not look", "ask somebody who manages the cluster")
+
+
+def _version(seen: Seen) -> tuple[int, int]:
+    found = re.match(r"v?(\d+)\.(\d+)", seen.version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _text(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _gpus(node: Json) -> int:
+    return whole_from_quantity((node.get("status", {}).get("allocatable") or {}).get(GPU, 0))
+
+
+def _has_pool_taint(node: Json) -> bool:
+    return any(taint["key"] == POOL_TAINT for taint in node["spec"].get("taints") or ())
+
+
+def _tolerates_pool(daemon_set: Json) -> bool:
+    tolerations = daemon_set["spec"]["template"]["spec"].get("tolerations") or ()
+    return any(
+        (one.get("operator") == "Exists" and one.get("key", "") in ("", POOL_TAINT)) or one.get("key") == POOL_TAINT
+        for one in tolerations
+    )
+
+
+def _is_for_all_nodes(daemon_set: Json) -> bool:
+    spec = daemon_set["spec"]["template"]["spec"]
+    return not spec.get("nodeSelector") and not (spec.get("affinity") or {}).get("nodeAffinity")
+
+
+def _name(item: Json) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return listed([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])

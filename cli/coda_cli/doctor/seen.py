@@ -1,0 +1,99 @@
+"""What `coda doctor` reads of a cluster. What the user may not read is None, and is said to be so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from coda.errors import CodaError
+from coda_kube.api.client import Client, NotFound, Rejected
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import API_VERSION, OPERATOR_LEASE, PLANNER_LEASE, SYSTEM_NAMESPACE
+from coda_kube.served_schema import OPENAPI
+
+LEASES: Final = {PLANNER_LEASE: "planner", OPERATOR_LEASE: "operator"}
+_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+_OURS: Final = {"labelSelector": "app.kubernetes.io/name=coda"}
+_RENEWED_WITHIN_S: Final = 8.0  # leaders renew every 2 s
+_LOOK_EVERY_S: Final = 0.5
+
+Items = Sequence[Json] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A cluster at one moment. None: not readable; an empty list also where the API server does not know the kind."""
+
+    version: str  # of Kubernetes, as v1.36.3
+    schema: Json | None  # of Coda's kinds; None: they are not installed
+    renewed: Mapping[str, bool | None]  # by Lease: whether its holder renews it; None: nobody holds it
+    nodes: Items
+    daemon_sets: Items
+    profiles: Items
+    namespaces: Items
+    refusing: Items  # bindings of validating policies
+    mutating: Items  # bindings of mutating policies
+    clock_ahead_s: float  # how far this machine's clock is before the API server's
+
+
+async def look(client: Client) -> Seen:
+    """Read everything at once. Raises a CodaError if the cluster does not answer. Takes up to 8 s."""
+    version = str((await client.get("/version"))["gitVersion"])
+    ahead_s = time.time() - client.clock()
+    reads = (
+        _items(client, "/api/v1/nodes"),
+        _items(client, "/apis/apps/v1/daemonsets"),
+        _items(client, f"/apis/{API_VERSION}/nodeprofiles"),
+        _items(client, "/api/v1/namespaces"),
+        _items(client, f"{_ADMISSION}/validatingadmissionpolicybindings", _OURS),
+        _items(client, f"{_ADMISSION}/mutatingadmissionpolicybindings", _OURS),
+    )
+    renewals = asyncio.gather(*(_is_renewed(client, name) for name in LEASES))
+    nodes, daemon_sets, profiles, namespaces, refusing, mutating = await asyncio.gather(*reads)
+    return Seen(
+        version=version,
+        schema=await _schema(client),
+        renewed=dict(zip(LEASES, await renewals, strict=True)),
+        nodes=nodes,
+        daemon_sets=daemon_sets,
+        profiles=profiles,
+        namespaces=namespaces,
+        refusing=refusing,
+        mutating=mutating,
+        clock_ahead_s=ahead_s,
+    )
+
+
+async def _items(client: Client, path: str, query: Mapping[str, str] | None = None) -> Items:
+    try:
+        return list((await client.list_pages(path, query))["items"])
+    except NotFound:
+        return []
+    except Rejected:
+        return None
+
+
+async def _schema(client: Client) -> Json | None:
+    try:
+        return await client.get(OPENAPI)
+    except NotFound:
+        return None
+
+
+async def _is_renewed(client: Client, name: str) -> bool | None:
+    """Whether the Lease changes: clocks of two machines are not compared."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{name}"
+    try:
+        first = await client.get(path)
+        if not first["spec"].get("holderIdentity"):
+            return None
+        for _ in range(int(_RENEWED_WITHIN_S / _LOOK_EVERY_S)):
+            await asyncio.sleep(_LOOK_EVERY_S)
+            if (await client.get(path))["metadata"]["resourceVersion"] != first["metadata"]["resourceVersion"]:
+                return True
+    except CodaError:
+        return None
+    return False

@@ -1,0 +1,136 @@
+"""Who waits, as a cluster's objects say it: one line for each TrainingJob, and one for all waiting pods of an owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from coda.model import Phase, WaitCode
+from coda.wording import amounts_text, counted
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import GATE
+from coda_kube.objects.pod_requests import pod_amounts, resources_from_amounts, resources_from_quantities
+from coda_kube.objects.pods.users import user_from_json
+from coda_kube.objects.quantities import seconds_from_time
+
+Item = Mapping[str, Any]
+
+_CODES: Final = frozenset(code.value for code in WaitCode)
+PLACED: Final = "Placed"
+"""The code of a job that has its nodes, and waits for others to leave them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """One line of the queue. `name`: namespace/name of a TrainingJob, namespace/kind/name of anything else."""
+
+    name: str
+    wants: str
+    user: str = ""  # whom it counts for: who asked, else its namespace
+    priority: int = 0
+    since_s: float = 0.0
+    code: str = ""
+    message: str = ""
+    holders: tuple[str, ...] = ()
+    not_before_s: float = 0.0
+    pods: int = 0  # gated pods; 0 for a TrainingJob
+    known_as: frozenset[str] = field(default_factory=frozenset)  # `Kind/name` of the owner and of its pods
+
+    def as_json(self) -> Json:
+        """For programs."""
+        return {
+            "name": self.name,
+            "wants": self.wants,
+            "user": self.user,
+            "priority": self.priority,
+            "since": self.since_s,
+            "code": self.code,
+            "message": self.message,
+            "holders": list(self.holders),
+        }
+
+
+def queue_of(jobs: Iterable[Item], pods: Iterable[Item], events: Iterable[Item]) -> list[Waiting]:
+    """Return everything that waits: higher priority first, then who has waited longest, then by name.
+
+    The planner's policy may try them in another order: shares of users and arrays count too."""
+    lines = [line for job in jobs if (line := line_of(job)) is not None]
+    lines += _lines_of_pods(pods, [*events])
+    return sorted(lines, key=lambda line: (-line.priority, line.since_s, line.name))
+
+
+def line_of(job: Item) -> Waiting | None:
+    """Return the line of a TrainingJob; None if it does not wait."""
+    metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
+    if status.get("phase") not in (None, Phase.QUEUED.value):
+        return None
+    request, pending = status.get("request") or {}, status.get("pending") or {}
+    placement = status.get("placement")
+    rank = amounts_text(resources_from_quantities(request.get("resources") or {}, pods=1)) if request else ""
+    code, message = str(pending.get("code") or ""), str(pending.get("message") or "")
+    if placement:
+        code, message = PLACED, f"has its place on {', '.join(sorted(set(placement['nodes'])))}"
+    elif not request:
+        message = str(status.get("message") or "not accepted yet")
+    return Waiting(
+        name=f"{metadata['namespace']}/{metadata['name']}",
+        wants=f"{counted(int(spec.get('replicas') or 1), 'rank')} of {rank}" if rank else "",
+        user=_printable(user_from_json(metadata)),
+        priority=int(request.get("priority") or 0),
+        since_s=max(seconds_from_time(status.get("queuedTime")), seconds_from_time(status.get("waitingSince"))),
+        code=code,
+        message=message,
+        holders=tuple(pending.get("holders") or ()),
+        not_before_s=seconds_from_time(status.get("notBefore")),
+    )
+
+
+def _printable(user: str) -> str:
+    """A user's name may hold anything; a terminal obeys some of it."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in user)
+
+
+def _lines_of_pods(pods: Iterable[Item], events: list[Item]) -> list[Waiting]:
+    lines: dict[str, Waiting] = {}
+    for pod in pods:
+        metadata, spec = pod["metadata"], pod["spec"]
+        if not any(gate["name"] == GATE for gate in spec.get("schedulingGates") or ()):
+            continue
+        owners = metadata.get("ownerReferences") or ()
+        owner = next((each for each in owners if each.get("controller")), {"kind": "Pod", "name": metadata["name"]})
+        name = f"{metadata['namespace']}/{str(owner['kind']).lower()}/{owner['name']}"
+        created_s = seconds_from_time(metadata.get("creationTimestamp"))
+        known = lines.get(name) or Waiting(
+            name=name,
+            wants=amounts_text(resources_from_amounts(pod_amounts(pod), pods=1)),
+            user=_printable(user_from_json(metadata)),
+            priority=int(spec.get("priority") or 0),
+            since_s=created_s,
+            known_as=frozenset([f"{owner['kind']}/{owner['name']}"]),
+        )
+        lines[name] = replace(
+            known,
+            pods=known.pods + 1,
+            since_s=min(known.since_s, created_s),
+            known_as=known.known_as | {f"Pod/{metadata['name']}"},
+        )
+    return [_with_reason(line, events) for line in lines.values()]
+
+
+def _with_reason(line: Waiting, events: list[Item]) -> Waiting:
+    """The line with what the planner said last about it."""
+    wants = f"{counted(line.pods, 'pod')} of {line.wants}"
+    namespace = line.name.partition("/")[0]
+    said = [
+        event
+        for event in events
+        if event["reason"] in _CODES
+        and event["metadata"]["namespace"] == namespace
+        and f"{event['involvedObject']['kind']}/{event['involvedObject']['name']}" in line.known_as
+    ]
+    last = max(said, key=lambda event: str(event.get("eventTime") or ""), default=None)
+    if last is None:
+        return replace(line, wants=wants)
+    message = str(last["message"]).removeprefix("waits: ").partition(" (pods ")[0]  # how many, the pods say better
+    return replace(line, wants=wants, code=last["reason"], message=message)

@@ -1,0 +1,148 @@
+"""How a cluster is used, as its objects say it: by node, by array, and what is throttled. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from coda.policy.arrays import LARGE_GPUS
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.read import Pod, id_of, node_from_json, pod_from_json
+
+Item = Mapping[str, Any]
+
+LARGE, SMALL, CPU, OTHERS = "large GPU jobs", "small GPU jobs", "CPU jobs", "other pods"
+ARRAYS: Final = (LARGE, SMALL, CPU, OTHERS)
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeUse:
+    """One node. Cores may be fractions; `others_cores`: of pods that Coda did not place."""
+
+    name: str
+    takes_pods: bool
+    gpus: int
+    cores: float
+    used_gpus: int = 0
+    gpu_jobs_cores: float = 0.0
+    cpu_jobs_cores: float = 0.0  # with the borrowed ones
+    borrowed_cores: float = 0.0
+    others_cores: float = 0.0
+    throttles: int = 0
+
+    @property
+    def used_cores(self) -> float:
+        """Return the cores that its pods asked for."""
+        return self.gpu_jobs_cores + self.cpu_jobs_cores + self.others_cores
+
+
+@dataclass(slots=True, kw_only=True)
+class ArrayUse:
+    """All pods of one array, or those that are nobody's. `waiting`: jobs, or gated pods, without a place."""
+
+    name: str
+    pods: int = 0
+    gpus: int = 0
+    cores: float = 0.0
+    borrowed_cores: float = 0.0
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttle:
+    """One limit in force. `pod`: its namespace/name, or its uid if it is not there any more."""
+
+    node: str
+    pod: str
+    what: str
+    value: str
+    original: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterUse:
+    """Everything that `coda top` shows."""
+
+    nodes: tuple[NodeUse, ...]
+    arrays: tuple[ArrayUse, ...]
+    throttles: tuple[Throttle, ...]
+
+    def as_json(self) -> Json:
+        """For programs."""
+        return asdict(self)
+
+
+def cluster_use(
+    nodes: Iterable[Item], pods: Iterable[Item], jobs: Iterable[Item], profiles: Iterable[Item]
+) -> ClusterUse:
+    """Return how the nodes are used. A pod counts where it is bound, with what it asks for; an ended one does not."""
+    node_by_name = {use.name: use for use in sorted(map(_empty, nodes), key=lambda use: use.name)}
+    array_by_name = {name: ArrayUse(name=name) for name in ARRAYS}
+    array_by_job: dict[str, str] = {}
+    for job in jobs:
+        spec, status = job["spec"], job.get("status") or {}
+        gpus = int(spec["gpusPerReplica"]) * int(spec.get("replicas") or 1)
+        array = array_by_job[id_of(job)] = LARGE if gpus >= LARGE_GPUS else SMALL
+        array_by_name[array].waiting += status.get("phase") in (None, "Queued") and not status.get("placement")
+    name_by_uid: dict[str, str] = {}
+    for pod in map(pod_from_json, pods):
+        name_by_uid[pod.uid] = pod.id
+        if not pod.ended:
+            _add(pod, node_by_name, array_by_name, array_by_job)
+    throttles = [throttle for profile in profiles for throttle in _throttles(profile, name_by_uid)]
+    for throttle in throttles:
+        if throttle.node in node_by_name:
+            node_by_name[throttle.node].throttles += 1
+    return ClusterUse(
+        nodes=tuple(node_by_name.values()),
+        arrays=tuple(array_by_name.values()),
+        throttles=tuple(sorted(throttles, key=lambda one: (one.node, one.pod, one.what))),
+    )
+
+
+def _empty(item: Item) -> NodeUse:
+    node = node_from_json(item)
+    size = node.allocatable
+    return NodeUse(name=node.name, takes_pods=node.schedulable, gpus=size.gpus, cores=size.cpu_m / 1000)
+
+
+def _add(
+    pod: Pod, nodes: Mapping[str, NodeUse], arrays: Mapping[str, ArrayUse], array_by_job: Mapping[str, str]
+) -> None:
+    array = arrays[CPU if pod.cpu_job is not None else OTHERS]
+    if pod.cpu_job is None and pod.member is not None:
+        array = arrays[array_by_job.get(pod.member.job, SMALL)]
+    if pod.cpu_job is not None and pod.gated:
+        array.waiting += 1
+    node = nodes.get(pod.node or "")
+    if node is None:
+        return
+    cores = pod.request.cpu_m / 1000
+    array.pods += 1
+    array.gpus += pod.request.gpus
+    array.cores += cores
+    node.used_gpus += pod.request.gpus
+    if pod.cpu_job is not None:  # released, it is a rank of itself
+        node.cpu_jobs_cores += cores
+        borrowed = cores if pod.cpu_job.borrows else 0.0
+        node.borrowed_cores += borrowed
+        array.borrowed_cores += borrowed
+    elif pod.member is not None:
+        node.gpu_jobs_cores += cores
+    else:
+        node.others_cores += cores
+
+
+def _throttles(profile: Item, name_by_uid: Mapping[str, str]) -> Iterable[Throttle]:
+    for entry in (profile.get("status") or {}).get("throttles") or ():
+        uid = str(entry.get("podUID") or "")
+        yield Throttle(
+            node=str(profile["metadata"]["name"]),
+            pod=name_by_uid.get(uid, uid),
+            what=str(entry["what"]),
+            value=str(entry["value"]),
+            original=str(entry["original"]),
+            since=str(entry["since"]),
+        )

@@ -1,0 +1,142 @@
+"""What the arrays of each ArrayQuota own, hold, lend, borrow and wait for, for people who watch them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from coda.model.constraints import NodeConstraints, key_of_constraints
+from coda.model.job import FINISHED, Job
+from coda.model.live_placement import is_waiting
+from coda.model.world import ArrayQuota, Node
+from coda.nodes.eligibility import exclusion
+from coda.policy.arrays import Array, array_of
+from coda.policy.config import ArraysConfig
+from coda.policy.division import divide, selects
+
+
+@dataclass(slots=True)
+class Share:
+    """GPUs of a sub-array, or millicores of an array."""
+
+    reserved: int = 0  # what belongs to it
+    used: int = 0  # of that, what its own jobs hold; more than it after the quota shrank
+    lent: int = 0  # of that, what jobs of the other hold
+    borrowed: int = 0  # what its jobs hold of the other's
+    waiting: int = 0  # what its queued jobs ask for
+
+
+@dataclass(slots=True)
+class QuotaUse:
+    """The arrays on the nodes of one quota. What a job waits for counts for every quota with a node that it accepts."""
+
+    nodes: int = 0
+    large_gpus: Share = field(default_factory=Share)
+    small_gpus: Share = field(default_factory=Share)
+    gpu_jobs_cpu_m: Share = field(default_factory=Share)  # nothing waits: cores of GPU jobs follow their GPUs
+    cpu_jobs_cpu_m: Share = field(default_factory=Share)
+    excess_cpu_m: int = 0  # held by CPU jobs that do not give it back, beyond what their array has of each node
+    shared_nodes: dict[str, str] = field(default_factory=dict)  # nodes that another quota selects too: by name, which
+
+
+@dataclass(slots=True)
+class _Cores:
+    """The millicores that jobs hold of one node."""
+
+    gpu_jobs: int = 0
+    cpu_jobs: int = 0
+    borrowers: int = 0  # CPU jobs that must give them back
+
+
+class ArrayUse:
+    """Divides the nodes; `add` every job, then ask for the `totals`."""
+
+    def __init__(self, nodes: Sequence[Node], quotas: Collection[ArrayQuota], arrays: ArraysConfig) -> None:
+        """O(nodes x quotas)."""
+        self._nodes = nodes
+        self._quotas = quotas
+        self._division = divide(nodes, quotas, arrays)
+        self._number_by_name = {node.name: number for number, node in enumerate(nodes)}
+        self._cores = [_Cores() for _ in nodes]
+        self._use_by_quota = {quota.name: QuotaUse() for quota in quotas}
+        self._waiting: Counter[tuple[Hashable, Array]] = Counter()  # GPUs, or millicores of CPU jobs
+        self._constraints_by_key: dict[Hashable, NodeConstraints] = {}
+
+    def add(self, job: Job) -> None:
+        """Count a job. O(its ranks)."""
+        request, array = job.request, array_of(job)
+        if is_waiting(job):
+            key = key_of_constraints(job.constraints)
+            self._constraints_by_key.setdefault(key, job.constraints)
+            self._waiting[key, array] += job.replicas * (request.gpus or request.cpu_m)
+            return
+        if job.placement is None or job.phase in FINISHED:
+            return
+        for rank, name in enumerate(job.placement.nodes):
+            number = self._number_by_name.get(name)
+            if number is not None and rank not in job.gone:
+                self._hold(number, job, array)
+
+    def _hold(self, number: int, job: Job, array: Array) -> None:
+        cores, request = self._cores[number], job.request
+        if array is Array.CPU:
+            if job.placement is not None and job.placement.borrows:
+                cores.borrowers += request.cpu_m
+            else:
+                cores.cpu_jobs += request.cpu_m
+            return
+        cores.gpu_jobs += request.cpu_m
+        use = self._use_by_quota.get(self._division.quotas[number])
+        if use is not None:
+            own, other = use.large_gpus, use.small_gpus
+            if array is Array.SMALL:
+                own, other = other, own
+            if self._division.is_large[number] is (array is Array.LARGE):
+                own.used += request.gpus
+            else:
+                own.borrowed += request.gpus
+                other.lent += request.gpus
+
+    def totals(self) -> Mapping[str, QuotaUse]:
+        """What was counted, by name of the quota. Call it once. O(nodes x (quotas + constraints of queued jobs))."""
+        for number, node in enumerate(self._nodes):
+            use = self._use_by_quota.get(self._division.quotas[number])
+            if use is not None:
+                self._add_node(use, node, number)
+        for (key, array), amount in self._waiting.items():
+            for name in self._accepting(self._constraints_by_key[key]):
+                self._share(self._use_by_quota[name], array).waiting += amount
+        return self._use_by_quota
+
+    def _add_node(self, use: QuotaUse, node: Node, number: int) -> None:
+        reserve, cores = self._division.reserves_cpu_m[number], self._cores[number]
+        use.nodes += 1
+        (use.large_gpus if self._division.is_large[number] else use.small_gpus).reserved += node.allocatable.gpus
+        gpu_jobs, cpu_jobs = use.gpu_jobs_cpu_m, use.cpu_jobs_cpu_m
+        beyond = max(0, cores.gpu_jobs - reserve)
+        gpu_jobs.reserved += reserve
+        gpu_jobs.used += cores.gpu_jobs - beyond
+        gpu_jobs.borrowed += beyond
+        gpu_jobs.lent += cores.borrowers
+        cpu_jobs.reserved += node.allocatable.cpu_m - reserve
+        cpu_jobs.used += cores.cpu_jobs
+        cpu_jobs.borrowed += cores.borrowers
+        cpu_jobs.lent += beyond
+        use.excess_cpu_m += max(0, cores.cpu_jobs - (node.allocatable.cpu_m - reserve))
+        counts_for = self._division.quotas[number]
+        for quota in self._quotas:
+            if quota.name != counts_for and selects(quota, node):
+                use.shared_nodes.setdefault(node.name, quota.name)
+                self._use_by_quota[quota.name].shared_nodes.setdefault(node.name, counts_for)
+
+    def _accepting(self, constraints: NodeConstraints) -> set[str]:
+        pairs = zip(self._nodes, self._division.quotas, strict=True)
+        found = {quota for node, quota in pairs if exclusion(constraints, node) is None}
+        return found & self._use_by_quota.keys()
+
+    @staticmethod
+    def _share(use: QuotaUse, array: Array) -> Share:
+        if array is Array.CPU:
+            return use.cpu_jobs_cpu_m
+        return use.large_gpus if array is Array.LARGE else use.small_gpus

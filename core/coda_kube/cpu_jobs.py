@@ -1,0 +1,112 @@
+"""The CPU jobs among the pods of a cluster, and the Jobs whose pods may be evicted at no price."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from coda.model import Job, JobId
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.pods.cpu_job import cpu_job_id, heir_of, ignores_disruptions
+from coda_kube.objects.read import Pod, job_from_pod
+from coda_kube.returned_places import ReturnedPlaces
+
+
+class CpuJobs:
+    """Reads them from their pods. Every method is O(1), but for `note_batch_job`: O(pods of the Job)."""
+
+    def __init__(self) -> None:
+        self._pod_by_job: dict[JobId, Pod] = {}
+        self._jobs_by_controller: dict[str, set[JobId]] = {}  # by its uid
+        self._ignoring: frozenset[str] = frozenset()  # uids of the Jobs that ignore disruptions
+        self.places = ReturnedPlaces()
+        self._evicted: set[str] = set()  # uids of the pods whose eviction was asked for, until they are gone
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._pod_by_job
+
+    def note_pod(self, before: Pod | None, after: Pod | None) -> JobId | None:
+        """A pod came, changed or went. Returns the CPU job that it is or was."""
+        pod = next((one for one in (after, before) if one is not None and one.cpu_job is not None), None)
+        if pod is None:
+            return None
+        namespace, _, name = pod.id.partition("/")
+        job = cpu_job_id(namespace, name)
+        if (known := self._pod_by_job.pop(job, None)) is not None:
+            self._set_controller(job, known, is_there=False)
+            if known.uid != pod.uid or pod is before or pod.ended:
+                self._evicted.discard(known.uid)
+        is_there = pod is after and not pod.ended
+        if is_there:
+            self._pod_by_job[job] = pod
+            self._set_controller(job, pod, is_there=True)
+        if not is_there or not pod.gated:
+            self.places.leave(pod.uid)
+        return job
+
+    def renew(self, pod: Pod) -> None:
+        """The pod has another version, and nothing that counts has changed."""
+        if pod.cpu_job is not None:
+            self.note_pod(None, pod)
+
+    def note_batch_job(self, old: Json | None, new: Json | None) -> Collection[JobId]:
+        """A Job came, changed or went. Returns the CPU jobs that are to be read again."""
+        uid = (new or old or {})["metadata"]["uid"]
+        ignores = new is not None and ignores_disruptions(new)
+        if ignores == (uid in self._ignoring):
+            return ()
+        self._ignoring = self._ignoring | {uid} if ignores else self._ignoring - {uid}
+        return tuple(self._jobs_by_controller.get(uid, ()))
+
+    def unbound(self) -> list[tuple[JobId, Pod]]:
+        """The released pods that are not bound yet. O(CPU jobs)."""
+        pods = self._pod_by_job.items()
+        return [(job, pod) for job, pod in pods if not (pod.gated or pod.node or pod.terminating)]
+
+    def load_places(self, record: Mapping[str, Any]) -> list[JobId]:
+        """Begin with these places. Returns the waiting CPU jobs, to be read again, the newest of an owner first."""
+        self.places.load(record)
+        waiting = [(job, pod.cpu_job) for job, pod in self._pod_by_job.items() if pod.gated and pod.cpu_job is not None]
+        return [job for job, cpu_job in sorted(waiting, key=lambda entry: -entry[1].created_s)]
+
+    def set_evicted(self, job: JobId, *, is_evicted: bool) -> None:
+        """Count the job as stopped from now on, or no longer. Read it again after this."""
+        if (pod := self._pod_by_job.get(job)) is not None:
+            (self._evicted.add if is_evicted else self._evicted.discard)(pod.uid)
+
+    def pod(self, job: JobId) -> Pod:
+        """The pod that is this CPU job. Raises KeyError."""
+        return self._pod_by_job[job]
+
+    def owner_of(self, job: JobId) -> str:
+        """The uid of its controller; empty without one, or without the pod."""
+        pod = self._pod_by_job.get(job)
+        return pod.cpu_job.controller[1] if pod is not None and pod.cpu_job is not None else ""
+
+    def version_of(self, job: JobId) -> int:
+        """The resourceVersion of its pod. Raises KeyError."""
+        cpu_job = self._pod_by_job[job].cpu_job
+        return cpu_job.version if cpu_job is not None else 0
+
+    def read(self, job: JobId) -> Job | None:
+        """The job as its pod says now; None without one."""
+        pod = self._pod_by_job.get(job)
+        if pod is None:
+            return None
+        job_now = job_from_pod(pod, is_evicted=pod.uid in self._evicted, ignored_disruptions=self._ignoring)
+        if job_now is None or not pod.gated or pod.cpu_job is None:
+            return job_now
+        place = self.places.taken_by(pod.uid, heir_of(pod.cpu_job), created_s=pod.cpu_job.created_s)
+        if place is None:
+            return job_now
+        return replace(job_now, queued_s=place.queued_s, waiting_s=place.evicted_s, returned=True)
+
+    def _set_controller(self, job: JobId, pod: Pod, *, is_there: bool) -> None:
+        uid = pod.cpu_job.controller[1] if pod.cpu_job is not None else ""
+        if not uid:
+            return
+        jobs = self._jobs_by_controller.setdefault(uid, set())
+        (jobs.add if is_there else jobs.discard)(job)
+        if not jobs:
+            del self._jobs_by_controller[uid]

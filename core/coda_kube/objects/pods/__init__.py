@@ -1,0 +1,1 @@
+"""Who asked for a pod, where it may run, and which pods are CPU jobs. Read `users`, `node_terms`, then `cpu_job`."""

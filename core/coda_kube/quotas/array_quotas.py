@@ -1,0 +1,89 @@
+"""ArrayQuota objects: how the nodes that each selects are divided, and what their arrays hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coda.model.world import ArrayQuota
+from coda.nodes.array_use import QuotaUse, Share
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.quantities import quantity_from_milli
+
+
+def array_quota_from_json(item: Json) -> ArrayQuota:
+    """Return what the object says. What it leaves open is as the installation says."""
+    metadata, spec = item["metadata"], item.get("spec") or {}
+    array: Mapping[str, Any] = spec.get("gpuArray") or {}
+    cores, large = array.get("coresPerGPU"), array.get("largeGPUs")
+    return ArrayQuota(
+        name=metadata["name"],
+        created=metadata.get("creationTimestamp") or "",
+        selector=dict(spec.get("nodeSelector") or {}),
+        reserve_cores_per_gpu=None if cores is None else float(cores),
+        large_gpus=large if isinstance(large, int) else None,
+        large_share=int(large.removesuffix("%")) / 100 if isinstance(large, str) else None,
+    )
+
+
+def array_quota_status(item: Json, use: QuotaUse, *, policy: str, has_arrays: bool) -> Json:
+    """Return the object's `status`, but for the times of its conditions. `policy`: the one in force."""
+    return {
+        "observedGeneration": int(item["metadata"].get("generation") or 0),
+        "nodes": use.nodes,
+        "gpuArray": {
+            "largeGPUs": _gpus(use.large_gpus),
+            "smallGPUs": _gpus(use.small_gpus),
+            "cpus": _cpus(use.gpu_jobs_cpu_m, waits=False),
+        },
+        "cpuArray": {"cpus": _cpus(use.cpu_jobs_cpu_m, waits=True)},
+        "conditions": [_active(policy, use, has_arrays=has_arrays), _overlapping(use), _exceeded(use)],
+    }
+
+
+def _gpus(share: Share) -> Json:
+    return {
+        "reserved": share.reserved,
+        "used": share.used,
+        "lent": share.lent,
+        "borrowed": share.borrowed,
+        "waiting": share.waiting,
+    }
+
+
+def _cpus(share: Share, *, waits: bool) -> Json:
+    amounts = _gpus(share)
+    if not waits:
+        del amounts["waiting"]
+    return {key: quantity_from_milli(amount) for key, amount in amounts.items()}
+
+
+def _active(policy: str, use: QuotaUse, *, has_arrays: bool) -> Json:
+    if not has_arrays:
+        message = f"the policy {policy} has no arrays: all jobs share all nodes"
+        return _condition("Active", "PolicyWithoutArrays", message, is_true=False)
+    if not use.nodes:
+        return _condition("Active", "NoNodes", "it divides no node: check spec.nodeSelector", is_true=False)
+    return _condition("Active", "Divided", "its nodes are divided as it says", is_true=True)
+
+
+def _overlapping(use: QuotaUse) -> Json:
+    if not use.shared_nodes:
+        return _condition("Overlapping", "Disjoint", "no other ArrayQuota selects its nodes", is_true=False)
+    node = min(use.shared_nodes)
+    count = len(use.shared_nodes)
+    what = "one of its nodes is" if count == 1 else f"{count} of its nodes are"
+    message = f"{what} selected by another ArrayQuota too, such as {node} by {use.shared_nodes[node]}: the older counts"
+    return _condition("Overlapping", "SelectedTwice", message, is_true=True)
+
+
+def _exceeded(use: QuotaUse) -> Json:
+    if not use.excess_cpu_m:
+        return _condition("Exceeded", "WithinQuota", "CPU jobs hold no more than their array has", is_true=False)
+    cores = quantity_from_milli(use.excess_cpu_m)
+    message = f"CPU jobs hold {cores} cores that belong to the GPU array now: they come back as these jobs end"
+    return _condition("Exceeded", "HeldByJobs", message, is_true=True)
+
+
+def _condition(kind: str, reason: str, message: str, *, is_true: bool) -> Json:
+    return {"type": kind, "status": "True" if is_true else "False", "reason": reason, "message": message}

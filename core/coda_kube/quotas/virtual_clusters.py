@@ -1,0 +1,153 @@
+"""The VirtualClusters of a cluster: which tenant a namespace belongs to, and what each tenant uses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from coda.model import FINISHED, Job
+from coda.model.live_placement import is_waiting
+from coda.model.world import VirtualCluster
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.quantities import quantity_from_milli
+
+
+class TenantAmounts(NamedTuple):
+    """Sums over the jobs of one tenant. GPUs are those of training jobs, millicores those of CPU jobs."""
+
+    gpus: int = 0
+    waiting_gpus: int = 0
+    cpu_m: int = 0
+    waiting_cpu_m: int = 0
+    running: int = 0
+    waiting: int = 0
+
+
+_NOTHING: Final = TenantAmounts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """One object, as far as it counts."""
+
+    tenant: VirtualCluster
+    namespaces: tuple[str, ...]
+    age: tuple[str, str]  # creation time and name: the older one has the namespaces that two name
+    generation: int
+
+
+class VirtualClusters:
+    """Reads them, and adds up what the jobs of each hold and wait for. A job is counted in O(1)."""
+
+    def __init__(self) -> None:
+        self._entry_by_name: dict[str, _Entry] = {}
+        self._tenant_by_namespace: dict[str, str] = {}
+        self._rivals: dict[str, dict[str, str]] = {}  # by tenant: its namespaces that another one names too, and which
+        self._amounts_by_tenant: dict[str, TenantAmounts] = {}
+
+    def __len__(self) -> int:
+        return len(self._entry_by_name)
+
+    def by_name(self) -> dict[str, VirtualCluster]:
+        """Every virtual cluster, by name. O(virtual clusters log them)."""
+        return {name: self._entry_by_name[name].tenant for name in sorted(self._entry_by_name)}
+
+    def get(self, name: str) -> VirtualCluster | None:
+        """The virtual cluster of that name; None if there is none."""
+        entry = self._entry_by_name.get(name)
+        return entry.tenant if entry is not None else None
+
+    def note(self, old: Json | None, new: Json | None) -> Collection[str]:
+        """One came, changed or went. Returns the namespaces that belong to another tenant now. O(all namespaces)."""
+        self._entry_by_name.pop((old or new or {})["metadata"]["name"], None)
+        if new is not None:
+            self._entry_by_name[new["metadata"]["name"]] = _entry_from_json(new)
+        before, self._tenant_by_namespace, self._rivals = self._tenant_by_namespace, {}, {}
+        for entry in sorted(self._entry_by_name.values(), key=lambda entry: entry.age):
+            name = entry.tenant.name
+            for namespace in entry.namespaces:
+                first = self._tenant_by_namespace.setdefault(namespace, name)
+                if first != name:
+                    self._rivals.setdefault(name, {})[namespace] = first
+                    self._rivals.setdefault(first, {}).setdefault(namespace, name)
+        now = self._tenant_by_namespace
+        return {namespace for namespace in before.keys() | now.keys() if before.get(namespace) != now.get(namespace)}
+
+    def tenant_of(self, namespace: str) -> str:
+        """The tenant of a namespace; empty without one."""
+        return self._tenant_by_namespace.get(namespace, "")
+
+    def count(self, before: Job | None, after: Job | None) -> None:
+        """A job came, changed or went."""
+        for job, sign in ((before, -1), (after, 1)):
+            if job is not None and job.virtual_cluster:
+                amounts = self._amounts_by_tenant.get(job.virtual_cluster, _NOTHING)
+                self._amounts_by_tenant[job.virtual_cluster] = _added(amounts, job, sign)
+
+    def amounts_of(self, name: str) -> TenantAmounts:
+        """What the jobs of a tenant hold and wait for."""
+        return self._amounts_by_tenant.get(name, _NOTHING)
+
+    def status_of(self, name: str) -> Json:
+        """`status` of a VirtualCluster as it is now, but for the times of its conditions. Raises KeyError."""
+        entry = self._entry_by_name[name]
+        gpus, gpus_asked, cpu_m, cpu_m_asked, running, waiting = self.amounts_of(name)
+        tenant = entry.tenant
+        return {
+            "observedGeneration": entry.generation,
+            "gpus": {"used": gpus, "borrowed": max(0, gpus - (tenant.gpus or 0)), "waiting": gpus_asked},
+            "cpus": {
+                "used": quantity_from_milli(cpu_m),
+                "borrowed": quantity_from_milli(max(0, cpu_m - (tenant.cpu_m or 0))),
+                "waiting": quantity_from_milli(cpu_m_asked),
+            },
+            "jobs": {"running": running, "waiting": waiting},
+            "conditions": [_overlap(self._rivals.get(name, {}), self._tenant_by_namespace, name)],
+        }
+
+
+def _entry_from_json(item: Json) -> _Entry:
+    metadata, spec = item["metadata"], item["spec"]
+    quota: Mapping[str, Any] = spec.get("quota") or {}
+    gpus, cpus = quota.get("gpus"), quota.get("cpus")
+    return _Entry(
+        tenant=VirtualCluster(
+            name=metadata["name"],
+            gpus=None if gpus is None else int(gpus),
+            cpu_m=None if cpus is None else int(cpus) * 1000,
+            weight=float(spec.get("weight") or 1),
+            may_borrow=spec.get("mayBorrow") is not False,
+        ),
+        namespaces=tuple(spec["namespaces"]),
+        age=(metadata.get("creationTimestamp") or "", metadata["name"]),
+        generation=int(metadata.get("generation") or 0),
+    )
+
+
+def _added(amounts: TenantAmounts, job: Job, sign: int) -> TenantAmounts:
+    gpus, gpus_asked, cpu_m, cpu_m_asked, running, waiting = amounts
+    waits = is_waiting(job)
+    if not waits and (job.placement is None or job.phase in FINISHED):
+        return amounts
+    ranks = sign * (job.replicas - (0 if waits else len(job.gone)))
+    of_gpus, of_cpu_m = job.request.gpus * ranks, 0 if job.request.gpus else job.request.cpu_m * ranks
+    if waits:
+        return TenantAmounts(gpus, gpus_asked + of_gpus, cpu_m, cpu_m_asked + of_cpu_m, running, waiting + sign)
+    return TenantAmounts(gpus + of_gpus, gpus_asked, cpu_m + of_cpu_m, cpu_m_asked, running + sign, waiting)
+
+
+def _overlap(rivals: Mapping[str, str], tenant_by_namespace: Mapping[str, str], name: str) -> Json:
+    """The condition that says whether another virtual cluster names the same namespaces."""
+    if not rivals:
+        return {
+            "type": "Overlapping",
+            "status": "False",
+            "reason": "Disjoint",
+            "message": "no other virtual cluster names its namespaces",
+        }
+    namespace = min(rivals)
+    message = f"{len(rivals)} of its namespaces are also another's" if len(rivals) > 1 else "one namespace is another's"
+    holder = tenant_by_namespace[namespace]
+    message = f"{message}: {namespace} is named by {rivals[namespace]} too, and counts for {holder}, the older"
+    return {"type": "Overlapping", "status": "True", "reason": "NamedTwice", "message": message}

@@ -1,0 +1,69 @@
+"""Attempts that were ordered to stop, and what their pods will free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from coda.model import NOTHING, Placement, Resources
+from coda.placements.wait_limits import is_leaving
+from coda_kube.objects.read import Owner, Pod, is_rank_of
+
+
+class _Stopped(NamedTuple):
+    placement: Placement
+    ordered_s: float  # when the order was seen
+
+
+class StoppedAttempts:
+    """The last attempt of each job that was ordered to stop, while pods of it are seen."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._stopped_by_owner: dict[Owner, _Stopped] = {}
+        self._deleted_s: dict[str, float] = {}  # since when pods are seen being deleted, by uid
+
+    def note_placement(self, owner: Owner, placement: Placement) -> None:
+        """Note an order to stop, or that there is none any more: its write was overtaken, or a backup was restored."""
+        known = self._stopped_by_owner.get(owner)
+        is_known = known is not None and known.placement.plan_id == placement.plan_id
+        if placement.stop is not None:
+            ordered_s = known.ordered_s if known is not None and is_known else self._clock()
+            self._stopped_by_owner[owner] = _Stopped(placement, ordered_s)
+        elif is_known:
+            del self._stopped_by_owner[owner]
+
+    def note_pod(self, before: Pod | None, after: Pod | None) -> None:
+        """A pod came, changed or went."""
+        if after is not None and after.terminating:
+            self._deleted_s.setdefault(after.uid, self._clock())
+        elif after is not None:
+            self._deleted_s.pop(after.uid, None)  # a restored backup took the deletion back
+        if before is not None and (after is None or after.uid != before.uid):
+            self._deleted_s.pop(before.uid, None)
+
+    def forget(self, owner: Owner) -> None:
+        """Nothing of it is left, or the order was not stored."""
+        self._stopped_by_owner.pop(owner, None)
+
+    def is_stopped(self, owner: Owner, attempt: int) -> bool:
+        """True for an attempt that was ordered to stop."""
+        stopped = self._stopped_by_owner.get(owner)
+        return stopped is not None and attempt <= stopped.placement.attempt
+
+    def leaving(self, pods_of: Callable[[Owner], Iterable[Pod]]) -> dict[str, Resources]:
+        """Per node, the part of its use that ordered stops will free. O(pods of the stopped jobs).
+
+        Only the pods are asked: the job may end, be deleted or start its next attempt before they are seen to go. And
+        only ranks of the placement that was stopped: whoever forges labels frees nothing."""
+        leaving: dict[str, Resources] = {}
+        now_s = self._clock()
+        for owner, (placement, ordered_s) in [*self._stopped_by_owner.items()]:
+            left = [pod for pod in pods_of(owner) if not pod.ended and is_rank_of(pod, placement)]
+            for pod in left:
+                deleted_s = self._deleted_s.get(pod.uid)
+                if pod.node and is_leaving(now_s, ordered_s=ordered_s, deleted_s=deleted_s, grace_s=pod.grace_s):
+                    leaving[pod.node] = leaving.get(pod.node, NOTHING) + pod.request
+            if not left:
+                del self._stopped_by_owner[owner]
+        return leaving

@@ -1,0 +1,140 @@
+"""The agent's image: a layer of Debian's Python with the locked wheels, kept in the cache, and one of Coda's sources.
+
+mmdebstrap unpacks Debian's packages as root, with the mirrors that apt is set up for. pip takes only wheels, only with
+the hashes of the agent's lock file. Two builds differ only where Debian has published newer packages in between.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import marshal
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from coda_lab.host.errors import LabFailure
+from coda_lab.host.file_lock import locked
+from coda_lab.host.paths import Settings, sources
+from coda_lab.images.oci_archive import ImageConfig, write_archive, write_layer
+from coda_lab.programs.cache import key_of
+from coda_lab.spec import Tell
+
+PROGRAM: Final = "mmdebstrap"
+REPOSITORY: Final = "coda.local/coda-agent"
+
+_SUITE: Final = "bookworm"  # whose Python is the one that the lock files are made for
+_PYTHON: Final = "3.11"
+_RECIPE: Final = "1"  # raise it when the commands below change
+_SITE: Final = f"packages/lib/python{_PYTHON}/site-packages"
+_PLATFORMS: Final = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
+_SOURCES: Final = ("core/coda", "core/coda_kube", "node_agent/coda_agent")
+_RARE: Final = "site-packages/kubernetes/"  # imported for rare kinds of login only, and 60 MB when compiled
+_UNREAD: Final = ("doc", "man", "locale", "info")
+
+CONFIG: Final = ImageConfig(
+    entrypoint=("python", "-m", "coda_agent"),
+    environ={
+        "PATH": "/packages/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+    },
+)
+"""As deploy/Dockerfile has it."""
+
+
+def write_agent_image(path: Path, version: str, settings: Settings, tell: Tell) -> str:
+    """Write the agent's image of this checkout as an OCI archive; return its name. Needs root and mmdebstrap.
+
+    Raises LabFailure with one sentence."""
+    name = f"{REPOSITORY}:{version}"
+    base = _base_layer(settings, tell)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="coda-image-", dir=path.parent) as scratch:
+        coda = Path(scratch) / "coda.tar"
+        write_layer(coda, _coda_files(sources()))
+        unfinished = Path(scratch) / "image.tar"
+        write_archive(unfinished, name, (base, coda), CONFIG)
+        unfinished.replace(path)
+    return name
+
+
+def _coda_files(root: Path) -> dict[str, bytes]:
+    """Coda's modules, with their compiled form where this Python is of the image's version."""
+    files: dict[str, bytes] = {}
+    for folder in _SOURCES:
+        package = root / folder
+        for path in sorted(package.rglob("*.py")):
+            inside = f"{_SITE}/{path.relative_to(package.parent)}"
+            files[inside] = path.read_bytes()
+            if sys.version_info[:2] == tuple(map(int, _PYTHON.split("."))):
+                folder_of, _, module = inside.rpartition("/")
+                compiled = f"{folder_of}/__pycache__/{module.removesuffix('.py')}.cpython-311.pyc"
+                files[compiled] = _compiled(files[inside], f"/{inside}")
+    return files
+
+
+def _compiled(source: bytes, path: str) -> bytes:
+    """A .pyc that is never compared with its source (PEP 552, unchecked hash)."""
+    code = marshal.dumps(compile(source, path, "exec", dont_inherit=True))
+    return importlib.util.MAGIC_NUMBER + (0b01).to_bytes(4, "little") + importlib.util.source_hash(source) + code
+
+
+def _base_layer(settings: Settings, tell: Tell) -> Path:
+    lock = sources() / "node_agent" / "requirements.lock"
+    layer = settings.cache / "agent-image" / f"{key_of(_RECIPE, (lock,))}.tar"
+    with locked(layer.with_suffix(".lock"), wait=True):
+        if not layer.exists():
+            tell("Making the agent's image: Debian's Python and the locked wheels, once per lock file (a minute).")
+            with tempfile.TemporaryDirectory(prefix="coda-image-", dir=layer.parent) as scratch:
+                packages = Path(scratch) / "packages"
+                _install_wheels(packages, lock, settings)
+                unfinished = Path(scratch) / "base.tar"
+                _unpack_debian(unfinished, packages, settings)
+                unfinished.replace(layer)
+    return layer
+
+
+def _install_wheels(packages: Path, lock: Path, settings: Settings) -> None:
+    """A virtual environment of Debian's Python. Made by hand: this Python may be another one."""
+    site = packages / "lib" / f"python{_PYTHON}" / "site-packages"
+    site.mkdir(parents=True)
+    (packages / "bin").mkdir()
+    for name in ("python", "python3"):
+        (packages / "bin" / name).symlink_to(f"/usr/bin/python{_PYTHON}")
+    (packages / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+    platforms = [word for name in _PLATFORMS for word in ("--platform", name)]
+    strict = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-compile", "--quiet"]
+    target = ["--implementation", "cp", "--python-version", _PYTHON, "--target", str(site)]
+    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-warn-script-location"]
+    _run([*pip, *strict, *target, *platforms, "--requirement", str(lock)], settings)
+
+
+def _unpack_debian(layer: Path, packages: Path, settings: Settings) -> None:
+    if os.geteuid() != 0:
+        raise LabFailure("The agent's image is made of Debian's packages by mmdebstrap, which needs root here.")
+    folders = f"/packages/lib /usr/lib/python{_PYTHON}"
+    compiling = f"python{_PYTHON} -m compileall -q -x '{_RARE}' --invalidation-mode unchecked-hash {folders}"
+    command = [
+        *(PROGRAM, "--variant=extract", "--mode=root", "--skip=check/empty", "--quiet", "--format=tar"),
+        f"--include=python{_PYTHON},libpython{_PYTHON}-stdlib,libstdc++6,ca-certificates",
+        *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _UNREAD),
+        f"--extract-hook=copy-in {packages} /",
+        f'--extract-hook=chroot "$1" {compiling}',
+        *(_SUITE, str(layer)),
+    ]
+    _run(command, settings, SOURCE_DATE_EPOCH="0")
+
+
+def _run(command: Sequence[str], settings: Settings, **more: str) -> None:
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, env={**settings.environ, **more})
+    except FileNotFoundError:
+        raise LabFailure(
+            f"The agent's image needs {command[0]}: install it (Debian: apt-get install {PROGRAM})."
+        ) from None
+    if ended.returncode != 0:
+        raise LabFailure(f"{command[0]} failed: {ended.stderr.strip()[-500:]}")

@@ -1,0 +1,90 @@
+"""Released pods that cannot be bound where they are pinned: a pin is for good, so their owners must make them anew."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from coda.model import JobId
+from coda.placements.wait_limits import is_stuck
+from coda_extender.cluster.cluster import ExtenderCluster
+from coda_extender.cpu_jobs.evictions import evict
+from coda_extender.cpu_jobs.pod_events import PodEvents
+from coda_extender.metrics import Metrics
+from coda_extender.written import Written
+from coda_kube.api.client import Client
+from coda_kube.objects.read import Pod
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 2.0
+
+
+class StuckPods:
+    """Evicts them. One that nobody makes anew is left to its user: it keeps its pin, and withholds nothing any more.
+
+    What it remembers may be lost: a new leader waits the whole time again."""
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: ExtenderCluster,
+        metrics: Metrics,
+        held: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._metrics = metrics
+        self._held = held
+        self._clock = clock
+        self._events = PodEvents(client)
+        self._given_up_s: dict[str, float] = {}  # by the pod's uid
+        self._blocked_s: dict[str, float] = {}  # by the name of the node
+        self._left: set[str] = set()  # uids of those that were left to their users
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self._held():
+                await self.end_stuck()
+
+    async def end_stuck(self) -> None:
+        """Look once. O(CPU jobs)."""
+        now_s = self._clock()
+        pods = self._cluster.state.cpu_jobs.unbound()
+        given_up_s = {pod.uid: self._given_up_s.get(pod.uid, now_s) for _, pod in pods if pod.given_up}
+        nodes = {pod.pinned_to or "" for _, pod in pods}
+        self._blocked_s = {name: self._blocked_s.get(name, now_s) for name in nodes if self._takes_no_pods(name)}
+        self._given_up_s = given_up_s
+        self._left.intersection_update([pod.uid for _, pod in pods])
+        for job, pod in pods:
+            blocked_s = self._blocked_s.get(pod.pinned_to or "")
+            if pod.uid not in self._left and is_stuck(now_s, given_up_s=given_up_s.get(pod.uid), blocked_s=blocked_s):
+                await self._end(job, pod)
+
+    def _takes_no_pods(self, name: str) -> bool:
+        node = self._cluster.state.node(name)
+        return node is None or not node.schedulable
+
+    async def _end(self, job: JobId, pod: Pod) -> None:
+        item = self._cluster.pods.by_key.get(pod.id)
+        if item is None or pod.cpu_job is None:
+            return
+        if pod.cpu_job.controller[0]:
+            written, why = await evict(self._client, pod)
+            log.info("%s cannot be bound to %s: eviction %s %s", job, pod.pinned_to, written.value, why)
+            if written is Written.DONE:
+                self._metrics.dropped_placements.labels("UNBOUND").inc()
+                said = f"cannot be bound to {pod.pinned_to} any more: its owner makes it anew, and it is placed again"
+                self._events.post(item, "PlaceLost", said)
+            return
+        self._left.add(pod.uid)
+        self._cluster.void_placement(job, pod.cpu_job.plan_id)
+        self._metrics.dropped_placements.labels("UNBOUND").inc()
+        said = f"cannot be bound to {pod.pinned_to} any more, and nobody makes it anew: delete it and create it again"
+        self._events.post(item, "PlaceLost", said)

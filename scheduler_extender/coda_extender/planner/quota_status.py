@@ -1,0 +1,102 @@
+"""The status of VirtualClusters and ArrayQuotas: what each uses, lends and borrows, written when it changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from coda.cycle import Part
+from coda.errors import CodaError
+from coda.nodes.array_use import ArrayUse, QuotaUse
+from coda.policy import Component, PolicyConfig, policy_of
+from coda_extender.cluster.cluster import ExtenderCluster
+from coda_kube.api.client import Client, NotFound
+from coda_kube.api.watch_cache import WatchCache
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import API_VERSION, ARRAY_QUOTA, EXTENDER, VIRTUAL_CLUSTER
+from coda_kube.objects.quantities import time_from_seconds
+from coda_kube.quotas.array_quotas import array_quota_status
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 5.0
+"""Between two looks: so an object is written at most that often. Our choice: what `kubectl get` users notice."""
+
+_JOBS_AT_ONCE: Final = 500  # our choice: about a millisecond; then filter calls are answered
+
+
+class QuotaStatus:
+    """Compares what the objects show with what is, and writes the difference."""
+
+    def __init__(self, client: Client, cluster: ExtenderCluster, policy: PolicyConfig) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._policy = policy
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await self.write()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def write(self) -> None:
+        """Write every status that differs. What cannot be written is tried at the next look.
+
+        O(virtual clusters); with ArrayQuotas, O(nodes and jobs) besides."""
+        await self._write_virtual_clusters()
+        if self._cluster.array_quotas.by_key:
+            await self._write_array_quotas()
+
+    async def _write_virtual_clusters(self) -> None:
+        cache, tenants = self._cluster.virtual_clusters, self._cluster.state.tenants
+        for name, item in list(cache.by_key.items()):
+            if tenants.get(name) is not None:  # it could be read
+                await self._write_if_changed(VIRTUAL_CLUSTER, cache, item, tenants.status_of(name))
+
+    async def _write_array_quotas(self) -> None:
+        cache, policy = self._cluster.array_quotas, self._policy
+        has_arrays = policy_of(policy.policy).has_arrays and Component.ARRAYS not in policy.without
+        use_by_quota = await self._array_use()
+        for name, item in list(cache.by_key.items()):
+            use = use_by_quota.get(name)
+            if use is not None:
+                status = array_quota_status(item, use, policy=policy.policy, has_arrays=has_arrays)
+                await self._write_if_changed(ARRAY_QUOTA, cache, item, status)
+
+    async def _array_use(self) -> Mapping[str, QuotaUse]:
+        """What the arrays hold. Jobs that change meanwhile count as they are when they are looked at."""
+        state = self._cluster.state
+        nodes = [node for _, node in state.items(Part.NODES)]
+        quotas = [quota for _, quota in state.items(Part.ARRAYS)]
+        use = ArrayUse(nodes, quotas, self._policy.arrays)
+        for number, (_, job) in enumerate(state.items(Part.JOBS), start=1):
+            use.add(job)
+            if number % _JOBS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return use.totals()
+
+    async def _write_if_changed(self, kind: str, cache: WatchCache, item: Json, status: Json) -> None:
+        shown: Mapping[str, Any] = item.get("status") or {}
+        self._set_times(status, shown)
+        if status == shown:
+            return
+        name = item["metadata"]["name"]
+        body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "status": status}
+        try:
+            path = f"/apis/{API_VERSION}/{cache.plural}/{name}/status"
+            cache.put(await self._client.apply(path, body, manager=EXTENDER))
+        except NotFound:
+            return
+        except CodaError as error:
+            log.warning("the status of %s %s is not written: %s", kind, name, error)
+
+    def _set_times(self, status: Json, shown: Mapping[str, Any]) -> None:
+        """A condition that stays keeps its time."""
+        before = {condition.get("type"): condition for condition in shown.get("conditions") or ()}
+        for condition in status["conditions"]:
+            known = before.get(condition["type"]) or {}
+            stays = known.get("status") == condition["status"]
+            now = time_from_seconds(self._client.clock())
+            condition["lastTransitionTime"] = known.get("lastTransitionTime") if stays else now

@@ -1,0 +1,72 @@
+"""Cores count as the kernel has them: autoscalers, hands and `systemctl daemon-reload` change them behind a status."""
+
+from __future__ import annotations
+
+import pytest
+
+from coda.allocator import TuningPhase
+from coda.allocator.tuning import OTHER_CORES
+from coda_lab.emulators.cluster_rig import EmulatedCluster
+from coda_lab.emulators.load import Curved
+from coda_lab.emulators.node import MAIN
+from tests.agent.loop.conftest import MakeRig
+from tests.agent.loop.rig import Rig
+from tests.core.allocator.curves import linear_then_drop
+
+WINDOW_S = 30
+NEEDS, START = 8, 4
+
+
+def one(rig: Rig) -> EmulatedCluster:
+    cluster = EmulatedCluster(rig)
+    cluster.submit("train", start=START, trainer=Curved(curve=linear_then_drop(NEEDS, 0.9)))
+    return cluster
+
+
+def set_cores(cluster: EmulatedCluster, cores: int) -> None:
+    """Change what the kernel allows, behind the back of status and operator."""
+    cluster.rig.node.kubelet.resize(cluster.jobs["train"].work.uid, MAIN, cores)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_windows_at_other_cores_than_the_status_says_do_not_count_and_are_said(
+    make_rig: MakeRig, caplog: pytest.LogCaptureFixture, version: int
+) -> None:
+    cluster = one(make_rig(version=version, window_s=WINDOW_S))
+    await cluster.run(5)
+    set_cores(cluster, NEEDS)
+    await cluster.run(4 * WINDOW_S)
+    tuning = cluster.tuning("train")
+    assert (tuning.phase, tuning.reason) == (TuningPhase.MEASURING, OTHER_CORES)
+    assert tuning.found is not None
+    assert not tuning.found.curve
+    assert caplog.text.count("default/train-1-0 may use 8 cores here, and its job says 4") == 1
+    set_cores(cluster, START)
+    await cluster.until_done()
+    assert cluster.rig.node.limit_of(cluster.jobs["train"].work) == pytest.approx(NEEDS, abs=1)
+
+
+async def test_other_cores_for_a_moment_spoil_the_window_they_are_in(make_rig: MakeRig) -> None:
+    cluster = one(make_rig(window_s=WINDOW_S))
+    await cluster.run(20)
+    set_cores(cluster, NEEDS)
+    await cluster.run(3)
+    set_cores(cluster, START)
+    await cluster.run(WINDOW_S)
+    assert cluster.tuning("train").reason == OTHER_CORES
+    await cluster.until_done()
+    assert cluster.rig.node.limit_of(cluster.jobs["train"].work) == pytest.approx(NEEDS, abs=1)
+
+
+async def test_a_tuned_job_with_other_cores_is_not_watched_by_them(
+    make_rig: MakeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They would look like another phase of the job."""
+    cluster = one(make_rig(window_s=WINDOW_S))
+    await cluster.until_done()
+    found = cluster.tuning("train").found
+    set_cores(cluster, START // 2)
+    await cluster.run(10 * WINDOW_S)
+    assert cluster.tuning("train").phase is TuningPhase.TUNED
+    assert cluster.tuning("train").found == found
+    assert caplog.text.count("may use 2 cores here") == 1

@@ -1,0 +1,160 @@
+"""What `coda doctor` says of a cluster, from what it read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coda_cli.doctor.findings import Level, findings
+from coda_cli.doctor.seen import Seen
+from coda_kube.objects.json_types import Json
+from coda_kube.served_schema import WRITTEN
+
+TAINT = {"key": "coda.scheduler/pool", "effect": "NoSchedule"}
+
+
+def schema(*, without: str = "") -> Json:
+    """An OpenAPI document with every field that Coda writes, but one."""
+    schemas: dict[str, Json] = {}
+    for kind, paths in WRITTEN.items():
+        root: Json = {"x-kubernetes-group-version-kind": [{"kind": kind}]}
+        for path in paths:
+            at = root
+            for name in path.split("."):
+                at = at.setdefault("properties", {}).setdefault(name, {"type": "object"})
+            if path == without:
+                root["properties"]["status"]["properties"].pop(path.split(".")[1])
+        schemas[kind] = root
+    return {"components": {"schemas": schemas}}
+
+
+def node(name: str, *, gpus: int = 8, taints: tuple[Json, ...] = (TAINT,)) -> Json:
+    allocatable = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    return {"metadata": {"name": name}, "spec": {"taints": list(taints)}, "status": {"allocatable": allocatable}}
+
+
+def binding(name: str, *actions: str) -> Json:
+    return {"metadata": {"name": name}, "spec": {"validationActions": list(actions)}}
+
+
+def daemon_set(name: str, *tolerations: Json, **spec: Any) -> Json:
+    pod = {"tolerations": list(tolerations)} | spec
+    return {"metadata": {"name": name, "namespace": "gpu"}, "spec": {"template": {"spec": pod}}}
+
+
+WELL = Seen(
+    version="v1.36.3",
+    schema=schema(),
+    renewed={"coda-planner": True, "coda-operator": True},
+    nodes=[node("n1"), node("n2"), node("cpu", gpus=0, taints=())],
+    daemon_sets=[daemon_set("plugin", {"key": "coda.scheduler/pool", "operator": "Exists"})],
+    profiles=[{"metadata": {"name": name}, "status": {"lacks": []}} for name in ("n1", "n2")],
+    namespaces=[{"metadata": {"name": "batch", "labels": {"coda.scheduler/opt-in": "true"}}}],
+    refusing=[binding("coda-reserved-keys", "Deny")],
+    mutating=[binding("coda-cpu-jobs")],
+    clock_ahead_s=0.4,
+)
+
+
+def told(seen: Seen) -> list[tuple[Level, str, str]]:
+    return [(one.level, one.about, one.says) for one in findings(seen) if one.level is not Level.GOOD]
+
+
+def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
+    found = [*findings(WELL)]
+    assert {one.level for one in found} == {Level.GOOD}
+    assert [one.about for one in found] == [
+        *("Kubernetes", "definitions", "planner", "operator", "policies", "CPU jobs", "GPU nodes", "agents", "clock"),
+    ]
+    assert "2 with 16 GPUs, all with the pool's taint" in [one.says for one in found]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({"version": "v1.32.1"}, (Level.BAD, "Kubernetes", "v1.32.1 is too old"), id="old"),
+        pytest.param({"version": "v1.35+"}, (Level.NOTE, "Kubernetes", "v1.35+: CPU jobs need 1.36"), id="1.35"),
+        pytest.param(
+            {"schema": None}, (Level.BAD, "definitions", "the API server does not know TrainingJobs"), id="nothing"
+        ),
+        pytest.param(
+            {"schema": schema(without="status.array")},
+            (Level.BAD, "definitions", "older than this version: no status.array"),
+            id="older definitions",
+        ),
+        pytest.param(
+            {"renewed": {"coda-planner": None, "coda-operator": True}},
+            (Level.BAD, "planner", "no replica leads, or its Lease cannot be read"),
+            id="no planner",
+        ),
+        pytest.param(
+            {"renewed": {"coda-planner": True, "coda-operator": False}},
+            (Level.BAD, "operator", "its leader does not renew the Lease"),
+            id="a stuck operator",
+        ),
+        pytest.param({"refusing": []}, (Level.BAD, "policies", "none: users may forge what Coda writes"), id="open"),
+        pytest.param(
+            {"refusing": [binding("coda-a", "Warn", "Audit"), binding("coda-b", "Deny"), binding("other", "Warn")]},
+            (Level.NOTE, "policies", "1 of 2 only warn"),
+            id="warnings",
+        ),
+        pytest.param(
+            {"mutating": [binding("coda-cpu-job-users")]},
+            (Level.BAD, "CPU jobs", "1 namespace opted in, but nothing makes CPU jobs of their pods"),
+            id="no mutating policy",
+        ),
+        pytest.param({"namespaces": []}, (Level.NOTE, "CPU jobs", "no namespace takes part"), id="nobody opted in"),
+        pytest.param(
+            {"nodes": [node("n1", gpus=0)]}, (Level.BAD, "GPU nodes", "no node shows nvidia.com/gpu"), id="no plugin"
+        ),
+        pytest.param(
+            {"nodes": [node("n1"), node("n2", taints=())]},
+            (Level.NOTE, "GPU nodes", "n2 of 2 lack the pool's taint: others may take their GPUs"),
+            id="half a pool",
+        ),
+        pytest.param(
+            {"daemon_sets": [daemon_set("plugin"), daemon_set("here", nodeSelector={"a": "b"})]},
+            (Level.NOTE, "DaemonSets", "gpu/plugin not on nodes of the pool"),
+            id="a DaemonSet that is kept out",
+        ),
+        pytest.param(
+            {"profiles": []}, (Level.NOTE, "agents", "none: no job is tuned, no pod is throttled"), id="no agents"
+        ),
+        pytest.param(
+            {"profiles": [{"metadata": {"name": "n1"}, "status": {"lacks": ["no resctrl"]}}]},
+            (Level.BAD, "agents", "no NodeProfile of n2"),
+            id="a node without an agent",
+        ),
+        pytest.param(
+            {"profiles": [{"metadata": {"name": name}, "status": {"lacks": ["no resctrl"]}} for name in ("n1", "n2")]},
+            (Level.NOTE, "agents", "2 nodes: no resctrl"),
+            id="what nodes lack",
+        ),
+        pytest.param(
+            {"clock_ahead_s": -61.0}, (Level.NOTE, "clock", "this machine is -61 s off the API server"), id="clock"
+        ),
+        pytest.param({"nodes": None}, (Level.UNKNOWN, "GPU nodes", "you may not look"), id="no rights"),
+    ],
+)
+def test_says_what_is_wrong(changes: dict[str, Any], expected: tuple[Level, str, str]) -> None:
+    found = told(replace(WELL, **changes))
+    assert expected in found
+    assert found[0] == expected  # and what follows from it, at most
+
+
+def test_everything_that_is_bad_says_what_to_do() -> None:
+    ill = Seen(
+        version="v1.30.0",
+        schema=None,
+        renewed={},
+        nodes=[],
+        daemon_sets=None,
+        profiles=None,
+        namespaces=None,
+        refusing=[],
+        mutating=None,
+        clock_ahead_s=0.0,
+    )
+    assert all(one.fix for one in findings(ill) if one.level is Level.BAD)

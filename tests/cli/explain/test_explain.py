@@ -1,0 +1,178 @@
+"""What `coda queue` and `coda explain` say of objects as the API server has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coda.errors import InvalidInput
+from coda.model import WaitCode
+from coda_cli.explain.advice import ADVICE, advice_for
+from coda_cli.explain.explain_command import explained, sentences_of
+from coda_cli.explain.queue_command import read_queue, waited
+from coda_cli.explain.waiting import PLACED, Waiting, queue_of
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import ANNOTATION_USER, GATE
+from tests.extender.fake_api import FakeApi
+from tests.extender.objects import JOBS, PODS, job_json, placement, pod_json
+
+ROOT = Path(__file__).parents[3]
+EVENTS = "/api/v1/namespaces/default/events"
+PENDING = {"code": "InsufficientGPUs", "message": "needs 8 GPUs", "generation": 1, "holders": ["default/other"]}
+
+
+def training_job(name: str, **status: Any) -> Json:
+    job = job_json(name, **status)
+    job["metadata"]["namespace"] = "default"
+    return job
+
+
+def gated(name: str, owner: str = "", kind: str = "Job", created: str = "2026-11-23T00:00:00Z") -> Json:
+    owners = [{"kind": kind, "name": owner, "uid": "u", "controller": True}] * bool(owner)
+    metadata = {"creationTimestamp": created, "ownerReferences": owners}
+    return pod_json(name, cpu="2", metadata=metadata, spec={"schedulingGates": [{"name": GATE}], "priority": 5})
+
+
+def event(kind: str, name: str, reason: str, message: str, at: str = "2026-11-23T00:00:05.000000Z") -> Json:
+    return {
+        "metadata": {"namespace": "default", "name": f"{name}.{at}"},
+        "involvedObject": {"kind": kind, "name": name},
+        "reason": reason,
+        "message": message,
+        "eventTime": at,
+    }
+
+
+def test_every_reason_has_advice() -> None:
+    assert set(ADVICE) == set(WaitCode)
+    assert advice_for("InsufficientGPUs")
+    assert advice_for("FromTheFuture") == ""
+
+
+def test_pods_of_one_owner_are_one_line_and_priority_goes_first() -> None:
+    pods = [gated("a-1", "a"), gated("a-2", "a", created="2026-11-22T00:00:00Z"), gated("bare")]
+    lines = queue_of([training_job("train", pending=PENDING)], [*pods, pod_json("foreign")], [])
+    assert [(line.name, line.wants, line.priority) for line in lines] == [
+        ("default/job/a", "2 pods of 2 cores", 5),
+        ("default/pod/bare", "1 pod of 2 cores", 5),
+        ("default/train", "1 rank of 8 GPUs, 4 cores and 8 GiB of memory", 0),
+    ]
+    assert lines[2].holders == ("default/other",)
+
+
+def test_a_line_names_its_user_and_nothing_that_a_terminal_obeys() -> None:
+    stamped = training_job("train", pending=PENDING)
+    stamped["metadata"]["annotations"] = {ANNOTATION_USER: "ann\x1b[2J"}
+    lines = queue_of([stamped], [gated("bare")], [])
+    assert [(line.name, line.user) for line in lines] == [
+        ("default/pod/bare", "default"),
+        ("default/train", "ann\ufffd[2J"),
+    ]
+    assert lines[1].as_json()["user"] == "ann\ufffd[2J"
+
+
+def test_a_line_has_the_last_reason_that_the_planner_gave_for_any_of_its_pods() -> None:
+    events = [
+        event("Pod", "a-1", "NeverFits", "waits: too large (pods of its owner that wait: 2)"),
+        event("Job", "a", "InsufficientCPU", "too full (pods that wait: 2)", at="2026-11-23T00:00:09.000000Z"),
+        event("Pod", "a-1", "Reclaimed", "gives its cores back", at="2026-11-23T00:01:00.000000Z"),
+        event("Pod", "other", "NeverFits", "waits: of another", at="2026-11-23T00:02:00.000000Z"),
+    ]
+    (line,) = queue_of([], [gated("a-1", "a"), gated("a-2", "a")], events)
+    assert (line.code, line.message) == ("InsufficientCPU", "too full")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"phase": "Running"}, None),
+        ({"phase": "Succeeded"}, None),
+        ({"pending": PENDING}, "InsufficientGPUs"),
+        ({"placement": placement("n1", state="Committed")}, PLACED),
+        ({}, ""),
+    ],
+)
+def test_which_training_jobs_wait_and_why(status: dict[str, Any], expected: str | None) -> None:
+    lines = queue_of([training_job("train", **status)], [], [])
+    assert [line.code for line in lines] == ([] if expected is None else [expected])
+
+
+def test_a_job_that_the_operator_has_not_seen_waits_too() -> None:
+    new = {"metadata": {"name": "new", "namespace": "default"}, "spec": {"replicas": 1}}
+    (line,) = queue_of([new], [], [])
+    assert (line.message, waited(line, 1e9)) == ("not accepted yet", "")
+
+
+def test_an_explanation_says_place_want_reason_holders_and_advice() -> None:
+    line = Waiting(
+        name="team/train",
+        wants="2 ranks of 8 GPUs",
+        user="ann",
+        since_s=1000.0,
+        code="BackingOff",
+        message="its last attempt failed",
+        holders=("team/other", "lab/*"),
+        not_before_s=1_800_000_000.0,
+    )
+    assert [*sentences_of(line, 2, 9, 1090.0)] == [
+        "team/train waits for 1m 30s, as number 2 of 9 in its namespace.",
+        "It counts for the user ann.",
+        "It wants 2 ranks of 8 GPUs.",
+        "Why: BackingOff: its last attempt failed.",
+        "Held by: team/other, lab/*.",
+        "It is not tried before 2027-01-15 08:00 UTC.",
+        "You can: look at the logs of the last attempt; it is tried again by itself.",
+    ]
+
+
+@pytest.fixture
+async def api() -> FakeApi:
+    api = FakeApi()
+    api.set(JOBS, job_json("train", pending=PENDING))
+    api.set(JOBS, job_json("runs", phase="Running", placement=placement("n1"), message="all containers started"))
+    api.set(PODS, gated("a-1", "a"))
+    api.set(EVENTS, event("Pod", "a-1", "NeverFits", "waits: too large"))
+    return api
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("train", "Why: InsufficientGPUs: needs 8 GPUs."),
+        ("tj/train", "Held by: default/other."),
+        ("tj/train", "It counts for the namespace default: no user is known."),
+        ("job/a", "Why: NeverFits: too large."),
+        ("pod/a-1", "It wants 1 pod of 2 cores."),
+        ("runs", "default/runs does not wait: Running on n1: all containers started."),
+    ],
+)
+async def test_anything_can_be_asked_about(api: FakeApi, name: str, says: str) -> None:
+    assert says in await explained(api, "default", name)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nobody", "there is no TrainingJob nobody in namespace default"),
+        ("pod/other", "nothing of default/pod/other waits for the planner"),
+        ("node/n1", "node/n1: write NAME of a TrainingJob"),
+    ],
+)
+async def test_what_cannot_be_explained_is_said_in_one_sentence(api: FakeApi, name: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        await explained(api, "default", name)
+
+
+async def test_the_queue_of_a_namespace_has_nothing_of_others(api: FakeApi) -> None:
+    assert [line.name for line in await read_queue(api, "default")] == ["default/job/a", "default/train"]
+    assert await read_queue(api, "elsewhere") == []
+
+
+def test_the_page_of_reasons_has_every_code_with_the_advice_that_is_given() -> None:
+    page = (ROOT / "docs" / "why-jobs-wait.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert {code.strip("`"): advice for code, _, advice in rows if code != f"`{PLACED}`"} == {
+        code.value: advice for code, advice in ADVICE.items()
+    }

@@ -1,0 +1,117 @@
+"""What `coda top` says of objects as the API server has them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from coda.errors import InvalidInput
+from coda_cli.top.cluster_use import CPU, LARGE, OTHERS, SMALL, ClusterUse, NodeUse, cluster_use
+from coda_cli.top.command import drawn, read_use
+from coda_kube.api.client import NotFound
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import GATE
+from tests.extender.fake_api import Call, FakeApi
+from tests.extender.objects import job_json, node_json, pod_json, rank_json
+
+RELEASED = {"coda.scheduler/plan": "p", "coda.scheduler/planned-time": "2026-11-23T00:00:00Z"}
+
+
+def training_job(name: str, **fields: Any) -> Json:
+    job = job_json(name, **fields)
+    job["metadata"]["namespace"] = "default"
+    return job
+
+
+def bound(name: str, node: str, *, resources: Json, phase: str = "Running", **metadata: Any) -> Json:
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", **metadata},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "resources": resources}]},
+        "status": {"phase": phase},
+    }
+
+
+def cpu_pod(name: str, node: str, *, borrows: bool = False, phase: str = "Running") -> Json:
+    notes = RELEASED | ({"coda.scheduler/borrows": "true"} if borrows else {})
+    return bound(name, node, resources={"requests": {"cpu": "2500m"}}, annotations=notes, phase=phase)
+
+
+def profile(node: str, pod: str) -> Json:
+    since = "2026-11-23T00:00:00Z"
+    throttle = {"podUID": pod, "what": "bandwidth", "original": "100", "value": "40", "since": since}
+    return {"metadata": {"name": node}, "status": {"throttles": [throttle]}}
+
+
+def used() -> ClusterUse:
+    return cluster_use(
+        [node_json("n2", ready=False), node_json("n1")],
+        [
+            rank_json("train", 0, "n1", node="n1"),
+            cpu_pod("own", "n1"),
+            cpu_pod("loan", "n1", borrows=True),
+            cpu_pod("done", "n1", phase="Succeeded"),
+            bound("foreign", "n1", resources={"requests": {"cpu": "1"}}),
+            pod_json("waits", cpu="2", spec={"schedulingGates": [{"name": GATE}]}),
+        ],
+        [training_job("train", phase="Running"), training_job("small", gpus=1), training_job("large")],
+        [profile("n1", "uid-own"), profile("n1", "gone")],
+    )
+
+
+def test_a_node_says_who_has_its_cores_and_which_are_borrowed() -> None:
+    first, second = used().nodes
+    assert first == NodeUse(
+        name="n1",
+        takes_pods=True,
+        gpus=8,
+        cores=48.0,
+        used_gpus=8,
+        gpu_jobs_cores=4.0,
+        cpu_jobs_cores=5.0,
+        borrowed_cores=2.5,
+        others_cores=1.0,
+        throttles=2,
+    )
+    assert (second.name, second.takes_pods, second.used_cores) == ("n2", False, 0.0)
+
+
+def test_an_array_says_what_its_jobs_have_and_how_many_wait() -> None:
+    found = {array.name: (array.pods, array.gpus, array.cores, array.waiting) for array in used().arrays}
+    assert found == {LARGE: (1, 8, 4.0, 1), SMALL: (0, 0, 0.0, 1), CPU: (2, 0, 5.0, 1), OTHERS: (1, 0, 1.0, 0)}
+
+
+def test_a_throttle_names_its_pod_as_long_as_there_is_one() -> None:
+    assert [(one.node, one.pod, one.value) for one in used().throttles] == [
+        ("n1", "default/own", "40"),
+        ("n1", "gone", "40"),
+    ]
+
+
+def test_a_terminal_shows_the_nodes_that_matter_first_and_says_how_many_are_left_out() -> None:
+    said = io.StringIO()
+    Console(file=said, width=140).print(drawn(used(), lines=1))
+    text = said.getvalue()
+    assert "n2" not in text
+    assert "and 1 node more: coda top --once" in text
+    assert "default/own" in text
+
+
+def test_the_same_is_there_for_programs() -> None:
+    told = used().as_json()
+    assert (told["nodes"][0]["borrowed_cores"], told["throttles"][0]["what"]) == (2.5, "bandwidth")
+
+
+async def test_it_is_read_from_a_cluster_and_a_cluster_without_coda_is_one_sentence() -> None:
+    api = FakeApi()
+    assert (await read_use(api)).nodes == ()
+
+    def refuse(call: Call) -> None:
+        if "trainingjobs" in call.path:
+            raise NotFound(404, "NotFound", "no such kind")
+
+    api.before = refuse
+    with pytest.raises(InvalidInput, match="install Coda first"):
+        await read_use(api)

@@ -1,0 +1,155 @@
+"""Virtual clusters under `coda` and under policies without shares: whose turn it is, and who is full."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coda.cycle import decide
+from coda.model import Decision, Job, Node, WaitCode
+from coda.model.world import VirtualCluster
+from coda.policy import Component, PolicyConfig
+from tests.builders import job, node, running, with_starts, world
+
+NOW_S = 1000.0
+CODA = PolicyConfig(policy="coda")
+PLAIN = PolicyConfig(policy="coda", without=frozenset({Component.ARRAYS, Component.TIME_SLICES, Component.SHORT_FIRST}))
+ARRIVAL = PolicyConfig(policy="arrival")
+NODES = (node("n", gpus=8, cores=64),)
+
+
+def tenant(
+    name: str,
+    gpus: int | None = None,
+    *,
+    cores: int | None = None,
+    weight: float = 1.0,
+    may_borrow: bool = True,
+) -> VirtualCluster:
+    cpu_m = None if cores is None else cores * 1000
+    return VirtualCluster(name=name, gpus=gpus, cpu_m=cpu_m, weight=weight, may_borrow=may_borrow)
+
+
+def of(virtual_cluster: str, name: str, gpus: int = 1, *, user: str = "", queued_s: float = 1.0) -> Job:
+    """A job of one core per GPU; without GPUs it has one core."""
+    return job(
+        name, gpus=gpus, cores=max(1, gpus), virtual_cluster=virtual_cluster, user=user or name, queued_s=queued_s
+    )
+
+
+def decided(
+    jobs: list[Job],
+    tenants: list[VirtualCluster],
+    config: PolicyConfig = PLAIN,
+    nodes: tuple[Node, ...] = NODES,
+) -> Decision:
+    return decide(world(nodes, jobs, virtual_clusters=tenants), config, NOW_S)
+
+
+def started(plan: Decision) -> list[str]:
+    return [start.job.removeprefix("team/") for start in plan.starts]
+
+
+def test_who_stays_within_its_quota_goes_before_who_borrows() -> None:
+    busy = [running(of("lab", "busy", 4), "n")]
+    waiting = [of("lab", "first", 2, queued_s=1), of("firm", "later", 2, queued_s=2)]
+    tenants = [tenant("lab", 4), tenant("firm", 4)]
+    assert started(decided([*busy, *waiting], tenants)) == ["later", "first"]
+    assert started(decided([*busy, *waiting], [])) == ["first", "later"], "else the user who holds nothing goes first"
+
+
+def test_a_start_counts_at_once() -> None:
+    waiting = [of("lab", f"l{n}", 2, queued_s=n) for n in range(3)] + [
+        of("firm", f"f{n}", 2, queued_s=9) for n in (1, 2)
+    ]
+    plan = decided(waiting, [tenant("lab", 2), tenant("firm", 2)])
+    assert started(plan)[:2] == ["l0", "f1"]
+
+
+@pytest.mark.parametrize(("weights", "expected"), [((1.0, 1.0), 2), ((3.0, 1.0), 3), ((1.0, 3.0), 1)])
+def test_what_is_borrowed_is_shared_by_weight(weights: tuple[float, float], expected: int) -> None:
+    nodes = (node("n", gpus=4, cores=64),)
+    waiting = [of(name, f"{name}{n}", queued_s=n) for name in ("lab", "firm") for n in range(4)]
+    tenants = [tenant("lab", weight=weights[0]), tenant("firm", weight=weights[1])]
+    plan = decided(waiting, tenants, nodes=nodes)
+    assert sum(name.startswith("lab") for name in started(plan)) == expected
+
+
+def test_users_share_what_their_tenant_has() -> None:
+    busy = [running(of("lab", "busy", 1, user="ann"), "n")]
+    waiting = [of("lab", "ann", user="ann", queued_s=1), of("lab", "bob", user="bob", queued_s=2)]
+    assert started(decided([*busy, *waiting], [tenant("lab", 8)]))[0] == "bob"
+
+
+def test_jobs_of_no_tenant_borrow_all_they_use() -> None:
+    waiting = [of("", "nobody", queued_s=1), of("lab", "lab", queued_s=2)]
+    assert started(decided(waiting, [tenant("lab", 1)])) == ["lab", "nobody"]
+
+
+@pytest.mark.parametrize("config", [CODA, PLAIN, ARRIVAL])
+def test_who_may_not_borrow_waits_with_a_reason(config: PolicyConfig) -> None:
+    busy = [running(of("lab", "busy", 3), "n")]
+    waiting = [of("lab", "fits", 1, queued_s=1), of("lab", "full", 2, queued_s=2), of("firm", "other", 2, queued_s=3)]
+    plan = decided([*busy, *waiting], [tenant("lab", 4, may_borrow=False)], config)
+    assert sorted(started(plan)) == ["fits", "other"]
+    (refusal,) = plan.refusals
+    assert (refusal.job, refusal.code) == ("team/full", WaitCode.VIRTUAL_CLUSTER_FULL)
+    expected = "the whole gang needs 2 GPUs, and the quota of VirtualCluster lab, which may not borrow, leaves no GPU"
+    assert refusal.message == expected
+    assert refusal.reason.holders == ("team/busy", "team/fits")
+
+
+def test_the_quota_of_cores_counts_cpu_jobs_only() -> None:
+    busy = [running(of("lab", "gang", 8), "n")]
+    waiting = [of("lab", "a", 0, queued_s=1), of("lab", "b", 0, queued_s=2)]
+    plan = decided([*busy, *waiting], [tenant("lab", 8, cores=1, may_borrow=False)])
+    assert started(plan) == ["a"]
+    message = "the whole gang needs 1 core, and the quota of VirtualCluster lab, which may not borrow, leaves no core"
+    assert [refusal.message for refusal in plan.refusals] == [message]
+
+
+def test_a_smaller_quota_stops_nobody() -> None:
+    plan = decided([running(of("lab", "busy", 4), "n")], [tenant("lab", 1, may_borrow=False)], CODA)
+    assert (plan.stops, plan.starts) == ((), ())
+
+
+def test_a_quota_that_grows_lets_in_who_waited() -> None:
+    waiting = [of("lab", "a", 2)]
+    assert started(decided(waiting, [tenant("lab", 1, may_borrow=False)])) == []
+    assert started(decided(waiting, [tenant("lab", 2, may_borrow=False)])) == ["a"]
+
+
+GANGS = st.lists(
+    st.tuples(st.sampled_from(("lab", "firm", "")), st.sampled_from((0, 1, 2, 4)), st.integers(1, 2), st.booleans()),
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(GANGS, st.integers(0, 8), st.integers(0, 8), st.sampled_from((CODA, PLAIN, ARRIVAL)))
+def test_nobody_who_may_not_borrow_starts_beyond_its_quota(
+    gangs: list[tuple[str, int, int, bool]], gpus: int, cores: int, config: PolicyConfig
+) -> None:
+    """A law: starts never take a tenant beyond its quota, and one that is beyond it starts nothing."""
+    nodes = tuple(node(f"n{number}", gpus=4, cores=16) for number in range(3))
+    jobs = []
+    for number, (name, asked, ranks, is_running) in enumerate(gangs):
+        built = replace(of(name, f"j{number}", asked, queued_s=number), replicas=ranks)
+        jobs.append(running(built, *(f"n{number % 3}" for _ in range(ranks))) if is_running else built)
+    tenants = [tenant("lab", gpus, cores=cores, may_borrow=False), tenant("firm", 2)]
+    before = world(nodes, jobs, virtual_clusters=tenants)
+    after = with_starts(before, decide(before, config, NOW_S).starts, config, NOW_S)
+    for kind, quota in (("gpus", gpus), ("cpu_m", cores * 1000)):
+        held_before, held = (_held(one.jobs, kind) for one in (before, after))
+        assert held <= max(quota, held_before)
+
+
+def _held(jobs: object, kind: str) -> int:
+    return sum(
+        getattr(one.request, kind) * one.replicas
+        for one in jobs  # type: ignore[attr-defined]
+        if one.virtual_cluster == "lab" and one.placement is not None and (kind == "gpus" or not one.request.gpus)
+    )

@@ -1,0 +1,223 @@
+"""CPU jobs on a real control plane: gated at creation, released in order, and reclaimed for a training job."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from coda.errors import CodaError
+from coda_kube.api.client import Client
+from coda_kube.objects.write import job_path
+from coda_lab.local.cluster import LocalCluster
+from coda_lab.spec import ClusterSpec
+from tests.e2e.accounts import Account, asking
+from tests.e2e.cpu_jobs import (
+    DEPLOYMENTS,
+    FAILS_ON_DISRUPTION,
+    GATE,
+    JOBS,
+    PODS,
+    all_pods,
+    batch_job,
+    borrows,
+    deployment,
+    event_reasons,
+    is_bound,
+    name_of,
+    opt_in,
+    pod_json,
+    wait_until_bound,
+    wait_until_empty,
+    wait_until_some_wait,
+)
+from tests.e2e.jobs import job_json, submit, wait_for, wait_for_phase
+from tests.e2e.policy_cases import EXTENDER, USER, WIDE_USER
+from tests.e2e.scheduling import QUICK_LEASE, leader_of
+
+pytestmark = pytest.mark.e2e
+
+ARRAYS = {"CODA_SCHEDULING_POLICY": "coda", "CODA_ARRAY_LARGE_SHARE": "0.5"} | QUICK_LEASE
+SPEC = ClusterSpec(nodes="2x8x48", racks=1, environ_by_part=dict.fromkeys(("extender-0", "extender-1"), ARRAYS))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def namespace(cluster: LocalCluster) -> None:
+    """A namespace that opted in, and somebody whom only the policies stop."""
+    async with cluster.client("admin") as admin:
+        await opt_in(admin)
+
+
+@pytest.fixture
+async def batch(namespace: None, admin: Client) -> AsyncIterator[None]:
+    """The namespace, empty afterwards."""
+    yield
+    for path in (DEPLOYMENTS, JOBS, PODS):
+        for item in (await admin.list_pages(path))["items"]:
+            await admin.delete(f"{path}/{name_of(item)}")
+    await wait_until_empty(admin)
+
+
+@pytest.mark.usefixtures("batch")
+async def test_a_bare_pod_waits_for_the_planner_and_runs_where_it_says(user: Client, admin: Client) -> None:
+    made = await admin.create(PODS, pod_json("one", run_s=1))
+    assert made["spec"]["schedulerName"] == "coda"
+    assert made["spec"]["schedulingGates"] == [GATE]
+    ended = await wait_for(admin, f"{PODS}/one", lambda pod: pod["status"]["phase"] == "Succeeded", within_s=20)
+    terms = ended["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert terms["nodeSelectorTerms"][0]["matchFields"][0]["values"] == [ended["spec"]["nodeName"]]
+    assert not borrows(ended)
+
+
+@pytest.mark.usefixtures("batch")
+async def test_borrowed_cores_go_to_a_gang_at_once_and_come_back_after_it(user: Client, admin: Client) -> None:
+    """30 pods of 3 cores fill most of 96 cores; a gang that wants 2 x 24 gets them within seconds."""
+    await admin.create(DEPLOYMENTS, deployment("web", pods=30, cpu="3"))
+    before = await wait_until_bound(admin, 30)
+    borrowed = {name_of(pod) for pod in before if borrows(pod)}
+    gang = await submit(user, job_json("gang", gpus=8, replicas=2, run_s=None, spec={"cpusPerReplica": 24}))
+    await wait_for_phase(user, gang, "Running", within_s=20)
+    waiting = await wait_until_some_wait(admin)
+    left = {name_of(pod) for pod in await all_pods(admin)}
+    gone = {name_of(pod) for pod in before} - left
+    assert gone
+    assert gone <= borrowed
+    assert "Reclaimed" in await event_reasons(admin)
+    await user.delete(job_path(gang))
+    assert waiting <= {name_of(pod) for pod in await wait_until_bound(admin, 30) if is_bound(pod)}
+
+
+@pytest.mark.usefixtures("batch")
+async def test_a_job_whose_pod_gave_its_cores_back_has_not_failed(user: Client, admin: Client) -> None:
+    """Its successor comes after 10 s: the Job controller waits so long after any pod that ended early."""
+    await admin.create(JOBS, batch_job("sweep", pods=32, cpu="3"))
+    await wait_until_bound(admin, 32)
+    gang = await submit(user, job_json("gang", gpus=8, run_s=None, spec={"cpusPerReplica": 3}))
+    await wait_for_phase(user, gang, "Running", within_s=20)
+    await wait_until_some_wait(admin)
+    await user.delete(job_path(gang))
+    await wait_until_bound(admin, 32)
+    assert not (await admin.get(f"{JOBS}/sweep"))["status"].get("failed")
+
+
+@pytest.mark.usefixtures("batch")
+async def test_who_would_not_come_back_never_borrows(user: Client, admin: Client) -> None:
+    """The CPU array owns 16 of 48 cores of each node. Bare pods, services and Jobs that count evictions stay there."""
+    own: dict[str, Any] = {"backoffLimit": 3, "podFailurePolicy": {"rules": [FAILS_ON_DISRUPTION]}}
+    await admin.create(JOBS, batch_job("counting", pods=8, cpu="8", **own))
+    await admin.create(DEPLOYMENTS, deployment("service", pods=8, cpu="8", labels={"coda.scheduler/service": "true"}))
+    for number in range(8):
+        await admin.create(PODS, pod_json(f"bare-{number}", cpu="8"))
+    pods = await wait_until_bound(admin, 4)
+    assert sum(map(is_bound, pods)) == 4
+    gang = await submit(user, job_json("gang", gpus=8, replicas=2, run_s=0.5, spec={"cpusPerReplica": 32}))
+    await wait_for_phase(user, gang, "Succeeded")
+    pods = await all_pods(admin)
+    assert len(pods) == 24
+    assert sum(map(is_bound, pods)) == 4
+    assert not any(map(borrows, pods))
+
+
+async def test_a_namespace_that_did_not_opt_in_is_left_alone(admin: Client) -> None:
+    body = pod_json("plain") | {"metadata": {"name": "plain", "namespace": "default"}}
+    made = await admin.create("/api/v1/namespaces/default/pods", body, {"dryRun": "All"})
+    assert made["spec"]["schedulerName"] == "default-scheduler"
+    assert not made["spec"].get("schedulingGates")
+
+
+@pytest.mark.usefixtures("batch")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeName": "node-0"},
+        {"schedulerName": "volcano"},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
+        {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+        {"hostNetwork": True},
+    ],
+    ids=["node", "scheduler", "spreading", "claim", "host-network"],
+)
+async def test_what_only_kube_scheduler_can_judge_is_left_as_it_is(admin: Client, spec: dict[str, Any]) -> None:
+    try:
+        made = await admin.create(PODS, pod_json("special", **spec), {"dryRun": "All"})
+    except CodaError as error:
+        pytest.fail(str(error))
+    assert not made["spec"].get("schedulingGates")
+
+
+@pytest.mark.usefixtures("batch")
+async def test_under_kills_every_pod_runs_and_every_gang_gets_its_cores(
+    cluster: LocalCluster, user: Client, admin: Client
+) -> None:
+    """The checker watches that no node has more than it holds. Whoever dies leaves a pod gated, or released."""
+    rng = random.Random(7)
+    await admin.create(DEPLOYMENTS, deployment("web", pods=16, cpu="3"))
+    await admin.create(DEPLOYMENTS, deployment("more", pods=8, cpu="4"))
+    gangs: list[str] = []
+    for number in range(4):
+        body = job_json(f"gang-{number}", gpus=4, replicas=2, run_s=1, spec={"cpusPerReplica": 16})
+        gangs.append(await submit(user, body))
+        part = rng.choice(("operator-0", await leader_of(admin)))
+        await cluster.kill(part)
+        await cluster.start(part)
+        await asyncio.sleep(rng.uniform(0.2, 1.0))  # the load, not a wait
+    for gang in gangs:
+        ended = await wait_for_phase(user, gang, "Succeeded", within_s=90)
+        assert ended["status"]["failures"] == 0
+    await wait_until_bound(admin, 24, within_s=60)
+    assert len(await all_pods(admin)) == 24
+
+
+def pinned_to(node: str) -> dict[str, Any]:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+PLAN = {"coda.scheduler/plan": "mine", "coda.scheduler/planned-time": "2026-01-01T00:00:00Z"}
+RELEASE = {"schedulingGates": [], "affinity": pinned_to("node-0000")}
+
+
+@pytest.mark.usefixtures("batch")
+@pytest.mark.parametrize(
+    ("account", "change", "refused"),
+    [
+        pytest.param(USER, {"spec": {"schedulingGates": []}}, "admission", id="takes the gate away"),
+        pytest.param(USER, {"metadata": {"annotations": PLAN}}, "plan", id="writes a plan"),
+        pytest.param(USER, {"metadata": {"annotations": PLAN}, "spec": RELEASE}, "plan", id="releases itself"),
+        pytest.param(USER, {"metadata": {"annotations": {"coda.scheduler/borrows": "x"}}}, "borrows", id="a mark"),
+        pytest.param(USER, {"metadata": {"labels": {"mine": "1"}}}, None, id="a label of the user's"),
+        pytest.param(EXTENDER, {"metadata": {"annotations": PLAN}, "spec": RELEASE}, None, id="the extender releases"),
+        pytest.param(EXTENDER, {"metadata": {"labels": {"mine": "1"}}}, "extender", id="the extender labels"),
+        pytest.param(EXTENDER, {"metadata": {"annotations": {"mine": None}}}, None, id="nothing"),
+    ],
+)
+async def test_only_the_planner_releases_a_gated_pod(
+    cluster: LocalCluster, admin: Client, account: Account, change: dict[str, Any], refused: str | None
+) -> None:
+    """The pod can never start: it is asked about for as long as the test needs."""
+    await admin.create(PODS, pod_json("waits", cpu="1000"))
+    async with asking(cluster) as asker:
+        answer = await asker.ask(account, "PATCH", f"{PODS}/waits", change)
+    assert answer.refused_by_policy == (refused is not None), answer
+    assert answer.status == 200 if refused is None else refused in answer.message
+
+
+@pytest.mark.usefixtures("batch")
+async def test_a_released_pod_is_nobodys_to_change(cluster: LocalCluster, admin: Client) -> None:
+    await admin.create(PODS, pod_json("runs"))
+    (pod,) = await wait_until_bound(admin, 1)
+    (container,) = pod["spec"]["containers"]
+    larger = container | {"resources": {"requests": {"cpu": "20"}}}
+    tries = [
+        (EXTENDER, "", {"metadata": {"annotations": {"mine": "1"}}}),
+        (USER, "", {"metadata": {"annotations": {"coda.scheduler/borrows": None, "coda.scheduler/plan": None}}}),
+        (WIDE_USER, "/resize", {"spec": {"containers": [larger]}}),
+    ]
+    async with asking(cluster) as asker:
+        for account, of, change in tries:
+            answer = await asker.ask(account, "PATCH", f"{PODS}/{name_of(pod)}{of}", change)
+            assert answer.refused_by_policy, answer

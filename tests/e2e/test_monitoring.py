@@ -1,0 +1,217 @@
+"""A real Prometheus scrapes the running parts: every expression of dashboards and alerts finds what it asks for."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+import yaml
+
+from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
+from coda_lab.host import processes
+from coda_lab.host.ports import LOOPBACK, free_ports
+from coda_lab.local.cluster import LocalCluster, answers_ok
+from coda_lab.spec import ClusterSpec, metrics_port_of
+from deploy.dashboards.__main__ import BOARDS
+from tests.e2e.agents import training, wait_until
+from tests.e2e.jobs import job_json, submit, wait_for_pending, wait_for_phase
+from tests.monitoring.expressions import ALERTS, alerts, metrics_in, plain, program
+
+pytestmark = pytest.mark.e2e
+
+log = logging.getLogger(__name__)
+
+SPEC = ClusterSpec(nodes="4x8x32", racks=1, extenders=2, agents=2, agent_window_s=5.0)
+VIRTUAL_CLUSTERS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
+
+ACCIDENTS: Final[Mapping[str, str]] = {
+    "coda_agent_actions_total": "no pod disturbs another",
+    "coda_agent_observed_actions_total": "no pod disturbs another",
+    "coda_agent_throttle_delay_seconds": "no pod disturbs another",
+    "coda_extender_preempt_duration_seconds": "no pod is worth evicting another",
+    "coda_extender_refused_requests_total": "only kube-scheduler calls",
+    "coda_operator_resizes_total": "no search for cores has come so far",
+    "coda_planner_answered_wishes_total": "no search for cores has come so far",
+    "coda_planner_dropped_plans_total": "every gang that is placed starts",
+    "coda_planner_processes_lost_total": "no process is lost",
+    "coda_planner_refused_writes_total": "nobody else writes",
+}
+"""Metrics that may have no sample, or none but zeros, while nothing happens, and why."""
+
+
+class Prometheus:
+    """The program, and its answers."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._session = session
+
+    async def ask(self, path: str, **query: str) -> Any:
+        """The data of an answer. Fails with what Prometheus says of a wrong expression."""
+        async with self._session.get(f"{self._url}/api/v1/{path}", params=query) as response:
+            answer = await response.json()
+        assert answer["status"] == "success", f"{query}: {answer}"
+        return answer["data"]
+
+    async def rules(self) -> dict[str, Any]:
+        """Every alert by name, as it was evaluated last."""
+        groups = (await self.ask("rules"))["groups"]
+        return {rule["name"]: rule for group in groups for rule in group["rules"]}
+
+    async def samples(self, expression: str) -> int:
+        """How many samples an expression has now, not a number left out."""
+        found = (await self.ask("query", query=expression))["result"]
+        return sum(not math.isnan(float(one["value"][1])) for one in found)
+
+
+@pytest.fixture
+async def prometheus(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Prometheus]:
+    """Scrapes every part every two seconds, as the chart's PodMonitor has it, and evaluates the alerts."""
+    (port,) = free_ports(1, random.Random())
+    file = tmp_path / "prometheus.yaml"
+    file.write_text(yaml.safe_dump(configuration(cluster)))
+    argv = (
+        str(program("prometheus")),
+        f"--config.file={file}",
+        f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address={LOOPBACK}:{port}",
+    )
+    process = processes.start(argv, environ=dict(os.environ), log=tmp_path / "prometheus.log", folder=tmp_path)
+    try:
+        url = f"http://{LOOPBACK}:{port}"
+        await wait_until(lambda: answers_ok(f"{url}/-/ready"), within_s=30)
+        async with aiohttp.ClientSession() as session:
+            yield Prometheus(url, session)
+    finally:
+        process.signal(signal.SIGKILL)
+        process.end_at_once()
+
+
+def configuration(cluster: LocalCluster) -> Json:
+    """One target for each part, with the labels that a PodMonitor gives it."""
+    port_by_part = {name: cluster.ports.get(metrics_port_of(name), cluster.ports[name]) for name in parts(cluster)}
+    targets = [
+        {
+            "targets": [f"{LOOPBACK}:{port}"],
+            "labels": {
+                "namespace": "coda-system",
+                "pod": f"coda-{name}",
+                "container": name.partition("-")[0],
+                "node": f"node-{int(name.partition('-')[2]):04}",
+            },
+        }
+        for name, port in port_by_part.items()
+    ]
+    return {
+        "global": {"scrape_interval": "2s", "evaluation_interval": "2s"},
+        "rule_files": [str(ALERTS)],
+        "scrape_configs": [{"job_name": "coda", "honor_labels": True, "static_configs": targets}],
+    }
+
+
+def parts(cluster: LocalCluster) -> list[str]:
+    return [name for name in cluster.spec.names if name.startswith(("extender-", "operator-", "agent-"))]
+
+
+async def test_every_expression_finds_what_it_asks_for(
+    cluster: LocalCluster, user: Client, admin: Client, prometheus: Prometheus
+) -> None:
+    tenant = {"metadata": {"name": "lab"}, "spec": {"namespaces": ["default"], "quota": {"gpus": 4, "cpus": 8}}}
+    kind = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "VirtualCluster"}
+    await admin.create(VIRTUAL_CLUSTERS, kind | tenant)
+    try:
+        await every_part_is_scraped(cluster, prometheus)
+        await work(user, admin)
+        await everything_is_shown(prometheus)
+        await idle_gpus_belong_to_nobody(prometheus)
+        await nothing_is_wrong(prometheus)
+        await the_loss_of_the_planner_is_seen(cluster, prometheus)
+    finally:
+        await admin.delete(f"{VIRTUAL_CLUSTERS}/lab")
+
+
+async def every_part_is_scraped(cluster: LocalCluster, prometheus: Prometheus) -> None:
+    """Before anything happens: of what it sees at first, Prometheus takes nothing for an increase."""
+
+    async def are_up() -> bool:
+        found = (await prometheus.ask("query", query="up == 1"))["result"]
+        return len(found) == len(parts(cluster))
+
+    await wait_until(are_up, within_s=30)
+
+
+async def work(user: Client, admin: Client) -> None:
+    """Jobs that run under an agent, jobs that end, one that waits, and a pod of somebody else."""
+    running = [await submit(user, training(f"runs-{node}", cores_needed=4, node=f"node-000{node}")) for node in (0, 1)]
+    ending = [await submit(user, job_json(f"ends-{number}", gpus=2, replicas=2, run_s=1.0)) for number in range(3)]
+    waiting = await submit(user, job_json("waits", gpus=8, replicas=4, run_s=None))
+    container = {"name": "main", "image": "any:1", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"schedulerName": "coda", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "foreign"}, "spec": spec}
+    await admin.create("/api/v1/namespaces/default/pods", pod)
+    for job in running:
+        await wait_for_phase(user, job, "Running")
+    for job in ending:
+        await wait_for_phase(user, job, "Succeeded")
+    await wait_for_pending(user, waiting, "InsufficientGPUs")
+
+
+async def everything_is_shown(prometheus: Prometheus) -> None:
+    """Until every expression of a dashboard has had samples, but for those that only an accident gives any."""
+    left = dict.fromkeys(plain(expr) for board in BOARDS for expr in board.expressions)
+    found: dict[str, int] = {}
+
+    async def all_found() -> bool:
+        for expr in tuple(left):
+            if count := await prometheus.samples(expr):
+                found[expr] = count
+                del left[expr]
+        return all(metrics_in(expr) & ACCIDENTS.keys() for expr in left)
+
+    try:
+        await wait_until(all_found, within_s=60)
+    finally:
+        lines = [f"{found.get(expr, 0):4}  {expr}" for expr in (*found, *left)]
+        log.info("samples of each expression:\n%s", "\n".join(lines))
+
+
+async def idle_gpus_belong_to_nobody(prometheus: Prometheus) -> None:
+    """An empty label stays empty, instead of becoming that of the agent's own pod."""
+    found = (await prometheus.ask("query", query="count by (pod) (coda_gpu_memory_used_bytes)"))["result"]
+    assert {one["metric"].get("pod", "") for one in found} == {"", "runs-0-1-0", "runs-1-1-0"}
+
+
+async def nothing_is_wrong(prometheus: Prometheus) -> None:
+    """Every rule can be evaluated, and none fires."""
+    rules = await prometheus.rules()
+    assert rules.keys() == {rule["alert"] for rule in alerts()}
+    assert {name: rule["health"] for name, rule in rules.items()} == dict.fromkeys(rules, "ok")
+    assert [name for name, rule in rules.items() if rule["state"] == "firing"] == []
+
+
+async def the_loss_of_the_planner_is_seen(cluster: LocalCluster, prometheus: Prometheus) -> None:
+    """It is about to fire: it waits two minutes for the next leader."""
+
+    async def absent() -> bool:
+        return bool((await prometheus.rules())["CodaPlannerAbsent"]["state"] == "pending")
+
+    async def present() -> bool:
+        return not await absent()
+
+    extenders = [name for name in parts(cluster) if name.startswith("extender-")]
+    await wait_until(present, within_s=15)
+    for name in extenders:
+        await cluster.kill(name)
+    await wait_until(absent, within_s=15)
+    for name in extenders:
+        await cluster.start(name)
+    await wait_until(present, within_s=30)

@@ -1,0 +1,335 @@
+"""CPU jobs: their pods are released where nothing is in the way, and evicted for a training job."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from coda.errors import Conflict, Outage
+from coda.model import JobId, WaitCode
+from coda.model.decision import WaitReason
+from coda.placements.wait_limits import GIVEN_UP_S, NODE_LOST_S
+from coda.policy import ArraysConfig, PolicyConfig
+from coda_extender.cpu_jobs.pod_reasons import PodReasons
+from coda_extender.cpu_jobs.stuck_pods import StuckPods
+from coda_extender.planner_process import ChangedRefusals
+from coda_extender.planner_process.messages import RefusedAlike
+from coda_kube.api.client import TooBusy
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import ANNOTATION_BORROWS, GATE
+from coda_kube.objects.pods.node_terms import pin_of
+from coda_kube.objects.quantities import time_from_seconds
+from tests.extender.fake_api import Call, FakeApi
+from tests.extender.objects import JOBS, NODES, PODS, given_up, job_json, node_json, pod_json
+from tests.extender.replicas import replica, state_of
+
+CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.5))
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
+
+OTHER = OWNER | {"name": "other", "uid": "uid-other"}
+
+
+@pytest.fixture
+async def api() -> FakeApi:
+    """One node of 48 cores, 32 of them the GPU array's."""
+    api = FakeApi()
+    api.set(NODES, node_json("n1"))
+    return api
+
+
+def gated(name: str, *, cpu: int, **metadata: Any) -> Json:
+    spec = {"schedulingGates": [{"name": GATE}]}
+    metadata = {"creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {}} | metadata
+    return pod_json(name, cpu=str(cpu), spec=spec, metadata=metadata)
+
+
+def pod(api: FakeApi, name: str) -> Json:
+    found: Json = api.item(f"{PODS}/{name}")
+    return found
+
+
+def is_released(api: FakeApi, name: str) -> bool:
+    return not pod(api, name)["spec"]["schedulingGates"]
+
+
+def bind(api: FakeApi, name: str) -> None:
+    """As kube-scheduler and the kubelet do."""
+    api.change(f"{PODS}/{name}", lambda item: item["spec"].update(nodeName=pin_of(item["spec"])))
+
+
+def releases(api: FakeApi) -> int:
+    return len([call for call in api.writes("patch") if call.path.startswith(PODS)])
+
+
+async def test_a_pod_is_released_to_a_node_and_only_that_one_takes_it(api: FakeApi) -> None:
+    api.set(NODES, node_json("n2"))
+    async with replica(api) as one:
+        api.set(PODS, gated("work", cpu=4))
+        await api.until(lambda: is_released(api, "work"))
+        node = pin_of(pod(api, "work")["spec"])
+        answer = one.ask(pod(api, "work"), ["n1", "n2"])
+        assert [*answer.passed] == [node]
+        assert not pod(api, "work")["metadata"]["annotations"].get(ANNOTATION_BORROWS)
+        assert one.count("coda_planner_releases_total") == 1
+
+
+async def test_a_pod_that_waits_takes_nothing_and_one_that_was_released_does(api: FakeApi) -> None:
+    async with replica(api) as one:
+        api.set(PODS, gated("first", cpu=30))
+        await api.until(lambda: is_released(api, "first"))
+        api.set(PODS, gated("second", cpu=30, creationTimestamp="2026-01-01T00:00:01Z"))
+        foreign = pod_json("foreign", cpu="20")
+        assert [*one.ask(foreign, ["n1"]).passed] == []
+        bind(api, "first")
+        api.change(f"{PODS}/first", lambda item: item["status"].update(phase="Succeeded"))
+        await api.until(lambda: is_released(api, "second"))
+        assert releases(api) == 2
+
+
+async def test_the_room_of_a_released_pod_stays_withheld_under_the_next_leader(api: FakeApi) -> None:
+    async with replica(api):
+        api.set(PODS, gated("first", cpu=30))
+        await api.until(lambda: is_released(api, "first"))
+    async with replica(api, "two") as two:
+        api.set(PODS, gated("second", cpu=10, creationTimestamp="2026-01-01T00:00:01Z"))
+        api.set(PODS, gated("third", cpu=10, creationTimestamp="2026-01-01T00:00:02Z"))
+        await api.until(lambda: is_released(api, "second"))
+        assert not is_released(api, "third")
+        assert [*two.ask(pod(api, "first"), ["n1"]).passed] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    "error", [Conflict("changed"), Outage("no answer"), TooBusy("429")], ids=lambda e: type(e).__name__
+)
+async def test_a_release_that_does_not_work_is_tried_again(api: FakeApi, error: Exception) -> None:
+    failures = [error, error]
+
+    def before(call: Call) -> None:
+        if call.verb == "patch" and call.path.startswith(PODS) and failures:
+            raise failures.pop()
+
+    api.before = before
+    async with replica(api):
+        api.set(PODS, gated("work", cpu=4))
+        await api.until(lambda: is_released(api, "work"), timeout_s=30)
+    assert not failures
+
+
+async def test_a_release_whose_answer_was_lost_counts_once(api: FakeApi) -> None:
+    """It is stored, nobody knows, and the room is taken all the same."""
+
+    def after(call: Call) -> None:
+        if call.verb == "patch" and call.path == f"{PODS}/first" and not is_released(api, "first"):
+            api.change(f"{PODS}/first", lambda item: merge(item, call.body))
+            raise Outage("no answer")
+
+    def merge(item: Json, body: Json) -> None:
+        item["metadata"]["annotations"] |= body["metadata"]["annotations"]
+        item["spec"] |= body["spec"]
+
+    api.before = after
+    async with replica(api):
+        api.set(PODS, gated("first", cpu=30))
+        api.set(PODS, gated("second", cpu=30, creationTimestamp="2026-01-01T00:00:01Z"))
+        await api.until(lambda: is_released(api, "first"))
+        api.set(PODS, gated("third", cpu=10, creationTimestamp="2026-01-01T00:00:02Z"))
+        await api.until(lambda: is_released(api, "third"))
+        assert not is_released(api, "second")
+
+
+async def fill(api: FakeApi) -> list[str]:
+    """12 pods of 4 cores of a Deployment fill the node; those that borrow."""
+    names = [f"web-{number}" for number in range(12)]
+    for name in names:
+        api.set(PODS, gated(name, cpu=4, ownerReferences=[OWNER]))
+    await api.until(lambda: all(is_released(api, name) for name in names))
+    for name in names:
+        bind(api, name)
+    return [name for name in names if pod(api, name)["metadata"]["annotations"].get(ANNOTATION_BORROWS) == "true"]
+
+
+def evictions(api: FakeApi) -> list[str]:
+    calls = [call.path for call in api.writes("create") if call.path.endswith("/eviction")]
+    return [path.split("/")[-2] for path in calls]
+
+
+def events(api: FakeApi) -> list[Json]:
+    return [call.body for call in api.writes("create") if call.path.endswith("/events")]
+
+
+async def test_as_few_borrowers_as_needed_are_evicted_and_the_job_starts_when_they_are_gone(api: FakeApi) -> None:
+    async with replica(api, policy=CODA) as one:
+        borrowers = await fill(api)
+        assert len(borrowers) == 8
+        api.set(JOBS, job_json("train"))  # 4 cores
+        await api.until(lambda: state_of(api, "train") == "Committed")
+        (evicted,) = evictions(api)
+        assert evicted in borrowers
+        api.remove(f"{PODS}/{evicted}")
+        await api.until(lambda: state_of(api, "train") == "Released")
+        assert evictions(api) == [evicted]
+        assert one.count("coda_planner_stops_total", cause="Reclaim") == 1
+        await api.until(lambda: bool(events(api)))
+        (event,) = events(api)
+        assert (event["reason"], event["involvedObject"]["name"]) == ("Reclaimed", evicted)
+
+
+async def test_a_disruption_budget_that_refuses_is_named_and_asked_seldom(api: FakeApi) -> None:
+    def before(call: Call) -> None:
+        if call.path.endswith("/eviction"):
+            raise TooBusy("HTTP 429: Cannot evict pod as it would violate the pod's disruption budget.")
+
+    api.before = before
+    async with replica(api, policy=CODA):
+        borrowers = await fill(api)
+        api.set(JOBS, job_json("train"))
+        await api.until(lambda: set(evictions(api)) == set(borrowers), timeout_s=20)
+        assert len(evictions(api)) <= 2 * len(borrowers)
+        assert state_of(api, "train") is None
+        assert all("deletionTimestamp" not in pod(api, name)["metadata"] for name in borrowers)
+        await api.until(lambda: {event["reason"] for event in events(api)} == {"ReclaimRefused"})
+        assert "disruption budget" in events(api)[0]["message"]
+
+
+@pytest.mark.parametrize("ignores", [True, False])
+async def test_the_pods_of_a_job_borrow_once_it_is_known_to_ignore_evictions(api: FakeApi, *, ignores: bool) -> None:
+    rules = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}] * ignores
+    owner = OWNER | {"apiVersion": "batch/v1", "kind": "Job"}
+    async with replica(api, policy=CODA):
+        for number in range(5):
+            api.set(PODS, gated(f"web-{number}", cpu=4, ownerReferences=[owner]))
+        await api.until(lambda: sum(is_released(api, f"web-{number}") for number in range(5)) == 4)
+        job = {"metadata": {"name": "web", "uid": "uid-web"}, "spec": {"podFailurePolicy": {"rules": rules}}}
+        api.set("/apis/batch/v1/namespaces/default/jobs", job)
+        api.set(PODS, gated("own", cpu=0, creationTimestamp="2026-01-01T00:00:09Z"))
+        await api.until(lambda: is_released(api, "own"))
+        if ignores:
+            await api.until(lambda: all(is_released(api, f"web-{number}") for number in range(5)))
+        else:
+            assert sum(is_released(api, f"web-{number}") for number in range(5)) == 4
+
+
+UNSCHEDULABLE = given_up(message="0/1 nodes are available")
+
+
+@pytest.mark.parametrize(("owners", "evicted"), [([OWNER], ["work"]), ([], [])], ids=["made anew", "left to its user"])
+async def test_a_pod_that_kube_scheduler_gives_up_loses_its_place(
+    api: FakeApi, owners: list[Json], evicted: list[str]
+) -> None:
+    now_s = 100.0
+    async with replica(api) as one:
+        stuck = StuckPods(api, one.cluster, one.metrics, lambda: True, lambda: now_s)
+        api.set(PODS, gated("work", cpu=30, ownerReferences=owners))
+        await api.until(lambda: is_released(api, "work"))
+        await stuck.end_stuck()
+        now_s += 3600  # a scheduler that is away makes no pod stuck
+        await stuck.end_stuck()
+        api.change(f"{PODS}/work", lambda item: item.update(status=UNSCHEDULABLE))
+        await api.until(lambda: one.cluster.state.pod_by_id["default/work"].given_up)
+        await stuck.end_stuck()
+        assert evictions(api) == []
+        now_s += GIVEN_UP_S
+        await stuck.end_stuck()
+        await api.until(lambda: one.cluster.state.pod_by_id["default/work"].terminating or not evicted)
+        await stuck.end_stuck()
+        assert evictions(api) == evicted
+        assert [*one.ask(pod_json("foreign", cpu="20"), ["n1"]).passed] == ["n1"]
+        await api.until(lambda: [event["reason"] for event in events(api)] == ["PlaceLost"])
+        assert [*one.ask(pod(api, "work"), ["n1"]).passed] == []
+
+
+async def test_a_pod_whose_node_is_lost_loses_its_place(api: FakeApi) -> None:
+    now_s = 100.0
+    async with replica(api) as one:
+        stuck = StuckPods(api, one.cluster, one.metrics, lambda: True, lambda: now_s)
+        api.set(PODS, gated("work", cpu=4, ownerReferences=[OWNER]))
+        await api.until(lambda: is_released(api, "work"))
+        api.remove(f"{NODES}/n1")
+        await api.until(lambda: one.cluster.state.node("n1") is None)
+        await stuck.end_stuck()
+        now_s += NODE_LOST_S - 1
+        await stuck.end_stuck()
+        assert evictions(api) == []
+        now_s += 1
+        await stuck.end_stuck()
+        assert evictions(api) == ["work"]
+
+
+async def test_a_line_of_pods_says_once_why_it_waits_and_again_when_that_changes(api: FakeApi) -> None:
+    owner = OWNER | {"apiVersion": "batch/v1", "kind": "Job"}
+    too_large = WaitReason(code=WaitCode.NEVER_FITS, message="no node is so large")
+    too_full = WaitReason(code=WaitCode.INSUFFICIENT_CPU, message="too few cores are free")
+    jobs = tuple(JobId(f"default/pod/work-{number}") for number in range(3))
+    async with replica(api) as one:
+        for number in range(3):
+            api.set(PODS, gated(f"work-{number}", cpu=60, ownerReferences=[owner]))
+        await api.until(lambda: all(job in one.cluster.state.cpu_jobs for job in jobs))
+        reasons = PodReasons(api, one.cluster)
+        reasons.change_refusals(ChangedRefusals(groups=(RefusedAlike(1, too_large, jobs),)))
+        reasons.tell()  # most pods start within a moment
+        await api.until(lambda: not events(api))
+        reasons.tell()
+        reasons.tell()
+        await api.until(lambda: len(events(api)) == 2)
+        of_pod, of_job = events(api)
+        assert (of_pod["involvedObject"]["name"], of_job["involvedObject"]["kind"]) == ("work-0", "Job")
+        assert of_pod["reason"] == of_job["reason"] == "NeverFits"
+        assert of_pod["message"] == "waits: no node is so large (pods of its owner that wait: 3)"
+        assert of_job["message"] == "no node is so large (pods that wait: 3)"
+        changes = ChangedRefusals(groups=(RefusedAlike(1, too_full, jobs[1:]),), gone=jobs[:1])
+        reasons.change_refusals(changes)
+        reasons.tell()
+        await api.until(lambda: len(events(api)) == 4)
+        assert {event["message"] for event in events(api)[2:]} == {
+            "waits: too few cores are free (pods of its owner that wait: 2)",
+            "too few cores are free (pods that wait: 2)",
+        }
+
+
+async def test_a_foreign_pod_that_claims_the_owner_speaks_for_nobody_else(api: FakeApi) -> None:
+    """Uids of owners are not secret, and its pod is older."""
+    owner = OWNER | {"apiVersion": "batch/v1", "kind": "Job"}
+    claimed = gated("claims", cpu=60, creationTimestamp="2020-01-01T00:00:00Z", ownerReferences=[owner])
+    claimed["metadata"]["namespace"] = "elsewhere"
+    jobs = (JobId("default/pod/work"), JobId("elsewhere/pod/claims"))
+    too_large = WaitReason(code=WaitCode.NEVER_FITS, message="no node is so large")
+    async with replica(api) as one:
+        api.set(PODS, gated("work", cpu=60, ownerReferences=[owner]))
+        api.set("/api/v1/namespaces/elsewhere/pods", claimed)
+        await api.until(lambda: all(job in one.cluster.state.cpu_jobs for job in jobs))
+        reasons = PodReasons(api, one.cluster)
+        reasons.change_refusals(ChangedRefusals(groups=(RefusedAlike(1, too_large, jobs),)))
+        for _ in range(3):
+            reasons.tell()
+        await api.until(lambda: "work" in [event["involvedObject"]["name"] for event in events(api)])
+
+
+async def test_the_successor_of_an_evicted_pod_is_first_in_line_also_under_the_next_leader(api: FakeApi) -> None:
+    """Another pod has waited for longer than the successor exists."""
+    async with replica(api, policy=CODA):
+        await fill(api)
+        waits = time_from_seconds(time.time() - 60)
+        api.set(PODS, gated("other", cpu=4, creationTimestamp=waits, ownerReferences=[OTHER]))
+        api.set(JOBS, job_json("train"))
+        await api.until(lambda: bool(evictions(api)))
+        await api.until(lambda: "deletionTimestamp" in pod(api, evictions(api)[0])["metadata"])
+        assert api.calls.index(record_of(api)) < [call.path for call in api.calls].index(
+            f"{PODS}/{evictions(api)[0]}/eviction"
+        )
+    api.remove(f"{PODS}/{evictions(api)[0]}")
+    async with replica(api, "two", policy=CODA):
+        now = time_from_seconds(time.time())
+        api.set(PODS, gated("successor", cpu=4, creationTimestamp=now, ownerReferences=[OWNER]))
+        await api.until(lambda: state_of(api, "train") == "Released")
+        api.remove(f"{JOBS}/train")
+        await api.until(lambda: is_released(api, "successor"))
+        assert not is_released(api, "other")
+        queued = pod(api, "successor")["metadata"]["annotations"]["coda.scheduler/queued-time"]
+        assert queued.startswith("2026-01-01T00:00:00")
+
+
+def record_of(api: FakeApi) -> Call:
+    (call,) = [call for call in api.writes("apply") if call.path.endswith("coda-returned-places")]
+    return call

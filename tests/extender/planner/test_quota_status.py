@@ -1,0 +1,108 @@
+"""The quotas of Coda at a planner: who is full waits, and each object shows what is used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from coda.errors import Outage
+from coda.policy import PolicyConfig
+from coda_extender.planner.quota_status import QuotaStatus
+from coda_kube.objects.json_types import Json
+from tests.extender.fake_api import Call, FakeApi
+from tests.extender.objects import JOBS, NODES, job_json, node_json
+from tests.extender.replicas import replica, state_of
+from tests.kube.quotas.test_array_quotas import aq_json
+from tests.kube.quotas.test_virtual_clusters import vc_json
+
+VIRTUAL_CLUSTERS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
+ARRAY_QUOTAS = "/apis/coda.scheduler/v1alpha1/arrayquotas"
+NAMESPACE = JOBS.split("/")[-2]
+
+
+def shown(api: FakeApi, name: str = "lab") -> Json:
+    found: Json = api.item(f"{VIRTUAL_CLUSTERS}/{name}").get("status") or {}
+    return found
+
+
+async def test_who_is_full_waits_until_its_quota_grows() -> None:
+    api = FakeApi()
+    api.set(NODES, node_json("n1"))
+    api.set(VIRTUAL_CLUSTERS, vc_json("lab", NAMESPACE, quota={"gpus": 1}, mayBorrow=False))
+    api.set(JOBS, job_json("gang", gpus=2))
+    async with replica(api):
+        await api.until(lambda: "pending" in api.item(f"{JOBS}/gang")["status"])
+        assert api.item(f"{JOBS}/gang")["status"]["pending"]["code"] == "VirtualClusterFull"
+        await api.until(lambda: shown(api).get("gpus") == {"used": 0, "borrowed": 0, "waiting": 2})
+        api.change(f"{VIRTUAL_CLUSTERS}/lab", lambda item: item["spec"].update(quota={"gpus": 2}))
+        await api.until(lambda: state_of(api, "gang") == "Released")
+
+
+async def test_the_status_is_written_when_it_changed_and_keeps_the_times_of_its_conditions() -> None:
+    api = FakeApi()
+    api.set(VIRTUAL_CLUSTERS, vc_json("lab", "team"))
+    api.set(VIRTUAL_CLUSTERS, vc_json("firm", "team", created="2026-03-01T00:00:00Z"))
+    async with replica(api) as one:
+        await api.until(lambda: bool(shown(api) and shown(api, "firm")))
+        before = shown(api)["conditions"][0]
+        assert (before["type"], before["status"]) == ("Overlapping", "True")
+        writes = len(api.writes())
+        status = QuotaStatus(api, one.cluster, PolicyConfig())
+        await status.write()
+        assert len(api.writes()) == writes
+        api.remove(f"{VIRTUAL_CLUSTERS}/firm")
+        await _until(lambda: len(one.cluster.virtual_clusters.by_key) == 1)
+        await status.write()
+        assert shown(api)["conditions"][0]["status"] == "False"
+
+
+async def test_a_status_that_cannot_be_written_is_written_later() -> None:
+    api = FakeApi()
+    api.set(VIRTUAL_CLUSTERS, vc_json("lab", "team"))
+
+    def refuse(call: Call) -> None:
+        if call.verb == "apply" and call.path.endswith("/virtualclusters/lab/status"):
+            raise Outage("gone for a moment")
+
+    api.before = refuse
+    async with replica(api) as one:
+        await one.cluster.wait_until_synced()
+        status = QuotaStatus(api, one.cluster, PolicyConfig())
+        await status.write()
+        assert shown(api) == {}
+        api.before = None
+        await status.write()
+        assert shown(api)["jobs"] == {"running": 0, "waiting": 0}
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+async def test_an_array_quota_shows_its_arrays_and_overlaps() -> None:
+    api = FakeApi()
+    api.set(NODES, node_json("n1"))
+    api.set(ARRAY_QUOTAS, aq_json("all"))
+    api.set(JOBS, job_json("gang", gpus=2))
+    async with replica(api) as one:
+        await api.until(lambda: state_of(api, "gang") == "Released")
+        status = QuotaStatus(api, one.cluster, PolicyConfig(policy="coda"))
+        await status.write()
+        assert array_shown(api, "all")["gpuArray"]["largeGPUs"]["lent"] == 2  # its only node is for large jobs
+        writes = len(api.writes())
+        await status.write()
+        assert len(api.writes()) == writes
+        api.set(ARRAY_QUOTAS, aq_json("also", created="2026-03-01T00:00:00Z"))
+        await _until(lambda: len(one.cluster.array_quotas.by_key) == 2)
+        await status.write()
+        for name, nodes in (("all", 1), ("also", 0)):
+            assert array_shown(api, name)["nodes"] == nodes
+            overlap = next(each for each in array_shown(api, name)["conditions"] if each["type"] == "Overlapping")
+            assert overlap["status"] == "True"
+
+
+def array_shown(api: FakeApi, name: str) -> Json:
+    found: Json = api.item(f"{ARRAY_QUOTAS}/{name}").get("status") or {}
+    return found

@@ -1,0 +1,142 @@
+"""Whose a namespace is, and what each virtual cluster uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coda.model import Job, Phase
+from coda.model.world import VirtualCluster
+from coda_kube.cluster_state import ClusterState
+from coda_kube.objects.json_types import Json
+from coda_kube.quotas.virtual_clusters import VirtualClusters
+from tests.builders import job, planned, running
+from tests.extender.objects import job_json, node_json
+
+OLD, NEW = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+def vc_json(name: str, *namespaces: str, created: str = OLD, **spec: Any) -> Json:
+    metadata = {"name": name, "creationTimestamp": created, "generation": 3, "resourceVersion": "1"}
+    return {"metadata": metadata, "spec": {"namespaces": list(namespaces)} | spec}
+
+
+def known(*items: Json) -> VirtualClusters:
+    tenants = VirtualClusters()
+    for item in items:
+        tenants.note(None, item)
+    return tenants
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, VirtualCluster(name="lab"), id="no quota"),
+        pytest.param(
+            {"quota": {"gpus": 8, "cpus": 64}, "weight": 3, "mayBorrow": False},
+            VirtualCluster(name="lab", gpus=8, cpu_m=64_000, weight=3.0, may_borrow=False),
+            id="all fields",
+        ),
+        pytest.param({"quota": {"gpus": 0}}, VirtualCluster(name="lab", gpus=0), id="a quota of nothing"),
+    ],
+)
+def test_reads_what_is_the_tenant_s_own(spec: dict[str, Any], expected: VirtualCluster) -> None:
+    assert known(vc_json("lab", "a", **spec)).get("lab") == expected
+
+
+def test_says_which_namespaces_change_hands() -> None:
+    tenants = VirtualClusters()
+    assert set(tenants.note(None, vc_json("lab", "a", "b"))) == {"a", "b"}
+    assert set(tenants.note(None, vc_json("lab", "b", "c"))) == {"a", "c"}
+    assert set(tenants.note(None, vc_json("firm", "c", "d", created=NEW))) == {"d"}
+    assert (tenants.tenant_of("c"), tenants.tenant_of("d"), tenants.tenant_of("e")) == ("lab", "firm", "")
+    assert set(tenants.note(vc_json("lab", "b", "c"), None)) == {"b", "c"}
+    assert tenants.tenant_of("c") == "firm"
+
+
+def test_a_namespace_of_two_counts_for_the_older_and_both_say_so() -> None:
+    tenants = known(vc_json("young", "a", "b", created=NEW), vc_json("old", "a"))
+    assert (tenants.tenant_of("a"), tenants.tenant_of("b")) == ("old", "young")
+    conditions = {name: tenants.status_of(name)["conditions"][0] for name in ("old", "young")}
+    assert {name: condition["status"] for name, condition in conditions.items()} == {"old": "True", "young": "True"}
+    expected = "one namespace is another's: a is named by old too, and counts for old, the older"
+    assert conditions["young"]["message"] == expected
+    assert known(vc_json("lab", "a")).status_of("lab")["conditions"][0]["status"] == "False"
+
+
+def test_adds_up_what_jobs_hold_and_wait_for() -> None:
+    tenants = known(vc_json("lab", "team", quota={"gpus": 3, "cpus": 1}))
+    jobs = [
+        running(job("gang", gpus=2, cores=8, replicas=2, virtual_cluster="lab"), "n1", "n2"),
+        job("waits", gpus=8, replicas=2, virtual_cluster="lab"),
+        running(job("pod", gpus=0, cores=1.5, virtual_cluster="lab"), "n1"),
+        job("pod-waits", gpus=0, cores=2, virtual_cluster="lab"),
+        running(job("other", gpus=8), "n1"),
+    ]
+    for one in jobs:
+        tenants.count(None, one)
+    status = tenants.status_of("lab")
+    assert status["gpus"] == {"used": 4, "borrowed": 1, "waiting": 16}
+    assert status["cpus"] == {"used": "1500m", "borrowed": "500m", "waiting": "2"}
+    assert status["jobs"] == {"running": 2, "waiting": 2}
+    assert status["observedGeneration"] == 3
+
+
+VERSIONS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from(("gone", "waits", "planned", "runs", "ended")), st.booleans()),
+    max_size=30,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(VERSIONS)
+def test_counting_changes_gives_the_sum_over_all(versions: list[tuple[str, str, bool]]) -> None:
+    """A law: whatever jobs went through, the sums are those of the jobs that are left."""
+    tenants, left = known(vc_json("lab", "team")), dict[str, Job]()
+    for name, state, is_lab in versions:
+        after = _job_in(name, state, "lab" if is_lab else "firm")
+        tenants.count(left.pop(name, None), after)
+        if after is not None:
+            left[name] = after
+    afresh = known(vc_json("lab", "team"))
+    for one in left.values():
+        afresh.count(None, one)
+    assert tenants.status_of("lab") == afresh.status_of("lab")
+
+
+def _job_in(name: str, state: str, tenant: str) -> Job | None:
+    built = job(name, gpus=ord(name) - ord("a"), cores=2, virtual_cluster=tenant)
+    by_state = {
+        "gone": None,
+        "waits": built,
+        "planned": planned(built, "n1"),
+        "runs": running(built, "n1"),
+        "ended": planned(built, "n1", phase=Phase.SUCCEEDED),
+    }
+    return by_state[state]
+
+
+def test_jobs_follow_their_namespace() -> None:
+    """Jobs that are there already, and those that come later; and back again when the virtual cluster goes."""
+    state = ClusterState()
+    state.on_node(None, node_json("n1"))
+
+    def waiting(name: str) -> Json:
+        item = job_json(name)
+        item["metadata"] |= {"namespace": "team", "resourceVersion": "1"}
+        return item
+
+    state.on_job(None, waiting("before"))
+    lab = vc_json("lab", "team", quota={"gpus": 4})
+    state.on_virtual_cluster(None, lab)
+    state.on_job(None, waiting("after"))
+    found = state.snapshot()
+    assert {one.virtual_cluster for one in found.jobs} == {"lab"}
+    assert found.virtual_clusters == (VirtualCluster(name="lab", gpus=4),)
+    assert state.tenants.status_of("lab")["jobs"]["waiting"] == 2
+    state.on_virtual_cluster(lab, None)
+    found = state.snapshot()
+    assert ({one.virtual_cluster for one in found.jobs}, found.virtual_clusters) == ({""}, ())

@@ -1,0 +1,78 @@
+"""The arrays on a cluster: whose cores CPU pods may have, from JSON to the decision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coda.cycle import decide
+from coda.model.decision import Start
+from coda.policy import ArraysConfig, PolicyConfig
+from coda_kube.cluster_state import ClusterState
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import GATE
+from coda_kube.objects.pods.cpu_job import cpu_job_id
+from coda_kube.returned_places import Place
+from tests.extender.objects import job_json, node_json, placement, pod_json, rank_json
+
+CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(reserve_cores_per_gpu=4.0))
+NOW_S = 1_800_000_000.0
+
+
+def seen(*pods: Json, **job: Any) -> ClusterState:
+    """One node of 48 cores and 8 GPUs, 32 cores the GPU array's, and a training job of 4 cores."""
+    state = ClusterState()
+    state.on_node(None, node_json("n1"))
+    item = job_json("train", replicas=1, gpus=1, **job)
+    item["metadata"] |= {"namespace": "default", "resourceVersion": "1"}
+    state.on_job(None, item)
+    for pod in pods:
+        pod["metadata"] |= {"resourceVersion": "1"}
+        state.on_pod(None, pod)
+    return state
+
+
+def gated(name: str, *, cpu: int, kind: str = "") -> Json:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "uid-o", "controller": True}
+    metadata = {"creationTimestamp": "2026-11-23T00:00:00Z", "ownerReferences": [owner] * bool(kind)}
+    return pod_json(name, cpu=str(cpu), metadata=metadata, spec={"schedulingGates": [{"name": GATE}]})
+
+
+def starts(state: ClusterState) -> list[Start]:
+    return [start for start in decide(state.snapshot(), CODA, NOW_S).starts if "/pod/" in start.job]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cpu", "expected"),
+    [("", 16, [False]), ("", 17, []), ("ReplicaSet", 16, [False]), ("ReplicaSet", 17, [True])],
+)
+def test_beyond_its_own_cores_the_cpu_array_borrows_or_waits(kind: str, cpu: int, expected: list[bool]) -> None:
+    state = seen(gated("work", cpu=cpu, kind=kind), phase="Suspended")
+    assert [start.borrows for start in starts(state)] == expected
+
+
+def test_the_cores_of_a_rank_that_has_ended_are_the_gpu_arrays_again() -> None:
+    """The job has not finished yet, as far as its object says. A pod that never gives back must not take its cores."""
+    rank = rank_json("train", 0, "n1", node="n1", gpus=1)
+    rank["metadata"]["namespace"] = "default"
+    running: Json = {"phase": "Running", "placement": placement("n1")}
+    assert [start.job for start in starts(seen(rank, gated("work", cpu=16), **running))] == ["default/pod/work"]
+    ended = rank | {"status": {"phase": "Succeeded"}}
+    assert starts(seen(ended, gated("work", cpu=20), **running)) == []
+    assert [start.borrows for start in starts(seen(ended, gated("work", cpu=20, kind="ReplicaSet"), **running))] == [
+        True
+    ]
+
+
+@pytest.mark.parametrize(("kind", "takes"), [("ReplicaSet", True), ("Job", True), ("Workflow", False)])
+def test_an_evicted_pods_place_is_for_owners_that_nobody_can_claim(kind: str, takes: bool) -> None:
+    """Anybody may say that a Workflow of any uid made a pod; only its controller makes those of a ReplicaSet."""
+    state = seen()
+    state.cpu_jobs.places.add("uid-o", Place(queued_s=1.0, evicted_s=2.0))
+    pod = gated("next", cpu=1, kind=kind)
+    pod["metadata"]["resourceVersion"] = "1"
+    state.on_pod(None, pod)
+    job = state.job(cpu_job_id("default", "next"))
+    assert job is not None
+    assert job.returned is takes
