@@ -1,6 +1,6 @@
 """Asks the kubelet which devices it gave to which container, over its pod-resources socket.
 
-The kubelet tells names, not uids; `ownership` joins them. Each question has its own channel, so the next one finds a
+The kubelet tells names, not uids; `ownership` joins them. Each question has its own connection, so the next one finds a
 restarted kubelet, which makes a new socket."""
 
 from __future__ import annotations
@@ -11,21 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import grpc
+from google.protobuf.message import DecodeError
 
 from coda.errors import Outage
 from coda_agent.claimed_device import ClaimedDevice
 from coda_agent.gpus import pod_resources_v1_pb2 as wire
 from coda_agent.gpus.allocations import Grant
-from coda_agent.gpus.pod_resources_v1_pb2_grpc import PodResourcesListerStub
+from coda_agent.gpus.unary_call import CallFailed, call
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")  # mount its folder: the kubelet replaces the socket
 _MOST_BYTES = 16 << 20  # the kubelet's own limit
-_OPTIONS = (
-    ("grpc.max_receive_message_length", _MOST_BYTES),
-    ("grpc.use_local_subchannel_pool", 1),  # a new channel must not wait for the back-off of an old one
-    ("grpc.enable_http_proxy", 0),
-)
+_METHOD = "/v1.PodResourcesLister/List"
 _MOST_CPUS = 1 << 16
 
 
@@ -42,12 +38,14 @@ class Listing:
 
 def ask_kubelet(socket: Path, timeout_s: float) -> tuple[Grant, ...]:
     """Ask once. Raises Outage if there is no answer within `timeout_s`, or none that can be read."""
-    with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
-        try:
-            answer = PodResourcesListerStub(channel).List(wire.ListPodResourcesRequest(), timeout=timeout_s)
-        except grpc.RpcError as error:
-            raise Outage(f"the kubelet's {socket} gave no list of devices: {_error_text(error)}") from error
-    return grants_from(answer)
+    try:
+        question = wire.ListPodResourcesRequest().SerializeToString()
+        answer = call(socket, _METHOD, question, timeout_s=timeout_s, most_bytes=_MOST_BYTES)
+        return grants_from(wire.ListPodResourcesResponse.FromString(answer))
+    except CallFailed as error:
+        raise Outage(f"the kubelet's {socket} gave no list of devices: {error}") from error
+    except DecodeError as error:
+        raise Outage(f"the kubelet's {socket} gave a list of devices that cannot be read: {error}") from error
 
 
 def grants_from(answer: wire.ListPodResourcesResponse) -> tuple[Grant, ...]:
@@ -141,8 +139,3 @@ def _grant(pod: wire.PodResources, container: wire.ContainerResources) -> Grant:
         claimed=tuple(sorted(claims, key=lambda claim: (claim.driver, claim.pool, claim.device))),
         exclusive_cpus=frozenset(cpu for cpu in container.cpu_ids if 0 <= cpu < _MOST_CPUS),
     )
-
-
-def _error_text(error: grpc.RpcError) -> str:
-    code, details = error.code(), error.details()
-    return f"{code.name}: {details}" if details else str(code.name)
