@@ -27,6 +27,7 @@ class JobFacts(NamedTuple):
     ranks_without_pods: int  # placed ranks without a pod that the quota's own count could see
     growth_m: int  # millicores that were granted and that no pod has yet
     open_wish: OpenWish | None
+    leaving: tuple[str, ...] = ()  # where ranks still run that were stopped, once per rank: they hold nothing for long
 
 
 _WAITS: Final = JobFacts(True, (), {}, 0, 0, None)
@@ -48,6 +49,7 @@ def facts_of(job: Job) -> JobFacts:
         ranks_without_pods=job.replicas - len(job.bound.union(job.unbound)) if is_queued and placement else 0,
         growth_m=sum(growth_by_node(job, answer.cores).values()) if answer is not None and is_resizing(job) else 0,
         open_wish=_open_wish(job) if job.wish is not None else None,
+        leaving=_stopped_nodes(job) if placement is None and job.bound else (),
     )
 
 
@@ -56,6 +58,13 @@ def _held_nodes(job: Job, placement: Placement) -> tuple[str, ...]:
     if not job.gone:
         return placement.nodes
     return tuple([node for rank, node in enumerate(placement.nodes) if rank not in job.gone])
+
+
+def _stopped_nodes(job: Job) -> tuple[str, ...]:
+    placement = job.placement
+    if placement is None or placement.attempt != job.attempt:
+        return ()
+    return tuple([placement.nodes[rank] for rank in sorted(job.bound - job.gone)])
 
 
 def _open_wish(job: Job) -> OpenWish | None:

@@ -42,6 +42,11 @@ def waits_since_s(job: Job) -> float:
     return max(job.queued_s, job.waiting_s)
 
 
+def within_tenant(party: Party | None, job: Job) -> Hashable:
+    """Return the job's party inside its tenant: jobs of two tenants are never of one class."""
+    return (job.virtual_cluster, party(job) if party is not None else None)
+
+
 _Place = tuple[float, JobId, QueuedJob]
 """Longest wait first, then by id."""
 

@@ -6,7 +6,7 @@ identity of the frozen values in a world, and recomputes only what depends on th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -16,7 +16,8 @@ from coda.cache.holdings import Holding, Holdings, holds_the_same, stands_alike
 from coda.cache.inadmissible import InadmissibleClasses
 from coda.cache.job_facts import JobFacts, OpenWish, facts_of
 from coda.cache.judging_budget import Clock, JudgingBudget
-from coda.cache.queue import Party, Queue
+from coda.cache.leaving_jobs import LeavingJobs
+from coda.cache.queue import Queue, within_tenant
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.tenants import Tenants
 from coda.cache.usage import Usage
@@ -114,6 +115,7 @@ class WorldIndex:
         self._world = World(nodes=())
         self._array_quotas: tuple[ArrayQuota, ...] = ()
         self._facts_by_job: dict[JobId, JobFacts] = {}  # of jobs with a placement or pods
+        self._leaving = LeavingJobs()
         self._withheld_by_node: dict[str, Resources] = {}
         self._started: dict[JobId, tuple[str, ...]] = {}  # in this cycle, with their nodes
         self._grown: set[str] = set()  # nodes where jobs grew in this cycle
@@ -128,6 +130,7 @@ class WorldIndex:
     def refresh(self, world: World) -> None:
         """Go from the world before to this one. O(nodes + jobs) comparisons of pointers, and work for what changed."""
         before, self._world = self._world, world
+        self._leaving.discharge()
         changes = _changes_between(before, world)
         gone = [(job, self._pop_facts(job)) for job in changes.gone]
         come = [(job, facts_of(job)) for job in changes.come]
@@ -139,6 +142,7 @@ class WorldIndex:
             self._refresh_queue(gone, come, is_new=are_tenants_new)
         touched.update(changes.names)
         self._refresh_nodes(changes.gone_nodes, changes.come_nodes, touched)
+        self._leaving.charge(self.capacity, self.usage, self.tenants)
         self.inadmissible.admit(self.queue.pop_new_classes())
 
     def rank_class(self, gang_class: GangClass) -> RankClass:
@@ -212,6 +216,7 @@ class WorldIndex:
             touched.update(facts.withheld)
             self.pending.pop(job.id, None)
             self.wishing.pop(job.id, None)
+            self._leaving.remove(job.id)
         for job, facts in come:
             self._set_holding(job, facts.nodes, touched)
             for node, share in facts.withheld.items():
@@ -221,8 +226,7 @@ class WorldIndex:
         return touched
 
     def _pop_facts(self, job: Job) -> JobFacts:
-        facts = self._facts_by_job.pop(job.id, None)
-        return facts_of(job) if facts is None else facts
+        return self._facts_by_job.pop(job.id, None) or facts_of(job)
 
     def _set_facts(self, job: Job, facts: JobFacts) -> None:
         if job.placement is not None or job.unbound:
@@ -231,6 +235,8 @@ class WorldIndex:
             self.pending[job.id] = (job, facts)
         if facts.open_wish is not None:
             self.wishing[job.id] = (job, facts.open_wish)
+        if facts.leaving:
+            self._leaving.add(job, facts.leaving)
 
     def _set_holding(self, job: Job, nodes: tuple[str, ...], touched: set[str]) -> None:
         """Set what the job holds, and add the nodes that changed to `touched`."""
@@ -290,9 +296,8 @@ class WorldIndex:
         self.queue.change((), filter(is_waiting, self._world.jobs))
 
     def _empty_queue(self, limited: frozenset[str] = frozenset()) -> Queue:
-        fairness = self.policy.fairness
-        party = fairness.party if fairness else None
-        return Queue(limited, self._order(), party if self.tenants is None else partial(_within_tenant, party))
+        party = self.policy.fairness.party if self.policy.fairness else None
+        return Queue(limited, self._order(), party if self.tenants is None else partial(within_tenant, party))
 
     def _order(self) -> Order:
         order = partial(_by_expected_run, self._expected) if self._favours_short else self.policy.order
@@ -385,10 +390,6 @@ def _are_the_same(gone: list[Node], come: list[Node]) -> bool:
 
 def _scored(scorer: Scorer, mix: Mix, request: Resources, free: Resources, size: Resources) -> tuple[float, ...]:
     return scorer(request, free, size, mix)
-
-
-def _within_tenant(party: Party | None, job: Job) -> Hashable:
-    return (job.virtual_cluster, party(job) if party is not None else None)
 
 
 def _by_expected_run(expected: ExpectedRuns, job: Job) -> SortKey:

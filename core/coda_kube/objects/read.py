@@ -29,7 +29,14 @@ from coda_kube.objects.pod_requests import (
     resources_from_amounts,
     resources_from_quantities,
 )
-from coda_kube.objects.pods.cpu_job import CpuJob, cpu_job_from_json, cpu_job_id, ends_in_time, is_recreated
+from coda_kube.objects.pods.cpu_job import (
+    LONGEST_GRACE_S,
+    CpuJob,
+    cpu_job_from_json,
+    cpu_job_id,
+    ends_in_time,
+    is_recreated,
+)
 from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
@@ -43,7 +50,7 @@ AUTO: Final = "auto"
 ENDED: Final = ("Succeeded", "Failed")
 """The phases of pods that use no capacity any more."""
 
-_STARTED: Final = frozenset({Phase.STARTING, Phase.RUNNING})
+_STARTED: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED})
 
 Owner = tuple[JobId, str]
 """A TrainingJob and its uid. A later job of the same name has another uid."""
@@ -270,8 +277,9 @@ def job_from_pod(
 ) -> Job | None:
     """Return the CPU job that the pod is; None if it is none, has ended, or waits for the gate of somebody else.
 
-    A bound pod that is being deleted, or `is_evicted`, was stopped, by whomever: what it holds counts as leaving."""
-    cpu, is_stopped = pod.cpu_job, pod.terminating or is_evicted
+    A bound pod that is being deleted, or `is_evicted`, was stopped, by whomever: what it holds counts as leaving. One
+    that may take longer than an evicted pod runs on: whoever deletes a pod chooses its grace period."""
+    cpu, is_stopped = pod.cpu_job, is_evicted or (pod.terminating and pod.grace_s <= LONGEST_GRACE_S)
     if cpu is None or pod.ended or (pod.node is None and (pod.terminating or pod.gated != cpu.is_waiting)):
         return None
     node = pod.node or pod.pinned_to

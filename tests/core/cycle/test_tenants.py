@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coda.cache import PlannerCache
 from coda.cycle import decide
-from coda.model import Decision, Job, Node, WaitCode
+from coda.model import Decision, Job, JobId, Node, WaitCode
+from coda.model.job import StopCause, StopOrder
 from coda.model.world import VirtualCluster
 from coda.policy import Component, PolicyConfig
 from tests.builders import job, node, running, with_starts, world
@@ -87,6 +89,41 @@ def test_users_share_what_their_tenant_has() -> None:
 def test_jobs_of_no_tenant_borrow_all_they_use() -> None:
     waiting = [of("", "nobody", queued_s=1), of("lab", "lab", queued_s=2)]
     assert started(decided(waiting, [tenant("lab", 1)])) == ["lab", "nobody"]
+
+
+def being_stopped(held: Job) -> Job:
+    """The same job, ordered to stop, while all of its ranks still run."""
+    assert held.placement is not None
+    order = StopOrder(cause=StopCause.RECLAIM, by=JobId(""), since_s=NOW_S)
+    return replace(held, placement=replace(held.placement, stop=order))
+
+
+@pytest.mark.parametrize("config", [CODA, PLAIN, ARRIVAL])
+def test_what_is_deleted_is_charged_until_it_is_gone(config: PolicyConfig) -> None:
+    """Else whoever may not borrow could double its quota: delete a pod that takes long to end, and start another."""
+    cache = PlannerCache()
+    nodes, tenants = (node("n", gpus=8, cores=64),), [tenant("lab", cores=2, may_borrow=False)]
+    busy, waiting = running(of("lab", "busy", 0), "n"), [of("lab", "one", 0), of("lab", "two", 0)]
+
+    def starts(jobs: list[Job], nodes: tuple[Node, ...] = nodes) -> list[str]:
+        now = world(nodes, jobs, virtual_clusters=tenants)
+        plan = decide(now, config, NOW_S, cache)
+        assert plan.starts == decide(now, config, NOW_S).starts
+        return started(plan)
+
+    assert starts([busy, *waiting]) == ["one"]
+    assert starts([being_stopped(busy), *waiting]) == ["one"]
+    lost = (replace(nodes[0], schedulable=False), node("m", gpus=8, cores=64))
+    assert starts([being_stopped(busy), *waiting], lost) == ["one", "two"], "what a lost node had may be made again"
+    assert starts([being_stopped(busy), *waiting]) == ["one"], "the node is back, and so is the pod"
+    assert starts(waiting) == ["one", "two"]
+
+
+def test_whose_pods_are_ending_does_not_go_first() -> None:
+    nodes = (node("n", gpus=2, cores=64),)
+    ending = being_stopped(running(of("", "ending", 1, user="ann"), "n"))
+    waiting = [of("", "ann", user="ann", queued_s=1), of("", "bob", user="bob", queued_s=2)]
+    assert started(decided([ending, *waiting], [], nodes=nodes)) == ["bob"]
 
 
 @pytest.mark.parametrize("config", [CODA, PLAIN, ARRIVAL])

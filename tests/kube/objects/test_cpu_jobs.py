@@ -70,6 +70,17 @@ def test_a_bound_pod_that_is_deleted_holds_nothing_any_more() -> None:
     assert live_placement(leaving) is None
 
 
+def test_a_pod_that_is_deleted_with_a_long_grace_period_holds_what_it_has() -> None:
+    """Who deletes a pod chooses how long it may go on: a month of cores that nobody is charged for."""
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 121}
+    pod = pod_from_json(released(node="n1", metadata=deleted))
+    going_on, evicted = job_from_pod(pod), job_from_pod(pod, is_evicted=True)
+    assert going_on is not None
+    assert live_placement(going_on) is not None
+    assert evicted is not None
+    assert live_placement(evicted) is None
+
+
 @pytest.mark.parametrize(
     "pod",
     [
