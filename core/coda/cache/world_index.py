@@ -16,11 +16,10 @@ from coda.cache.holdings import Holding, Holdings, holds_the_same, stands_alike
 from coda.cache.inadmissible import InadmissibleClasses
 from coda.cache.job_facts import JobFacts, OpenWish, facts_of
 from coda.cache.judging_budget import Clock, JudgingBudget
-from coda.cache.leaving_jobs import LeavingJobs
 from coda.cache.queue import Queue, within_tenant
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.tenants import Tenants
-from coda.cache.usage import Usage
+from coda.cache.usage import LeavingJobs, Usage
 from coda.history.expected_runs import ExpectedRuns
 from coda.model.capacity import free_on
 from coda.model.job import Job, JobId, Phase

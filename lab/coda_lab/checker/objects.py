@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from coda.errors import InvalidInput
 from coda.model import Phase
@@ -242,16 +241,17 @@ def _pin(spec: Json) -> str | None:
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}
-    names = {_pin_of_term(term) for term in required.get("nodeSelectorTerms") or ()}
-    return names.pop() if len(names) == 1 else None
+    terms = [term for term in required.get("nodeSelectorTerms") or () if term]  # an empty one selects nothing
+    names = [_names_in_term(term) for term in terms]
+    allowed = {name for each in names if each is not None for name in each}
+    return allowed.pop() if len(allowed) == 1 and None not in names else None
 
 
-def _pin_of_term(term: Json) -> str | None:
-    for each in term.get("matchFields") or ():
-        values: list[Any] = each.get("values") or []
-        if each.get("key") == "metadata.name" and each.get("operator") == "In" and len(values) == 1:
-            return str(values[0])
-    return None
+def _names_in_term(term: Json) -> set[str] | None:
+    """The nodes that the term names, where all of its fields agree; None: it names none."""
+    fields = [each for each in term.get("matchFields") or () if each.get("key") == "metadata.name"]
+    named = [set(each.get("values") or ()) for each in fields if each.get("operator") == "In"]
+    return set.intersection(*named) if named else None
 
 
 def _has_started(status: Json) -> bool:

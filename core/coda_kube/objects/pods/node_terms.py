@@ -20,27 +20,45 @@ def required_terms(spec: Item) -> tuple[Item, ...]:
 
 
 def pin_of(spec: Item) -> str | None:
-    """The node that every required term asks for, if it is the same one in all."""
-    pins = {_pins_of(term) for term in required_terms(spec)}
-    only = pins.pop() if len(pins) == 1 else ()
-    return str(only[0]) if len(only) == 1 else None
+    """The one node that the required terms allow by name, if there is exactly one. A user may name nodes too."""
+    asked = [nodes for term in required_terms(spec) if (nodes := _nodes_of(term)) is None or nodes]
+    if not asked or any(nodes is None for nodes in asked):
+        return None
+    allowed = frozenset[str]().union(*(nodes for nodes in asked if nodes is not None))
+    return next(iter(allowed)) if len(allowed) == 1 else None
 
 
-def _pins_of(term: Item) -> tuple[str, ...]:
-    """The nodes that a term asks for by name, not those that it excludes. The name is the only field there is."""
-    asked = [field for field in term.get("matchFields") or () if field["operator"] == "In"]
-    return tuple(name for field in asked for name in field.get("values") or ())
+def _nodes_of(term: Item) -> frozenset[str] | None:
+    """The nodes that a term allows by name; None: it asks for none. The name is the only field there is.
+
+    An empty term selects nothing, and so do two that ask for different nodes. Source: the API's NodeSelectorTerm."""
+    if _is_empty(term):
+        return frozenset()
+    names = [frozenset(map(str, field.get("values") or ())) for field in _name_fields(term, "In")]
+    excluded = frozenset(str(name) for field in _name_fields(term, "NotIn") for name in field.get("values") or ())
+    return frozenset.intersection(*names) - excluded if names else None
+
+
+def _name_fields(term: Item, operator: str) -> list[Item]:
+    return [field for field in term.get("matchFields") or () if field["operator"] == operator]
+
+
+def _is_empty(term: Item) -> bool:
+    return not term.get("matchExpressions") and not term.get("matchFields")
 
 
 def pinned(affinity: Item, node: str) -> Json:
-    """Return the affinity that requires this node as well: terms are alternatives, so each one gets the pin."""
+    """Return the affinity that requires this node as well: terms are alternatives, so each one gets the pin.
+
+    An empty term stays as it is: it selects nothing, and with the pin it would."""
     node_affinity = affinity.get("nodeAffinity") or {}
     required = node_affinity.get(_REQUIRED) or {}
     pin = {"key": "metadata.name", "operator": "In", "values": [node]}
     terms = [
-        {**term, "matchFields": [*(term.get("matchFields") or ()), pin]}
-        for term in required.get("nodeSelectorTerms") or [{}]
+        term if _is_empty(term) else {**term, "matchFields": [*(term.get("matchFields") or ()), pin]}
+        for term in required.get("nodeSelectorTerms") or ()
     ]
+    terms = terms or [{"matchFields": [pin]}]
     return {**affinity, "nodeAffinity": {**node_affinity, _REQUIRED: {**required, "nodeSelectorTerms": terms}}}
 
 
