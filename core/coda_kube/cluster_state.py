@@ -88,7 +88,7 @@ class ClusterState:
         self.gang_pods = GangPods()
         self._jobs: VersionedMap[JobId, Job] = VersionedMap()
         self._starting_by_id: dict[JobId, Job] = {}  # of `_jobs`, those that may await a decision
-        self.cpu_jobs = CpuJobs()
+        self.cpu_jobs = CpuJobs(now_s)
         self.tenants = VirtualClusters()
         self.arrays = ArraySums()
         self._stopped = StoppedAttempts(clock)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,15 @@ from coda_kube.returned_places import ReturnedPlaces
 
 
 class CpuJobs:
-    """Reads them from their pods. Every method is O(1), but for `note_batch_job`: O(pods of the Job)."""
+    """Reads them from their pods. Every method is O(1), but for `note_batch_job`: O(pods of the Job).
 
-    def __init__(self) -> None:
+    `now_s`: the API server's time. A pod that somebody else's gate holds off queues from when that gate is seen gone:
+    else anybody could save up waiting time. After a restart it queues from its creation."""
+
+    def __init__(self, now_s: Callable[[], float] = time.time) -> None:
+        self._now_s = now_s
+        self._held_off: set[str] = set()  # uids of pods with Coda's gate and others
+        self._queued_s: dict[str, float] = {}  # since when those wait for Coda alone, by uid
         self._pod_by_job: dict[JobId, Pod] = {}
         self._jobs_by_controller: dict[str, set[JobId]] = {}  # by its uid
         self._ignoring: frozenset[str] = frozenset()  # uids of the Jobs that ignore disruptions
@@ -43,6 +50,14 @@ class CpuJobs:
             self._set_controller(job, pod, is_there=True)
         if not is_there or not pod.gated:
             self.places.leave(pod.uid)
+            self._held_off.discard(pod.uid)
+            self._queued_s.pop(pod.uid, None)
+        elif pod.cpu_job is not None and not pod.cpu_job.is_waiting:
+            self._held_off.add(pod.uid)
+            self._queued_s.pop(pod.uid, None)
+        elif pod.uid in self._held_off:
+            self._held_off.discard(pod.uid)
+            self._queued_s[pod.uid] = self._now_s()
         return job
 
     def renew(self, pod: Pod) -> None:
@@ -97,6 +112,8 @@ class CpuJobs:
         job_now = job_from_pod(pod, is_evicted=pod.uid in self._evicted, ignored_disruptions=self._ignoring)
         if job_now is None or not pod.gated or pod.cpu_job is None:
             return job_now
+        if (queued_s := self._queued_s.get(pod.uid, 0.0)) > job_now.queued_s:
+            job_now = replace(job_now, queued_s=queued_s)
         place = self.places.taken_by(pod.uid, heir_of(pod.cpu_job), created_s=pod.cpu_job.created_s)
         if place is None:
             return job_now

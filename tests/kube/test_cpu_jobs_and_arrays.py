@@ -76,3 +76,22 @@ def test_an_evicted_pods_place_is_for_owners_that_nobody_can_claim(kind: str, ta
     job = state.job(cpu_job_id("default", "next"))
     assert job is not None
     assert job.returned is takes
+
+
+def test_a_pod_that_another_gate_holds_off_saves_up_no_waiting_time() -> None:
+    """Else pods could be made days ahead, to be let go when they are wanted, before everybody else's."""
+    state = ClusterState(now_s=lambda: NOW_S)
+    pod = gated("work", cpu=1)
+    pod["metadata"]["resourceVersion"] = "1"
+    held_off = pod | {"spec": pod["spec"] | {"schedulingGates": [{"name": GATE}, {"name": "example.com/hold"}]}}
+    state.on_pod(None, held_off)
+    assert state.job(cpu_job_id("default", "work")) is None
+    state.on_pod(held_off, pod)
+    let_go = state.job(cpu_job_id("default", "work"))
+    assert let_go is not None
+    assert let_go.queued_s == NOW_S
+    fresh = ClusterState(now_s=lambda: NOW_S)
+    fresh.on_pod(None, pod)
+    usual = fresh.job(cpu_job_id("default", "work"))
+    assert usual is not None
+    assert usual.queued_s < NOW_S
