@@ -36,7 +36,7 @@ from tests.e2e.cpu_jobs import (
     wait_until_some_wait,
 )
 from tests.e2e.jobs import job_json, submit, wait_for, wait_for_phase
-from tests.e2e.policy_cases import EXTENDER, USER, WIDE_USER
+from tests.e2e.policy_cases import EXTENDER, MASTER, USER, WIDE_USER, owner
 from tests.e2e.scheduling import QUICK_LEASE, leader_of
 
 pytestmark = pytest.mark.e2e
@@ -192,6 +192,9 @@ RELEASE = {"schedulingGates": [], "affinity": pinned_to("node-0000")}
         pytest.param(USER, {"metadata": {"labels": {"mine": "1"}}}, None, id="a label of the user's"),
         pytest.param(EXTENDER, {"metadata": {"annotations": PLAN}, "spec": RELEASE}, None, id="the extender releases"),
         pytest.param(EXTENDER, {"metadata": {"labels": {"mine": "1"}}}, "extender", id="the extender labels"),
+        pytest.param(EXTENDER, {"metadata": {"annotations": {"mine": "1"}}}, "extender", id="a foreign annotation"),
+        pytest.param(EXTENDER, {"metadata": {"finalizers": ["example.com/x"]}}, "extender", id="a finalizer"),
+        pytest.param(EXTENDER, {"metadata": owner("ConfigMap", "v1")}, "extender", id="an owner"),
         pytest.param(EXTENDER, {"metadata": {"annotations": {"mine": None}}}, None, id="nothing"),
     ],
 )
@@ -204,6 +207,29 @@ async def test_only_the_planner_releases_a_gated_pod(
         answer = await asker.ask(account, "PATCH", f"{PODS}/waits", change)
     assert answer.refused_by_policy == (refused is not None), answer
     assert answer.status == 200 if refused is None else refused in answer.message
+
+
+@pytest.mark.usefixtures("batch")
+async def test_a_release_changes_nothing_but_gate_and_pin(cluster: LocalCluster, admin: Client) -> None:
+    """The API server lets anybody who may patch a gated pod change each of these."""
+    first, other = {"name": "first", "image": "work:1"}, {"name": "example.com/gate"}
+    made = await admin.create(PODS, pod_json("waits", cpu="1000", initContainers=[first], schedulingGates=[other]))
+    spec = made["spec"]
+    changes: list[dict[str, Any]] = [
+        {"containers": [spec["containers"][0] | {"image": "forged"}]},
+        {"initContainers": [spec["initContainers"][0] | {"image": "forged"}]},
+        {"tolerations": [*spec["tolerations"], {"key": "x", "operator": "Exists"}]},
+        {"nodeSelector": {"a": "b"}},
+        {"activeDeadlineSeconds": 1},
+        {"schedulingGates": []},
+    ]
+    async with asking(cluster) as asker:
+        for change in changes:
+            body = {"spec": RELEASE | {"schedulingGates": [other]} | change}
+            assert (await asker.ask(MASTER, "PATCH", f"{PODS}/waits", body)).status == 200
+            answer = await asker.ask(EXTENDER, "PATCH", f"{PODS}/waits", body)
+            assert answer.refused_by_policy, answer
+            assert "the extender changes only" in answer.message
 
 
 @pytest.mark.usefixtures("batch")
