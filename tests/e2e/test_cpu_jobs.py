@@ -150,6 +150,17 @@ async def test_what_only_kube_scheduler_can_judge_is_left_as_it_is(admin: Client
 
 
 @pytest.mark.usefixtures("batch")
+@pytest.mark.parametrize(
+    ("version", "kind", "is_gated"),
+    [("apps.kruise.io/v1alpha1", "DaemonSet", False), ("apps.kruise.io/v1beta1", "StatefulSet", True)],
+)
+async def test_another_groups_daemons_are_left_alone(admin: Client, version: str, kind: str, is_gated: bool) -> None:
+    body = pod_json("other")
+    made = await admin.create(PODS, body | {"metadata": body["metadata"] | owner(kind, version)}, {"dryRun": "All"})
+    assert bool(made["spec"].get("schedulingGates")) == is_gated
+
+
+@pytest.mark.usefixtures("batch")
 async def test_under_kills_every_pod_runs_and_every_gang_gets_its_cores(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:

@@ -154,6 +154,13 @@ OF_DEPLOYMENT = owner("Deployment", "apps/v1")
         pytest.param(REPLICA_SETS, "Pod", {}, REPLICA_SETS.user, id="of nobody"),
         pytest.param(WIDE_USER, "ReplicaSet", OF_DEPLOYMENT, WIDE_USER.user, id="as if of a deployment"),
         pytest.param(WIDE_USER, "Job", owner("CronJob", "batch/v1"), WIDE_USER.user, id="a cron job's by hand"),
+        pytest.param(WIDE_USER, "Pod", owner("Job", "batch.volcano.sh/v1alpha1"), WIDE_USER.user, id="of Volcano"),
+        pytest.param(
+            WIDE_USER, "Pod", owner("StatefulSet", "apps.kruise.io/v1beta1"), WIDE_USER.user, id="of OpenKruise"
+        ),
+        pytest.param(
+            BATCH_JOBS, "Pod", owner("Job", "batch.volcano.sh/v1alpha1"), BATCH_JOBS.user, id="a Job of another group"
+        ),
         pytest.param(
             DEPLOYMENT_CONTROLLER, "Job", owner("CronJob", "batch/v1"), DEPLOYMENT_CONTROLLER.user, id="other"
         ),
