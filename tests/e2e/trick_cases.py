@@ -103,6 +103,9 @@ REFUSED: dict[str, Try] = {
     "takes the stamp off": Try(
         path=f"{PODS}/runs", body={"metadata": {"annotations": {ANNOTATION_USER: None}}}, says="who asked first"
     ),
+    "takes the stamp off while it waits": Try(
+        path=f"{PODS}/waits", body={"metadata": {"annotations": {ANNOTATION_USER: None}}}, says="who asked first"
+    ),
     "edits the requests of a gated pod": Try(path=f"{PODS}/waits", body=LARGER, says="Forbidden", by=BY_API_SERVER),
     "resizes a gated pod": Try(path=f"{PODS}/waits/resize", body=LARGER, says="alone resizes", account=WIDE_USER),
     "resizes a released pod": Try(path=f"{PODS}/runs/resize", body=LARGER, says="alone resizes", account=WIDE_USER),
