@@ -141,6 +141,9 @@ REFUSED: dict[str, Try] = {
     "brings the gate with a claim": new(brings_gate(**CLAIM), "cores and memory only"),
     "brings the gate with the host's network": new(brings_gate(hostNetwork=True), "cores and memory only"),
     "brings the gate with a port of the host": new(brings_gate(containers=HOST_PORT), "cores and memory only"),
+    "brings the gate with a class of the system": new(
+        brings_gate(priorityClassName="system-node-critical"), "system- priority classes"
+    ),
     "brings the gate to another namespace": new(
         elsewhere(brings_gate()), "admission", path=f"{DEFAULT}/pods", account=WIDE_USER
     ),
@@ -229,6 +232,11 @@ CORRECTED: dict[str, tuple[Try, Callable[[Json], object], object]] = {
         new(opted_out("p"), ""),
         lambda item: [each for each in item["spec"]["tolerations"] if each.get("key") == key("pool")],
         [],
+    ),
+    "names a class that nobody throttles or evicts": (
+        new(pod_json("p", priorityClassName="system-cluster-critical"), ""),
+        lambda item: [item["spec"]["schedulerName"], *gates(item)],
+        ["default-scheduler"],
     ),
     "listens at a port of the host": (
         new(pod_json("p", hostNetwork=True), ""),
