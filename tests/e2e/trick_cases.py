@@ -65,6 +65,7 @@ def elsewhere(item: Json) -> Json:
     return item | {"metadata": item["metadata"] | {"namespace": "default"}}
 
 
+SPREADING = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}]
 CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
 LARGER = {"spec": {"containers": [{"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "40"}}}]}}
 EPHEMERAL = {"name": "more", "image": "work:1", "resources": {"requests": {"cpu": "40"}}}
@@ -143,6 +144,15 @@ REFUSED: dict[str, Try] = {
     "brings the gate with a port of the host": new(brings_gate(containers=HOST_PORT), "cores and memory only"),
     "brings the gate with a class of the system": new(
         brings_gate(priorityClassName="system-node-critical"), "system- priority classes"
+    ),
+    "is spread by a webhook after Coda gave the gate": new(
+        brings_gate(topologySpreadConstraints=SPREADING),
+        "after Coda gave it the gate: label such pods, in their template",
+    ),
+    "gets a port of the host from a webhook": new(brings_gate(containers=HOST_PORT), "coda.scheduler/opt-in=false"),
+    "gets another scheduler from a webhook": new(
+        pod_json("gated", schedulingGates=[GATE], schedulerName="other", tolerations=[MINE]),
+        "coda.scheduler/opt-in=false",
     ),
     "brings the gate to another namespace": new(
         elsewhere(brings_gate()), "admission", path=f"{DEFAULT}/pods", account=WIDE_USER
@@ -237,6 +247,11 @@ CORRECTED: dict[str, tuple[Try, Callable[[Json], object], object]] = {
         new(pod_json("p", priorityClassName="system-cluster-critical"), ""),
         lambda item: [item["spec"]["schedulerName"], *gates(item)],
         ["default-scheduler"],
+    ),
+    "opted out from the start, for a webhook's sake": (
+        new(opted_out("p") | {"spec": pod_json("p", topologySpreadConstraints=SPREADING)["spec"]}, ""),
+        gates,
+        [],
     ),
     "listens at a port of the host": (
         new(pod_json("p", hostNetwork=True), ""),
