@@ -189,6 +189,7 @@ def pinned_to(node: str) -> dict[str, Any]:
 
 
 PLAN = {"coda.scheduler/plan": "mine", "coda.scheduler/planned-time": "2026-01-01T00:00:00Z"}
+MARKS = {"coda.scheduler/queued-time": "2026-01-01T00:00:00Z", "coda.scheduler/borrows": "true"}
 RELEASE = {"schedulingGates": [], "affinity": pinned_to("node-0000")}
 
 
@@ -241,6 +242,42 @@ async def test_a_release_changes_nothing_but_gate_and_pin(cluster: LocalCluster,
             answer = await asker.ask(EXTENDER, "PATCH", f"{PODS}/waits", body)
             assert answer.refused_by_policy, answer
             assert "the extender changes only" in answer.message
+
+
+KIB = 1024
+
+
+@pytest.mark.usefixtures("batch")
+@pytest.mark.parametrize(
+    "notes",
+    [{f"x{number}": "" for number in range(255)}, {"x": "\u00e9" * (126 * KIB - 100)}],
+    ids=["as many annotations as there may be", "as large ones"],
+)
+async def test_what_is_as_large_as_it_may_be_is_still_released(
+    cluster: LocalCluster, admin: Client, notes: dict[str, str]
+) -> None:
+    """The API server's stamp is one annotation more; the release adds four."""
+    body = pod_json("waits", cpu="1000")
+    body["metadata"]["annotations"] = notes
+    await admin.create(PODS, body)
+    release = {"metadata": {"annotations": PLAN | MARKS}, "spec": RELEASE}
+    more = {"metadata": {"annotations": {"y": "z" * KIB}}}
+    async with asking(cluster) as asker:
+        assert (await asker.ask(EXTENDER, "PATCH", f"{PODS}/waits", release)).status == 200
+        answer = await asker.ask(WIDE_USER, "PATCH", f"{PODS}/waits", more)
+    assert answer.refused_by_policy, answer
+
+
+@pytest.mark.usefixtures("batch")
+async def test_a_cpu_job_leaves_room_for_the_annotations_of_its_release(cluster: LocalCluster) -> None:
+    body = pod_json("large")
+    body["metadata"]["annotations"] = {"x": "\u00e9" * (126 * KIB)}
+    outside = body | {"metadata": body["metadata"] | {"labels": {"coda.scheduler/opt-in": "false"}}}
+    async with asking(cluster) as asker:
+        answer = await asker.ask(WIDE_USER, "POST", PODS, body)
+        assert answer.refused_by_policy, answer
+        assert "at most 252 KiB" in answer.message
+        assert (await asker.ask(WIDE_USER, "POST", PODS, outside)).status == 201
 
 
 @pytest.mark.usefixtures("batch")
