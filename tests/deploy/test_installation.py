@@ -58,7 +58,8 @@ class Installation:
     cluster: LocalCluster
     helm: Helm
     running: dict[str, list[RunningPod]]
-    warned: str  # what `helm install` said while a pod ran that Deny would refuse
+    beside_own: str  # what `helm install` said while a CPU job of an earlier installation ran
+    warned: str  # and while a pod ran that Deny would refuse
 
     def run_helm(self, *words: str) -> str:
         kubeconfig = str(self.cluster.kubeconfig("admin"))
@@ -83,7 +84,11 @@ async def installation(helm: Helm) -> AsyncIterator[Installation]:
     async with running_cluster(spec, tell=print) as cluster, cluster.client("admin") as admin:
         await take_away_what_the_chart_brings(admin)
         made = Installation(
-            cluster=cluster, helm=helm, running={}, warned=await plan_beside_a_tolerant_pod(cluster, helm)
+            cluster=cluster,
+            helm=helm,
+            running={},
+            beside_own=await plan_beside(cluster, helm, released_pod()),
+            warned=await plan_beside(cluster, helm, tolerant_pod()),
         )
         # --wait: the cluster's own scheduler places the pods, and their simulated kubelets report them ready.
         made.run_helm("install", "coda", str(chart()), "--wait", *TWO_OPERATORS)
@@ -108,9 +113,8 @@ async def take_away_what_the_chart_brings(admin: Client) -> None:
             await wait_gone(admin, path)
 
 
-async def plan_beside_a_tolerant_pod(cluster: LocalCluster, helm: Helm) -> str:
-    """What an installation would be while a pod tolerates the pool's taint."""
-    pod = {
+def tolerant_pod() -> Json:
+    return {
         "metadata": {"name": "tolerant", "annotations": {"coda.scheduler/plan": "forged"}},
         "spec": {
             "schedulerName": "nobody",
@@ -118,6 +122,24 @@ async def plan_beside_a_tolerant_pod(cluster: LocalCluster, helm: Helm) -> str:
             "containers": [{"name": "main", "image": "busybox"}],
         },
     }
+
+
+def released_pod() -> Json:
+    """A CPU job on borrowed cores, as the planner of an installation before this one released it."""
+    released = {"plan": "p1", "planned-time": "2026-01-01T00:00:00Z", "queued-time": "2026-01-01T00:00:00Z"}
+    notes = {f"coda.scheduler/{key}": value for key, value in (released | {"borrows": "true", "user": "ann"}).items()}
+    return {
+        "metadata": {"name": "released", "annotations": notes},
+        "spec": {
+            "schedulerName": "coda",
+            "tolerations": [{"key": "coda.scheduler/pool", "operator": "Exists"}],
+            "containers": [{"name": "main", "image": "busybox"}],
+        },
+    }
+
+
+async def plan_beside(cluster: LocalCluster, helm: Helm, pod: Json) -> str:
+    """What an installation would be while this pod runs."""
     path = "/api/v1/namespaces/default/pods"
     kubeconfig = str(cluster.kubeconfig("admin"))
     async with cluster.client("admin") as admin:
@@ -133,7 +155,7 @@ async def plan_beside_a_tolerant_pod(cluster: LocalCluster, helm: Helm) -> str:
             kubeconfig,
         )
         ended = await asyncio.to_thread(helm.run, *words)
-        await admin.delete(f"{path}/tolerant", grace_s=0)
+        await admin.delete(f"{path}/{pod['metadata']['name']}", grace_s=0)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -265,6 +287,14 @@ async def test_the_policies_warn_while_a_pod_runs_that_they_would_refuse(
     ours = {item["metadata"]["name"]: item["spec"]["validationActions"] for item in bindings}
     assert len(ours) == 8
     assert set(map(tuple, ours.values())) == {("Deny",)}
+
+
+async def test_the_policies_refuse_from_the_start_beside_what_an_earlier_coda_released(
+    installation: Installation,
+) -> None:
+    assert "default/released" not in installation.beside_own
+    assert "validationActions:\n  - Deny" in installation.beside_own
+    assert "- Warn" not in installation.beside_own
 
 
 async def test_an_upgrade_changes_what_it_concerns_and_an_uninstallation_leaves_the_jobs(

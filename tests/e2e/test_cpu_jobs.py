@@ -36,7 +36,7 @@ from tests.e2e.cpu_jobs import (
     wait_until_some_wait,
 )
 from tests.e2e.jobs import job_json, submit, wait_for, wait_for_phase
-from tests.e2e.policy_cases import EXTENDER, USER, WIDE_USER
+from tests.e2e.policy_cases import EXTENDER, MASTER, USER, WIDE_USER, owner
 from tests.e2e.scheduling import QUICK_LEASE, leader_of
 
 pytestmark = pytest.mark.e2e
@@ -150,6 +150,17 @@ async def test_what_only_kube_scheduler_can_judge_is_left_as_it_is(admin: Client
 
 
 @pytest.mark.usefixtures("batch")
+@pytest.mark.parametrize(
+    ("version", "kind", "is_gated"),
+    [("apps.kruise.io/v1alpha1", "DaemonSet", False), ("apps.kruise.io/v1beta1", "StatefulSet", True)],
+)
+async def test_another_groups_daemons_are_left_alone(admin: Client, version: str, kind: str, is_gated: bool) -> None:
+    body = pod_json("other")
+    made = await admin.create(PODS, body | {"metadata": body["metadata"] | owner(kind, version)}, {"dryRun": "All"})
+    assert bool(made["spec"].get("schedulingGates")) == is_gated
+
+
+@pytest.mark.usefixtures("batch")
 async def test_under_kills_every_pod_runs_and_every_gang_gets_its_cores(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
@@ -178,6 +189,7 @@ def pinned_to(node: str) -> dict[str, Any]:
 
 
 PLAN = {"coda.scheduler/plan": "mine", "coda.scheduler/planned-time": "2026-01-01T00:00:00Z"}
+MARKS = {"coda.scheduler/queued-time": "2026-01-01T00:00:00Z", "coda.scheduler/borrows": "true"}
 RELEASE = {"schedulingGates": [], "affinity": pinned_to("node-0000")}
 
 
@@ -192,6 +204,9 @@ RELEASE = {"schedulingGates": [], "affinity": pinned_to("node-0000")}
         pytest.param(USER, {"metadata": {"labels": {"mine": "1"}}}, None, id="a label of the user's"),
         pytest.param(EXTENDER, {"metadata": {"annotations": PLAN}, "spec": RELEASE}, None, id="the extender releases"),
         pytest.param(EXTENDER, {"metadata": {"labels": {"mine": "1"}}}, "extender", id="the extender labels"),
+        pytest.param(EXTENDER, {"metadata": {"annotations": {"mine": "1"}}}, "extender", id="a foreign annotation"),
+        pytest.param(EXTENDER, {"metadata": {"finalizers": ["example.com/x"]}}, "extender", id="a finalizer"),
+        pytest.param(EXTENDER, {"metadata": owner("ConfigMap", "v1")}, "extender", id="an owner"),
         pytest.param(EXTENDER, {"metadata": {"annotations": {"mine": None}}}, None, id="nothing"),
     ],
 )
@@ -204,6 +219,65 @@ async def test_only_the_planner_releases_a_gated_pod(
         answer = await asker.ask(account, "PATCH", f"{PODS}/waits", change)
     assert answer.refused_by_policy == (refused is not None), answer
     assert answer.status == 200 if refused is None else refused in answer.message
+
+
+@pytest.mark.usefixtures("batch")
+async def test_a_release_changes_nothing_but_gate_and_pin(cluster: LocalCluster, admin: Client) -> None:
+    """The API server lets anybody who may patch a gated pod change each of these."""
+    first, other = {"name": "first", "image": "work:1"}, {"name": "example.com/gate"}
+    made = await admin.create(PODS, pod_json("waits", cpu="1000", initContainers=[first], schedulingGates=[other]))
+    spec = made["spec"]
+    changes: list[dict[str, Any]] = [
+        {"containers": [spec["containers"][0] | {"image": "forged"}]},
+        {"initContainers": [spec["initContainers"][0] | {"image": "forged"}]},
+        {"tolerations": [*spec["tolerations"], {"key": "x", "operator": "Exists"}]},
+        {"nodeSelector": {"a": "b"}},
+        {"activeDeadlineSeconds": 1},
+        {"schedulingGates": []},
+    ]
+    async with asking(cluster) as asker:
+        for change in changes:
+            body = {"spec": RELEASE | {"schedulingGates": [other]} | change}
+            assert (await asker.ask(MASTER, "PATCH", f"{PODS}/waits", body)).status == 200
+            answer = await asker.ask(EXTENDER, "PATCH", f"{PODS}/waits", body)
+            assert answer.refused_by_policy, answer
+            assert "the extender changes only" in answer.message
+
+
+KIB = 1024
+
+
+@pytest.mark.usefixtures("batch")
+@pytest.mark.parametrize(
+    "notes",
+    [{f"x{number}": "" for number in range(255)}, {"x": "\u00e9" * (126 * KIB - 100)}],
+    ids=["as many annotations as there may be", "as large ones"],
+)
+async def test_what_is_as_large_as_it_may_be_is_still_released(
+    cluster: LocalCluster, admin: Client, notes: dict[str, str]
+) -> None:
+    """The API server's stamp is one annotation more; the release adds four."""
+    body = pod_json("waits", cpu="1000")
+    body["metadata"]["annotations"] = notes
+    await admin.create(PODS, body)
+    release = {"metadata": {"annotations": PLAN | MARKS}, "spec": RELEASE}
+    more = {"metadata": {"annotations": {"y": "z" * KIB}}}
+    async with asking(cluster) as asker:
+        assert (await asker.ask(EXTENDER, "PATCH", f"{PODS}/waits", release)).status == 200
+        answer = await asker.ask(WIDE_USER, "PATCH", f"{PODS}/waits", more)
+    assert answer.refused_by_policy, answer
+
+
+@pytest.mark.usefixtures("batch")
+async def test_a_cpu_job_leaves_room_for_the_annotations_of_its_release(cluster: LocalCluster) -> None:
+    body = pod_json("large")
+    body["metadata"]["annotations"] = {"x": "\u00e9" * (126 * KIB)}
+    outside = body | {"metadata": body["metadata"] | {"labels": {"coda.scheduler/opt-in": "false"}}}
+    async with asking(cluster) as asker:
+        answer = await asker.ask(WIDE_USER, "POST", PODS, body)
+        assert answer.refused_by_policy, answer
+        assert "at most 252 KiB" in answer.message
+        assert (await asker.ask(WIDE_USER, "POST", PODS, outside)).status == 201
 
 
 @pytest.mark.usefixtures("batch")

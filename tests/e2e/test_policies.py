@@ -31,6 +31,7 @@ from tests.e2e.policy_cases import (
     WIDE_USER,
     daemon_set,
     key,
+    owner,
     pod,
     wide_binding,
     wide_role,
@@ -39,6 +40,7 @@ from tests.e2e.policy_cases import (
 pytestmark = pytest.mark.e2e
 
 SPEC = ClusterSpec(nodes="4x8x48", racks=2)
+EXTENDER_POD = "/api/v1/namespaces/coda-system/pods/coda-extender-0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,13 +264,41 @@ async def test_an_agent_tells_of_its_own_node_alone(scene: Scene) -> None:
 
 
 async def test_the_leaders_label_is_the_extenders(scene: Scene) -> None:
-    path = "/api/v1/namespaces/coda-system/pods/coda-extender-0"
     for account, refused in ((EXTENDER, False), (WIDE_USER, True), (OPERATOR, False)):
         for value in ("true", None):
-            body: Json = {"metadata": {"labels": {key("leader"): value, "x": "y"}}}
-            answer = await scene.asker.ask(account, "PATCH", path, body)
-            is_change = value != (await label_of(scene, path))
+            body: Json = {"metadata": {"labels": {key("leader"): value}}}
+            answer = await scene.asker.ask(account, "PATCH", EXTENDER_POD, body)
+            is_change = value != (await label_of(scene, EXTENDER_POD))
             assert answer.refused_by_policy == (refused and is_change), answer
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"spec": {"activeDeadlineSeconds": 1}}, id="how long it runs"),
+        pytest.param({"metadata": {"labels": {"x": "y"}}}, id="a label"),
+        pytest.param({"metadata": {"annotations": {"x": "y"}}}, id="an annotation"),
+        pytest.param({"metadata": {"annotations": {key("plan"): "p"}}}, id="a plan"),
+        pytest.param({"metadata": {"finalizers": ["example.com/x"]}}, id="a finalizer"),
+        pytest.param({"metadata": owner("ConfigMap", "v1")}, id="an owner"),
+    ],
+)
+async def test_the_extender_changes_nothing_else_of_a_pod_of_coda(scene: Scene, change: Json) -> None:
+    answer = await scene.asker.ask(EXTENDER, "PATCH", EXTENDER_POD, change)
+    assert answer.refused_by_policy, answer
+
+
+async def test_the_extender_gives_no_pod_of_coda_another_image(scene: Scene) -> None:
+    """Whoever runs in the operator's pod has the operator's token."""
+    spec = (await scene.asker.ask(MASTER, "GET", EXTENDER_POD, None)).item["spec"]
+    for forged in (
+        {"containers": [spec["containers"][0] | {"image": "forged"}]},
+        {"tolerations": [*spec["tolerations"], ALL]},
+    ):
+        assert (await scene.asker.ask(MASTER, "PATCH", EXTENDER_POD, {"spec": forged})).status == 200
+        answer = await scene.asker.ask(EXTENDER, "PATCH", EXTENDER_POD, {"spec": forged})
+        assert answer.refused_by_policy, answer
+        assert "the extender changes only" in answer.message
 
 
 async def label_of(scene: Scene, path: str) -> str | None:

@@ -38,7 +38,12 @@ from tests.e2e.trick_cases import CORRECTED, REFUSED, TOO_LARGE, opted_out
 
 pytestmark = pytest.mark.e2e
 
-ARRAYS = {"CODA_SCHEDULING_POLICY": "coda", "CODA_ARRAY_LARGE_SHARE": "0.5"} | QUICK_LEASE
+ARRAYS = {
+    "CODA_SCHEDULING_POLICY": "coda",
+    "CODA_ARRAY_LARGE_SHARE": "0.5",
+    "CODA_PRIORITY_LIMIT": "1000",
+    **QUICK_LEASE,
+}
 SPEC = ClusterSpec(nodes="2x8x48", racks=1, environ_by_part=dict.fromkeys(("extender-0", "extender-1"), ARRAYS))
 
 
@@ -166,14 +171,16 @@ async def time_of_a_new_pod(asker: Asker) -> str:
 
 
 async def test_neither_a_high_class_nor_a_new_pod_goes_first(emptied: None, asker: Asker, admin: Client) -> None:
-    """`system-` classes are above `CODA_PRIORITY_LIMIT`. Who deletes a pod that waits, and makes it again, is last."""
+    """The class is above `CODA_PRIORITY_LIMIT`. Who deletes a pod that waits, and makes it again, is last."""
+    highest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "highest"}}
+    await admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", highest | {"value": 1000000000})
     for number in range(4):
         await admin.create(PODS, pod_json(f"fills-{number}", cpu="8"))
     await wait_until_bound(admin, 4)
     for pod in (
         pod_json("again", cpu="8"),
         pod_json("first", cpu="8"),
-        pod_json("high", cpu="8", priorityClassName="system-node-critical"),
+        pod_json("high", cpu="8", priorityClassName="highest"),
     ):
         assert (await asker.ask(ANN, "POST", PODS, pod, for_real=True)).status == 201
     assert (await asker.ask(ANN, "DELETE", f"{PODS}/again", None, for_real=True)).status == 200

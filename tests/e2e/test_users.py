@@ -52,6 +52,7 @@ ARRAYS = {"CODA_SCHEDULING_POLICY": "coda"} | QUICK_LEASE
 SPEC = ClusterSpec(nodes="2x8x48", racks=1, environ_by_part=dict.fromkeys(("extender-0", "extender-1"), ARRAYS))
 APPS = f"/apis/apps/v1/namespaces/{BATCH}"
 ELSEWHERE = "/apis/apps/v1/namespaces/default/deployments"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 CONTROLLERS_OF_ALL = Account(user="system:kube-controller-manager", groups=MASTER.groups)
 
 
@@ -154,6 +155,13 @@ OF_DEPLOYMENT = owner("Deployment", "apps/v1")
         pytest.param(REPLICA_SETS, "Pod", {}, REPLICA_SETS.user, id="of nobody"),
         pytest.param(WIDE_USER, "ReplicaSet", OF_DEPLOYMENT, WIDE_USER.user, id="as if of a deployment"),
         pytest.param(WIDE_USER, "Job", owner("CronJob", "batch/v1"), WIDE_USER.user, id="a cron job's by hand"),
+        pytest.param(WIDE_USER, "Pod", owner("Job", "batch.volcano.sh/v1alpha1"), WIDE_USER.user, id="of Volcano"),
+        pytest.param(
+            WIDE_USER, "Pod", owner("StatefulSet", "apps.kruise.io/v1beta1"), WIDE_USER.user, id="of OpenKruise"
+        ),
+        pytest.param(
+            BATCH_JOBS, "Pod", owner("Job", "batch.volcano.sh/v1alpha1"), BATCH_JOBS.user, id="a Job of another group"
+        ),
         pytest.param(
             DEPLOYMENT_CONTROLLER, "Job", owner("CronJob", "batch/v1"), DEPLOYMENT_CONTROLLER.user, id="other"
         ),
@@ -191,12 +199,14 @@ REMOVED = {"annotations": {ANNOTATION_USER: None}}
 
 
 @pytest.mark.parametrize("metadata", [{"labels": {"a": "b"}}, FORGED, REMOVED], ids=["touched", "forged", "removed"])
-@pytest.mark.parametrize("kind", ["Deployment", "CronJob", "TrainingJob"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "Pod"])
 async def test_who_asked_first_stays(asker: Asker, admin: Client, kind: str, metadata: Json) -> None:
     path, item = KINDS[kind]
     assert (await asker.ask(ANN, "POST", path, item, for_real=True)).status == 201
     change: Json = {"metadata": metadata}
-    if kind == "Deployment":
+    if kind in ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"):
+        change["spec"] = {"template": {"metadata": metadata}}
+    if kind == "Job" and "annotations" in metadata:  # else its template cannot change
         change["spec"] = {"template": {"metadata": metadata}}
     if kind == "CronJob":
         change["spec"] = {"jobTemplate": {"metadata": metadata, "spec": {"template": {"metadata": metadata}}}}
@@ -244,6 +254,46 @@ async def test_a_stamp_cannot_be_prepared_where_nobody_opted_in(asker: Asker, bo
     assert not refused or "leave it out" in answer.message
     if not refused:
         assert answer.status == 201
+
+
+@pytest.mark.parametrize(("stamp", "refused"), [(None, False), ("bob", False), ("forged", True)])
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "Job", "Pod"])
+async def test_whole_objects_are_written_again_after_the_namespace_opted_out(
+    asker: Asker, admin: Client, kind: str, stamp: str | None, refused: bool
+) -> None:
+    """`kubectl replace` and controllers of the user's own send the object as their files have it, without the stamp."""
+    path, item = KINDS[kind]
+    path = path.replace(f"/namespaces/{BATCH}/", "/namespaces/default/")
+    item = item | {"metadata": item["metadata"] | {"namespace": "default"}}
+    made = await asker.ask(MASTER, "POST", path, stamped(item, BOB.user), for_real=True)
+    assert made.status == 201, made
+    change: Json = {"metadata": {"annotations": {ANNOTATION_USER: stamp}}}
+    if kind not in ("Job", "Pod"):
+        change["spec"] = {"template": {"metadata": change["metadata"]}}
+    answer = await asker.ask(WIDE_USER, "PATCH", f"{path}/{name_of(item)}", change)
+    await admin.delete(f"{path}/{name_of(item)}", grace_s=0)
+    assert answer.refused_by_policy == refused, answer
+    assert answer.status == 200 or "who asked first" in answer.message
+
+
+async def test_a_training_job_is_written_again_without_its_stamp_where_nobody_is_stamped(
+    asker: Asker, admin: Client
+) -> None:
+    """Where CPU jobs were switched off the mutating policies are gone, and nothing puts the stamp back."""
+    path, item = KINDS["TrainingJob"]
+    assert (await asker.ask(ANN, "POST", path, item, for_real=True)).status == 201
+    binding = await admin.get(f"{MUTATING}/coda-training-job-users")
+    await admin.delete(f"{MUTATING}/coda-training-job-users")
+    await until_stamped(asker, path, item | {"metadata": {"name": "probe"}}, None)
+    taken_off = await asker.ask(BOB, "PATCH", f"{path}/train", {"metadata": REMOVED})
+    forged = await asker.ask(BOB, "PATCH", f"{path}/train", {"metadata": FORGED})
+    del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]
+    await admin.create(MUTATING, binding)
+    await until_stamped(asker, path, item | {"metadata": {"name": "probe"}}, ANN.user)
+    await admin.delete(f"{path}/train")
+    assert taken_off.status == 200, taken_off
+    assert stamps(taken_off.item) == {None}
+    assert forged.refused_by_policy, forged
 
 
 async def test_pods_keep_their_stamp_after_the_namespace_opted_out(asker: Asker) -> None:

@@ -65,6 +65,7 @@ def elsewhere(item: Json) -> Json:
     return item | {"metadata": item["metadata"] | {"namespace": "default"}}
 
 
+SPREADING = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}]
 CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
 LARGER = {"spec": {"containers": [{"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "40"}}}]}}
 EPHEMERAL = {"name": "more", "image": "work:1", "resources": {"requests": {"cpu": "40"}}}
@@ -103,6 +104,9 @@ REFUSED: dict[str, Try] = {
     "takes the stamp off": Try(
         path=f"{PODS}/runs", body={"metadata": {"annotations": {ANNOTATION_USER: None}}}, says="who asked first"
     ),
+    "takes the stamp off while it waits": Try(
+        path=f"{PODS}/waits", body={"metadata": {"annotations": {ANNOTATION_USER: None}}}, says="who asked first"
+    ),
     "edits the requests of a gated pod": Try(path=f"{PODS}/waits", body=LARGER, says="Forbidden", by=BY_API_SERVER),
     "resizes a gated pod": Try(path=f"{PODS}/waits/resize", body=LARGER, says="alone resizes", account=WIDE_USER),
     "resizes a released pod": Try(path=f"{PODS}/runs/resize", body=LARGER, says="alone resizes", account=WIDE_USER),
@@ -138,6 +142,18 @@ REFUSED: dict[str, Try] = {
     "brings the gate with a claim": new(brings_gate(**CLAIM), "cores and memory only"),
     "brings the gate with the host's network": new(brings_gate(hostNetwork=True), "cores and memory only"),
     "brings the gate with a port of the host": new(brings_gate(containers=HOST_PORT), "cores and memory only"),
+    "brings the gate with a class of the system": new(
+        brings_gate(priorityClassName="system-node-critical"), "system- priority classes"
+    ),
+    "is spread by a webhook after Coda gave the gate": new(
+        brings_gate(topologySpreadConstraints=SPREADING),
+        "after Coda gave it the gate: label such pods, in their template",
+    ),
+    "gets a port of the host from a webhook": new(brings_gate(containers=HOST_PORT), "coda.scheduler/opt-in=false"),
+    "gets another scheduler from a webhook": new(
+        pod_json("gated", schedulingGates=[GATE], schedulerName="other", tolerations=[MINE]),
+        "coda.scheduler/opt-in=false",
+    ),
     "brings the gate to another namespace": new(
         elsewhere(brings_gate()), "admission", path=f"{DEFAULT}/pods", account=WIDE_USER
     ),
@@ -225,6 +241,16 @@ CORRECTED: dict[str, tuple[Try, Callable[[Json], object], object]] = {
     "opted out from the start": (
         new(opted_out("p"), ""),
         lambda item: [each for each in item["spec"]["tolerations"] if each.get("key") == key("pool")],
+        [],
+    ),
+    "names a class that nobody throttles or evicts": (
+        new(pod_json("p", priorityClassName="system-cluster-critical"), ""),
+        lambda item: [item["spec"]["schedulerName"], *gates(item)],
+        ["default-scheduler"],
+    ),
+    "opted out from the start, for a webhook's sake": (
+        new(opted_out("p") | {"spec": pod_json("p", topologySpreadConstraints=SPREADING)["spec"]}, ""),
+        gates,
         [],
     ),
     "listens at a port of the host": (

@@ -33,8 +33,8 @@ def seen(*pods: Json, **job: Any) -> ClusterState:
     return state
 
 
-def gated(name: str, *, cpu: int, kind: str = "") -> Json:
-    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "uid-o", "controller": True}
+def gated(name: str, *, cpu: int, kind: str = "", version: str = "apps/v1") -> Json:
+    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "uid-o", "controller": True}
     metadata = {"creationTimestamp": "2026-11-23T00:00:00Z", "ownerReferences": [owner] * bool(kind)}
     return pod_json(name, cpu=str(cpu), metadata=metadata, spec={"schedulingGates": [{"name": GATE}]})
 
@@ -65,12 +65,20 @@ def test_the_cores_of_a_rank_that_has_ended_are_the_gpu_arrays_again() -> None:
     ]
 
 
-@pytest.mark.parametrize(("kind", "takes"), [("ReplicaSet", True), ("Job", True), ("Workflow", False)])
-def test_an_evicted_pods_place_is_for_owners_that_nobody_can_claim(kind: str, takes: bool) -> None:
+@pytest.mark.parametrize(
+    ("version", "kind", "takes"),
+    [
+        ("apps/v1", "ReplicaSet", True),
+        ("batch/v1", "Job", True),
+        ("batch.volcano.sh/v1alpha1", "Job", False),
+        ("argoproj.io/v1alpha1", "Workflow", False),
+    ],
+)
+def test_an_evicted_pods_place_is_for_owners_that_nobody_can_claim(version: str, kind: str, takes: bool) -> None:
     """Anybody may say that a Workflow of any uid made a pod; only its controller makes those of a ReplicaSet."""
     state = seen()
     state.cpu_jobs.places.add("uid-o", Place(queued_s=1.0, evicted_s=2.0))
-    pod = gated("next", cpu=1, kind=kind)
+    pod = gated("next", cpu=1, kind=kind, version=version)
     pod["metadata"]["resourceVersion"] = "1"
     state.on_pod(None, pod)
     job = state.job(cpu_job_id("default", "next"))

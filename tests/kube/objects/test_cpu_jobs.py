@@ -97,8 +97,8 @@ def test_what_is_no_cpu_job(pod: Json) -> None:
     assert read(pod) is None
 
 
-def owned(kind: str, **labels: str) -> Json:
-    owner = {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "uid-o", "controller": True}
+def owned(kind: str, *, version: str = "apps/v1", **labels: str) -> Json:
+    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "uid-o", "controller": True}
     return gated(metadata={"ownerReferences": [owner], "labels": labels})
 
 
@@ -115,10 +115,15 @@ def ends_within(grace_s: int) -> Json:
         pytest.param(owned("ReplicaSet", **{SERVICE: "true"}), (), False, id="a service"),
         pytest.param(owned("ReplicaSet") | ends_within(120), (), True, id="ends in time"),
         pytest.param(owned("ReplicaSet") | ends_within(121), (), False, id="may take long to end"),
-        pytest.param(owned("Job"), (), False, id="of a Job that counts evictions"),
-        pytest.param(owned("Job"), ("uid-o",), True, id="of a Job that ignores them"),
-        pytest.param(owned("Job"), ("uid-other",), False, id="of another Job than that"),
+        pytest.param(owned("Job", version="batch/v1"), (), False, id="of a Job that counts evictions"),
+        pytest.param(owned("Job", version="batch/v1"), ("uid-o",), True, id="of a Job that ignores them"),
+        pytest.param(owned("Job", version="batch/v1"), ("uid-other",), False, id="of another Job than that"),
+        pytest.param(owned("ReplicationController", version="v1"), (), True, id="of a replication controller"),
         pytest.param(owned("Workflow"), (), False, id="of who knows what"),
+        pytest.param(owned("StatefulSet", version="apps.kruise.io/v1beta1"), (), False, id="of another's kind"),
+        pytest.param(
+            owned("Job", version="batch.volcano.sh/v1alpha1"), ("uid-o",), False, id="with another's Job's uid"
+        ),
     ],
 )
 def test_who_may_borrow(pod: Json, ignoring: tuple[str, ...], may: bool) -> None:

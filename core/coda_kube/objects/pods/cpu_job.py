@@ -28,7 +28,8 @@ from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 Item = Mapping[str, Any]
 
 _KIND: Final = "/pod/"
-_RECREATING: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
+_RECREATING: Final = frozenset({"apps/ReplicaSet", "v1/ReplicationController", "apps/StatefulSet"})
+_BATCH_JOB: Final = "batch/Job"
 
 LONGEST_GRACE_S: Final = 120.0
 """A pod that may take longer to end has no cores that a training job would have to wait for. Our choice: most pods say
@@ -47,7 +48,7 @@ class CpuJob:
     user: str = ""
     created_s: float = 0.0  # by the API server's clock
     queued_s: float = 0.0  # as `created_s`, or earlier: since when a pod that it replaces was queued
-    controller: tuple[str, str] = ("", "")  # its kind and uid
+    controller: tuple[str, str] = ("", "")  # its group and kind, as `apps/ReplicaSet`, and its uid
     grace_s: float = 30.0  # how long it may take to end
     is_service: bool = False
     plan_id: str = ""  # empty while it is gated
@@ -99,7 +100,7 @@ def is_recreated(job: CpuJob, *, ignored_disruptions: frozenset[str]) -> bool:
 
     `ignored_disruptions`: uids of the Jobs whose podFailurePolicy ignores evictions."""
     kind, uid = job.controller
-    return kind in _RECREATING or (kind == "Job" and uid in ignored_disruptions)
+    return kind in _RECREATING or (kind == _BATCH_JOB and uid in ignored_disruptions)
 
 
 def ends_in_time(job: CpuJob) -> bool:
@@ -112,7 +113,7 @@ def heir_of(job: CpuJob) -> str:
 
     The API server lets only the controllers of these kinds make pods that they own."""
     kind, uid = job.controller
-    return uid if kind in _RECREATING or kind == "Job" else ""
+    return uid if kind in _RECREATING or kind == _BATCH_JOB else ""
 
 
 def ignores_disruptions(job: Item) -> bool:
@@ -146,7 +147,9 @@ def release_patch(affinity: Item, job: Job, placement: Placement, *, version: in
 
 
 def _controller(metadata: Item) -> tuple[str, str]:
+    """Other groups have kinds of the same names (Volcano a Job): nobody keeps users from making pods that they own."""
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
-            return str(owner.get("kind")), str(owner.get("uid"))
+            group = str(owner.get("apiVersion")).partition("/")[0]  # the core group has none: its version, v1
+            return f"{group}/{owner.get('kind')}", str(owner.get("uid"))
     return "", ""

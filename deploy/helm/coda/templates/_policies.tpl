@@ -1,6 +1,7 @@
 {{/*
 The pods that run now and that the policies would refuse, as a JSON list of "namespace/name: why". Without a cluster
 (`helm template`) there are none. Who created a pod cannot be seen, so an administrator's own pods are listed too.
+A CPU job that an earlier installation released has its plan, and runs on: it is not listed.
 */}}
 {{- define "coda.refusedPods" -}}
 {{- $found := list -}}
@@ -16,10 +17,17 @@ The pods that run now and that the policies would refuse, as a JSON list of "nam
 {{- range .metadata.ownerReferences -}}
 {{- if .controller -}}{{- $controller = . -}}{{- end -}}
 {{- end -}}
-{{- if ne (dig "kind" "" $controller) "TrainingJob" -}}
+{{- $group := dig "apiVersion" "" $controller | splitList "/" | first -}}
+{{- if not (and (eq $group "coda.scheduler") (eq (dig "kind" "" $controller) "TrainingJob")) -}}
+{{- $known := list "coda.scheduler/throttling" "coda.scheduler/opt-in" "coda.scheduler/gang" "coda.scheduler/gang-size" "coda.scheduler/service" "coda.scheduler/user" -}}
+{{- $notes := .metadata.annotations | default dict -}}
+{{- $isReleased := and (hasKey $notes "coda.scheduler/plan") (hasKey $notes "coda.scheduler/planned-time") (eq .spec.schedulerName "coda") -}}
+{{- if $isReleased -}}
+{{- $known = concat $known (list "coda.scheduler/plan" "coda.scheduler/planned-time" "coda.scheduler/queued-time" "coda.scheduler/borrows") -}}
+{{- end -}}
 {{- $keys := list -}}
-{{- range $key, $_ := merge dict (.metadata.labels | default dict) (.metadata.annotations | default dict) -}}
-{{- if and (hasPrefix "coda.scheduler/" $key) (not (has $key (list "coda.scheduler/throttling" "coda.scheduler/opt-in" "coda.scheduler/gang" "coda.scheduler/gang-size" "coda.scheduler/service" "coda.scheduler/user"))) -}}
+{{- range $key, $_ := merge dict (.metadata.labels | default dict) $notes -}}
+{{- if and (hasPrefix "coda.scheduler/" $key) (not (has $key $known)) -}}
 {{- $keys = append $keys $key -}}
 {{- end -}}
 {{- end -}}
@@ -30,12 +38,12 @@ The pods that run now and that the policies would refuse, as a JSON list of "nam
 {{- $tolerates = true -}}
 {{- end -}}
 {{- end -}}
-{{- $isMirror := hasKey (.metadata.annotations | default dict) "kubernetes.io/config.mirror" -}}
+{{- $isMirror := hasKey $notes "kubernetes.io/config.mirror" -}}
 {{- $isGated := false -}}
 {{- range .spec.schedulingGates -}}
 {{- if eq .name "coda.scheduler/admission" -}}{{- $isGated = true -}}{{- end -}}
 {{- end -}}
-{{- $mayTolerate := or $isMirror (eq (dig "kind" "" $controller) "DaemonSet") (has .metadata.namespace $platform) (and $isGated (eq .spec.schedulerName "coda")) -}}
+{{- $mayTolerate := or $isMirror (and (eq $group "apps") (eq (dig "kind" "" $controller) "DaemonSet")) (has .metadata.namespace $platform) (and $isGated (eq .spec.schedulerName "coda")) $isReleased -}}
 {{- if and $keys (ne .metadata.namespace "coda-system") -}}
 {{- $found = append $found (printf "%s/%s: has %s" .metadata.namespace .metadata.name (join ", " $keys)) -}}
 {{- end -}}
