@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from coda.errors import Outage
+from coda.nodes import array_use
 from coda.policy import PolicyConfig
 from coda_extender.planner.quota_status import QuotaStatus
 from coda_kube.objects.json_types import Json
@@ -106,3 +109,34 @@ async def test_an_array_quota_shows_its_arrays_and_overlaps() -> None:
 def array_shown(api: FakeApi, name: str) -> Json:
     found: Json = api.item(f"{ARRAY_QUOTAS}/{name}").get("status") or {}
     return found
+
+
+async def test_other_work_goes_on_while_the_arrays_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Lease is renewed and filter calls are answered on the same loop."""
+    compared = most = 0
+
+    def none_accepts(_constraints: object, _node: object) -> object:
+        nonlocal compared
+        compared += 1
+        return "none"
+
+    async def other_work() -> None:
+        nonlocal compared, most
+        while True:
+            compared, most = 0, max(most, compared)
+            await asyncio.sleep(0)
+
+    api = FakeApi()
+    api.set(ARRAY_QUOTAS, aq_json("all"))
+    async with replica(api) as one:
+        await one.cluster.wait_until_synced()
+        monkeypatch.setattr(array_use, "exclusion", none_accepts)
+        for number in range(3000):
+            one.cluster.state.on_node(None, node_json(f"n{number}"))
+        waiting = job_json("waits", gpus=2)
+        waiting["metadata"] |= {"namespace": NAMESPACE, "resourceVersion": "1"}
+        one.cluster.state.on_job(None, waiting)
+        other = asyncio.create_task(other_work())
+        await QuotaStatus(api, one.cluster, PolicyConfig(policy="coda")).write()
+        other.cancel()
+        assert 0 < most <= 1000
