@@ -65,10 +65,18 @@ class CpuJobs:
         return [(job, pod) for job, pod in pods if not (pod.gated or pod.node or pod.terminating)]
 
     def load_places(self, record: Mapping[str, Any]) -> list[JobId]:
-        """Begin with these places. Returns the waiting CPU jobs, to be read again, the newest of an owner first."""
+        """Begin with these places. Returns the waiting CPU jobs that are to be read again, the newest first.
+
+        O(pods of the owners with places, now or before)."""
+        owners = self.places.owners()
         self.places.load(record)
-        waiting = [(job, pod.cpu_job) for job, pod in self._pod_by_job.items() if pod.gated and pod.cpu_job is not None]
-        return [job for job, cpu_job in sorted(waiting, key=lambda entry: -entry[1].created_s)]
+        return self._waiting_of(owners | self.places.owners())
+
+    def _waiting_of(self, owners: Collection[str]) -> list[JobId]:
+        jobs = [job for owner in owners for job in self._jobs_by_controller.get(owner, ())]
+        pods = [(job, self._pod_by_job[job]) for job in jobs]
+        waiting = [(-pod.cpu_job.created_s, job) for job, pod in pods if pod.gated and pod.cpu_job is not None]
+        return [job for _, job in sorted(waiting)]
 
     def set_evicted(self, job: JobId, *, is_evicted: bool) -> None:
         """Count the job as stopped from now on, or no longer. Read it again after this."""

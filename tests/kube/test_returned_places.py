@@ -27,7 +27,7 @@ def test_the_next_pods_of_the_owner_take_the_oldest_places() -> None:
 
 def test_who_was_there_before_and_who_belongs_to_another_take_none() -> None:
     places = places_of(Place(10.0, 100.5))
-    assert places.taken_by("older", "web", created_s=99.0) is None
+    assert places.taken_by("older", "web", created_s=97.0) is None
     assert places.taken_by("foreign", "other", created_s=101.0) is None
     assert places.taken_by("bare", "", created_s=101.0) is None
     assert places.taken_by("same second", "web", created_s=100.0) is not None  # creation times are whole seconds

@@ -30,6 +30,8 @@ from coda_kube.objects.read import ENDED, Pod, id_of
 VIRTUAL_CLUSTERS: Final = f"/apis/{API_VERSION}/virtualclusters"
 ARRAY_QUOTAS: Final = f"/apis/{API_VERSION}/arrayquotas"
 
+_JOBS_AT_ONCE: Final = 100  # our choice: one or two milliseconds; then filter calls are answered
+
 GATHER_S: Final = 0.04  # our choice: a waiting job does not notice it, and most changes are pods of others
 
 
@@ -91,6 +93,8 @@ class ExtenderCluster:
             self.jobs,
         )
         self._version = self.state.version
+        self._tenants_read = asyncio.Event()  # cleared while jobs count for a tenant that they do not have any more
+        self._tenants_read.set()
 
     def caches(self) -> tuple[WatchCache, ...]:
         """Every cache."""
@@ -116,8 +120,9 @@ class ExtenderCluster:
         return all(cache.in_touch.is_set() for cache in self._caches)
 
     async def wait_until_in_touch(self) -> None:
-        """Wait until changes are seen again."""
-        while not self.is_in_touch():
+        """Wait until changes are seen again, and every job counts for its tenant."""
+        while not (self.is_in_touch() and self._tenants_read.is_set()):
+            await self._tenants_read.wait()
             for cache in self._caches:
                 await cache.in_touch.wait()
 
@@ -248,6 +253,17 @@ class ExtenderCluster:
 
     def _on_virtual_cluster(self, old: Json | None, new: Json | None) -> None:
         self.state.on_virtual_cluster(old, new)
+        self._note_change()
+        if self.state.tenants.has_outdated() and self._tenants_read.is_set():
+            self._tenants_read.clear()
+            asyncio.get_running_loop().call_soon(self._read_tenants)
+
+    def _read_tenants(self) -> None:
+        """Between two steps filter calls are answered."""
+        if self.state.read_tenants(_JOBS_AT_ONCE):
+            asyncio.get_running_loop().call_soon(self._read_tenants)
+        else:
+            self._tenants_read.set()
         self._note_change()
 
     def _on_array_quota(self, old: Json | None, new: Json | None) -> None:

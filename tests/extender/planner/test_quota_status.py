@@ -84,6 +84,30 @@ async def _until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_a_new_tenant_counts_its_jobs_in_steps_and_no_cycle_begins_before_the_last() -> None:
+    api = FakeApi()
+    jobs = 250
+    for number in range(jobs):
+        api.set(JOBS, job_json(f"job-{number}"))
+    async with replica(api) as one:
+        await one.cluster.wait_until_synced()
+        tenants, seen, is_released = one.cluster.state.tenants, set[int](), False
+
+        async def other_work() -> None:
+            while not is_released:
+                seen.add(tenants.amounts_of("lab").waiting)
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(other_work())
+        one.cluster.virtual_clusters.put(vc_json("lab", NAMESPACE))
+        assert tenants.amounts_of("lab").waiting == 0
+        await one.cluster.wait_until_in_touch()
+        is_released = True
+        await other
+        assert tenants.amounts_of("lab").waiting == jobs
+        assert len(seen - {0, jobs}) >= 2
+
+
 async def test_an_array_quota_shows_its_arrays_and_overlaps() -> None:
     api = FakeApi()
     api.set(NODES, node_json("n1"))
