@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 from coda.model import Job, JobId
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.cpu_job import cpu_job_id, heir_of, ignores_disruptions
 from coda_kube.objects.read import Pod, job_from_pod
-from coda_kube.returned_places import ReturnedPlaces
+from coda_kube.returned_places import Record, ReturnedPlaces
 
 
 class CpuJobs:
@@ -64,13 +63,18 @@ class CpuJobs:
         pods = self._pod_by_job.items()
         return [(job, pod) for job, pod in pods if not (pod.gated or pod.node or pod.terminating)]
 
-    def load_places(self, record: Mapping[str, Any]) -> list[JobId]:
+    def load_places(self, record: Record) -> list[JobId]:
         """Begin with these places. Returns the waiting CPU jobs that are to be read again, the newest first.
 
         O(pods of the owners with places, now or before)."""
         owners = self.places.owners()
         self.places.load(record)
         return self._waiting_of(owners | self.places.owners())
+
+    def add_places(self, record: Record) -> list[JobId]:
+        """Add these places. Returns the waiting CPU jobs that are to be read again, as `load_places` does."""
+        self.places.add_all(record)
+        return self._waiting_of(record.keys())
 
     def _waiting_of(self, owners: Collection[str]) -> list[JobId]:
         jobs = [job for owner in owners for job in self._jobs_by_controller.get(owner, ())]

@@ -7,8 +7,8 @@ eviction leaves a place, by owner, and the owner's next new pods take the places
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from coda_kube.api.steady_clock import CLOSE_S
 
@@ -28,6 +28,10 @@ class Place(NamedTuple):
 
     queued_s: float
     evicted_s: float
+
+
+Record = dict[str, list[list[float]]]
+"""Places by the uid of the owner, each as `queued_s` and `evicted_s`."""
 
 
 class _Open:
@@ -60,7 +64,7 @@ class ReturnedPlaces:
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
         self._taken: dict[str, tuple[str, Place]] = {}  # with the owner
-        self.on_used: Callable[[], None] = lambda: None  # called when one is used up
+        self.on_used: Callable[[], None] = lambda: None  # called when one is used up or dropped
 
     def owners(self) -> set[str]:
         """Every owner with a place that is not used up."""
@@ -79,6 +83,7 @@ class ReturnedPlaces:
         """The pod was not evicted after all. Nothing happens if somebody has taken the place."""
         if owner in self._open and place in self._open[owner].places:
             self._pop(owner, self._open[owner].places.index(place))
+            self.on_used()
 
     def taken_by(self, pod: str, owner: str, *, created_s: float) -> Place | None:
         """The place of this waiting pod; None without one.
@@ -107,24 +112,26 @@ class ReturnedPlaces:
             else:
                 del self._open[owner]
 
-    def record(self) -> dict[str, list[list[float]]]:
+    def record(self) -> Record:
         """Return every place that is not used up, by owner, for `load`."""
         every = [(place, owner) for owner, places in self._open.items() for place in places.places]
         every += [(place, owner) for owner, place in self._taken.values()]
         every.sort(key=lambda entry: entry[0].evicted_s)
-        record: dict[str, list[list[float]]] = {}
+        record: Record = {}
         for place, owner in every[-MOST_PLACES:]:
             record.setdefault(owner, []).append([place.queued_s, place.evicted_s])
         return record
 
-    def load(self, record: Mapping[str, Any]) -> None:
-        """Begin with the places of a record. Raises TypeError or ValueError for one that cannot be read."""
-        self._open = {
-            str(owner): _Open(Place(float(queued_s), float(evicted_s)) for queued_s, evicted_s in places)
-            for owner, places in record.items()
-            if places
-        }
-        self._taken = {}
+    def load(self, record: Record) -> None:
+        """Begin with the places of a record."""
+        self._open, self._taken = {}, {}
+        self.add_all(record)
+
+    def add_all(self, record: Record) -> None:
+        """Add the places of a record."""
+        for owner, places in record.items():
+            for queued_s, evicted_s in places:
+                self.add(owner, Place(queued_s, evicted_s))
 
     def _pop(self, owner: str, number: int) -> Place:
         place = self._open[owner].pop(number)

@@ -331,5 +331,5 @@ async def test_the_successor_of_an_evicted_pod_is_first_in_line_also_under_the_n
 
 
 def record_of(api: FakeApi) -> Call:
-    (call,) = [call for call in api.writes("apply") if call.path.endswith("coda-returned-places")]
+    (call,) = [call for call in api.writes("create") if call.path.endswith("/configmaps")]
     return call
