@@ -11,6 +11,7 @@ from coda.errors import Outage
 from coda.nodes import array_use
 from coda.policy import PolicyConfig
 from coda_extender.planner.quota_status import QuotaStatus
+from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, job_json, node_json
@@ -106,6 +107,26 @@ async def test_a_new_tenant_counts_its_jobs_in_steps_and_no_cycle_begins_before_
         await other
         assert tenants.amounts_of("lab").waiting == jobs
         assert len(seen - {0, jobs}) >= 2
+
+
+async def test_jobs_start_while_the_quotas_of_coda_cannot_be_read() -> None:
+    """A new image before the new ClusterRole. The tenants count from when they can be read."""
+    api = FakeApi()
+    api.set(NODES, node_json("n1"))
+    api.set(VIRTUAL_CLUSTERS, vc_json("lab", NAMESPACE, quota={"gpus": 1}, mayBorrow=False))
+    api.set(JOBS, job_json("gang", gpus=2))
+
+    def refuse(call: Call) -> None:
+        if call.path in (VIRTUAL_CLUSTERS, ARRAY_QUOTAS):
+            raise Rejected(403, "Forbidden", "no such rule")
+
+    api.before = refuse
+    async with replica(api) as one:
+        await api.until(lambda: state_of(api, "gang") == "Released", timeout_s=10)
+        assert (one.cluster.is_synced(), one.cluster.is_in_touch()) == (True, True)
+        assert not one.cluster.virtual_clusters.in_touch.is_set()
+        api.before = None
+        await api.until(lambda: shown(api).get("gpus") == {"used": 2, "borrowed": 1, "waiting": 0}, timeout_s=10)
 
 
 async def test_an_array_quota_shows_its_arrays_and_overlaps() -> None:
