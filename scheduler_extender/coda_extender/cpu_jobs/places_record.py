@@ -17,7 +17,7 @@ import orjson
 from coda.errors import CodaError, Conflict
 from coda.model import JobId
 from coda_extender.cluster.cluster import ExtenderCluster
-from coda_kube.api.client import AlreadyExists, Client, NotFound
+from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import EXTENDER, SYSTEM_NAMESPACE
 from coda_kube.returned_places import Record
@@ -63,24 +63,21 @@ class PlacesRecord:
         """Record every place that is not used up. False if that was not stored."""
         places = self._cluster.state.cpu_jobs.places
         async with self._writing:
-            for _ in range(_TRIES):
-                if not self._held():
-                    return False
-                places.forget_before(self._client.clock())
-                try:
-                    await self._write(places.record())
-                except (AlreadyExists, Conflict, NotFound) as error:
-                    log.info("%s was changed by somebody else, and is read again: %s", NAME, error)
-                except CodaError as error:
-                    log.warning("%s is not written, and nobody is evicted before it is: %s", NAME, error)
-                    return False
-                else:
-                    return True
-                try:
-                    await self._merge()
-                except CodaError as error:
-                    log.warning("%s cannot be read again, and nobody is evicted before it is: %s", NAME, error)
-                    return False
+            try:
+                for _ in range(_TRIES):
+                    if not self._held():
+                        return False
+                    places.forget_before(self._client.clock())
+                    try:
+                        await self._write(places.record())
+                    except (Conflict, Rejected) as error:  # somebody else wrote, created or deleted it
+                        log.info("%s is read again: %s", NAME, error)
+                        await self._merge()
+                    else:
+                        return True
+            except CodaError as error:
+                log.warning("%s cannot be read or written now: %s", NAME, error)
+        log.warning("%s is not written, and nobody is evicted before it is", NAME)
         return False
 
     async def _read(self) -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from coda_extender.cpu_jobs import places_record
 from coda_extender.cpu_jobs.places_record import COLLECTION, NAME, PATH, PlacesRecord
+from coda_kube.api.client import Rejected
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.returned_places import KEPT_S, Place
-from tests.extender.fake_api import FakeApi
+from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import NODES, PODS, node_json
 from tests.extender.planner.test_cpu_jobs import OWNER, gated, is_released
 from tests.extender.replicas import Replica, replica
@@ -90,6 +91,30 @@ async def test_two_first_records_are_merged() -> None:
         places.add("own", Place(3.0, NOW_S))
         assert await record.store()
         assert recorded(api) == {"late": [[2.0, NOW_S]], "own": [[3.0, NOW_S]]}
+
+
+async def test_a_record_that_was_deleted_is_made_anew() -> None:
+    api = FakeApi()
+    async with replica(api) as one:
+        record, places = leader(api, one), one.cluster.state.cpu_jobs.places
+        places.add("own", Place(3.0, NOW_S))
+        assert await record.store()
+        api.remove(PATH)
+        assert await record.store()
+        assert recorded(api) == {"own": [[3.0, NOW_S]]}
+
+
+async def test_a_record_that_cannot_be_written_is_no_promise() -> None:
+    api = FakeApi()
+
+    def refuse(call: Call) -> None:
+        if call.path.startswith(COLLECTION):
+            raise Rejected(403, "Forbidden", "no such rule")
+
+    async with replica(api) as one:
+        record = leader(api, one)
+        api.before = refuse
+        assert not await record.store()
 
 
 async def test_places_that_nobody_took_in_time_are_forgotten_at_a_take_over() -> None:
