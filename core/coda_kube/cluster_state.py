@@ -143,9 +143,7 @@ class ClusterState:
 
     def on_batch_job(self, old: Json | None, new: Json | None) -> None:
         """A Job came, changed or went: its pods may, or may not, have cores that they must give back."""
-        for job in self.cpu_jobs.note_batch_job(old, new):
-            if self._read_job(job):
-                self.version += 1
+        self.read_jobs(self.cpu_jobs.note_batch_job(old, new))
 
     def on_quota(self, old: Json | None, new: Json | None) -> None:
         """A ResourceQuota came, changed or went."""
@@ -156,11 +154,21 @@ class ClusterState:
         self._set(Part.ARRAYS, key_of(new or old or {}), array_quota_from_json(new) if new is not None else None)
 
     def on_virtual_cluster(self, old: Json | None, new: Json | None) -> None:
-        """A VirtualCluster came, changed or went. O(jobs) if namespaces belong to another one now."""
-        namespaces = self.tenants.note(old, new)
-        for job in [job for job in self._jobs.roster() if job.namespace in namespaces] if namespaces else ():
-            self._read_job(job.id)
-        self._note(Part.TENANTS, key_of(new or old or {}))
+        """A VirtualCluster came, changed or went. Its namespaces' jobs count for it as `read_tenants` comes to them."""
+        name = key_of(new or old or {})
+        before = self.tenants.get(name)
+        self.tenants.note(old, new)
+        if self.tenants.get(name) != before:  # else it is its status, which we write ourselves
+            self._note(Part.TENANTS, name)
+
+    def read_tenants(self, most: int = 1 << 62) -> bool:
+        """Let so many jobs count for the tenants that their namespaces have now. True if others are left."""
+        for job in self.tenants.pop_outdated(self._jobs.roster, most):
+            known = self._jobs.get(job)
+            if known is not None and known.virtual_cluster != (tenant := self.tenants.tenant_of(known.namespace)):
+                self._set_job(job, replace(known, virtual_cluster=tenant))
+                self.version += 1
+        return self.tenants.has_outdated()
 
     def begin_write(self, job: JobId, placement: Placement | None) -> int:
         """Count the placement as written; None: only leave the job out of decisions meanwhile. Returns the version of
@@ -191,12 +199,11 @@ class ClusterState:
         if job in self.cpu_jobs:
             uid = self.cpu_jobs.pod(job).uid
         self._assumptions.set_unwritable(job, uid, trouble if uid else None)
-        if self._read_job(job):
-            self.version += 1
+        self.read_jobs((job,))
 
-    def load_places(self, record: Mapping[str, Any]) -> None:
-        """Begin with these places of evicted CPU jobs. O(CPU jobs)."""
-        for job in self.cpu_jobs.load_places(record):
+    def read_jobs(self, jobs: Iterable[JobId]) -> None:
+        """Read these jobs again."""
+        for job in jobs:
             if self._read_job(job):
                 self.version += 1
 
@@ -205,14 +212,12 @@ class ClusterState:
         self.cpu_jobs.set_evicted(job, is_evicted=is_evicted)
         if not is_evicted and (known := self._jobs.get(job)) is not None:
             self._stopped.forget((job, known.uid))
-        if self._read_job(job):
-            self.version += 1
+        self.read_jobs((job,))
 
     def void_placement(self, job: JobId, plan_id: str) -> None:
         """Count the placement no more, though the object shows it."""
         self._assumptions.set_void(job, plan_id)
-        if self._read_job(job):
-            self.version += 1
+        self.read_jobs((job,))
 
     def knows(self, job: JobId) -> bool:
         """True while there is an object of the job."""
@@ -271,6 +276,7 @@ class ClusterState:
     def snapshot(self, in_flight: Mapping[str, Resources] | None = None) -> World:
         """The world now. `in_flight`: more capacity that must not be given away."""
         self.read_outdated_ranks()
+        self.read_tenants()
         return World(
             nodes=tuple(self._node_by_name.values()),
             used=dict(self._used_by_node),
@@ -292,12 +298,11 @@ class ClusterState:
     def _set(self, part: Part, key: str, value: Any) -> None:
         """Keep a value that changed; None removes it."""
         values = self._values_by_part[part]
-        if value == values.get(key):
-            return
-        values[key] = value
-        if value is None:
-            del values[key]
-        self._note(part, key)
+        if value != values.get(key):
+            values[key] = value
+            if value is None:
+                del values[key]
+            self._note(part, key)
 
     def _note(self, part: Part, key: str) -> None:
         self.version += 1
@@ -340,7 +345,8 @@ class ClusterState:
             after = job_from_json(item, pods) if item is not None else None
         except Exception as error:  # whatever is wrong with one job, the others are planned
             log.warning("job %s cannot be read: %s: %s", job, type(error).__name__, error)
-            after = before if before is not None and _holds_something(before) else unreadable_job(item or {}, error)
+            holds = before is not None and (before.placement is not None or before.bound or before.unbound)
+            after = before if holds else unreadable_job(item or {}, error)  # forgetting it would free what it holds
         if item is not None and after is not None:
             after = self._with_rules(after)
             seen, after = after, self._local_times.applied(self._assumptions.with_job(after, version_of(item)))
@@ -367,8 +373,7 @@ class ClusterState:
         if known is None:
             self._read_job(job)
             return
-        after = with_ranks(known, self.gang_pods.of((job, known.uid)))
-        if after != known:
+        if (after := with_ranks(known, self.gang_pods.of((job, known.uid)))) != known:
             self._set_job(job, after)
 
     def read_outdated_ranks(self) -> None:
@@ -393,8 +398,3 @@ class ClusterState:
             self.tenants.count(before, after)
             self.arrays.count(before, after)
             self.changes[Part.JOBS].add(job)
-
-
-def _holds_something(job: Job) -> bool:
-    """True if forgetting the job would free what it holds or withholds."""
-    return job.placement is not None or bool(job.bound or job.unbound)

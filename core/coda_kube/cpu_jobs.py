@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
 
 from coda.model import Job, JobId
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.cpu_job import cpu_job_id, heir_of, ignores_disruptions
 from coda_kube.objects.read import Pod, job_from_pod
-from coda_kube.returned_places import ReturnedPlaces
+from coda_kube.returned_places import Record, ReturnedPlaces
 
 
 class CpuJobs:
@@ -79,11 +78,24 @@ class CpuJobs:
         pods = self._pod_by_job.items()
         return [(job, pod) for job, pod in pods if not (pod.gated or pod.node or pod.terminating)]
 
-    def load_places(self, record: Mapping[str, Any]) -> list[JobId]:
-        """Begin with these places. Returns the waiting CPU jobs, to be read again, the newest of an owner first."""
+    def load_places(self, record: Record) -> list[JobId]:
+        """Begin with these places. Returns the waiting CPU jobs that are to be read again, the newest first.
+
+        O(pods of the owners with places, now or before)."""
+        owners = self.places.owners()
         self.places.load(record)
-        waiting = [(job, pod.cpu_job) for job, pod in self._pod_by_job.items() if pod.gated and pod.cpu_job is not None]
-        return [job for job, cpu_job in sorted(waiting, key=lambda entry: -entry[1].created_s)]
+        return self._waiting_of(owners | self.places.owners())
+
+    def add_places(self, record: Record) -> list[JobId]:
+        """Add these places. Returns the waiting CPU jobs that are to be read again, as `load_places` does."""
+        self.places.add_all(record)
+        return self._waiting_of(record.keys())
+
+    def _waiting_of(self, owners: Collection[str]) -> list[JobId]:
+        jobs = [job for owner in owners for job in self._jobs_by_controller.get(owner, ())]
+        pods = [(job, self._pod_by_job[job]) for job in jobs]
+        waiting = [(-pod.cpu_job.created_s, job) for job, pod in pods if pod.gated and pod.cpu_job is not None]
+        return [job for _, job in sorted(waiting)]
 
     def set_evicted(self, job: JobId, *, is_evicted: bool) -> None:
         """Count the job as stopped from now on, or no longer. Read it again after this."""

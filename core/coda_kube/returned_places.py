@@ -6,11 +6,18 @@ eviction leaves a place, by owner, and the owner's next new pods take the places
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from coda_kube.api.steady_clock import CLOSE_S
 
 KEPT_S: Final = 3600.0
-"""A place that nobody takes in this time is gone: the owner was scaled down, perhaps. Our choice."""
+"""A place is for pods created in this time: later, the owner was scaled down and up again, perhaps. Our choice."""
+
+EARLY_S: Final = CLOSE_S + 1.0
+"""A pod made so long before the eviction may be its heir: our clock may go before the API server's, and a creation
+time is a whole second."""
 
 MOST_PLACES: Final = 5000
 """Of all owners; the newest are kept. Their record has 150 KB then, where etcd takes 1.5 MB. Our choice."""
@@ -23,68 +30,111 @@ class Place(NamedTuple):
     evicted_s: float
 
 
+Record = dict[str, list[list[float]]]
+"""Places by the uid of the owner, each as `queued_s` and `evicted_s`."""
+
+
+class _Open:
+    """The open places of one owner, in two orders: which is next in the queue, and since when there are any."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self.places = sorted(places)
+        self._evicted_s = sorted(place.evicted_s for place in self.places)
+
+    def add(self, place: Place) -> None:
+        insort(self.places, place)
+        insort(self._evicted_s, place.evicted_s)
+
+    def pop(self, number: int) -> Place:
+        place = self.places.pop(number)
+        del self._evicted_s[bisect_left(self._evicted_s, place.evicted_s)]
+        return place
+
+    def first_for(self, created_s: float) -> int | None:
+        """The number of the first place that a pod of this age may take. O(log places) where it finds none."""
+        since_s, until_s = created_s - KEPT_S, created_s + EARLY_S
+        if bisect_right(self._evicted_s, since_s) == bisect_right(self._evicted_s, until_s):
+            return None
+        return next(number for number, place in enumerate(self.places) if since_s < place.evicted_s <= until_s)
+
+
 class ReturnedPlaces:
     """Open places by the uid of the owner, and those that waiting pods have taken, by the uid of the pod."""
 
     def __init__(self) -> None:
-        self._open: dict[str, list[Place]] = {}
+        self._open: dict[str, _Open] = {}
         self._taken: dict[str, tuple[str, Place]] = {}  # with the owner
+        self.on_used: Callable[[], None] = lambda: None  # called when one is used up or dropped
+
+    def owners(self) -> set[str]:
+        """Every owner with a place that is not used up."""
+        return self._open.keys() | {owner for owner, _ in self._taken.values()}
 
     def add(self, owner: str, place: Place) -> None:
         """A pod of this owner is about to be evicted."""
         if not owner:
             return  # nobody makes another one
-        places = self._open.setdefault(owner, [])
-        places.append(place)
-        places.sort()
+        if owner in self._open:
+            self._open[owner].add(place)
+        else:
+            self._open[owner] = _Open((place,))
 
     def drop(self, owner: str, place: Place) -> None:
         """The pod was not evicted after all. Nothing happens if somebody has taken the place."""
-        places = self._open.get(owner, [])
-        if place in places:
-            places.remove(place)
-        if not places:
-            self._open.pop(owner, None)
+        if owner in self._open and place in self._open[owner].places:
+            self._pop(owner, self._open[owner].places.index(place))
+            self.on_used()
 
     def taken_by(self, pod: str, owner: str, *, created_s: float) -> Place | None:
-        """The place of this waiting pod; None without one. A pod that was there before an eviction takes no place."""
+        """The place of this waiting pod; None without one.
+
+        A pod takes no place of an eviction after its creation, nor of one `KEPT_S` before."""
         if pod in self._taken:
             return self._taken[pod][1]
-        places = self._open.get(owner, [])
-        place = next((place for place in places if created_s >= int(place.evicted_s)), None)
-        if place is None:
+        number = self._open[owner].first_for(created_s) if owner in self._open else None
+        if number is None:
             return None
-        places.remove(place)
-        if not places:
-            del self._open[owner]
+        place = self._pop(owner, number)
         self._taken[pod] = (owner, place)
         return place
 
     def leave(self, pod: str) -> None:
         """The pod waits no more: its place is used up."""
-        self._taken.pop(pod, None)
+        if self._taken.pop(pod, None) is not None:
+            self.on_used()
 
     def forget_before(self, now_s: float) -> None:
         """Forget open places that nobody took in time."""
         for owner, places in [*self._open.items()]:
-            places[:] = [place for place in places if now_s < place.evicted_s + KEPT_S]
-            if not places:
+            kept = [place for place in places.places if now_s < place.evicted_s + KEPT_S]
+            if kept:
+                self._open[owner] = _Open(kept)
+            else:
                 del self._open[owner]
 
-    def record(self) -> dict[str, list[list[float]]]:
+    def record(self) -> Record:
         """Return every place that is not used up, by owner, for `load`."""
-        every = [(place, owner) for owner, places in self._open.items() for place in places]
+        every = [(place, owner) for owner, places in self._open.items() for place in places.places]
         every += [(place, owner) for owner, place in self._taken.values()]
         every.sort(key=lambda entry: entry[0].evicted_s)
-        record: dict[str, list[list[float]]] = {}
+        record: Record = {}
         for place, owner in every[-MOST_PLACES:]:
             record.setdefault(owner, []).append([place.queued_s, place.evicted_s])
         return record
 
-    def load(self, record: Mapping[str, Any]) -> None:
-        """Begin with the places of a record. Raises TypeError or ValueError for one that cannot be read."""
-        self._open = {
-            str(owner): sorted(Place(float(queued_s), float(evicted_s)) for queued_s, evicted_s in places)
-            for owner, places in record.items()
-        }
-        self._taken = {}
+    def load(self, record: Record) -> None:
+        """Begin with the places of a record."""
+        self._open, self._taken = {}, {}
+        self.add_all(record)
+
+    def add_all(self, record: Record) -> None:
+        """Add the places of a record."""
+        for owner, places in record.items():
+            for queued_s, evicted_s in places:
+                self.add(owner, Place(queued_s, evicted_s))
+
+    def _pop(self, owner: str, number: int) -> Place:
+        place = self._open[owner].pop(number)
+        if not self._open[owner].places:
+            del self._open[owner]
+        return place

@@ -159,6 +159,8 @@ class FakeApi(Client):
     async def apply(self, path: str, body: Json, *, manager: str, timeout_s: float | None = None) -> Json:
         await self._enter("apply", path, body)
         if "status" not in body:  # a whole object, of one writer
+            if "resourceVersion" in body["metadata"]:
+                self._check(path, body["metadata"])
             return copy.deepcopy(self.set(path.rpartition("/")[0], body))
         self._check(path, body["metadata"])
         key = self._key(path)

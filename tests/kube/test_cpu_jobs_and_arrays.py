@@ -18,6 +18,7 @@ from tests.extender.objects import job_json, node_json, placement, pod_json, ran
 
 CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(reserve_cores_per_gpu=4.0))
 NOW_S = 1_800_000_000.0
+CREATED, CREATED_S = "2026-11-23T00:00:00Z", 1_795_392_000.0
 
 
 def seen(*pods: Json, **job: Any) -> ClusterState:
@@ -35,7 +36,7 @@ def seen(*pods: Json, **job: Any) -> ClusterState:
 
 def gated(name: str, *, cpu: int, kind: str = "", version: str = "apps/v1") -> Json:
     owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "uid-o", "controller": True}
-    metadata = {"creationTimestamp": "2026-11-23T00:00:00Z", "ownerReferences": [owner] * bool(kind)}
+    metadata = {"creationTimestamp": CREATED, "ownerReferences": [owner] * bool(kind)}
     return pod_json(name, cpu=str(cpu), metadata=metadata, spec={"schedulingGates": [{"name": GATE}]})
 
 
@@ -77,7 +78,7 @@ def test_the_cores_of_a_rank_that_has_ended_are_the_gpu_arrays_again() -> None:
 def test_an_evicted_pods_place_is_for_owners_that_nobody_can_claim(version: str, kind: str, takes: bool) -> None:
     """Anybody may say that a Workflow of any uid made a pod; only its controller makes those of a ReplicaSet."""
     state = seen()
-    state.cpu_jobs.places.add("uid-o", Place(queued_s=1.0, evicted_s=2.0))
+    state.cpu_jobs.places.add("uid-o", Place(queued_s=1.0, evicted_s=CREATED_S))
     pod = gated("next", cpu=1, kind=kind, version=version)
     pod["metadata"]["resourceVersion"] = "1"
     state.on_pod(None, pod)
@@ -103,3 +104,13 @@ def test_a_pod_that_another_gate_holds_off_saves_up_no_waiting_time() -> None:
     usual = fresh.job(cpu_job_id("default", "work"))
     assert usual is not None
     assert usual.queued_s < NOW_S
+
+
+def test_a_take_over_reads_again_only_pods_of_owners_that_have_places() -> None:
+    """There are 20 000 pods, and mostly no places."""
+    state = seen(gated("heir", cpu=1, kind="ReplicaSet"), gated("bare", cpu=1))
+    assert state.cpu_jobs.load_places({}) == []
+    record = {"uid-o": [[1.0, CREATED_S]], "uid-gone": [[1.0, CREATED_S]]}
+    assert state.cpu_jobs.load_places(record) == [cpu_job_id("default", "heir")]
+    state.read_jobs([cpu_job_id("default", "heir")])
+    assert state.cpu_jobs.load_places({}) == [cpu_job_id("default", "heir")]  # it has no place any more

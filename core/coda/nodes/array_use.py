@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from coda.model.constraints import NodeConstraints, key_of_constraints
 from coda.model.job import FINISHED, Job
@@ -14,6 +15,12 @@ from coda.nodes.eligibility import exclusion
 from coda.policy.arrays import Array, array_of
 from coda.policy.config import ArraysConfig
 from coda.policy.division import divide, selects
+
+MOST_CONSTRAINTS: Final = 200
+"""Of queued jobs, that are compared with the nodes: with 5000 nodes half a second of work. Our choice."""
+
+_STEP: Final = 1000
+"""Comparisons of a node with a term, a toleration or a quota in one step: about a millisecond."""
 
 
 @dataclass(slots=True)
@@ -29,7 +36,9 @@ class Share:
 
 @dataclass(slots=True)
 class QuotaUse:
-    """The arrays on the nodes of one quota. What a job waits for counts for every quota with a node that it accepts."""
+    """The arrays on the nodes of one quota. What a job waits for counts for every quota with a node that it accepts.
+
+    Beyond `MOST_CONSTRAINTS` that differ, it counts for every quota."""
 
     nodes: int = 0
     large_gpus: Share = field(default_factory=Share)
@@ -49,8 +58,21 @@ class _Cores:
     borrowers: int = 0  # CPU jobs that must give them back
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """Queued jobs with the same constraints."""
+
+    constraints: NodeConstraints
+    jobs: int = 0
+    amounts: Counter[Array] = field(default_factory=Counter)  # GPUs, or millicores of CPU jobs
+
+    @property
+    def is_of_cpu_jobs_only(self) -> bool:
+        return self.amounts.keys() == {Array.CPU}
+
+
 class ArrayUse:
-    """Divides the nodes; `add` every job, then ask for the `totals`."""
+    """Divides the nodes; `add` every job, then take all steps of `add_up`, and read `use_by_quota`."""
 
     def __init__(self, nodes: Sequence[Node], quotas: Collection[ArrayQuota], arrays: ArraysConfig) -> None:
         """O(nodes x quotas)."""
@@ -60,16 +82,22 @@ class ArrayUse:
         self._number_by_name = {node.name: number for number, node in enumerate(nodes)}
         self._cores = [_Cores() for _ in nodes]
         self._use_by_quota = {quota.name: QuotaUse() for quota in quotas}
-        self._waiting: Counter[tuple[Hashable, Array]] = Counter()  # GPUs, or millicores of CPU jobs
-        self._constraints_by_key: dict[Hashable, NodeConstraints] = {}
+        self._waiting: dict[Hashable, _Waiting] = {}  # by their constraints
+
+    @property
+    def use_by_quota(self) -> Mapping[str, QuotaUse]:
+        """What was counted, by name of the quota."""
+        return self._use_by_quota
 
     def add(self, job: Job) -> None:
         """Count a job. O(its ranks)."""
         request, array = job.request, array_of(job)
         if is_waiting(job):
             key = key_of_constraints(job.constraints)
-            self._constraints_by_key.setdefault(key, job.constraints)
-            self._waiting[key, array] += job.replicas * (request.gpus or request.cpu_m)
+            if (waiting := self._waiting.get(key)) is None:
+                waiting = self._waiting[key] = _Waiting(job.constraints)
+            waiting.jobs += 1
+            waiting.amounts[array] += job.replicas * (request.gpus or request.cpu_m)
             return
         if job.placement is None or job.phase in FINISHED:
             return
@@ -98,16 +126,27 @@ class ArrayUse:
                 own.borrowed += request.gpus
                 other.lent += request.gpus
 
-    def totals(self) -> Mapping[str, QuotaUse]:
-        """What was counted, by name of the quota. Call it once. O(nodes x (quotas + constraints of queued jobs))."""
+    def add_up(self) -> Iterator[None]:
+        """Add up what was counted, in steps between which other work may go on. Once, to the end.
+
+        O(nodes x (quotas + constraints of queued jobs)), the constraints up to `MOST_CONSTRAINTS`."""
+        numbers_by_quota: dict[str, list[int]] = {name: [] for name in self._use_by_quota}
+        at_once = max(1, _STEP // (1 + len(self._quotas)))
         for number, node in enumerate(self._nodes):
-            use = self._use_by_quota.get(self._division.quotas[number])
-            if use is not None:
-                self._add_node(use, node, number)
-        for (key, array), amount in self._waiting.items():
-            for name in self._accepting(self._constraints_by_key[key]):
-                self._share(self._use_by_quota[name], array).waiting += amount
-        return self._use_by_quota
+            name = self._division.quotas[number]
+            if name in numbers_by_quota:
+                numbers_by_quota[name].append(number)
+                self._add_node(self._use_by_quota[name], node, number)
+            if number % at_once == 0:
+                yield
+        most_first = sorted(self._waiting.values(), key=lambda one: (one.is_of_cpu_jobs_only, -one.jobs))
+        for rank, waiting in enumerate(most_first):
+            for name, numbers in numbers_by_quota.items():
+                is_accepted = rank >= MOST_CONSTRAINTS or (yield from self._accepts_any(waiting.constraints, numbers))
+                for array, amount in waiting.amounts.items() if is_accepted else ():
+                    self._share(self._use_by_quota[name], array).waiting += amount
+            if rank % at_once == 0:
+                yield
 
     def _add_node(self, use: QuotaUse, node: Node, number: int) -> None:
         reserve, cores = self._division.reserves_cpu_m[number], self._cores[number]
@@ -130,10 +169,14 @@ class ArrayUse:
                 use.shared_nodes.setdefault(node.name, quota.name)
                 self._use_by_quota[quota.name].shared_nodes.setdefault(node.name, counts_for)
 
-    def _accepting(self, constraints: NodeConstraints) -> set[str]:
-        pairs = zip(self._nodes, self._division.quotas, strict=True)
-        found = {quota for node, quota in pairs if exclusion(constraints, node) is None}
-        return found & self._use_by_quota.keys()
+    def _accepts_any(self, constraints: NodeConstraints, numbers: Sequence[int]) -> Generator[None, None, bool]:
+        at_once = max(1, _STEP // (1 + len(constraints.terms) + len(constraints.tolerations)))
+        for count, number in enumerate(numbers, start=1):
+            if exclusion(constraints, self._nodes[number]) is None:
+                return True
+            if count % at_once == 0:
+                yield
+        return False
 
     @staticmethod
     def _share(use: QuotaUse, array: Array) -> Share:

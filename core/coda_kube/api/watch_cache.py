@@ -30,6 +30,7 @@ IDLE_TIMEOUT_S = 35.0  # after this time without a byte, the connection counts a
 CALM_WATCH_S = (300, 600)  # for thousands of watchers, which need no news of an outage: chosen at random between these
 CALM_IDLE_S = 90.0  # the server sends a bookmark every minute
 MISSING_S = 10.0  # between two looks for a kind that the server does not know
+WITHOUT_AFTER = 3  # failures in a row, a second or two: then the program goes on without a kind that may be missing
 STEADY_S = 30.0  # a watch that lasted this long ends a row of failures
 _LIST_DELAYS_S = (0.1, 0.3, 1.0, 3.0, 10.0)  # between two lists: one costs the server much more than a watch
 _CALM_S = 15.0  # after this time without a list, the next one begins a new row
@@ -104,7 +105,8 @@ class WatchCache:
         may_be_missing: bool = False,
     ) -> None:
         """`on_restored`: called before a list of another history than the known one, as after a restored backup.
-        `may_be_missing`: the API server may not know the kind (yet): then there are no objects."""
+        `may_be_missing`: nobody waits for this kind. The API server may not know it: then there are no objects. If it
+        does not let us read it, it counts as synced after `WITHOUT_AFTER` failures, and comes when it can."""
         self.by_key: dict[str, Json] = {}
         self.unreadable: dict[str, str] = {}
         self.synced = asyncio.Event()
@@ -184,7 +186,7 @@ class WatchCache:
                 self._seen_until = None
                 await asyncio.sleep(delay_s)
             except (Outage, Rejected) as error:
-                if isinstance(error, NotFound) and self._may_be_missing and not self.by_key:
+                if isinstance(error, NotFound) and self._may_be_missing:
                     await self._wait_for_the_kind()
                 else:
                     failures = await self._pause(failures, error)
@@ -195,8 +197,10 @@ class WatchCache:
                 failures = await self._pause(failures, Outage(str(error)))
 
     async def _wait_for_the_kind(self) -> None:
-        if not self.synced.is_set():
+        if self.by_key or not self.synced.is_set():
             log.info("%s: this API server does not know it; looking again every %.0f s", self._path, MISSING_S)
+        for key, held in [*self.by_key.items()]:  # they went with their kind
+            self._drop(key, version_of(held))
         self._seen_until = None
         self.synced.set()
         self.in_touch.set()
@@ -214,6 +218,9 @@ class WatchCache:
             delay_s += spread_s()
         if failures == 0 or isinstance(error, Rejected):
             log.warning("%s: %s; trying again in %.1f s", self._path, error, delay_s)
+        if self._may_be_missing and failures >= WITHOUT_AFTER and not self.synced.is_set():
+            log.warning("%s: going on without it; apply the definitions and roles of this version", self._path)
+            self.synced.set()
         await asyncio.sleep(delay_s)
         return failures + 1
 

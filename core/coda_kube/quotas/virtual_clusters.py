@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from coda.model import FINISHED, Job
+from coda.model import FINISHED, Job, JobId
 from coda.model.live_placement import is_waiting
 from coda.model.world import VirtualCluster
 from coda_kube.objects.json_types import Json
@@ -38,13 +38,17 @@ class _Entry:
 
 
 class VirtualClusters:
-    """Reads them, and adds up what the jobs of each hold and wait for. A job is counted in O(1)."""
+    """Reads them, and adds up what the jobs of each hold and wait for. A job is counted in O(1).
+
+    A namespace that changes hands may have thousands of jobs, so `pop_outdated` names them bit by bit."""
 
     def __init__(self) -> None:
         self._entry_by_name: dict[str, _Entry] = {}
         self._tenant_by_namespace: dict[str, str] = {}
         self._rivals: dict[str, dict[str, str]] = {}  # by tenant: its namespaces that another one names too, and which
         self._amounts_by_tenant: dict[str, TenantAmounts] = {}
+        self._changed: set[str] = set()  # namespaces that changed hands, and whose jobs were not looked for yet
+        self._outdated: list[JobId] = []  # jobs of such namespaces
 
     def __len__(self) -> int:
         return len(self._entry_by_name)
@@ -59,10 +63,16 @@ class VirtualClusters:
         return entry.tenant if entry is not None else None
 
     def note(self, old: Json | None, new: Json | None) -> Collection[str]:
-        """One came, changed or went. Returns the namespaces that belong to another tenant now. O(all namespaces)."""
-        self._entry_by_name.pop((old or new or {})["metadata"]["name"], None)
-        if new is not None:
-            self._entry_by_name[new["metadata"]["name"]] = _entry_from_json(new)
+        """One came, changed or went. Returns the namespaces that belong to another tenant now.
+
+        O(all namespaces) if its own are others now. An object that cannot be read changes nothing."""
+        name = (new or old or {})["metadata"]["name"]
+        entry = _entry_from_json(new) if new is not None else None
+        known = self._entry_by_name.pop(name, None)
+        if entry is not None:
+            self._entry_by_name[name] = entry
+            if known is not None and (entry.namespaces, entry.age) == (known.namespaces, known.age):
+                return ()
         before, self._tenant_by_namespace, self._rivals = self._tenant_by_namespace, {}, {}
         for entry in sorted(self._entry_by_name.values(), key=lambda entry: entry.age):
             name = entry.tenant.name
@@ -72,7 +82,23 @@ class VirtualClusters:
                     self._rivals.setdefault(name, {})[namespace] = first
                     self._rivals.setdefault(first, {}).setdefault(namespace, name)
         now = self._tenant_by_namespace
-        return {namespace for namespace in before.keys() | now.keys() if before.get(namespace) != now.get(namespace)}
+        changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+        self._changed |= changed
+        return changed
+
+    def has_outdated(self) -> bool:
+        """True while jobs may count for a tenant that their namespace had before."""
+        return bool(self._changed or self._outdated)
+
+    def pop_outdated(self, jobs: Callable[[], Iterable[Job]], most: int) -> list[JobId]:
+        """Return at most so many of the jobs of namespaces that changed hands. O(jobs) the first time after a change.
+
+        `jobs`: all of them. Those that come later have their tenant already."""
+        if self._changed:
+            self._outdated += [job.id for job in jobs() if job.namespace in self._changed]
+            self._changed.clear()
+        popped, self._outdated[-most:] = self._outdated[-most:], []
+        return popped
 
     def tenant_of(self, namespace: str) -> str:
         """The tenant of a namespace; empty without one."""

@@ -30,6 +30,8 @@ from coda_kube.objects.read import ENDED, Pod, id_of
 VIRTUAL_CLUSTERS: Final = f"/apis/{API_VERSION}/virtualclusters"
 ARRAY_QUOTAS: Final = f"/apis/{API_VERSION}/arrayquotas"
 
+_JOBS_AT_ONCE: Final = 100  # our choice: one or two milliseconds; then filter calls are answered
+
 GATHER_S: Final = 0.04  # our choice: a waiting job does not notice it, and most changes are pods of others
 
 
@@ -81,16 +83,17 @@ class ExtenderCluster:
             client, VIRTUAL_CLUSTERS, listener=self._on_virtual_cluster, may_be_missing=True
         )
         self.array_quotas = WatchCache(client, ARRAY_QUOTAS, listener=self._on_array_quota, may_be_missing=True)
-        self._caches = (
+        self._needed = (
             WatchCache(client, "/api/v1/nodes", listener=self._on_node),
             self.pods,
             WatchCache(client, "/api/v1/resourcequotas", listener=self._on_quota),
             WatchCache(client, "/apis/batch/v1/jobs", listener=self._on_batch_job, held_part=metadata_only),
-            self.virtual_clusters,
-            self.array_quotas,
             self.jobs,
         )
+        self._caches = (*self._needed[:-1], self.virtual_clusters, self.array_quotas, self.jobs)
         self._version = self.state.version
+        self._tenants_read = asyncio.Event()  # cleared while jobs count for a tenant that they do not have any more
+        self._tenants_read.set()
 
     def caches(self) -> tuple[WatchCache, ...]:
         """Every cache."""
@@ -103,22 +106,23 @@ class ExtenderCluster:
                 tasks.create_task(cache.run())
 
     async def wait_until_synced(self) -> None:
-        """Wait until the whole cluster was seen once."""
+        """Wait until the whole cluster was seen once, but for quotas of Coda that cannot be read."""
         for cache in self._caches:
             await cache.synced.wait()
 
     def is_synced(self) -> bool:
-        """True once the whole cluster was seen."""
+        """True once the whole cluster was seen, but for quotas of Coda that cannot be read."""
         return all(cache.synced.is_set() for cache in self._caches)
 
     def is_in_touch(self) -> bool:
-        """True while changes of the cluster are seen as they happen."""
-        return all(cache.in_touch.is_set() for cache in self._caches)
+        """True while changes of the cluster are seen as they happen; those of Coda's quotas perhaps later."""
+        return all(cache.in_touch.is_set() for cache in self._needed)
 
     async def wait_until_in_touch(self) -> None:
-        """Wait until changes are seen again."""
-        while not self.is_in_touch():
-            for cache in self._caches:
+        """Wait until changes are seen again, and every job counts for its tenant."""
+        while not (self.is_in_touch() and self._tenants_read.is_set()):
+            await self._tenants_read.wait()
+            for cache in self._needed:
                 await cache.in_touch.wait()
 
     def awaits_decision(self, *, epoch: int, now_s: float = 0.0) -> bool:
@@ -248,6 +252,17 @@ class ExtenderCluster:
 
     def _on_virtual_cluster(self, old: Json | None, new: Json | None) -> None:
         self.state.on_virtual_cluster(old, new)
+        self._note_change()
+        if self.state.tenants.has_outdated() and self._tenants_read.is_set():
+            self._tenants_read.clear()
+            asyncio.get_running_loop().call_soon(self._read_tenants)
+
+    def _read_tenants(self) -> None:
+        """Between two steps filter calls are answered."""
+        if self.state.read_tenants(_JOBS_AT_ONCE):
+            asyncio.get_running_loop().call_soon(self._read_tenants)
+        else:
+            self._tenants_read.set()
         self._note_change()
 
     def _on_array_quota(self, old: Json | None, new: Json | None) -> None:

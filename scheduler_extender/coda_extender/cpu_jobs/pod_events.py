@@ -14,33 +14,36 @@ from coda_kube.objects.json_types import Json
 log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 64
-"""Events on their way. More are not posted: the pods show the same."""
+"""Events on their way that nobody waits for. More are not posted: the pods show the same."""
 
 _MESSAGE_LIMIT: Final = 900  # characters; an Event's message has 1024
 
 
 class PodEvents:
-    """Posts Events beside everything else. One is lost if the API server does not take it."""
+    """Posts Events, beside everything else or while the caller waits."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._posting: set[asyncio.Task[None]] = set()
+        self._posting: set[asyncio.Task[bool]] = set()
 
     def post(self, pod: Json, reason: str, message: str) -> None:
-        """Post an Event on this pod soon."""
-        self.post_about({"apiVersion": "v1", "kind": "Pod", **pod["metadata"]}, reason, message)
-
-    def post_about(self, about: Json, reason: str, message: str) -> None:
-        """Post an Event on the object of this reference soon; it has apiVersion, kind, namespace, name and uid."""
+        """Post an Event on this pod soon. It is lost if the API server does not take it."""
         if len(self._posting) < _AT_ONCE:
-            task = asyncio.create_task(self._post(about, reason, message[:_MESSAGE_LIMIT]))
+            task = asyncio.create_task(self.posted(pod, reason, message))
             self._posting.add(task)
             task.add_done_callback(self._posting.discard)
 
-    async def _post(self, about: Json, reason: str, message: str) -> None:
+    async def posted(self, pod: Json, reason: str, message: str) -> bool:
+        """Post an Event on this pod. True if the API server took it."""
+        return await self.posted_about({"apiVersion": "v1", "kind": "Pod", **pod["metadata"]}, reason, message)
+
+    async def posted_about(self, about: Json, reason: str, message: str) -> bool:
+        """Post an Event on the object of this reference; it has apiVersion, kind, namespace, name and uid."""
         namespace = about["namespace"]
-        event = event_about(about, self._client.clock(), reason, message)
+        event = event_about(about, self._client.clock(), reason, message[:_MESSAGE_LIMIT])
         try:
             await self._client.create(f"/api/v1/namespaces/{namespace}/events", event)
         except CodaError as error:
             log.warning("no event about %s %s/%s was posted: %s", about["kind"], namespace, about["name"], error)
+            return False
+        return True

@@ -1,13 +1,16 @@
 """Why CPU jobs wait, as Events. Pods of one owner are a line: its first pod speaks for all, and so does their Job.
 
-A pod has no status field of ours, and a Job may have 10 000 pods: so not each of them is told.
+A pod has no status field of ours, and a Job may have 10 000 pods: so not each of them is told. An Event is gone after
+an hour, so what stays is told again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice, zip_longest
 from typing import Final, NamedTuple
 
 from coda.model import JobId
@@ -19,14 +22,29 @@ from coda_kube.api.client import Client
 from coda_kube.objects.pods.cpu_job import pod_id_of
 from coda_kube.objects.read import Pod
 
-LOOK_EVERY_S: Final = 2.0
-"""What waits for less than that is not told: most pods start at once. Our choice."""
+LOOK_EVERY_S: Final = 1.0
+"""What one look finds is told if the next one finds it too: most pods start at once. Our choice."""
 
 AGAIN_AFTER_S: Final = 60.0
 """Between two Events of one line that differ in numbers only. Our choice."""
 
-MOST_AT_ONCE: Final = 20
-"""Lines told in one look; the others have their turn later. Our choice."""
+NEXT_FIRST_S: Final = 10.0
+"""Between two Events of one line, of which only the first pod is another now: thousands may start. Our choice."""
+
+REPEAT_S: Final = 1800.0
+"""Between two Events of one line that are the same: the API server keeps them for an hour."""
+
+RETRY_S: Final = 10.0
+"""Before a line is told again whose Event was not taken. Our choice."""
+
+LINES_AT_ONCE: Final = 20
+PACE_S: Final = 0.1
+"""Between the beginnings of two times `LINES_AT_ONCE`: so at most 200 lines are told each second. Our choice."""
+
+MOST_AT_ONCE: Final = 500
+"""Lines told in one look, the namespaces in turns; the others have their turn in the next one. Our choice."""
+
+_JOBS_AT_ONCE: Final = 1000  # our choice: two milliseconds; then filter calls are answered
 
 
 class _Line(NamedTuple):
@@ -36,8 +54,12 @@ class _Line(NamedTuple):
 
 
 class _Told(NamedTuple):
+    """What was told of a line, and when; then, to which pod as the first one, and when."""
+
     reason: WaitReason
     told_s: float
+    first: str  # its uid
+    first_s: float
 
 
 class PodReasons:
@@ -48,8 +70,9 @@ class PodReasons:
         self._clock = clock
         self._events = PodEvents(client)
         self._reason_by_job: dict[JobId, WaitReason] = {}
-        self._seen: set[str] = set()  # the lines of the last look
+        self._seen: dict[str, str] = {}  # by line of the last look, the uid of its first pod
         self._told: dict[str, _Told] = {}  # by line
+        self._failed_s: dict[str, float] = {}  # by line: when its Event was not taken
 
     def change_refusals(self, changes: ChangedRefusals) -> None:
         """Take over what changed. O(jobs that changed)."""
@@ -68,29 +91,67 @@ class PodReasons:
         """Look again and again, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            self.tell()
+            await self.tell()
 
-    def tell(self) -> None:
-        """Post what changed since it was told. O(CPU jobs that wait)."""
-        now_s, lines = self._clock(), self._lines(self._reason_by_job.items())
-        due = [key for key, line in lines.items() if key in self._seen and self._is_due(key, line, now_s)]
-        for key in due[:MOST_AT_ONCE]:
-            self._told[key] = _Told(lines[key].reason, now_s)
-            self._post(lines[key])
-        self._seen = set(lines)
-        for key in [key for key, told in self._told.items() if key not in lines]:
-            if now_s > self._told[key].told_s + AGAIN_AFTER_S:
-                del self._told[key]
+    async def tell(self) -> None:
+        """Post what changed since it was told, and return when it is posted. O(CPU jobs that wait), in steps.
+
+        A line counts as told once the API server took its Events. If it takes none at all, the next look tries."""
+        lines, now_s = await self._lines(), self._clock()
+        due = [key for key, line in lines.items() if self._is_due(key, line, now_s)]
+        self._seen = {key: line.first.uid for key, line in lines.items()}
+        self._forget_gone(lines, now_s)
+        chosen = [*islice(_in_turns(due), MOST_AT_ONCE)]
+        for begin in range(0, len(chosen), LINES_AT_ONCE):
+            keys = chosen[begin : begin + LINES_AT_ONCE]
+            pace = asyncio.create_task(asyncio.sleep(PACE_S))
+            try:
+                taken = await asyncio.gather(*[self._tell(key, lines[key]) for key in keys])
+                await pace
+            finally:
+                pace.cancel()
+            if not any(taken):
+                return
+
+    async def _tell(self, key: str, line: _Line) -> bool:
+        told, now_s = self._told.get(key), self._clock()
+        is_news = self._is_news(told, line, now_s)
+        is_taken = await self._post(line, is_news=is_news)
+        if is_taken:
+            reason, told_s = (line.reason, now_s) if told is None or is_news else (told.reason, told.told_s)
+            self._told[key] = _Told(reason, told_s, line.first.uid, now_s)
+            self._failed_s.pop(key, None)
+        else:
+            self._failed_s[key] = now_s
+        return is_taken
 
     def _is_due(self, key: str, line: _Line, now_s: float) -> bool:
+        if key not in self._seen or now_s < self._failed_s.get(key, -math.inf) + RETRY_S:
+            return False
         told = self._told.get(key)
+        if told is None or self._is_news(told, line, now_s):
+            return True
+        stays = self._seen[key] == line.first.uid  # else it starts in a moment, perhaps, as the one before did
+        return stays and told.first != line.first.uid and now_s > told.first_s + NEXT_FIRST_S
+
+    @staticmethod
+    def _is_news(told: _Told | None, line: _Line, now_s: float) -> bool:
         if told is None or told.reason.code is not line.reason.code:
             return True
-        return told.reason != line.reason and now_s > told.told_s + AGAIN_AFTER_S
+        return now_s > told.told_s + (AGAIN_AFTER_S if told.reason != line.reason else REPEAT_S)
 
-    def _lines(self, refusals: Iterable[tuple[JobId, WaitReason]]) -> dict[str, _Line]:
+    def _forget_gone(self, lines: Mapping[str, _Line], now_s: float) -> None:
+        for key in [key for key, told in self._told.items() if key not in lines]:
+            if now_s > self._told[key].first_s + AGAIN_AFTER_S:
+                del self._told[key]
+        for key in [key for key in self._failed_s if key not in lines]:
+            del self._failed_s[key]
+
+    async def _lines(self) -> dict[str, _Line]:
         lines: dict[str, _Line] = {}
-        for job, reason in refusals:
+        for number, (job, reason) in enumerate([*self._reason_by_job.items()], start=1):
+            if number % _JOBS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if job not in self._cluster.state.cpu_jobs:
                 continue
             pod = self._cluster.state.cpu_jobs.pod(job)
@@ -103,18 +164,28 @@ class PodReasons:
                 lines[key] = line._replace(pods=line.pods + 1)
         return lines
 
-    def _post(self, line: _Line) -> None:
+    async def _post(self, line: _Line, *, is_news: bool) -> bool:
+        """True if every Event was taken. Not `is_news`: the Job shows the same already, and only the pod is another."""
         item = self._cluster.pods.by_key.get(line.first.id)
         if item is None:
-            return
+            return True  # it is gone, and so it is not the first pod in the next look
         code, message = line.reason.code.value, line.reason.message
         others = f" (pods of its owner that wait: {line.pods})" if line.pods > 1 else ""
-        self._events.post(item, code, f"waits: {message}{others}")
+        posts = [self._events.posted(item, code, f"waits: {message}{others}")]
         owners = item["metadata"].get("ownerReferences") or ()
         job = next((owner for owner in owners if owner.get("controller") and owner["kind"] == "Job"), None)
-        if job is not None:
+        if job is not None and is_news:
             about = job | {"namespace": item["metadata"]["namespace"]}
-            self._events.post_about(about, code, f"{message} (pods that wait: {line.pods})")
+            posts.append(self._events.posted_about(about, code, f"{message} (pods that wait: {line.pods})"))
+        return all(await asyncio.gather(*posts))
+
+
+def _in_turns(keys: Iterable[str]) -> Iterator[str]:
+    """One of each namespace, then the next of each: nobody waits for the thousands of another."""
+    keys_by_namespace: dict[str, list[str]] = {}
+    for key in keys:
+        keys_by_namespace.setdefault(key.partition("/")[0], []).append(key)
+    return (key for key in chain.from_iterable(zip_longest(*keys_by_namespace.values())) if key is not None)
 
 
 def _place(pod: Pod) -> tuple[float, str]:

@@ -62,7 +62,7 @@ class PodWriter:
         self._policy = policy
         self._held = held
         self._events = PodEvents(client)
-        self._record = PlacesRecord(client, cluster)
+        self._record = PlacesRecord(client, cluster, held)
         self._slots = asyncio.Semaphore(at_once)
 
     async def take_over(self) -> None:

@@ -66,7 +66,7 @@ class QuotaStatus:
                 await self._write_if_changed(ARRAY_QUOTA, cache, item, status)
 
     async def _array_use(self) -> Mapping[str, QuotaUse]:
-        """What the arrays hold. Jobs that change meanwhile count as they are when they are looked at."""
+        """What the arrays hold. Nodes count as they are at the beginning, and so do jobs."""
         state = self._cluster.state
         nodes = [node for _, node in state.items(Part.NODES)]
         quotas = [quota for _, quota in state.items(Part.ARRAYS)]
@@ -75,7 +75,9 @@ class QuotaStatus:
             use.add(job)
             if number % _JOBS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return use.totals()
+        for _ in use.add_up():
+            await asyncio.sleep(0)
+        return use.use_by_quota
 
     async def _write_if_changed(self, kind: str, cache: WatchCache, item: Json, status: Json) -> None:
         shown: Mapping[str, Any] = item.get("status") or {}

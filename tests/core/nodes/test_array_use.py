@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model import Job, Node
 from coda.model.constraints import NodeConstraints
 from coda.model.world import ArrayQuota
-from coda.nodes.array_use import ArrayUse, QuotaUse, Share
+from coda.nodes import array_use
+from coda.nodes.array_use import MOST_CONSTRAINTS, ArrayUse, QuotaUse, Share
+from coda.nodes.eligibility import exclusion
 from coda.policy import ArraysConfig
 from tests.builders import job, node, running
 
@@ -25,7 +28,9 @@ def use_of(jobs: Iterable[Job], *quotas: ArrayQuota, nodes: tuple[Node, ...] = N
     use = ArrayUse(nodes, quotas or (ALL,), ArraysConfig())
     for one in jobs:
         use.add(one)
-    return dict(use.totals())
+    for _ in use.add_up():
+        pass
+    return dict(use.use_by_quota)
 
 
 def cpu(name: str, cores: int, *nodes: str, borrows: bool = False) -> Job:
@@ -84,6 +89,42 @@ def test_ranks_that_ended_and_unknown_nodes_count_nowhere() -> None:
     gang = running(job("gang", gpus=1, cores=1, replicas=2), "small", "gone")
     assert use_of([replace(gang, gone=frozenset({0}))])["all"].small_gpus.used == 0
     assert use_of([gang])["all"].small_gpus.used == 1
+
+
+def selecting(number: int) -> NodeConstraints:
+    return NodeConstraints(selector={"number": str(number)})
+
+
+def test_no_step_compares_many_nodes_and_all_steps_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user may make thousands of pods that each select other nodes."""
+    compared = 0
+
+    def counted(constraints: NodeConstraints, one: Node) -> object:
+        nonlocal compared
+        compared += 1
+        return exclusion(constraints, one)
+
+    monkeypatch.setattr(array_use, "exclusion", counted)
+    nodes = [node(f"n{number}", gpus=8, cores=32) for number in range(2000)]
+    use = ArrayUse(nodes, (ALL,), ArraysConfig())
+    for number in range(2 * MOST_CONSTRAINTS):
+        use.add(job(f"j{number}", gpus=0, cores=1, constraints=selecting(number)))
+    before, most = 0, 0
+    for _ in use.add_up():
+        before, most = compared, max(most, compared - before)
+    assert most <= 1000
+    assert compared == MOST_CONSTRAINTS * len(nodes)
+
+
+def test_what_is_beyond_the_bound_waits_for_every_quota_and_training_jobs_are_within() -> None:
+    jobs = [
+        job(f"cpu{number}", gpus=0, cores=1, constraints=selecting(number)) for number in range(MOST_CONSTRAINTS + 5)
+    ]
+    jobs += [job(f"more{number}", gpus=0, cores=1, constraints=selecting(0)) for number in range(3)]
+    jobs += [job("train", gpus=2, constraints=selecting(-1))]
+    use = use_of(jobs)["all"]
+    assert use.cpu_jobs_cpu_m.waiting == 6_000  # 200 are compared, one of them the training job's
+    assert use.small_gpus.waiting == 0
 
 
 @given(

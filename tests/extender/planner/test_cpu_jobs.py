@@ -8,14 +8,9 @@ from typing import Any
 import pytest
 
 from coda.errors import Conflict, Outage
-from coda.model import JobId, WaitCode
-from coda.model.decision import WaitReason
 from coda.placements.wait_limits import GIVEN_UP_S, NODE_LOST_S
 from coda.policy import ArraysConfig, PolicyConfig
-from coda_extender.cpu_jobs.pod_reasons import PodReasons
 from coda_extender.cpu_jobs.stuck_pods import StuckPods
-from coda_extender.planner_process import ChangedRefusals
-from coda_extender.planner_process.messages import RefusedAlike
 from coda_kube.api.client import TooBusy
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_BORROWS, GATE
@@ -257,55 +252,6 @@ async def test_a_pod_whose_node_is_lost_loses_its_place(api: FakeApi) -> None:
         assert evictions(api) == ["work"]
 
 
-async def test_a_line_of_pods_says_once_why_it_waits_and_again_when_that_changes(api: FakeApi) -> None:
-    owner = OWNER | {"apiVersion": "batch/v1", "kind": "Job"}
-    too_large = WaitReason(code=WaitCode.NEVER_FITS, message="no node is so large")
-    too_full = WaitReason(code=WaitCode.INSUFFICIENT_CPU, message="too few cores are free")
-    jobs = tuple(JobId(f"default/pod/work-{number}") for number in range(3))
-    async with replica(api) as one:
-        for number in range(3):
-            api.set(PODS, gated(f"work-{number}", cpu=60, ownerReferences=[owner]))
-        await api.until(lambda: all(job in one.cluster.state.cpu_jobs for job in jobs))
-        reasons = PodReasons(api, one.cluster)
-        reasons.change_refusals(ChangedRefusals(groups=(RefusedAlike(1, too_large, jobs),)))
-        reasons.tell()  # most pods start within a moment
-        await api.until(lambda: not events(api))
-        reasons.tell()
-        reasons.tell()
-        await api.until(lambda: len(events(api)) == 2)
-        of_pod, of_job = events(api)
-        assert (of_pod["involvedObject"]["name"], of_job["involvedObject"]["kind"]) == ("work-0", "Job")
-        assert of_pod["reason"] == of_job["reason"] == "NeverFits"
-        assert of_pod["message"] == "waits: no node is so large (pods of its owner that wait: 3)"
-        assert of_job["message"] == "no node is so large (pods that wait: 3)"
-        changes = ChangedRefusals(groups=(RefusedAlike(1, too_full, jobs[1:]),), gone=jobs[:1])
-        reasons.change_refusals(changes)
-        reasons.tell()
-        await api.until(lambda: len(events(api)) == 4)
-        assert {event["message"] for event in events(api)[2:]} == {
-            "waits: too few cores are free (pods of its owner that wait: 2)",
-            "too few cores are free (pods that wait: 2)",
-        }
-
-
-async def test_a_foreign_pod_that_claims_the_owner_speaks_for_nobody_else(api: FakeApi) -> None:
-    """Uids of owners are not secret, and its pod is older."""
-    owner = OWNER | {"apiVersion": "batch/v1", "kind": "Job"}
-    claimed = gated("claims", cpu=60, creationTimestamp="2020-01-01T00:00:00Z", ownerReferences=[owner])
-    claimed["metadata"]["namespace"] = "elsewhere"
-    jobs = (JobId("default/pod/work"), JobId("elsewhere/pod/claims"))
-    too_large = WaitReason(code=WaitCode.NEVER_FITS, message="no node is so large")
-    async with replica(api) as one:
-        api.set(PODS, gated("work", cpu=60, ownerReferences=[owner]))
-        api.set("/api/v1/namespaces/elsewhere/pods", claimed)
-        await api.until(lambda: all(job in one.cluster.state.cpu_jobs for job in jobs))
-        reasons = PodReasons(api, one.cluster)
-        reasons.change_refusals(ChangedRefusals(groups=(RefusedAlike(1, too_large, jobs),)))
-        for _ in range(3):
-            reasons.tell()
-        await api.until(lambda: "work" in [event["involvedObject"]["name"] for event in events(api)])
-
-
 async def test_the_successor_of_an_evicted_pod_is_first_in_line_also_under_the_next_leader(api: FakeApi) -> None:
     """Another pod has waited for longer than the successor exists."""
     async with replica(api, policy=CODA):
@@ -331,5 +277,5 @@ async def test_the_successor_of_an_evicted_pod_is_first_in_line_also_under_the_n
 
 
 def record_of(api: FakeApi) -> Call:
-    (call,) = [call for call in api.writes("apply") if call.path.endswith("coda-returned-places")]
+    (call,) = [call for call in api.writes("create") if call.path.endswith("/configmaps")]
     return call

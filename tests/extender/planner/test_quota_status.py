@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from coda.errors import Outage
+from coda.nodes import array_use
 from coda.policy import PolicyConfig
 from coda_extender.planner.quota_status import QuotaStatus
+from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, job_json, node_json
@@ -81,6 +85,50 @@ async def _until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_a_new_tenant_counts_its_jobs_in_steps_and_no_cycle_begins_before_the_last() -> None:
+    api = FakeApi()
+    jobs = 250
+    for number in range(jobs):
+        api.set(JOBS, job_json(f"job-{number}"))
+    async with replica(api) as one:
+        await one.cluster.wait_until_synced()
+        tenants, seen, is_released = one.cluster.state.tenants, set[int](), False
+
+        async def other_work() -> None:
+            while not is_released:
+                seen.add(tenants.amounts_of("lab").waiting)
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(other_work())
+        one.cluster.virtual_clusters.put(vc_json("lab", NAMESPACE))
+        assert tenants.amounts_of("lab").waiting == 0
+        await one.cluster.wait_until_in_touch()
+        is_released = True
+        await other
+        assert tenants.amounts_of("lab").waiting == jobs
+        assert len(seen - {0, jobs}) >= 2
+
+
+async def test_jobs_start_while_the_quotas_of_coda_cannot_be_read() -> None:
+    """A new image before the new ClusterRole. The tenants count from when they can be read."""
+    api = FakeApi()
+    api.set(NODES, node_json("n1"))
+    api.set(VIRTUAL_CLUSTERS, vc_json("lab", NAMESPACE, quota={"gpus": 1}, mayBorrow=False))
+    api.set(JOBS, job_json("gang", gpus=2))
+
+    def refuse(call: Call) -> None:
+        if call.path in (VIRTUAL_CLUSTERS, ARRAY_QUOTAS):
+            raise Rejected(403, "Forbidden", "no such rule")
+
+    api.before = refuse
+    async with replica(api) as one:
+        await api.until(lambda: state_of(api, "gang") == "Released", timeout_s=10)
+        assert (one.cluster.is_synced(), one.cluster.is_in_touch()) == (True, True)
+        assert not one.cluster.virtual_clusters.in_touch.is_set()
+        api.before = None
+        await api.until(lambda: shown(api).get("gpus") == {"used": 2, "borrowed": 1, "waiting": 0}, timeout_s=10)
+
+
 async def test_an_array_quota_shows_its_arrays_and_overlaps() -> None:
     api = FakeApi()
     api.set(NODES, node_json("n1"))
@@ -106,3 +154,34 @@ async def test_an_array_quota_shows_its_arrays_and_overlaps() -> None:
 def array_shown(api: FakeApi, name: str) -> Json:
     found: Json = api.item(f"{ARRAY_QUOTAS}/{name}").get("status") or {}
     return found
+
+
+async def test_other_work_goes_on_while_the_arrays_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Lease is renewed and filter calls are answered on the same loop."""
+    compared = most = 0
+
+    def none_accepts(_constraints: object, _node: object) -> object:
+        nonlocal compared
+        compared += 1
+        return "none"
+
+    async def other_work() -> None:
+        nonlocal compared, most
+        while True:
+            compared, most = 0, max(most, compared)
+            await asyncio.sleep(0)
+
+    api = FakeApi()
+    api.set(ARRAY_QUOTAS, aq_json("all"))
+    async with replica(api) as one:
+        await one.cluster.wait_until_synced()
+        monkeypatch.setattr(array_use, "exclusion", none_accepts)
+        for number in range(3000):
+            one.cluster.state.on_node(None, node_json(f"n{number}"))
+        waiting = job_json("waits", gpus=2)
+        waiting["metadata"] |= {"namespace": NAMESPACE, "resourceVersion": "1"}
+        one.cluster.state.on_job(None, waiting)
+        other = asyncio.create_task(other_work())
+        await QuotaStatus(api, one.cluster, PolicyConfig(policy="coda")).write()
+        other.cancel()
+        assert 0 < most <= 1000

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from coda.errors import Outage
 from coda_kube.api import watch_cache
-from coda_kube.api.client import Client, Expired, NotFound
+from coda_kube.api.client import Client, Expired, NotFound, Rejected
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
+
+VIRTUAL_CLUSTERS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
 
 
 def thing(name: str, version: int) -> Json:
@@ -109,13 +112,62 @@ async def test_a_kind_that_the_server_does_not_know_has_no_objects_until_it_does
             raise NotFound(404, "NotFound", "the server could not find the requested resource")
 
     server.on_page = look
-    cache = WatchCache(server, "/apis/coda.scheduler/v1alpha1/virtualclusters", may_be_missing=True)
+    cache = WatchCache(server, VIRTUAL_CLUSTERS, may_be_missing=True)
     running = asyncio.create_task(cache.run())
     async with asyncio.timeout(5):
         await cache.synced.wait()
         assert cache.in_touch.is_set()
         assert cache.by_key == {}
         is_known = True
+        await server.watched_from.get()
+    assert list(cache.by_key) == ["lab"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_objects_go_with_their_kind_also_while_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its definition is deleted while the watch is broken: no event says so."""
+    monkeypatch.setattr(watch_cache, "MISSING_S", 0.01)
+    server, heard = Paged(thing("other", 9)), list[tuple[Json | None, Json | None]]()
+    known, is_known = thing("lab", 8), False
+
+    def look() -> None:
+        if not is_known:
+            raise NotFound(404, "NotFound", "the server could not find the requested resource")
+
+    server.on_page = look
+    cache = WatchCache(server, VIRTUAL_CLUSTERS, listener=lambda *change: heard.append(change), may_be_missing=True)
+    cache.put(known)
+    running = asyncio.create_task(cache.run())
+    async with asyncio.timeout(5):
+        await cache.synced.wait()
+        assert (heard, cache.by_key, cache.in_touch.is_set()) == ([(None, known), (known, None)], {}, True)
+        is_known = True
+        await server.watched_from.get()
+    assert list(cache.by_key) == ["other"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("error", [Rejected(403, "Forbidden", "no"), Outage("HTTP 500")], ids=["403", "500"])
+async def test_nobody_waits_for_a_kind_that_may_be_missing_and_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A new image before the new ClusterRole, or a broken conversion."""
+    monkeypatch.setattr(watch_cache, "pause_s", lambda *_args, **_options: 0.001)
+    server, is_readable = Paged(thing("lab", 1)), False
+
+    def look() -> None:
+        if not is_readable:
+            raise error
+
+    server.on_page = look
+    cache = WatchCache(server, VIRTUAL_CLUSTERS, may_be_missing=True)
+    running = asyncio.create_task(cache.run())
+    async with asyncio.timeout(5):
+        await cache.synced.wait()
+        assert len(server.asked) == watch_cache.WITHOUT_AFTER + 1
+        is_readable = True
         await server.watched_from.get()
     assert list(cache.by_key) == ["lab"]
     running.cancel()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coda.cycle import Part
 from coda.model import Job, Phase
 from coda.model.world import VirtualCluster
 from coda_kube.cluster_state import ClusterState
@@ -119,20 +120,62 @@ def _job_in(name: str, state: str, tenant: str) -> Job | None:
     return by_state[state]
 
 
+def waiting_json(name: str, namespace: str = "team") -> Json:
+    item = job_json(name)
+    item["metadata"] |= {"namespace": namespace, "resourceVersion": "1"}
+    return item
+
+
+def test_an_edit_changes_at_most_so_many_jobs_at_once() -> None:
+    """Filter calls are answered on the same loop, and a namespace may have 10 000 pods."""
+    state = ClusterState()
+    for number in range(25):
+        state.on_job(None, waiting_json(f"job-{number}"))
+    state.on_job(None, waiting_json("other", "elsewhere"))
+    lab = vc_json("lab", "team")
+    state.on_virtual_cluster(None, lab)
+    state.on_job(None, waiting_json("later"))
+    changed = [state.tenants.amounts_of("lab").waiting]
+    while state.read_tenants(10):
+        changed.append(state.tenants.amounts_of("lab").waiting)
+    assert changed == [1, 10, 20]  # the one that came later had its tenant at once
+    assert state.tenants.amounts_of("lab").waiting == 26
+    version = state.version
+    assert not state.read_tenants(10)
+    assert state.version == version
+
+
+def test_a_status_of_a_virtual_cluster_is_no_change_of_what_counts() -> None:
+    """The planner writes it every 5 s, and would cause a cycle each time."""
+    state = ClusterState()
+    lab = vc_json("lab", "team")
+    state.on_virtual_cluster(None, lab)
+    before = state.version, state.changes[Part.TENANTS].end
+    again = vc_json("lab", "team") | {"status": {"gpus": {"used": 1}}}
+    again["metadata"] |= {"generation": 4, "resourceVersion": "2"}
+    state.on_virtual_cluster(lab, again)
+    assert (state.version, state.changes[Part.TENANTS].end) == before
+    assert state.tenants.status_of("lab")["observedGeneration"] == 4
+    state.on_virtual_cluster(again, vc_json("lab", "team", quota={"gpus": 1}))
+    assert state.version > before[0]
+
+
+def test_an_edit_that_cannot_be_read_leaves_the_tenant_as_it_was() -> None:
+    tenants, lab = known(vc_json("lab", "team")), vc_json("lab", "team")
+    with pytest.raises(ValueError, match="many"):
+        tenants.note(lab, vc_json("lab", "team", quota={"gpus": "many"}))
+    assert tenants.get("lab") == VirtualCluster(name="lab")
+
+
 def test_jobs_follow_their_namespace() -> None:
     """Jobs that are there already, and those that come later; and back again when the virtual cluster goes."""
     state = ClusterState()
     state.on_node(None, node_json("n1"))
 
-    def waiting(name: str) -> Json:
-        item = job_json(name)
-        item["metadata"] |= {"namespace": "team", "resourceVersion": "1"}
-        return item
-
-    state.on_job(None, waiting("before"))
+    state.on_job(None, waiting_json("before"))
     lab = vc_json("lab", "team", quota={"gpus": 4})
     state.on_virtual_cluster(None, lab)
-    state.on_job(None, waiting("after"))
+    state.on_job(None, waiting_json("after"))
     found = state.snapshot()
     assert {one.virtual_cluster for one in found.jobs} == {"lab"}
     assert found.virtual_clusters == (VirtualCluster(name="lab", gpus=4),)
