@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from coda_agent.gpus.devices import Metric
+from coda_agent.gpus.devices import Health, Metric
+from coda_agent.gpus.driver import nvml
 from coda_agent.gpus.driver.gpus import Gpus
+from coda_agent.gpus.driver.nvml import GpmSample
 from coda_lab.emulators.nvml import NvmlState, Slice
 from tests.agent.gpus.rig import NOW, advance, later
-from tests.agent.gpus.test_gpus import FIRST, NOT_SUPPORTED, cut, reading_of
+from tests.agent.gpus.test_gpus import FIRST, NOT_SUPPORTED, SECOND, cut, reading_of
 
 INVALID_ARGUMENT = 2
 
@@ -73,3 +75,45 @@ def test_a_slice_with_a_part_of_its_instances_compute_is_not_measured(state: Nvm
     reading = reading_of(gpus.sense(advance(state, later(10))), FIRST)
     assert [part.has_utilisation for part in reading.gpu.instances] == [True, False]
     assert [reading.by_instance[uuid].share for uuid in ("a", "b")] == [0.0, None]
+
+
+def test_samples_are_freed_with_their_session_and_compared_within_one(
+    state: NvmlState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, free, end = nvml.new_gpm_sample, nvml.free_gpm_sample, nvml.close_session
+    held: set[int] = set()
+    held_at_end: list[int] = []
+
+    def counted() -> GpmSample:
+        sample = taken()
+        held.add(id(sample))
+        return sample
+
+    def freed(sample: GpmSample) -> None:
+        held.remove(id(sample))
+        free(sample)
+
+    def ended() -> None:
+        held_at_end.append(len(held))
+        end()
+
+    monkeypatch.setattr(nvml, "new_gpm_sample", counted)
+    monkeypatch.setattr(nvml, "free_gpm_sample", freed)
+    monkeypatch.setattr(nvml, "close_session", ended)
+    cut(state, a=1, b=2)
+    gpus = Gpus()
+    gpus.sense(NOW)
+    gpus.sense(advance(state, later(10)))
+    assert len(held) == 2
+    state.reload_driver()
+    assert reading_of(gpus.sense(advance(state, later(11))), FIRST).health is Health.LOST
+    shares = [share_at(gpus, state, second) for second in (12, 20)]
+    state.lose(SECOND)
+    shares += [share_at(gpus, state, second) for second in (21, 22, 23)]  # a session at 22 looks for the lost one
+    gpus.close()
+    assert shares == [None, 0.0, 0.0, None, 0.0]
+    assert held_at_end == [0, 0, 0, 0]
+
+
+def share_at(gpus: Gpus, state: NvmlState, second: int) -> float | None:
+    return reading_of(gpus.sense(advance(state, later(second))), FIRST).by_instance["a"].share
