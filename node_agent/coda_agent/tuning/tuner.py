@@ -101,9 +101,9 @@ class Tuner:
     def _most_cores(self, local: tuple[LocalPod, ...]) -> int:
         """The cores that one rank could have here: what the node gives to pods, without those that never leave it."""
         stays = [pod for pod in local if not pod.ended and not STAYING.isdisjoint(pod.protections)]
-        allocatable = self._cluster.allocatable_cores or self._node_cores
-        least = math.ceil(sum(pod.request_cores for pod in stays))
-        return max(1, min(self._node_cores, allocatable) - least)
+        given_m = min(1000 * self._node_cores, self._cluster.allocatable_m or 1000 * self._node_cores)
+        stays_m = sum(round(1000 * pod.request_cores) for pod in stays)
+        return max(1, (given_m - stays_m) // 1000)
 
     async def cancel(self) -> None:
         """End all reads under way."""
