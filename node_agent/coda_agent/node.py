@@ -141,6 +141,8 @@ class Node:
         self.sensor.socket_by_domain = self._socket_by_domain
         self.sensor.meter = TrafficMeter(self._files, self.abilities.domains) if self.abilities.monitoring else None
         self._pod_groups = self._open_pod_groups()
+        if self._groups is not None and not self.abilities.following and not self.reads_only:
+            self._groups.remove_all()  # of pods that were followed before
         self._actuator = Actuator(
             files=self._files,
             layout=self._layout,
@@ -285,7 +287,8 @@ class Node:
         return Groups(self._files) if self._probed.monitoring or self._probed.limiting else None
 
     def _open_pod_groups(self) -> PodGroups | None:
-        if self._groups is None or self._layout is None or not self.abilities.monitoring:
+        is_possible = self.abilities.monitoring and self.abilities.following
+        if self._groups is None or self._layout is None or not is_possible:
             return None
         most = most_pods(len(self.abilities.domains), self.abilities.rmids)
         return PodGroups(self._files, self._layout, self._groups, most)

@@ -7,7 +7,6 @@ the same CPU time in every step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -41,10 +40,12 @@ class RankReport:
         require(self.attempt >= 1 and self.rank >= 0, "a report must be of a rank", self.rank)
         require(1 <= self.cores <= MOST_CORES, "a rank has a core at least", self.cores)
         require(self.window >= 0, "windows are counted from 0", self.window)
-        work = self.result.work
+        reading, work = self.result.reading, self.result.work
+        if reading is not None:
+            require(reading.variance <= 1, "the variance of a share is 0 to 1", reading.variance)
         if work is not None:
-            numbers = (work.cores, work.variance)
-            require(all(math.isfinite(one) and one >= 0 for one in numbers), "CPU use is not negative", work.cores)
+            require(0 <= work.cores <= MOST_CORES, f"CPU use is 0 to {MOST_CORES} cores", work.cores)
+            require(0 <= work.variance <= MOST_CORES**2, f"its variance is 0 to {MOST_CORES}^2", work.variance)
             require(0 <= work.throttled_share <= 1, "a share of periods is 0 to 1", work.throttled_share)
 
 

@@ -101,7 +101,7 @@ class TuningInput:
     cores: int  # per rank, that every rank has
     gpus: int  # per rank
     ranks: int = 1
-    most_cores: int  # per rank, that the smallest of its nodes has
+    most_cores: int  # per rank, that the node of rank 0 can give; what other nodes cannot, the planner refuses
     answer: WishAnswer | None = None
     resize: Resize | None = None
     never: str = ""  # why its cores can never be changed, as far as its pod says: an obstacle's word; "": nothing does

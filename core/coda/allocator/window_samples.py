@@ -152,6 +152,8 @@ def _variance(shares: Sequence[float]) -> float:
 def _variance_of_mean(shares: Sequence[float]) -> float:
     """The variance of the mean of samples that may be correlated: the largest that their batches show.
 
+    No more than the square of their range: the mean is within it, and the correction for correlation may exceed it.
+
     A correlation counts if it is twice its own standard error, and is corrected for its bias in short series.
     Source: batch means, effective sample size of an AR(1) process (1 + rho) / (1 - rho); bias of rho: Kendall 1954."""
     largest = _variance(shares) / len(shares)
@@ -168,4 +170,4 @@ def _variance_of_mean(shares: Sequence[float]) -> float:
             continue
         rho = min(_STRONGEST, (count * rho + 1) / (count - 3))
         largest = max(largest, spread / count * (1 + rho) / (1 - rho))
-    return largest
+    return min(largest, (max(shares) - min(shares)) ** 2)

@@ -37,7 +37,7 @@ class Api:
     profiles: list[Json] = field(default_factory=list)
     peers: dict[str, Json] = field(default_factory=dict)  # the NodeProfiles of all nodes, by node
     away_since_s: float | None = None
-    allocatable_cores: int | None = None
+    allocatable_m: int | None = None
     claimed: Claims = field(default_factory=Claims)
     _read: dict[str, tuple[Json, LocalPod]] = field(default_factory=dict)
 

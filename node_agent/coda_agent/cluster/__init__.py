@@ -1,6 +1,6 @@
 """What the agent reads from the API server and writes there. It decides nothing about pods or jobs.
 
-Read `claims`, `pods` and `jobs` (objects as the agent needs them), `caches` (watches and writes), then
+Read `claims` (with `put_off`), `pods` and `jobs` (objects as the agent needs them), `caches` (watches and writes), then
 `background_writes`. `rank_reports` and `peers` are what agents tell each other."""
 
 from coda_agent.cluster.background_writes import BackgroundWrites

@@ -66,7 +66,7 @@ class AgentCaches:
         self._jobs = WatchCache(client, JOBS_PATH, query={"fieldSelector": f"{RANK0_NODE}={node}"}, is_calm=True)
         self._claim_reader = ClaimReader(client, node)
         self._has_profile = False
-        self.allocatable_cores: int | None = None  # whole cores for all pods together, as the Node says; None: unknown
+        self.allocatable_m: int | None = None  # millicores for all pods together, as the Node says; None: unknown
 
     async def run(self) -> None:
         """Keep the caches up to date until cancelled."""
@@ -189,13 +189,13 @@ class AgentCaches:
         for failures in count():
             try:
                 node = await self._client.get(f"/api/v1/nodes/{self._node}")
-                self.allocatable_cores = milli_from_quantity(node["status"]["allocatable"]["cpu"]) // 1000
+                self.allocatable_m = milli_from_quantity(node["status"]["allocatable"]["cpu"])
             except NotFound:
                 pass
             except READ_ERRORS as error:
                 if not failures:
                     log.warning("the cores of node %s are not known: %s: %s", self._node, type(error).__name__, error)
-            known = self.allocatable_cores is not None
+            known = self.allocatable_m is not None
             again_s = NODE_AGAIN_S if known else growing_s(failures, 5.0, NODE_AGAIN_S)
             await asyncio.sleep(again_s * random.uniform(0.5, 1.5))
 

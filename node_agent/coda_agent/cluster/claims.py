@@ -1,20 +1,24 @@
 """Which devices the pods of this node have by dynamic resource claims, and the UUIDs of these devices.
 
 Nothing is watched, and nothing is read where no pod has a claim, so a cluster without the feature is never asked for
-it. A claim's allocation never changes while a pod uses it: each is read once. Source: KEP-4381; KEP-5004 for claims
-that stand for `nvidia.com/gpu`."""
+it. A claim's allocation never changes while a pod uses it: each is read once. Slices are listed when a pod with claims
+is new, since a driver may have made its devices again. Source: KEP-4381; KEP-5004 for claims that stand for
+`nvidia.com/gpu`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from coda.errors import CodaError
 from coda_agent.claimed_device import ClaimedDevice
+from coda_agent.cluster.put_off import PutOff
 from coda_kube.api.client import Client, NotFound
 from coda_kube.api.retry_pauses import growing_s
 from coda_kube.objects.json_types import Json
@@ -33,6 +37,12 @@ LOOK_S: Final = 2.0
 AGAIN_S: Final = 5.0
 LONGEST_S: Final = 60.0
 """The least seconds until something is asked for again that was not there, and the bound of that. Our choice."""
+
+LONGEST_ABSENT_S: Final = 3600.0
+"""The bound for a device that no slice of this node names: a pool for several nodes has none. Our choice."""
+
+LIST_AGAIN_S: Final = 60.0
+"""The least seconds between two lists of slices for new pods whose devices are known. Our choice."""
 
 BROKEN: Final = (CodaError, LookupError, TypeError, ValueError, AttributeError)
 
@@ -111,14 +121,19 @@ def devices_from_claim(claim: Item, request: str) -> Iterator[ClaimedDevice]:
 
 
 class ClaimReader:
-    """Reads the claims of this node's pods, and the ResourceSlices of `node`."""
+    """Reads the claims of this node's pods, and the ResourceSlices of `node`. `now_s`: a clock that never jumps."""
 
-    def __init__(self, client: Client, node: str) -> None:
+    def __init__(self, client: Client, node: str, now_s: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._node = node
+        self._now_s = now_s
         self._version: str | None = None
         self._devices: dict[str, tuple[tuple[str, ClaimedDevice], ...]] = {}  # by pod uid
+        self._unreadable: PutOff[str] = PutOff(AGAIN_S, LONGEST_S)  # pods, by uid
         self._uuids: Mapping[ClaimedDevice, str | None] = {}  # of the devices in this node's slices
+        self._absent: PutOff[ClaimedDevice] = PutOff(AGAIN_S, LONGEST_ABSENT_S)
+        self._listed_s = -math.inf
+        self._has_new_pods = False  # since then
 
     @property
     def claims(self) -> Claims:
@@ -131,35 +146,64 @@ class ClaimReader:
         failures = 0  # in a row
         while True:
             try:
-                is_complete = await self.refresh(pods())
+                await self.refresh(found := pods())
+                has_answer = self._version is not None or not found
             except BROKEN as error:
-                is_complete = False
+                has_answer = False
                 if not failures:
                     log.warning("the claims of this node's pods cannot be read: %s: %s", type(error).__name__, error)
-            pause_s = LOOK_S if is_complete else growing_s(failures, AGAIN_S, LONGEST_S)
-            failures = 0 if is_complete else failures + 1
+            pause_s = LOOK_S if has_answer else growing_s(failures, AGAIN_S, LONGEST_S)
+            failures = 0 if has_answer else failures + 1
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
 
     async def refresh(self, pods: Collection[ClaimingPod]) -> bool:
-        """Forget all but `pods`, and read what is not known of them. Return whether all of it is known now.
+        """Forget all but `pods`, and read what is not known of them. Return whether the claims of all are known now.
 
-        Raises what reading raises."""
-        here = {pod.uid for pod in pods}
+        A pod whose claims cannot be read holds up no other, and is tried again later. So is a device that no slice of
+        this node names. Raises what reading the slices raises."""
+        here, now_s = {pod.uid for pod in pods}, self._now_s()
         self._devices = {uid: devices for uid, devices in self._devices.items() if uid in here}
+        self._unreadable.forget_all_except(here, now_s)
         if not here:
             return True
         self._version = self._version or await self._served_version()
         if self._version is None:
             return False
         for pod in pods:
-            if pod.uid not in self._devices:
-                self._devices[pod.uid] = await self._devices_of(pod)
-        asked = {device for devices in self._devices.values() for _container, device in devices}
-        if not asked <= self._uuids.keys():
-            query = {"fieldSelector": f"spec.nodeName={self._node}"}
+            if pod.uid not in self._devices and self._unreadable.is_due(pod.uid, now_s):
+                await self._read_claims(pod, now_s)
+        await self._find({device for devices in self._devices.values() for _container, device in devices}, now_s)
+        return here <= self._devices.keys()
+
+    async def _read_claims(self, pod: ClaimingPod, now_s: float) -> None:
+        try:
+            self._devices[pod.uid] = await self._devices_of(pod)
+            self._has_new_pods = True
+        except BROKEN as error:
+            if self._unreadable.put_off(pod.uid, now_s):
+                who = f"the pod with uid {pod.uid} in namespace {pod.namespace}"
+                log.warning("the claims of %s cannot be read: %s: %s", who, type(error).__name__, error)
+            if isinstance(error, NotFound):  # perhaps of the version, after an upgrade
+                self._version = await self._served_version() or self._version
+
+    async def _find(self, asked: Set[ClaimedDevice], now_s: float) -> None:
+        """List the slices if they may say more of the devices `asked` for. One that vanished meanwhile stays known."""
+        self._absent.forget_all_except(asked, now_s)
+        missing = {device for device in asked - self._uuids.keys() if self._absent.is_due(device, now_s)}
+        is_old = self._has_new_pods and now_s >= self._listed_s + LIST_AGAIN_S
+        if not missing and not (asked and is_old):
+            return
+        query = {"fieldSelector": f"spec.nodeName={self._node}"}
+        try:
             found = await self._client.list_pages(f"{GROUP}/{self._version}/resourceslices", query)
-            self._uuids = uuids_from_slices(found["items"])
-        return asked <= self._uuids.keys()
+        except NotFound:
+            self._version = await self._served_version() or self._version
+            raise
+        kept = {device: uuid for device, uuid in self._uuids.items() if device in asked}
+        self._uuids = {**kept, **uuids_from_slices(found["items"])}
+        self._listed_s, self._has_new_pods = now_s, False
+        for device in missing - self._uuids.keys():
+            self._absent.put_off(device, now_s)
 
     async def _served_version(self) -> str | None:
         try:

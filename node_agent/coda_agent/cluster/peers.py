@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 from coda.allocator.ranks import RankReport
@@ -35,6 +35,7 @@ class Peers:
         self._reports: dict[str, tuple[RankReport, ...]] = {}  # by node, of those that were read
         self._again_s: dict[str, float] = {}
         self._failures: dict[str, int] = {}  # in a row
+        self._left_out: dict[str, int] = {}  # by node: reports that could not be read, as logged last
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -53,6 +54,7 @@ class Peers:
             self._reports.pop(node, None)
             self._again_s.pop(node, None)
             self._failures.pop(node, None)
+            self._left_out.pop(node, None)
 
     async def cancel(self) -> None:
         """End all reads under way."""
@@ -64,7 +66,9 @@ class Peers:
     async def _attempt(self, node: str) -> None:
         try:
             async with self._slots:
-                self._reports[node] = reports_from_json(await self._read(node))
+                faults: list[str] = []
+                self._reports[node] = reports_from_json(await self._read(node), faults)
+            self._log_faults(node, faults)
             self._failures.pop(node, None)
             self._again_s[node] = self._now_s() + AGAIN_S
         except READ_ERRORS as error:
@@ -75,3 +79,8 @@ class Peers:
                 log.warning("the NodeProfile of %s cannot be read: %s", node, error)
         finally:
             self._under_way.pop(node, None)
+
+    def _log_faults(self, node: str, faults: Sequence[str]) -> None:
+        if faults and len(faults) != self._left_out.get(node):
+            log.warning("%d reports of ranks in the NodeProfile of %s cannot be read: %s", len(faults), node, faults[0])
+        self._left_out[node] = len(faults)

@@ -4,7 +4,6 @@ Reading is strict, entry by entry: another node's agent may be of another versio
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -22,8 +21,6 @@ MOST_RANKS: Final = 64
 
 DIGITS: Final = 6  # of a number in JSON: more is noise
 
-log = logging.getLogger(__name__)
-
 
 def ranks_json(reports: Iterable[RankReport]) -> list[Json]:
     """Return `status.ranks`, by job and rank."""
@@ -31,14 +28,17 @@ def ranks_json(reports: Iterable[RankReport]) -> list[Json]:
     return [_report_json(report) for report in ordered[:MOST_RANKS]]
 
 
-def reports_from_json(profile: Item | None) -> tuple[RankReport, ...]:
-    """Return the reports of a NodeProfile that can be read; none if there is no profile."""
+def reports_from_json(profile: Item | None, faults: list[str] | None = None) -> tuple[RankReport, ...]:
+    """Return the reports of a NodeProfile that can be read; none if there is no profile.
+
+    `faults`: gets a sentence for each of the others."""
     found = []
     for item in (((profile or {}).get("status") or {}).get("ranks") or ())[:MOST_RANKS]:
         try:
             found.append(_report(item))
         except (InvalidInput, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            log.info("a report of a rank cannot be read: %s: %s", type(error).__name__, error)
+            if faults is not None:
+                faults.append(f"{error!r:.200}")  # as repr: it may repeat words of the report
     return tuple(found)
 
 

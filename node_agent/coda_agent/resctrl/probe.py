@@ -12,7 +12,7 @@ from enum import Enum
 
 from coda.contention.throttles import absolute_limits, percent_limits
 from coda_agent.host import Files, Tree
-from coda_agent.resctrl.layout import NO_GROUPS, is_ours
+from coda_agent.resctrl.layout import MON_GROUPS, NO_GROUPS, inside, is_ours
 from coda_agent.resctrl.schemata import bandwidth_limits
 
 ENDLESS_MIB = 4_294_967_295  # the kernel's unlimited value with mba_MBps
@@ -31,9 +31,11 @@ class Unit(Enum):
 class Abilities:
     """What resctrl offers here. `lacks`: a sentence for each thing that is missing or not understood.
 
-    `domains` are those that can be measured or limited. `closids` and `rmids` include the root's own."""
+    `domains` are those that can be measured or limited. `closids` and `rmids` include the root's own. `following`:
+    pods may have monitoring groups; without, only the node's total is measured."""
 
     monitoring: bool = False
+    following: bool = True
     limiting: bool = False
     domains: tuple[int, ...] = ()
     unit: Unit = Unit.PERCENT
@@ -62,9 +64,16 @@ def probe_abilities(files: Files) -> Abilities:
     elif owner := _owner_of_cpus(tree):
         limits = {}
         lacks = (*lacks, f"group {owner} of another program has CPUs of its own: limits would take pods out of it")
+    counting = _counter_of_cpus(tree)
+    if counting:
+        lacks = (
+            *lacks,
+            f"{counting} of another program counts what runs on its CPUs: no pod is taken out of its counts",
+        )
     unit = _unit(tree, options, limits)
     return Abilities(
         monitoring=bool(monitored),
+        following=counting is None,
         limiting=bool(limits),
         domains=tuple(sorted({*monitored, *limits})),
         unit=unit,
@@ -130,6 +139,26 @@ def _owner_of_cpus(tree: Tree) -> str | None:
     "Resource allocation rules"."""
     groups = (name for name in tree.directories(".") if name not in NO_GROUPS and not is_ours(name))
     return next((name for name in groups if _text(tree, f"{name}/cpus_list")), None)
+
+
+def _counter_of_cpus(tree: Tree) -> str | None:
+    """Another program's monitoring group that counts all threads on some CPUs, unless they are in one themselves.
+
+    `pqos` with the OS interface has such groups. A pod's threads that get a group of their own leave its counts without
+    a word. Source: `resctrl.rst`, "Resource monitoring rules"."""
+    for control in ("", *(name for name in _directories(tree, ".") if name not in NO_GROUPS)):
+        for name in _directories(tree, inside(control, MON_GROUPS)):
+            group = f"{inside(control, MON_GROUPS)}/{name}"
+            if not is_ours(name) and _text(tree, f"{group}/cpus_list"):
+                return group
+    return None
+
+
+def _directories(tree: Tree, path: str) -> tuple[str, ...]:
+    try:
+        return tree.directories(path)
+    except OSError:
+        return ()
 
 
 def _unit(tree: Tree, options: str, limits: Mapping[int, int]) -> Unit:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Final
 
 from coda.allocator import CoreSearchConfig
-from coda.allocator.ranks import RankReport
+from coda.allocator.ranks import MOST_CORES, RankReport
 from coda_agent.cluster import LocalPod
 from coda_agent.tuning.observation import RankWindow, TuningObservation
 
@@ -46,9 +46,15 @@ class RankWindows:
         self._reports = {uid: report for uid, report in self._reports.items() if uid in pod_uids}
 
     def step(self, pod: LocalPod, seen: TuningObservation) -> None:
-        """Add what this round saw of the pod, which is a rank; a window that is over becomes its report."""
+        """Add what this round saw of the pod, which is a rank; a window that is over becomes its report.
+
+        A rank of less than a core, or of unknown cores, has none: no count that can be tried is its own."""
         member = pod.member
         assert member is not None
+        if not 1 <= pod.cores <= MOST_CORES:
+            self._by_pod.pop(pod.uid, None)
+            self._reports.pop(pod.uid, None)
+            return
         conditions = member.attempt, pod.cores, seen.container
         window = self._by_pod.get(pod.uid)
         if window is None or window.conditions != conditions:

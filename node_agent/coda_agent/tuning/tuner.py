@@ -16,6 +16,7 @@ from coda.allocator import Tuning
 from coda.allocator.ranks import RankReport
 from coda.allocator.resize import STATIC_CPU_MANAGER
 from coda.contention import Protection
+from coda.errors import CodaError
 from coda_agent.cluster import (
     READ_ERRORS,
     AgentCaches,
@@ -38,6 +39,9 @@ from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
 
+
+IMPOSSIBLE: Final = (CodaError, ArithmeticError)
+"""What numbers that cannot be together raise. They come from the status of a job, and from agents of other nodes."""
 
 STAYING: Final = frozenset({Protection.DAEMON_SET, Protection.STATIC})
 """Pods that are on the node whatever runs there."""
@@ -67,7 +71,9 @@ class Tuner:
         self._read: dict[str, tuple[int, TunedJob | None]] = {}  # by job uid: version, and the job as read
 
     def step(self, senses: Senses, local: tuple[LocalPod, ...], last_disturbance: LastDisturbance) -> tuple[str, ...]:
-        """Take one step for every rank that runs here. Return a sentence for each that does not count."""
+        """Take one step for every rank that runs here. Return a sentence for each that does not count.
+
+        Never raises: the agent's throttles must not end with a job that nobody can tune."""
         # 1. Read the jobs whose rank 0 runs here, by name.
         rank0 = {pod.member.job: pod for pod in local if pod.runs and pod.member is not None and pod.member.rank == 0}
         problems: list[str] = []
@@ -85,16 +91,19 @@ class Tuner:
         most_cores = self._most_cores(local)
         for job, pod in jobs.values():
             job = replace(job, tuning_input=replace(job.tuning_input, most_cores=most_cores))
-            self._step(job, pod, senses, self._observation(pod, senses, last_disturbance))
+            try:
+                self._step(job, pod, senses, self._observation(pod, senses, last_disturbance))
+            except IMPOSSIBLE as error:
+                problems.append(f"job {job.id} is not tuned: {error}")
             problems += _other_cores_text(pod, self._windows.other_cores(job), job.tuning_input.cores)
         return tuple(problems)
 
     def _most_cores(self, local: tuple[LocalPod, ...]) -> int:
         """The cores that one rank could have here: what the node gives to pods, without those that never leave it."""
         stays = [pod for pod in local if not pod.ended and not STAYING.isdisjoint(pod.protections)]
-        allocatable = self._cluster.allocatable_cores or self._node_cores
-        least = math.ceil(sum(pod.request_cores for pod in stays))
-        return max(1, min(self._node_cores, allocatable) - least)
+        given_m = min(1000 * self._node_cores, self._cluster.allocatable_m or 1000 * self._node_cores)
+        stays_m = sum(round(1000 * pod.request_cores) for pod in stays)
+        return max(1, (given_m - stays_m) // 1000)
 
     async def cancel(self) -> None:
         """End all reads under way."""
@@ -107,7 +116,10 @@ class Tuner:
         others = [pod for pod in ranks if pod.member and pod.member.rank]
         self._rank_windows.forget_all_except({pod.uid for pod in others})
         for pod in others:
-            self._rank_windows.step(pod, self._observation(pod, senses, last_disturbance))
+            try:
+                self._rank_windows.step(pod, self._observation(pod, senses, last_disturbance))
+            except IMPOSSIBLE as error:
+                problems.append(f"pod {pod.id} is not measured for its job: {error}")
             problems += _other_cores_text(pod, self._rank_windows.other_cores.get(pod.uid), pod.cores)
         reports = self._rank_windows.reports
         led = {(pod.member.job_uid, pod.member.attempt) for pod in ranks if pod.member and not pod.member.rank}

@@ -153,11 +153,11 @@ class Counting(FakeApi):
 
 
 @pytest.mark.parametrize(
-    ("cpu", "cores"),
-    [("47500m", 47), ("48", 48), (None, None), ("many", None)],
+    ("cpu", "cores_m"),
+    [("47500m", 47500), ("48", 48000), (None, None), ("many", None)],
     ids=["less than it has", "all", "it does not say", "nobody can read it"],
 )
-def test_what_the_node_gives_to_pods_is_read_from_it(cpu: str | None, cores: int | None) -> None:
+def test_what_the_node_gives_to_pods_is_read_from_it(cpu: str | None, cores_m: int | None) -> None:
     async def read_() -> int | None:
         api = FakeApi()
         node = node_json("n1")
@@ -170,10 +170,10 @@ def test_what_the_node_gives_to_pods_is_read_from_it(cpu: str | None, cores: int
         await asyncio.wait({caches})
         gets = sum(call.verb == "get" and call.path == f"{NODES}/n1" for call in api.calls)
         assert 1 <= gets <= 12
-        return cluster.allocatable_cores
+        return cluster.allocatable_m
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        assert runner.run(read_()) == cores
+        assert runner.run(read_()) == cores_m
 
 
 def test_all_jobs_of_a_node_are_one_watch() -> None:

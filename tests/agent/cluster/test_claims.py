@@ -9,6 +9,7 @@ import pytest
 
 from coda_agent.claimed_device import ClaimedDevice
 from coda_agent.cluster.claims import (
+    AGAIN_S,
     GROUP,
     ClaimingPod,
     ClaimReader,
@@ -24,6 +25,21 @@ DRIVER = "gpu.nvidia.com"
 GPU_0 = ClaimedDevice(driver=DRIVER, pool="n1", device="gpu-0")
 GPU_1 = ClaimedDevice(driver=DRIVER, pool="n1", device="gpu-1")
 POD = ClaimingPod(uid="u1", namespace="vision", uses=(ClaimUse("claim-1", "main"),))
+
+
+SLICES = f"{GROUP}/v1/resourceslices"
+CLAIM = f"{GROUP}/v1/namespaces/vision/resourceclaims/claim-1"
+
+
+def pod(uid: str, claim: str = "claim-1") -> ClaimingPod:
+    return ClaimingPod(uid=uid, namespace="vision", uses=(ClaimUse(claim, "main"),))
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
 
 
 def gpu(name: str, uuid: str | None) -> Json:
@@ -88,23 +104,87 @@ async def test_nothing_is_asked_where_no_pod_has_a_claim_and_its_absence_is_no_e
 
 
 async def test_a_device_that_no_slice_names_yet_is_asked_for_again_and_one_without_uuid_is_not() -> None:
-    server = Server()
-    slices = f"{GROUP}/v1/resourceslices"
-    server.items[slices] = {"items": []}
-    reader = ClaimReader(server, "n1")
-    assert not await reader.refresh([POD])
-    server.items[slices] = {"items": [slice_json(gpu("gpu-0", None))]}
-    assert await reader.refresh([POD])
-    assert reader.claims.uuid_by_device == {}
-
-
-async def test_what_cannot_be_read_keeps_what_is_known() -> None:
-    server = Server()
-    reader = ClaimReader(server, "n1")
+    server, clock = Server(), Clock()
+    server.items[SLICES] = {"items": []}
+    reader = ClaimReader(server, "n1", clock)
     await reader.refresh([POD])
-    with pytest.raises(NotFound):
-        await reader.refresh([POD, ClaimingPod(uid="u2", namespace="vision", uses=(ClaimUse("gone", "main"),))])
+    server.items[SLICES] = {"items": [slice_json(gpu("gpu-0", None))]}
+    clock.now_s += AGAIN_S
+    await reader.refresh([POD])
+    assert reader.claims.uuid_by_device == {}
+    server.items[SLICES] = {"items": [slice_json(gpu("gpu-0", "GPU-0"))]}
+    clock.now_s += 10_000
+    await reader.refresh([POD])
+    assert server.asked.count(SLICES) == 2
+
+
+async def test_a_device_of_a_pool_for_several_nodes_is_asked_for_ever_more_seldom() -> None:
+    """Its slices have no `spec.nodeName`, so no list of this node's slices ever has it."""
+    server, clock = Server(), Clock()
+    server.items[CLAIM] = claim_json("nic-0")
+    reader = ClaimReader(server, "n1", clock)
+    for _ in range(24 * 1800):
+        assert await reader.refresh([POD])
+        clock.now_s += 2
+    assert server.asked.count(SLICES) <= 10 + 24
+
+
+async def test_slices_are_listed_again_for_a_new_pod_at_most_once_a_minute() -> None:
+    server, clock = Server(), Clock()
+    reader = ClaimReader(server, "n1", clock)
+    await reader.refresh([POD])
+    server.items[SLICES] = {"items": [slice_json(gpu("gpu-0", "GPU-new"), generation=2)]}
+    pods = [POD]
+    for number in range(59):
+        pods.append(pod(f"more-{number}"))
+        clock.now_s += 1
+        await reader.refresh(pods)
+    assert (server.asked.count(SLICES), reader.claims.uuid_by_device) == (1, {GPU_0: "GPU-0"})
+    clock.now_s += 1
+    await reader.refresh(pods)
+    assert (server.asked.count(SLICES), reader.claims.uuid_by_device) == (2, {GPU_0: "GPU-new"})
+    server.items[SLICES] = {"items": []}
+    clock.now_s += 1000
+    await reader.refresh([*pods, pod("last")])
+    assert (server.asked.count(SLICES), reader.claims.uuid_by_device) == (3, {GPU_0: "GPU-new"})
+
+
+@pytest.mark.parametrize(
+    "claim", [None, {"status": {"allocation": {"devices": {"results": [{"request": 7}]}}}}, {"status": [7]}]
+)
+async def test_a_claim_that_cannot_be_read_hides_no_other_pod_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture, claim: Json | None
+) -> None:
+    server, clock = Server(), Clock()
+    bad = pod("u0", claim="bad")
+    if claim is not None:
+        server.items[CLAIM.replace("claim-1", "bad")] = claim
+    reader = ClaimReader(server, "n1", clock)
+    for _ in range(1000):
+        assert not await reader.refresh([bad, POD])
+        clock.now_s += 2
     assert reader.claims.devices_by_pod == {"u1": (("main", GPU_0),)}
+    assert caplog.text.count("the claims of the pod with uid u0 in namespace vision cannot be read") == 1
+    assert server.asked.count(CLAIM.replace("claim-1", "bad")) <= 5 + 2000 / 60
+    server.items[CLAIM.replace("claim-1", "bad")] = claim_json("gpu-0")
+    clock.now_s += 60
+    assert await reader.refresh([bad, POD])
+
+
+async def test_another_version_is_found_when_the_first_is_served_no_more() -> None:
+    server, clock = Server("v1beta1"), Clock()
+    reader = ClaimReader(server, "n1", clock)
+    await reader.refresh([POD])
+    server.items = Server("v1").items
+    assert not await reader.refresh([POD, pod("u2")])
+    clock.now_s += AGAIN_S
+    assert await reader.refresh([POD, pod("u2")])
+    server.items = {CLAIM: claim_json("gpu-0"), **Server("v1beta2").items}
+    clock.now_s += 1000
+    with pytest.raises(NotFound):
+        await reader.refresh([POD, pod("u3")])
+    await reader.refresh([POD, pod("u3")])
+    assert server.asked[-1] == f"{GROUP}/v1beta2/resourceslices"
 
 
 def test_only_the_newest_generation_of_a_pool_counts() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from coda.errors import Outage
 from coda_agent.cluster import Peers
 from coda_agent.cluster.peers import AGAIN_S, AT_ONCE
@@ -75,6 +77,21 @@ def test_a_profile_that_is_garbage_is_read_again_later() -> None:
     peers = asked_each_second(server, 1, 600)
     assert 5 <= len(server.reads) <= 25
     assert peers.reports_of("n0") is None
+
+
+class Changing(Server):
+    async def read(self, node: str) -> Json | None:
+        await super().read(node)
+        return {"status": {"ranks": [{}] * (1 + len(self.reads) // 10)}}
+
+
+def test_reports_that_cannot_be_read_are_logged_when_their_number_changes(caplog: pytest.LogCaptureFixture) -> None:
+    server = Changing()
+    asked_each_second(server, 1, 130)
+    assert 20 <= len(server.reads) <= 29
+    assert [record.getMessage() for record in caplog.records if record.name == "coda_agent.cluster.peers"] == [
+        f"{count} reports of ranks in the NodeProfile of n0 cannot be read: KeyError('jobUID')" for count in (1, 2, 3)
+    ]
 
 
 def test_nodes_that_no_job_is_on_any_more_are_forgotten() -> None:

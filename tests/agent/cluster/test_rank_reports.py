@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.allocator.curve import WindowReading
-from coda.allocator.ranks import RankReport
+from coda.allocator.ranks import MOST_CORES, RankReport
 from coda.allocator.window_samples import CpuWork, WindowResult
 from coda_agent.cluster.rank_reports import MOST_RANKS, ranks_json, reports_from_json
 from coda_kube.objects.json_types import Json
 
 SHARES = st.integers(0, 1000).map(lambda part: part / 1000)
 AMOUNTS = st.integers(0, 10**6).map(lambda part: part / 1000)
-READINGS = st.builds(WindowReading, share=SHARES, variance=AMOUNTS, steady=st.booleans())
+READINGS = st.builds(WindowReading, share=SHARES, variance=SHARES, steady=st.booleans())
 WORKS = st.builds(CpuWork, cores=AMOUNTS, variance=AMOUNTS, steady=st.booleans(), throttled_share=SHARES)
 SPEAKING = st.builds(WindowResult, reading=READINGS, held_up=st.none() | st.booleans(), work=st.none() | WORKS)
 SILENT = st.builds(
@@ -86,6 +86,8 @@ NO_TEXT: tuple[Any, ...] = ("x", {})
         GOOD | {"jobUID": ""},
         GOOD | {"coresPerReplica": 1025},
         GOOD | {"gpuUtilization": 1.1},
+        *(GOOD | {name: 1.7e308} for name in ("gpuVariance", "cpuCores", "cpuVariance")),
+        {name: GOOD[name] for name in GOOD if not name.startswith("cpu")} | {"gpuVariance": 1.7e308},
         GOOD | {"throttledShare": 1.1},
         GOOD | {"attempt": True},
     ],
@@ -110,4 +112,7 @@ def test_the_definition_knows_every_field_and_the_bound() -> None:
     schema = yaml.safe_load(text)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     ranks = schema["properties"]["status"]["properties"]["ranks"]
     assert ranks["maxItems"] == MOST_RANKS
-    assert set(GOOD) | {"paused", "disturbed", "otherCores"} == set(ranks["items"]["properties"])
+    properties = ranks["items"]["properties"]
+    assert set(GOOD) | {"paused", "disturbed", "otherCores"} == set(properties)
+    most = {"gpuVariance": 1, "cpuCores": MOST_CORES, "cpuVariance": MOST_CORES**2, "coresPerReplica": MOST_CORES}
+    assert {name: properties[name]["maximum"] for name in most} == most

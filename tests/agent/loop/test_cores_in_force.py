@@ -6,11 +6,13 @@ import pytest
 
 from coda.allocator import TuningPhase
 from coda.allocator.tuning import OTHER_CORES
+from coda_lab.emulators.cgroups.kubelet import Quality
 from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Curved
 from coda_lab.emulators.node import MAIN
 from tests.agent.loop.conftest import MakeRig
 from tests.agent.loop.rig import Rig
+from tests.agent.loop.test_rank_reports import rank, reported
 from tests.core.allocator.curves import linear_then_drop
 
 WINDOW_S = 30
@@ -70,3 +72,21 @@ async def test_a_tuned_job_with_other_cores_is_not_watched_by_them(
     assert cluster.tuning("train").phase is TuningPhase.TUNED
     assert cluster.tuning("train").found == found
     assert caplog.text.count("may use 2 cores here") == 1
+
+
+@pytest.mark.parametrize(("cores", "is_measured"), [(0.4, False), (None, False), (2000, False), (1, True)])
+async def test_a_rank_with_less_than_a_core_or_with_unknown_cores_has_no_windows(
+    make_rig: MakeRig, caplog: pytest.LogCaptureFixture, cores: float | None, is_measured: bool
+) -> None:
+    rig = make_rig(window_s=WINDOW_S)
+    work = rank(rig, 1)
+    await rig.run(10 + WINDOW_S + 5)
+    assert len(reported(rig)) == 1
+    if cores is None:
+        work.quality = Quality.BURSTABLE
+        rig.node.kubelet.pods[work.uid].containers[MAIN].cores = None
+    else:
+        rig.node.kubelet.resize(work.uid, MAIN, cores)
+    await rig.run(10 + 2 * WINDOW_S + 10)
+    assert [report["coresPerReplica"] for report in reported(rig)] == ([1] if is_measured else [])
+    assert "is not measured for its job" not in caplog.text

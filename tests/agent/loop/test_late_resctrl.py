@@ -9,6 +9,7 @@ import pytest
 from coda_lab.emulators.cgroups.file_access import files_over
 from coda_lab.emulators.resctrl.profiles import PROFILES
 from tests.agent.loop.conftest import MakeRig
+from tests.agent.loop.rig import Rig
 from tests.agent.loop.test_contention import CALM_S, aggressor, victim
 
 
@@ -59,3 +60,24 @@ async def test_nothing_is_probed_while_throttles_are_in_force(make_rig: MakeRig)
     await rig.run(3)
     assert rig.agent.throttles
     assert rig.agent._actuator is actuator
+
+
+async def test_pods_are_followed_no_more_once_another_program_counts_by_cpu(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    victim(rig.node)
+    await rig.run(10)
+    assert coda_groups(rig)
+    rig.node.files.resctrl.mkdir("mon_groups/pqos-1")
+    rig.node.machine.switches.words["mon_groups/pqos-1/cpus_list"] = "4-7"
+    await rig.run(61)
+    assert coda_groups(rig) == []
+    assert rig.agent.lacks[-1].startswith("mon_groups/pqos-1 of another program counts what runs on its CPUs")
+    rig.node.files.resctrl.rmdir("mon_groups/pqos-1")
+    await rig.run(61)
+    assert coda_groups(rig)
+
+
+def coda_groups(rig: Rig) -> list[str]:
+    tree = rig.node.files.resctrl
+    places = [name for name in (".", "mon_groups", "coda-throttle/mon_groups") if tree.exists(name)]
+    return [name for place in places for name in tree.directories(place) if name.startswith("coda-")]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from coda.errors import InvalidInput
 from coda_agent.gpus import Moment, Snapshot
+from coda_agent.tuning.rank_windows import RankWindows
+from coda_agent.tuning.windows import Windows
 from coda_kube.objects.names import ANNOTATION_CORES, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_lab.emulators.cgroups.kubelet import Quality
+from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Trainer
 from coda_lab.emulators.node import MAIN, Work
 from tests.agent.loop.conftest import MakeRig
@@ -102,3 +107,39 @@ async def test_time_that_passes_while_the_gpus_are_asked_counts_in_the_next_wind
     rig.node.advance()
     seen = senses.sense(rig.api.pods(), rig.node.now)
     assert seen.cpu_by_pod[work.uid].cores == pytest.approx(4, abs=0.1)
+
+
+@pytest.mark.parametrize("error", [InvalidInput("it must be finite"), OverflowError("it must be finite")])
+async def test_numbers_that_cannot_be_end_the_tuning_of_their_job_alone(
+    make_rig: MakeRig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    rig = make_rig(window_s=WINDOW_S)
+    cluster = EmulatedCluster(rig)
+    for name in ("bad", "good"):
+        cluster.submit(name, start=4, trainer=Trainer(best=0.9, cores_needed=NEEDS))
+    for number in (1, 2):
+        rank(rig, number)
+    raise_for(monkeypatch, Windows, lambda job: job.name == "bad", error)
+    raise_for(monkeypatch, RankWindows, lambda pod: pod.name == "train-1-1", error)
+    await cluster.run(10 + WINDOW_S + 10)
+    assert [report["rank"] for report in reported(rig)] == [2]
+    assert "tuning" in cluster.status("good")
+    assert caplog.text.count("job default/bad is not tuned: it must be finite") == 1
+    assert caplog.text.count("pod default/train-1-1 is not measured for its job: it must be finite") == 1
+
+
+def raise_for(
+    monkeypatch: pytest.MonkeyPatch,
+    windows: type[Windows] | type[RankWindows],
+    is_bad: Callable[[Any], bool],
+    error: Exception,
+) -> None:
+    """Let the step of one job or pod raise."""
+    step: Any = windows.step
+
+    def stepped(self: Any, of: Any, seen: Any) -> Any:
+        if is_bad(of):
+            raise error
+        return step(self, of, seen)
+
+    monkeypatch.setattr(windows, "step", stepped)

@@ -80,17 +80,20 @@ async def test_growth_that_cannot_be_had_leaves_the_most_that_can(make_rig: Make
     assert answer_of(cluster.tuning("train"))[0] == cluster.rig.node.limit_of(cluster.jobs["train"].work) == 6
 
 
-async def test_no_wish_goes_beyond_what_the_node_can_give(make_rig: MakeRig) -> None:
+@pytest.mark.parametrize(("allocatable_m", "stays", "most"), [(10_000, 2, 8), (7910, 0.3, 7)])
+async def test_no_wish_goes_beyond_what_the_node_can_give(
+    make_rig: MakeRig, allocatable_m: int, stays: float, most: int
+) -> None:
     """A kubelet keeps cores for the system, and some pods never leave: only a refused wish showed it before."""
     rig = make_rig(window_s=WINDOW_S)
-    rig.api.allocatable_cores = 10
-    rig.node.start("static", cores=2, quality=Quality.GUARANTEED, annotations={"kubernetes.io/config.mirror": "x"})
+    rig.api.allocatable_m = allocatable_m
+    rig.node.start("static", cores=stays, quality=Quality.GUARANTEED, annotations={"kubernetes.io/config.mirror": "x"})
     cluster = one(rig, optimum=16, start=4)
     wished: set[int] = set()
     for _ in range(1200):
         await cluster.run(1)
         wished.add(((cluster.status("train").get("tuning") or {}).get("wish") or {}).get("coresPerReplica", 0))
-    assert max(wished) == 8 == rig.node.limit_of(cluster.jobs["train"].work)
+    assert max(wished) == most == rig.node.limit_of(cluster.jobs["train"].work)
     assert cluster.tuning("train").reason == "Limited"
 
 

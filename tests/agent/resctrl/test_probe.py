@@ -95,6 +95,23 @@ def test_bandwidth_is_not_limited_beside_a_group_that_owns_cpus(intel: Emulated)
     assert probe_abilities(intel.files) == INTEL
 
 
+@pytest.mark.parametrize("control", ["", "partition/"])
+def test_no_pod_is_followed_beside_a_monitoring_group_that_has_cpus(intel: Emulated, control: str) -> None:
+    """As of `pqos`: it would count less without a word."""
+    tree, group = intel.files.resctrl, f"{control}mon_groups/pqos-1"
+    tree.mkdir("partition")
+    tree.mkdir(group)
+    tree.mkdir("mon_groups/coda-own")
+    intel.machine.switches.words["mon_groups/coda-own/cpus_list"] = "4-7"
+    assert probe_abilities(intel.files) == INTEL
+    intel.machine.switches.words[f"{group}/cpus_list"] = "4-7"
+    found = probe_abilities(intel.files)
+    assert (found.monitoring, found.following, found.limiting) == (True, False, True)
+    assert found.lacks == (
+        f"{group} of another program counts what runs on its CPUs: no pod is taken out of its counts",
+    )
+
+
 def test_says_where_resctrl_is_if_not_where_it_is_looked_for(tmp_path: Path) -> None:
     """It can be mounted once, so "mount it" would be wrong advice. A container sees the host's table as process 1's."""
     (tmp_path / "1").mkdir()

@@ -116,3 +116,10 @@ def test_any_samples_are_a_reading_or_none(shares: list[float], changed: bool, f
     if result.reading is not None:
         counted = shares[45:91] if changed else shares[:91]
         assert min(counted) - 1e-9 <= result.reading.share <= max(counted) + 1e-9
+
+
+def test_the_variance_of_a_mean_is_at_most_the_square_of_the_range() -> None:
+    looks = [Look(50.0 + at_s, 0.7 if at_s < 5 else 1.0) for at_s in range(10)]
+    reading = result_of_window(looks, CONFIG).reading
+    assert reading is not None
+    assert reading.variance == pytest.approx(0.3**2)

@@ -48,6 +48,7 @@ class Gpus:
             first_pause_s=self._config.first_pause_s,
             longest_pause_s=self._config.longest_pause_s,
             longest_search_s=self._config.longest_search_s,
+            before_end=self._free_samples,
         )
         self._tracked: dict[str, TrackedDevice] = {}  # by UUID; open in this session
         self._missing: dict[str, tuple[Gpu, str]] = {}  # by UUID: seen earlier, not open now, and why
@@ -84,6 +85,11 @@ class Gpus:
     def close(self) -> None:
         """End the session; the next `sense` begins another."""
         self._session.close()
+
+    def _free_samples(self) -> None:
+        """Samples are of one session: two of different ones say nothing together."""
+        for tracked in self._tracked.values():
+            tracked.slice_use.forget_all_except(())
 
     def _find_devices(self, now: Moment) -> None:
         try:

@@ -13,13 +13,12 @@ from typing import TypeVar
 from coda_agent.gpus.devices import GpuReading, GpuSample, Health, Instance, InstanceReading, Metric
 from coda_agent.gpus.driver import nvml
 from coda_agent.gpus.driver.discovery import OpenDevice, find_instances
-from coda_agent.gpus.driver.nvml import NvmlFailure, Trouble
-from coda_agent.gpus.driver.slice_use import SliceUse, alone
+from coda_agent.gpus.driver.nvml import ENDS_ROUND, NvmlFailure, Trouble
+from coda_agent.gpus.driver.slice_use import SliceUse, measurable
 from coda_agent.gpus.samples import Moment, fresh_samples, mean_share, seen_until
 
 _T = TypeVar("_T")
 ASK_AGAIN_S = 60.0  # our choice
-_ENDS_ROUND = (Trouble.LOST, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +65,7 @@ def _ask_metric(tracked: TrackedDevice, metric: Metric, question: Callable[[], _
     try:
         return question()
     except NvmlFailure as failure:
-        if failure.trouble in _ENDS_ROUND:
+        if failure.trouble in ENDS_ROUND:
             raise
         if failure.trouble is Trouble.UNSUPPORTED:
             tracked.unmeasured.add(metric)
@@ -104,7 +103,7 @@ def _measure_slices(tracked: TrackedDevice, now: Moment, *, is_settling: bool) -
         tracked.unmeasured, tracked.polls = set(), False
     found = tuple(instance for instance, _ in pairs)
     shares = _slice_shares(tracked, found, now)
-    counted = set() if Metric.UTILISATION in tracked.unmeasured else {one.uuid for one in alone(found)}
+    counted = set() if Metric.UTILISATION in tracked.unmeasured else {one.uuid for one in measurable(found)}
     instances = tuple(replace(one, has_utilisation=one.uuid in counted) for one in found)
     if (mig, instances) != (device.gpu.mig, device.gpu.instances):
         tracked.device = replace(device, gpu=replace(device.gpu, mig=mig, instances=instances))
@@ -117,13 +116,15 @@ def _slice_shares(tracked: TrackedDevice, slices: Sequence[Instance], now: Momen
         tracked.slice_use.forget_all_except(())
         return {}
     question = partial(tracked.slice_use.shares, tracked.device.handle, slices, now.monotonic_s)
-    return _ask_metric(tracked, Metric.UTILISATION, question) or {}
+    shares, failures = _ask_metric(tracked, Metric.UTILISATION, question) or ({}, ())
+    tracked.failures += failures
+    return shares
 
 
 def _is_mig(tracked: TrackedDevice) -> bool:
     try:
         return nvml.is_mig(tracked.device.handle)
     except NvmlFailure as failure:
-        if failure.trouble in _ENDS_ROUND:
+        if failure.trouble in ENDS_ROUND:
             raise
         return tracked.device.gpu.mig

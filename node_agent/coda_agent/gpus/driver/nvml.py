@@ -5,7 +5,7 @@ and everything here runs as on real GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
@@ -43,6 +43,9 @@ class Trouble(Enum):
     PASSING = "passing"  # anything else: no value this time
 
 
+ENDS_ROUND = frozenset({Trouble.LOST, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED})
+"""After these nothing more can be asked of the device in this round."""
+
 _TROUBLES = {
     0: Trouble.NOTHING_NEW,  # pynvml raises SUCCESS where the size of an answer is zero
     pynvml.NVML_ERROR_UNINITIALIZED: Trouble.CLOSED,
@@ -62,6 +65,10 @@ _TROUBLES = {
 }
 
 
+_GPM_TROUBLES = {**_TROUBLES, pynvml.NVML_ERROR_INVALID_ARGUMENT: Trouble.PASSING}
+"""There an invalid argument is one instance, which has just gone or was made again."""
+
+
 class NvmlFailure(Outage):
     """A call that gave no value. `trouble` says what to do; the sentence names the call and NVML's error."""
 
@@ -71,11 +78,11 @@ class NvmlFailure(Outage):
 
 
 @contextmanager
-def _translating_errors(call: str) -> Iterator[None]:
+def _translating_errors(call: str, troubles: Mapping[int, Trouble] = _TROUBLES) -> Iterator[None]:
     try:
         yield
     except pynvml.NVMLError as error:
-        trouble = _TROUBLES.get(error.value, Trouble.PASSING)
+        trouble = troubles.get(error.value, Trouble.PASSING)
         raise NvmlFailure(trouble, f"{call}: {error} (NVML {error.value})") from error
     except (UnicodeDecodeError, ValueError) as error:  # garbage in a driver's text
         raise NvmlFailure(Trouble.PASSING, f"{call}: {error}") from error
@@ -224,7 +231,8 @@ def free_gpm_sample(sample: GpmSample) -> None:
 
 def take_gpm_sample(handle: Handle, gpu_instance: int, sample: GpmSample) -> None:
     """Fill `sample` with the counters of one GPU instance of a device in MIG mode. UNSUPPORTED before Hopper."""
-    ask(pynvml.nvmlGpmMigSampleGet, handle, gpu_instance, sample)
+    with _translating_errors("nvmlGpmMigSampleGet", _GPM_TROUBLES):
+        pynvml.nvmlGpmMigSampleGet(handle, gpu_instance, sample)
 
 
 def graphics_percent(before: GpmSample, after: GpmSample) -> float:
@@ -235,9 +243,10 @@ def graphics_percent(before: GpmSample, after: GpmSample) -> float:
     question.version, question.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 1
     question.sample1, question.sample2 = before, after
     question.metrics[0].metricId = pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
-    metric = ask(pynvml.nvmlGpmMetricsGet, question).metrics[0]
+    with _translating_errors("nvmlGpmMetricsGet", _GPM_TROUBLES):
+        metric = pynvml.nvmlGpmMetricsGet(question).metrics[0]
     if metric.nvmlReturn != pynvml.NVML_SUCCESS:
-        trouble = _TROUBLES.get(metric.nvmlReturn, Trouble.PASSING)
+        trouble = _GPM_TROUBLES.get(metric.nvmlReturn, Trouble.PASSING)
         raise NvmlFailure(trouble, f"nvmlGpmMetricsGet: no GRAPHICS_UTIL (NVML {metric.nvmlReturn})")
     return float(metric.value)
 

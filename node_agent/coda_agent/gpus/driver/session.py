@@ -4,6 +4,8 @@ A session ends when the driver is reloaded or a device is lost. Only a new sessi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from coda_agent.gpus.devices import LibraryState
 from coda_agent.gpus.driver import nvml
 from coda_agent.gpus.driver.nvml import NvmlFailure, Trouble
@@ -13,15 +15,24 @@ class NvmlSession:
     """NVML's session of this process. `state`, `why` (if it is not READY) and `driver` describe it.
 
     `first_pause_s` doubles with every attempt after which something is still lost: up to `longest_pause_s`, or
-    `longest_search_s` while other devices are healthy, because a new session takes theirs from them."""
+    `longest_search_s` while other devices are healthy, because a new session takes theirs from them.
+    `before_end`: gives back what the session was asked for; it must not raise."""
 
-    def __init__(self, *, first_pause_s: float, longest_pause_s: float, longest_search_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        first_pause_s: float,
+        longest_pause_s: float,
+        longest_search_s: float,
+        before_end: Callable[[], None],
+    ) -> None:
         self.state = LibraryState.ABSENT
         self.why: str | None = "NVML was not opened yet"
         self.driver: str | None = None
         self._first_pause_s = first_pause_s
         self._longest_pause_s = longest_pause_s
         self._longest_search_s = longest_search_s
+        self._before_end = before_end
         self._pause_s = self._search_s = first_pause_s
         self._due_s: float | None = float("-inf")  # when to open; None: not planned
 
@@ -74,6 +85,7 @@ class NvmlSession:
         self._due_s = float("-inf")
 
     def _end(self) -> None:
+        self._before_end()
         try:
             nvml.close_session()
         except NvmlFailure as failure:

@@ -1,9 +1,11 @@
 """How busy each MIG slice of one device is: counters of performance monitoring (GPM), read once a round.
 
-Hopper and later have it. It counts by GPU instance, so slices that share one are not measured apart."""
+Hopper and later have it. It counts by GPU instance, so slices that share one are not measured apart. Nor is a slice
+that has only a part of its instance's compute: its share would never reach 1. Source: NVIDIA/DCGM#138; not measured."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -11,10 +13,16 @@ from dataclasses import dataclass
 
 from coda_agent.gpus.devices import Instance
 from coda_agent.gpus.driver import nvml
-from coda_agent.gpus.driver.nvml import GpmSample, Handle, NvmlFailure
+from coda_agent.gpus.driver.nvml import ENDS_ROUND, GpmSample, Handle, NvmlFailure, Trouble
 
 LEAST_S = 0.1
 """Seconds between two samples that NVML compares."""
+
+MOST_PERCENT = 110.0
+"""Up to here a value is rounding of two clocks, and means 100; above it is none. Our choice."""
+
+PART_OF_COMPUTE = re.compile(r"[0-9]+c\.")
+"""How the profile of such a slice begins: 1c.3g.20gb. Source: NVIDIA's MIG user guide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,17 +37,32 @@ class SliceUse:
     def __init__(self) -> None:
         self._last: dict[str, _Taken] = {}
 
-    def shares(self, handle: Handle, instances: Iterable[Instance], now_s: float) -> Mapping[str, float]:
-        """Return the busy share of each slice since the round before, 0..1, by MIG UUID.
+    def shares(
+        self, handle: Handle, instances: Iterable[Instance], now_s: float
+    ) -> tuple[Mapping[str, float], tuple[str, ...]]:
+        """Return the busy share of each slice since the round before, 0..1, by MIG UUID; and what failed.
 
-        A slice has none in its first round. Raises NvmlFailure, and forgets all samples: the next round is a first."""
-        try:
-            found = {one.uuid: self._share(handle, one, now_s) for one in alone(instances)}
-        except NvmlFailure:
-            self.forget_all_except(())
-            raise
-        self.forget_all_except(found)
-        return {uuid: share for uuid, share in found.items() if share is not None}
+        A slice has none in its first round. One that fails has none, and its next round is a first. Raises NvmlFailure
+        if nothing more can be asked, and UNSUPPORTED if all slices say so; then all samples are forgotten."""
+        asked = measurable(instances)
+        shares: dict[str, float] = {}
+        failures: dict[str, NvmlFailure] = {}
+        for one in asked:
+            try:
+                share = self._share(handle, one, now_s)
+            except NvmlFailure as failure:
+                failures[one.uuid] = failure
+                if failure.trouble in ENDS_ROUND:
+                    self.forget_all_except(())
+                    raise
+                continue
+            if share is not None:
+                shares[one.uuid] = share
+        self.forget_all_except({one.uuid for one in asked} - failures.keys())
+        told = [failure for failure in failures.values() if failure.trouble is not Trouble.NOTHING_NEW]
+        if told and len(told) == len(asked) and all(one.trouble is Trouble.UNSUPPORTED for one in told):
+            raise told[0]
+        return shares, tuple(dict.fromkeys(map(str, told)))
 
     def forget_all_except(self, uuids: Iterable[str]) -> None:
         """Free the samples of all other slices: one with an old number is a new slice."""
@@ -60,14 +83,16 @@ class SliceUse:
         self._last[instance.uuid] = _Taken(sample=sample, at_s=now_s)
         if before is not None:
             _free(before.sample)
-        return percent / 100 if percent is not None and 0 <= percent <= 100 else None  # false for NaN
+        if percent is None or not 0 <= percent <= MOST_PERCENT:  # also NaN
+            return None
+        return min(1.0, percent / 100)
 
 
-def alone(instances: Iterable[Instance]) -> tuple[Instance, ...]:
-    """Return the slices that have a GPU instance for themselves."""
+def measurable(instances: Iterable[Instance]) -> tuple[Instance, ...]:
+    """Return the slices that have a GPU instance, with all its compute, for themselves."""
     found = tuple(instances)
     count = Counter(one.gpu_instance for one in found)
-    return tuple(one for one in found if count[one.gpu_instance] == 1)
+    return tuple(one for one in found if count[one.gpu_instance] == 1 and not PART_OF_COMPUTE.match(one.profile))
 
 
 def _free(sample: GpmSample) -> None:
