@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
@@ -11,24 +10,31 @@ from coda.errors import Conflict, Outage
 from coda.model import JobId, WaitCode
 from coda.model.decision import WaitReason
 from coda.placements.wait_limits import GIVEN_UP_S, NODE_LOST_S
-from coda.policy import ArraysConfig, PolicyConfig
 from coda_extender.cpu_jobs.pod_reasons import PodReasons
 from coda_extender.cpu_jobs.stuck_pods import StuckPods
 from coda_extender.planner_process import ChangedRefusals
 from coda_extender.planner_process.messages import RefusedAlike
 from coda_kube.api.client import TooBusy
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import ANNOTATION_BORROWS, GATE
+from coda_kube.objects.names import ANNOTATION_BORROWS
 from coda_kube.objects.pods.node_terms import pin_of
 from coda_kube.objects.quantities import time_from_seconds
+from tests.extender.cpu_pods import (
+    CODA,
+    OTHER,
+    OWNER,
+    bind,
+    events,
+    evictions,
+    fill,
+    gated,
+    is_released,
+    pod,
+    releases,
+)
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, given_up, job_json, node_json, pod_json
 from tests.extender.replicas import replica, state_of
-
-CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.5))
-OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
-
-OTHER = OWNER | {"name": "other", "uid": "uid-other"}
 
 
 @pytest.fixture
@@ -37,30 +43,6 @@ async def api() -> FakeApi:
     api = FakeApi()
     api.set(NODES, node_json("n1"))
     return api
-
-
-def gated(name: str, *, cpu: int, **metadata: Any) -> Json:
-    spec = {"schedulingGates": [{"name": GATE}]}
-    metadata = {"creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {}} | metadata
-    return pod_json(name, cpu=str(cpu), spec=spec, metadata=metadata)
-
-
-def pod(api: FakeApi, name: str) -> Json:
-    found: Json = api.item(f"{PODS}/{name}")
-    return found
-
-
-def is_released(api: FakeApi, name: str) -> bool:
-    return not pod(api, name)["spec"]["schedulingGates"]
-
-
-def bind(api: FakeApi, name: str) -> None:
-    """As kube-scheduler and the kubelet do."""
-    api.change(f"{PODS}/{name}", lambda item: item["spec"].update(nodeName=pin_of(item["spec"])))
-
-
-def releases(api: FakeApi) -> int:
-    return len([call for call in api.writes("patch") if call.path.startswith(PODS)])
 
 
 async def test_a_pod_is_released_to_a_node_and_only_that_one_takes_it(api: FakeApi) -> None:
@@ -137,26 +119,6 @@ async def test_a_release_whose_answer_was_lost_counts_once(api: FakeApi) -> None
         api.set(PODS, gated("third", cpu=10, creationTimestamp="2026-01-01T00:00:02Z"))
         await api.until(lambda: is_released(api, "third"))
         assert not is_released(api, "second")
-
-
-async def fill(api: FakeApi) -> list[str]:
-    """12 pods of 4 cores of a Deployment fill the node; those that borrow."""
-    names = [f"web-{number}" for number in range(12)]
-    for name in names:
-        api.set(PODS, gated(name, cpu=4, ownerReferences=[OWNER]))
-    await api.until(lambda: all(is_released(api, name) for name in names))
-    for name in names:
-        bind(api, name)
-    return [name for name in names if pod(api, name)["metadata"]["annotations"].get(ANNOTATION_BORROWS) == "true"]
-
-
-def evictions(api: FakeApi) -> list[str]:
-    calls = [call.path for call in api.writes("create") if call.path.endswith("/eviction")]
-    return [path.split("/")[-2] for path in calls]
-
-
-def events(api: FakeApi) -> list[Json]:
-    return [call.body for call in api.writes("create") if call.path.endswith("/events")]
 
 
 async def test_as_few_borrowers_as_needed_are_evicted_and_the_job_starts_when_they_are_gone(api: FakeApi) -> None:
