@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coda.policy import ArraysConfig, PolicyConfig
@@ -34,27 +35,48 @@ def is_released(api: FakeApi, name: str) -> bool:
 
 def bind(api: FakeApi, name: str) -> None:
     """As kube-scheduler and the kubelet do."""
-    api.change(f"{PODS}/{name}", lambda item: item["spec"].update(nodeName=pin_of(item["spec"])))
+
+    def run(item: Json) -> None:
+        item["spec"].update(nodeName=pin_of(item["spec"]))
+        item["status"].update(phase="Running")
+
+    api.change(f"{PODS}/{name}", run)
 
 
 def releases(api: FakeApi) -> int:
     return len([call for call in api.writes("patch") if call.path.startswith(PODS)])
 
 
-async def fill(api: FakeApi) -> list[str]:
-    """12 pods of 4 cores of a Deployment fill the node; those that borrow."""
+async def fill(api: FakeApi, owners: Sequence[Mapping[str, Any]] = (OWNER,)) -> list[str]:
+    """12 pods of 4 cores fill the node, of these owners in turn; returns those that borrow, in the order of the queue.
+
+    Each has the label `app`, with its owner's name."""
     names = [f"web-{number}" for number in range(12)]
-    for name in names:
-        api.set(PODS, gated(name, cpu=4, ownerReferences=[OWNER]))
+    for number, name in enumerate(names):
+        owner = owners[number % len(owners)]
+        api.set(PODS, gated(name, cpu=4, ownerReferences=[owner], labels={"app": owner["name"]}))
     await api.until(lambda: all(is_released(api, name) for name in names))
     for name in names:
         bind(api, name)
     return [name for name in names if pod(api, name)["metadata"]["annotations"].get(ANNOTATION_BORROWS) == "true"]
 
 
-def evictions(api: FakeApi) -> list[str]:
-    calls = [call.path for call in api.writes("create") if call.path.endswith("/eviction")]
-    return [path.split("/")[-2] for path in calls]
+def budget(api: FakeApi, app: str, allowed: int, name: str | None = None) -> None:
+    """A PodDisruptionBudget of the pods with this label."""
+    api.set(
+        "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+        {
+            "metadata": {"name": name or app},
+            "spec": {"selector": {"matchLabels": {"app": app}}},
+            "status": {"disruptionsAllowed": allowed, "desiredHealthy": 2, "currentHealthy": 2 + allowed},
+        },
+    )
+
+
+def evictions(api: FakeApi, *, trials: bool = False) -> list[str]:
+    """The pods that were to be evicted, or for which that was only tried."""
+    calls = [call for call in api.writes("create") if call.path.endswith("/eviction")]
+    return [call.path.split("/")[-2] for call in calls if trials == ("dryRun" in call.body["deleteOptions"])]
 
 
 def events(api: FakeApi) -> list[Json]:

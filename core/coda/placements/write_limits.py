@@ -1,7 +1,8 @@
-"""How a job whose status cannot be written is kept from holding up the others.
+"""How a job that cannot be written or evicted is kept from holding up the others.
 
 A write may fail for one object alone: it is at the limit of etcd, a webhook refuses it or takes long, or somebody
-changes it all the time. After a few tries the job is left out of decisions, for longer and longer.
+changes it all the time. After a few tries the job is left out of decisions, for longer and longer. So are, at once, all
+pods of an owner whose disruption budget refuses an eviction.
 """
 
 from __future__ import annotations
@@ -61,3 +62,26 @@ class WriteFailures:
             return FIRST_PAUSE_S
         doublings = min((self.points - _LEFT_OUT) / 2, 30.0)
         return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * math.pow(2.0, doublings))
+
+
+FIRST_BUDGET_PAUSE_S: Final = 10.0
+"""A budget that refuses is asked again after this. Our choice: a new pod is seldom ready sooner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRefusals:
+    """Evictions of one owner's pods that a disruption budget has refused since the last that worked."""
+
+    until_s: float = -math.inf  # none of its pods is asked for until then
+    times: int = 0
+
+    def with_refusal(self, now_s: float) -> BudgetRefusals:
+        """A budget refused an eviction. Whatever it refuses during a pause counts as one refusal with the first."""
+        if now_s < self.until_s:
+            return self
+        pause_s = min(LONGEST_PAUSE_S, FIRST_BUDGET_PAUSE_S * math.pow(2.0, min(self.times, 30)))
+        return BudgetRefusals(until_s=now_s + pause_s, times=self.times + 1)
+
+    def with_eviction(self) -> BudgetRefusals:
+        """A pod was evicted: the next pause is short again. One that has begun is kept."""
+        return replace(self, times=0)

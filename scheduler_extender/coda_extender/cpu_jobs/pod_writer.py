@@ -24,7 +24,7 @@ from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.cpu_jobs.reclaims import Reclaims
 from coda_extender.metrics import Metrics
 from coda_extender.write_slots import WriteSlots
-from coda_extender.written import Ended, Written
+from coda_extender.written import Ended, Evicted, Written
 from coda_kube.api.client import Client, NotFound, Rejected, TooBusy
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.cpu_job import pod_id_of, release_patch
@@ -54,6 +54,7 @@ class PodWriter:
         *,
         at_once: int,
         on_end: Ended,
+        on_evicted: Evicted,
     ) -> None:
         self._client = client
         self._cluster = cluster
@@ -62,7 +63,7 @@ class PodWriter:
         self._held = held
         self._on_end = on_end
         self._slots = WriteSlots(at_once, cluster.changed.set)
-        self._reclaims = Reclaims(client, cluster, metrics, held, self._slots, on_end)
+        self._reclaims = Reclaims(client, cluster, metrics, held, self._slots, on_evicted)
 
     async def take_over(self) -> None:
         """Begin to lead: the places that evicted pods left under earlier leaders count. Raises Outage."""

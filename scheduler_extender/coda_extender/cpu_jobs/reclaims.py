@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from coda.model import Job
 from coda.model.decision import Stop, name_for
@@ -15,20 +16,30 @@ from coda_extender.cpu_jobs.places_record import PlacesRecord
 from coda_extender.cpu_jobs.pod_events import PodEvents
 from coda_extender.metrics import Metrics
 from coda_extender.write_slots import WriteSlots
-from coda_extender.written import Ended, Written
+from coda_extender.written import Evicted, Written
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.pods.cpu_job import pod_id_of
 from coda_kube.returned_places import Place
 
 log = logging.getLogger(__name__)
 
-Victim = tuple[Job, Stop]
+
+class _Victim(NamedTuple):
+    job: Job
+    stop: Stop
+    owner: str  # the uid of its controller
+    place: Place
+    about: Json  # the reference of Events about its pod
 
 
 class Reclaims:
-    """Evicts in the slots of other writes. What takes long goes on beside the next cycles.
+    """Evicts in the slots of other writes, for each job all the pods that it needs, or none. What takes long goes on
+    beside the next cycles.
 
-    From the order on a pod counts as leaving. It leaves its place in the queue, which is recorded before."""
+    Whether all may be evicted is asked before the first is. Between the two a budget may change its mind: one that
+    allows one pod at a time says yes to several. From the order on a pod counts as leaving. It leaves its place in the
+    queue, which is recorded before."""
 
     def __init__(
         self,
@@ -37,7 +48,7 @@ class Reclaims:
         metrics: Metrics,
         held: Callable[[], bool],
         slots: WriteSlots,
-        on_end: Ended,
+        on_end: Evicted,
     ) -> None:
         self._client = client
         self._cluster = cluster
@@ -60,9 +71,10 @@ class Reclaims:
         for task in self._under_way:
             task.cancel()
 
-    async def make_room(self, victims: Sequence[Victim]) -> Written:
-        """Evict these pods for one job. SLOW: that takes long, and goes on by itself."""
-        task = asyncio.create_task(self._evict_all(victims))
+    async def make_room(self, stops: Sequence[tuple[Job, Stop]]) -> Written:
+        """Evict these pods for one job, or none of them. SLOW: that takes long, and goes on by itself."""
+        victims = [self._victim(job, stop) for job, stop in stops]
+        task = asyncio.create_task(self._make_room(victims))
         self._under_way.add(task)
         task.add_done_callback(lambda task: self._forget(task, victims))
         try:
@@ -72,31 +84,39 @@ class Reclaims:
             raise
         return task.result() if task.done() else Written.SLOW
 
-    def _forget(self, task: asyncio.Task[Written], victims: Sequence[Victim]) -> None:
+    def _victim(self, job: Job, stop: Stop) -> _Victim:
+        namespace, _, name = (pod_id_of(job.id) or "").partition("/")
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": job.uid}
+        owner = self._cluster.state.cpu_jobs.owner_of(job.id)
+        return _Victim(job, stop, owner, Place(job.queued_s, self._client.clock()), about)
+
+    def _forget(self, task: asyncio.Task[Written], victims: Sequence[_Victim]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
             task.result()
         else:
-            for job, _ in victims:  # whichever were asked for
-                asyncio.get_running_loop().call_later(DOUBT_S, self._end_eviction, job)
+            for victim in victims:  # whichever were asked for
+                asyncio.get_running_loop().call_later(DOUBT_S, self._end_eviction, victim.job)
         self._cluster.changed.set()
 
-    async def _evict_all(self, victims: Sequence[Victim]) -> Written:
-        """Returns the first outcome that is not DONE, if there is one."""
-        now_s, state = self._client.clock(), self._cluster.state
-        owners = [state.cpu_jobs.owner_of(job.id) for job, _ in victims]
-        places = [Place(job.queued_s, now_s) for job, _ in victims]
-        for (job, _), owner, place in zip(victims, owners, places, strict=True):
-            self._cluster.set_evicted(job.id, is_evicted=True)
-            state.cpu_jobs.places.add(owner, place)
+    async def _make_room(self, victims: Sequence[_Victim]) -> Written:
+        for victim in victims:
+            self._cluster.set_evicted(victim.job.id, is_evicted=True)
+        answers = await asyncio.gather(*[self._ask(victim.job, is_trial=True) for victim in victims])
+        if any(written is not Written.DONE for written, _ in answers):
+            for victim, (written, why) in zip(victims, answers, strict=True):
+                self._end_eviction(victim.job)
+                if written is not Written.DONE:
+                    self._tell(victim, written, why)
+            return _worst([written for written, _ in answers])
+        for victim in victims:
+            self._cluster.state.cpu_jobs.places.add(victim.owner, victim.place)
         self._added += 1
         if not await self._is_recorded():
-            for (job, _), owner, place in zip(victims, owners, places, strict=True):
-                self._stays(job, owner, place)
+            for victim in victims:
+                self._stays(victim)
             return Written.FAILED
-        each = zip(victims, owners, places, strict=True)
-        outcomes = await asyncio.gather(*[self._evict(*victim, owner, place) for victim, owner, place in each])
-        return next((written for written in outcomes if written is not Written.DONE), Written.DONE)
+        return _worst(await asyncio.gather(*[self._evict(victim) for victim in victims]))
 
     async def _is_recorded(self) -> bool:
         """Record every place that was added by now, unless another write has done so meanwhile."""
@@ -107,17 +127,16 @@ class Reclaims:
                 self._recorded = added
         return self._recorded >= wanted
 
-    async def _evict(self, job: Job, stop: Stop, owner: str, place: Place) -> Written:
-        item = self._cluster.item_of(job)
-        written, why = await self._ask(job)
+    async def _evict(self, victim: _Victim) -> Written:
+        written, why = await self._ask(victim.job)
         if written is Written.FAILED:  # it may be on its way
-            asyncio.get_running_loop().call_later(DOUBT_S, self._end_eviction, job)
+            asyncio.get_running_loop().call_later(DOUBT_S, self._end_eviction, victim.job)
         elif written is not Written.DONE:
-            self._stays(job, owner, place)
-        self._tell(job, stop, item, written, why)
+            self._stays(victim)
+        self._tell(victim, written, why)
         return written
 
-    async def _ask(self, job: Job) -> tuple[Written, str]:
+    async def _ask(self, job: Job, *, is_trial: bool = False) -> tuple[Written, str]:
         """Send the eviction. Returns the outcome, and why it did not work."""
         why = ""
 
@@ -127,32 +146,37 @@ class Reclaims:
                 return Written.STALE
             if not self._held():
                 return Written.LAPSED
-            written, why = await evict(self._client, self._cluster.state.cpu_jobs.pod(job.id))
+            written, why = await evict(self._client, self._cluster.state.cpu_jobs.pod(job.id), is_trial=is_trial)
             return written
 
         return await self._slots.run(job.id, send, to_its_end=True) or Written.BUSY, why
 
-    def _tell(self, job: Job, stop: Stop, item: Json | None, written: Written, why: str) -> None:
+    def _tell(self, victim: _Victim, written: Written, why: str) -> None:
         """Tell everybody what came of the order."""
-        self._on_end(job.id, written, why)
+        job, stop = victim.job, victim.stop
+        self._on_end(job.id, victim.owner, written, why)
         by = name_for(job.namespace, stop.by)
         if written is Written.DONE:
             self._metrics.stops.labels(stop.cause.value).inc()
             log.info("%s: evicted for %s (%s)", job.id, by, stop.cause.value)
             said, text = "Reclaimed", f"gives its borrowed cores back, so that {by} gets its room"
-        elif written is Written.REFUSED:
+        elif written in (Written.REFUSED, Written.PROTECTED):
             said, text = "ReclaimRefused", f"keeps borrowed cores that {by} waits for: {why}"
         else:
             return
-        if item is not None:
-            self._events.post(item, said, text)
+        self._events.post_about(victim.about, said, text)
 
-    def _stays(self, job: Job, owner: str, place: Place) -> None:
+    def _stays(self, victim: _Victim) -> None:
         """The pod was not evicted, so it leaves no place, and runs."""
-        self._cluster.state.cpu_jobs.places.drop(owner, place)
-        self._end_eviction(job)
+        self._cluster.state.cpu_jobs.places.drop(victim.owner, victim.place)
+        self._end_eviction(victim.job)
 
     def _end_eviction(self, job: Job) -> None:
         """Unless the pod is seen being deleted, it is counted as running again."""
         if self._cluster.item_of(job) is not None:
             self._cluster.set_evicted(job.id, is_evicted=False)
+
+
+def _worst(outcomes: Sequence[Written]) -> Written:
+    """The first outcome that is not DONE, if there is one."""
+    return next((written for written in outcomes if written is not Written.DONE), Written.DONE)

@@ -117,6 +117,7 @@ class Planner:
             self.leads,
             at_once=config.writes_at_once,
             on_end=self._left_out.note,
+            on_evicted=self._left_out.note_eviction,
         )
         self._pod_reasons = PodReasons(client, cluster)
         self._stuck = StuckPods(client, cluster, metrics, self.leads)

@@ -6,6 +6,8 @@ import asyncio
 import re
 from typing import Any
 
+import pytest
+
 from coda.placements.write_limits import SLOW_PER_NAMESPACE
 from coda_kube.api.client import MERGE
 from coda_kube.objects.json_types import Json
@@ -31,7 +33,7 @@ class Hanging(FakeApi):
         return await super().patch(path, body, content_type)
 
     async def create(self, path: str, body: Json, query: Any = None) -> Json:
-        await self._hang(path)
+        await self._hang(path + "?dryRun" * ("dryRun" in body.get("deleteOptions", {})))
         return await super().create(path, body, query)
 
     async def _hang(self, path: str) -> None:
@@ -71,8 +73,9 @@ async def test_the_room_of_a_release_that_hangs_is_not_given_away() -> None:
         await api.until(lambda: is_released(api, "slow"))
 
 
-async def test_an_eviction_that_hangs_holds_up_nobody_and_is_ordered_once() -> None:
-    api = Hanging("/eviction$")
+@pytest.mark.parametrize("hangs", ["/eviction$", "/eviction.dryRun$"], ids=["the order", "the question before"])
+async def test_an_eviction_that_hangs_holds_up_nobody_and_is_ordered_once(hangs: str) -> None:
+    api = Hanging(hangs)
     api.set(NODES, node_json("n1"))
     async with replica(api, policy=CODA):
         await fill(api)
@@ -82,8 +85,9 @@ async def test_an_eviction_that_hangs_holds_up_nobody_and_is_ordered_once() -> N
         api.set(PODS, gated("other", cpu=4, ownerReferences=[OWNER]))
         await api.until(lambda: is_released(api, "other"))
         assert len(api.hanging) == 1
+        assert evictions(api) == []
         api.goes_on.set()
         await api.until(lambda: bool(evictions(api)))
         api.remove(f"{PODS}/{evictions(api)[0]}")
         await api.until(lambda: state_of(api, "train") == "Released")
-        assert len(api.hanging) == 1
+        assert len(api.hanging) == len(evictions(api)) == 1
