@@ -83,7 +83,8 @@ class JobsLeftOut:
             refusals = self._refusals_by_owner[owner] = (known or BudgetRefusals()).with_refusal(now_s)
             if refusals is not known:
                 log.info("no pod of the owner of %s is evicted for %.0f s: %s", job, refusals.until_s - now_s, why)
-            self._keep_out(owner, refusals, (*self._cluster.state.cpu_jobs.jobs_of(owner_uid), job))
+            self._leave_out(job, _Pause(refusals.until_s, WriteTrouble.REFUSED, is_protected=True))
+            self._keep_out(owner, refusals, self._cluster.state.cpu_jobs.jobs_of(owner_uid))
         elif written is Written.DONE and known is not None:
             self._refusals_by_owner[owner] = known.with_eviction()
         self._note(job, written, why, posts=False)  # the order's own Event says it

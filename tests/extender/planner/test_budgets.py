@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coda_kube.objects.json_types import Json
-from tests.extender.cpu_pods import CODA, OTHER, OWNER, budget, events, evictions, fill, gated, is_released, pod
+from tests.extender.cpu_pods import CODA, OTHER, OWNER, bind, budget, events, evictions, fill, gated, is_released, pod
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json
 from tests.extender.replicas import replica, state_of
@@ -65,6 +65,28 @@ async def test_the_pods_of_an_owner_are_left_alone_together(api: FakeApi) -> Non
         api.set(PODS, gated("next", cpu=4, ownerReferences=[OWNER], labels={"app": "web"}))
         await api.until(lambda: is_released(api, "next"))  # the owner's pods start all the same
         assert (evictions(api, trials=True), evictions(api)) == ([asked], [])
+
+
+async def test_a_pod_that_is_made_again_under_its_name_is_left_alone_too(api: FakeApi) -> None:
+    """As a StatefulSet makes it."""
+    budget(api, "web", 0)
+    async with replica(api, policy=CODA) as one:
+        await fill(api)
+        api.set(JOBS, train(4))
+        await api.until(lambda: bool(events(api)))
+        (asked,) = evictions(api, trials=True)
+        api.remove(f"{PODS}/{asked}")
+        again = gated(asked, cpu=4, ownerReferences=[OWNER], labels={"app": "web"}, uid="uid-again")
+        api.remove(f"{JOBS}/train")
+        api.set(PODS, again)
+        await api.until(lambda: is_released(api, asked))
+        bind(api, asked)
+        await api.until(lambda: one.cluster.state.pod_by_id[f"default/{asked}"].node is not None)
+        api.set(JOBS, train(4))
+        api.set(NODES, node_json("n2", gpus=0, cpu=4))
+        api.set(PODS, gated("next", cpu=4, ownerReferences=[OWNER]))
+        await api.until(lambda: is_released(api, "next"))
+        assert evictions(api, trials=True) in ([asked], [asked, asked])
 
 
 async def test_budgets_that_allow_nothing_stop_nobody_else(api: FakeApi) -> None:
