@@ -28,6 +28,10 @@ _NOW_AND_THEN_S: Final = 10.0
 FIRST_PAUSE_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 300.0
 
+UNPROVEN_PAUSE_S: Final = 30.0
+"""The longest pause while no other write works either: the refusal may be for everybody, by a right that is missing,
+and nobody shall wait much longer than it is. Our choice."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFailures:
@@ -36,10 +40,11 @@ class WriteFailures:
     since_s: float
     last_s: float = 0.0
     points: int = 0
+    answered: bool = False  # the last one was refused by an answer about this object
 
-    def with_failure(self, now_s: float) -> WriteFailures:
-        """The API server refused it, or did not answer."""
-        return replace(self, points=self.points + _FAILED, last_s=now_s)
+    def with_failure(self, now_s: float, *, answered: bool = False) -> WriteFailures:
+        """The API server refused it, which is an answer, or did not answer."""
+        return replace(self, points=self.points + _FAILED, last_s=now_s, answered=answered)
 
     def with_conflict(self, now_s: float) -> WriteFailures:
         """Somebody wrote first. That is ordinary now and then, and an attack all the time."""
@@ -53,15 +58,17 @@ class WriteFailures:
         return self.points >= _LEFT_OUT
 
     def pause_s(self, *, others_work: bool) -> float:
-        """Return how long the job is left out after its last failure. It doubles if writes of other jobs work.
+        """Return how long the job is left out after its last failure.
 
-        Else the API server may be away for all, and nobody shall wait much longer than it is."""
+        It doubles if writes of other jobs work, and up to `UNPROVEN_PAUSE_S` if this one was answered. Else the API
+        server may be away for all, and nobody shall wait much longer than it is."""
         if not self.is_left_out:
             return 0.0
-        if not others_work:
+        if not others_work and not self.answered:
             return FIRST_PAUSE_S
         doublings = min((self.points - _LEFT_OUT) / 2, 30.0)
-        return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * math.pow(2.0, doublings))
+        limit_s = LONGEST_PAUSE_S if others_work else UNPROVEN_PAUSE_S
+        return min(limit_s, FIRST_PAUSE_S * math.pow(2.0, doublings))
 
 
 FIRST_BUDGET_PAUSE_S: Final = 10.0

@@ -154,9 +154,12 @@ class ExtenderCluster:
 
     def item_of(self, job: Job) -> Json | None:
         """The pod of a CPU job, if it is still the one that was decided about."""
-        item = self.pods.by_key.get(pod_id_of(job.id) or "")
-        is_same = item is not None and item["metadata"]["uid"] == job.uid and job.id in self.state.cpu_jobs
-        return item if is_same else None
+        item = self.pod_item(job.id)
+        return item if item is not None and item["metadata"]["uid"] == job.uid else None
+
+    def pod_item(self, job: JobId) -> Json | None:
+        """The pod that is this CPU job; None without one."""
+        return self.pods.by_key.get(pod_id_of(job) or "") if job in self.state.cpu_jobs else None
 
     def begin_write(self, job: JobId, placement: Placement | None) -> int:
         """Count the placement as written from now on; see `ClusterState.begin_write`."""

@@ -41,6 +41,7 @@ and the watch shows what overtook the write. Our choice."""
 
 class PodWriter:
     """Writes as the extender, `at_once` pods at a time; see `WriteSlots`. `held`: whether the Lease is held.
+    `doubts`: how much speaks against it that a release works.
 
     What a slow release takes counts as taken until its fate is known."""
 
@@ -55,6 +56,7 @@ class PodWriter:
         at_once: int,
         on_end: Ended,
         on_evicted: Evicted,
+        doubts: Callable[[JobId], int],
     ) -> None:
         self._client = client
         self._cluster = cluster
@@ -62,6 +64,7 @@ class PodWriter:
         self._policy = policy
         self._held = held
         self._on_end = on_end
+        self._doubts = doubts
         self._slots = WriteSlots(at_once, cluster.changed.set)
         self._reclaims = Reclaims(client, cluster, metrics, held, self._slots, on_evicted)
 
@@ -75,11 +78,13 @@ class PodWriter:
         self._slots.cancel()
 
     def writes(self, result: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
-        """The evictions for each job that needs room, and one write for each CPU job that the cycle starts."""
+        """The evictions for each job that needs room, and one write for each CPU job that the cycle starts.
+
+        Of too many, those whose releases have failed are left for later."""
         decision, job_by_id = result.decision, result.decided_on
         for _, stops in groupby(sorted(decision.stops, key=lambda stop: stop.by), key=lambda stop: stop.by):
             yield self._reclaims.make_room([(job_by_id[stop.job], stop) for stop in stops])
-        for start in islice(decision.starts, MOST_RELEASES):
+        for start in islice(sorted(decision.starts, key=lambda start: self._doubts(start.job)), MOST_RELEASES):
             yield self._start(job_by_id[start.job], start)
 
     async def _start(self, job: Job, start: Start) -> Written:

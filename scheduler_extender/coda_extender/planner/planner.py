@@ -118,6 +118,7 @@ class Planner:
             at_once=config.writes_at_once,
             on_end=self._left_out.note,
             on_evicted=self._left_out.note_eviction,
+            doubts=self._left_out.doubts,
         )
         self._pod_reasons = PodReasons(client, cluster)
         self._stuck = StuckPods(client, cluster, metrics, self.leads)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from typing import Final, NamedTuple
 
 from coda.cycle.wait_reasons import UNWRITABLE
@@ -23,6 +24,7 @@ from coda_extender.metrics import Metrics
 from coda_extender.written import Written
 from coda_kube.api.client import Client
 from coda_kube.objects.names import API_VERSION, KIND
+from coda_kube.objects.pods.cpu_job import pod_id_of
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ _TROUBLE: Final[Mapping[Written, WriteTrouble]] = {
     Written.BUSY: WriteTrouble.SLOW,
 }
 
+_IN_VAIN: Final = frozenset({Written.REFUSED, Written.FAILED, Written.BUSY})
+
 _EVENT_EVERY_S: Final = 60.0  # per job
 _EVENTS_AT_ONCE: Final = 4
 _MESSAGE_LIMIT: Final = 900  # characters; an Event's message has 1024
@@ -41,6 +45,14 @@ _MESSAGE_LIMIT: Final = 900  # characters; an Event's message has 1024
 
 _Owner = tuple[str, str]
 """Namespace and uid: whoever claims an owner elsewhere keeps none of its pods."""
+
+
+class _Kind(Enum):
+    """Writes that need one right, and meet the same webhooks: one that works says something of the others."""
+
+    STATUS = "status"
+    RELEASE = "release"
+    EVICTION = "eviction"
 
 
 class _Pause(NamedTuple):
@@ -68,12 +80,25 @@ class JobsLeftOut:
         self._at_fault: set[JobId] = set()  # of these, those that somebody should look at
         self._refusals_by_owner: dict[_Owner, BudgetRefusals] = {}
         self._told_s: dict[JobId, float] = {}
-        self._worked_s = float("-inf")  # the last write of any job that worked
+        self._failing: set[_Owner] = set()  # whose last release failed; with "" for a uid: whose namespace's
+        self._worked_s = dict.fromkeys(_Kind, float("-inf"))  # the last write of any job that worked
         self._posting: set[asyncio.Task[None]] = set()
 
     def note(self, job: JobId, written: Written, why: str) -> None:
         """A write of the job's placement ended, or did not begin."""
-        self._note(job, written, why, posts=True)
+        if pod_id_of(job) is None:
+            self._note(job, written, why, _Kind.STATUS)
+            return
+        if written is Written.DONE:
+            self._failing.difference_update(self._owners(job))
+        elif written in _IN_VAIN:
+            self._failing.update(self._owners(job))
+        self._note(job, written, why, _Kind.RELEASE)
+
+    def doubts(self, job: JobId) -> int:
+        """How much speaks against it that a release of the CPU job works: failures of its own, of its owner's pods and
+        of its namespace's."""
+        return (job in self._failures) + sum(owner in self._failing for owner in self._owners(job))
 
     def note_eviction(self, job: JobId, owner_uid: str, written: Written, why: str) -> None:
         """An eviction of the CPU job ended, or was tried in vain."""
@@ -87,7 +112,7 @@ class JobsLeftOut:
             self._keep_out(owner, refusals, self._cluster.state.cpu_jobs.jobs_of(owner_uid))
         elif written is Written.DONE and known is not None:
             self._refusals_by_owner[owner] = known.with_eviction()
-        self._note(job, written, why, posts=False)  # the order's own Event says it
+        self._note(job, written, why, _Kind.EVICTION)
 
     def admit_due(self) -> None:
         """Decide again about those whose pause is over. Forget those that are gone."""
@@ -97,6 +122,9 @@ class JobsLeftOut:
         for by_job in (self._failures, self._told_s):
             for job in [job for job in by_job if not self._cluster.state.knows(job)]:
                 del by_job[job]
+        self._failing = {
+            owner for owner in self._failing if not owner[1] or self._cluster.state.cpu_jobs.jobs_of(owner[1])
+        }
         for owner, refusals in [*self._refusals_by_owner.items()]:
             jobs = self._cluster.state.cpu_jobs.jobs_of(owner[1])
             if now_s < refusals.until_s:
@@ -114,14 +142,15 @@ class JobsLeftOut:
         for job in list(self._left_out):
             self._admit(job)
         self._failures.clear()
+        self._failing.clear()
         self._told_s.clear()
         for task in self._posting:
             task.cancel()
 
-    def _note(self, job: JobId, written: Written, why: str, *, posts: bool) -> None:
+    def _note(self, job: JobId, written: Written, why: str, kind: _Kind) -> None:
         now_s = self._clock()
         if written is Written.DONE:
-            self._worked_s = now_s
+            self._worked_s[kind] = now_s
             self._failures.pop(job, None)
             self._admit(job)
             return
@@ -132,12 +161,14 @@ class JobsLeftOut:
             self._leave_out(job, _Pause(now_s + FIRST_PAUSE_S, trouble, is_protected=False))
             return
         failures = self._failures.get(job) or WriteFailures(since_s=now_s)
-        is_overtaken = trouble is WriteTrouble.OVERTAKEN
-        failures = failures.with_conflict(now_s) if is_overtaken else failures.with_failure(now_s)
+        is_overtaken, answered = trouble is WriteTrouble.OVERTAKEN, trouble is WriteTrouble.REFUSED
+        failures = failures.with_conflict(now_s) if is_overtaken else failures.with_failure(now_s, answered=answered)
         self._failures[job] = failures
-        pause_s = failures.pause_s(others_work=self._worked_s > failures.since_s)
+        worked_s = self._worked_s[kind] if answered else max(self._worked_s.values())
+        pause_s = failures.pause_s(others_work=worked_s > failures.since_s)
         if pause_s:
             self._leave_out(job, _Pause(now_s + pause_s, trouble, is_protected=False))
+            posts = kind is not _Kind.EVICTION  # the order's own Event says it
             self._tell(job, pause_s, trouble, why, posts=posts)
 
     def _keep_out(self, owner: _Owner, refusals: BudgetRefusals, jobs: Iterable[JobId]) -> None:
@@ -148,6 +179,11 @@ class JobsLeftOut:
             pause = self._left_out.get(job)
             if is_its and (pause is None or pause.until_s < refusals.until_s):
                 self._leave_out(job, _Pause(refusals.until_s, WriteTrouble.REFUSED, is_protected=True))
+
+    def _owners(self, job: JobId) -> set[_Owner]:
+        """The owner of the CPU job, and its namespace."""
+        namespace = job.partition("/")[0]
+        return {(namespace, ""), (namespace, self._cluster.state.cpu_jobs.owner_of(job))}
 
     def _leave_out(self, job: JobId, pause: _Pause) -> None:
         self._left_out[job] = pause
@@ -176,14 +212,16 @@ class JobsLeftOut:
 
     async def _post(self, job: JobId, reason: str, message: str) -> None:
         """Post the Event; it is lost if the API server does not take it."""
-        item = self._cluster.state.job_json_by_id.get(job)
+        pod = self._cluster.pod_item(job)
+        item = pod or self._cluster.state.job_json_by_id.get(job)
         if item is None:
             return
-        about = {"apiVersion": API_VERSION, "kind": KIND, **item["metadata"]}
+        kind = {"apiVersion": "v1", "kind": "Pod"} if pod is not None else {"apiVersion": API_VERSION, "kind": KIND}
+        about = kind | item["metadata"]
         event = event_about(about, self._client.clock(), reason, message, is_warning=True)
         try:
             await self._client.create(f"/api/v1/namespaces/{item['metadata']['namespace']}/events", event)
         except CodaError as error:
             log.warning("no event about %s was posted: %s", job, error)
         else:
-            self._worked_s = self._clock()
+            self._worked_s[_Kind.STATUS] = self._clock()

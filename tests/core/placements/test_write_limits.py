@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from coda.placements.write_limits import LONGEST_PAUSE_S, BudgetRefusals
+import pytest
+
+from coda.placements.write_limits import LONGEST_PAUSE_S, UNPROVEN_PAUSE_S, BudgetRefusals, WriteFailures
 
 
 def test_the_pauses_of_an_owner_double_until_an_eviction_works() -> None:
@@ -17,3 +19,24 @@ def test_the_pauses_of_an_owner_double_until_an_eviction_works() -> None:
     worked = refusals.with_eviction()
     assert worked.until_s == refusals.until_s  # the other pods are still protected
     assert worked.with_refusal(worked.until_s).until_s == worked.until_s + 10.0
+
+
+@pytest.mark.parametrize(
+    ("answered", "others_work", "pauses_s"),
+    [
+        pytest.param(True, True, [0, 2, 4, 8, 16, 32, 64], id="this object is to blame"),
+        pytest.param(False, True, [0, 2, 4, 8, 16, 32, 64], id="only this object gets no answer"),
+        pytest.param(True, False, [0, 2, 4, 8, 16, UNPROVEN_PAUSE_S, UNPROVEN_PAUSE_S], id="perhaps all are refused"),
+        pytest.param(False, False, [0, 2, 2, 2, 2, 2, 2], id="an outage"),
+    ],
+)
+def test_the_pauses_of_a_job_double_as_far_as_it_is_to_blame(
+    answered: bool, others_work: bool, pauses_s: list[float]
+) -> None:
+    failures, found_s = WriteFailures(since_s=0.0), []
+    for _ in pauses_s:
+        failures = failures.with_failure(0.0, answered=answered)
+        found_s.append(failures.pause_s(others_work=others_work))
+    assert found_s == pauses_s
+    many = WriteFailures(since_s=0.0, points=10_000, answered=answered)
+    assert many.pause_s(others_work=others_work) == (LONGEST_PAUSE_S if others_work else pauses_s[-1])
