@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from coda.errors import Conflict, Outage
-from coda_kube.api.client import JSON_PATCH, MERGE, AlreadyExists, Client, Expired, NotFound, TooBusy
+from coda_kube.api.client import JSON_PATCH, MERGE, AlreadyExists, Client, Expired, NotFound, error_from_answer
 from coda_kube.api.steady_clock import SteadyClock
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import EXTENDER
@@ -240,11 +241,15 @@ class FakeApi(Client):
         counts = pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
         budgets = [key for key in sorted(self._items) if counts and _protects(key, self._items[key], pod)]
         if len(budgets) > 1:
-            raise Outage(f"HTTP 500: {TWO_BUDGETS}")
+            raise error_from_answer(500, json.dumps({"message": TWO_BUDGETS, "code": 500}))
         for _, namespace, name in budgets:
             budget = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
-            if not self.item(budget)["status"]["disruptionsAllowed"]:
-                raise TooBusy(f"HTTP 429: {NO_MORE}", may_have_worked=False)
+            found = self.item(budget)["status"]
+            if not found["disruptionsAllowed"]:
+                healthy = f"needs {found['desiredHealthy']} healthy pods and has {found['currentHealthy']} currently"
+                cause = {"reason": "DisruptionBudget", "message": f"The disruption budget {name} {healthy}"}
+                answer = {"reason": "TooManyRequests", "message": NO_MORE, "details": {"causes": [cause]}, "code": 429}
+                raise error_from_answer(429, json.dumps(answer))
             if not is_trial:
                 self.change(budget, _use_up_one)
         if not is_trial:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from coda.errors import Conflict, Outage
 from coda_extender.written import Written
@@ -11,6 +12,8 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import Pod
 
 log = logging.getLogger(__name__)
+
+BUDGET_CAUSE: Final = "DisruptionBudget"
 
 
 async def evict(client: Client, pod: Pod, *, is_trial: bool = False) -> tuple[Written, str]:
@@ -33,11 +36,29 @@ async def evict(client: Client, pod: Pod, *, is_trial: bool = False) -> tuple[Wr
         await client.create(f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body, query)
     except (Conflict, NotFound) as error:
         return Written.STALE, str(error)
-    except TooBusy as error:  # a PodDisruptionBudget answers so too, and names itself
-        is_budget = "disruption budget" in str(error)
-        return (Written.PROTECTED if is_budget else Written.BUSY), str(error)
     except (Outage, Rejected) as error:
-        log.warning("pod %s was not evicted: %s", pod.id, error)
-        in_doubt = isinstance(error, Outage) and error.may_have_worked
-        return Written.FAILED if in_doubt else Written.REFUSED, str(error)
+        written = _outcome(error)
+        if written in (Written.REFUSED, Written.FAILED):
+            log.warning("pod %s was not evicted: %s", pod.id, error)
+        return written, str(error)
     return Written.DONE, ""
+
+
+def _outcome(error: Outage | Rejected) -> Written:
+    if _is_of_a_budget(error):
+        return Written.PROTECTED
+    if isinstance(error, TooBusy):
+        return Written.BUSY
+    return Written.FAILED if isinstance(error, Outage) and error.may_have_worked else Written.REFUSED
+
+
+def _is_of_a_budget(error: Outage | Rejected) -> bool:
+    """True if a PodDisruptionBudget refuses. Nothing was evicted then, whatever the HTTP status.
+
+    A budget that is used up gives its cause. Two budgets for one pod (500), one that is changed all the time (504) and
+    one whose count is wrong (403) are known by their words alone. Source: eviction.go of Kubernetes 1.36."""
+    if isinstance(error, TooBusy) and BUDGET_CAUSE in error.causes:
+        return True
+    text = str(error).lower()
+    is_answer = isinstance(error, Rejected) or text.startswith("http ")  # else it names the path of the request
+    return is_answer and ("disruption budget" in text or "poddisruptionbudget" in text)

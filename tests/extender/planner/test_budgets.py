@@ -59,12 +59,28 @@ async def test_the_pods_of_an_owner_are_left_alone_together(api: FakeApi) -> Non
         await api.until(lambda: bool(events(api)))
         (asked,) = evictions(api, trials=True)
         assert (events(api)[0]["reason"], events(api)[0]["involvedObject"]["name"]) == ("ReclaimRefused", asked)
-        assert "disruption budget" in events(api)[0]["message"]
+        assert events(api)[0]["message"].endswith("The disruption budget web needs 2 healthy pods and has 2 currently)")
         assert one.count("coda_planner_unwritable_jobs") == 0
         api.set(NODES, node_json("n2", gpus=0, cpu=4))
         api.set(PODS, gated("next", cpu=4, ownerReferences=[OWNER], labels={"app": "web"}))
         await api.until(lambda: is_released(api, "next"))  # the owner's pods start all the same
         assert (evictions(api, trials=True), evictions(api)) == ([asked], [])
+
+
+async def test_a_pod_of_two_budgets_is_left_alone(api: FakeApi) -> None:
+    """Kubernetes evicts none such, whatever they allow."""
+    budget(api, "web", 5)
+    budget(api, "web", 5, "again")
+    async with replica(api, policy=CODA):
+        await fill(api)
+        api.set(JOBS, train(4))
+        await api.until(lambda: bool(events(api)))
+        assert events(api)[0]["reason"] == "ReclaimRefused"
+        assert "more than one PodDisruptionBudget" in events(api)[0]["message"]
+        api.set(NODES, node_json("n2", gpus=0, cpu=4))
+        api.set(PODS, gated("next", cpu=4, ownerReferences=[OWNER]))
+        await api.until(lambda: is_released(api, "next"))
+        assert (len(evictions(api, trials=True)), evictions(api)) == (1, [])
 
 
 async def test_a_pod_that_is_made_again_under_its_name_is_left_alone_too(api: FakeApi) -> None:
