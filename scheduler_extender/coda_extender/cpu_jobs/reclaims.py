@@ -96,7 +96,7 @@ class Reclaims:
             task.result()
         else:
             for victim in victims:  # whichever were asked for
-                asyncio.get_running_loop().call_later(DOUBT_S, self._end_eviction, victim.job)
+                asyncio.get_running_loop().call_later(DOUBT_S, self._end_doubt, victim)
         self._cluster.changed.set()
 
     async def _make_room(self, victims: Sequence[_Victim]) -> Written:
@@ -130,7 +130,7 @@ class Reclaims:
     async def _evict(self, victim: _Victim) -> Written:
         written, why = await self._ask(victim.job)
         if written is Written.FAILED:  # it may be on its way
-            asyncio.get_running_loop().call_later(DOUBT_S, self._end_eviction, victim.job)
+            asyncio.get_running_loop().call_later(DOUBT_S, self._end_doubt, victim)
         elif written is not Written.DONE:
             self._stays(victim)
         self._tell(victim, written, why)
@@ -170,6 +170,12 @@ class Reclaims:
         """The pod was not evicted, so it leaves no place, and runs."""
         self._cluster.state.cpu_jobs.places.drop(victim.owner, victim.place)
         self._end_eviction(victim.job)
+
+    def _end_doubt(self, victim: _Victim) -> None:
+        """Nobody said what came of the eviction. Now the pod shows it, unless it is gone."""
+        item = self._cluster.item_of(victim.job)
+        if item is not None and "deletionTimestamp" not in item["metadata"]:
+            self._stays(victim)
 
     def _end_eviction(self, job: Job) -> None:
         """Unless the pod is seen being deleted, it is counted as running again."""

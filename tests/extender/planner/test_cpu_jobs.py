@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -272,6 +273,35 @@ async def test_the_successor_of_an_evicted_pod_is_first_in_line_also_under_the_n
         assert not is_released(api, "other")
         queued = pod(api, "successor")["metadata"]["annotations"]["coda.scheduler/queued-time"]
         assert queued.startswith("2026-01-01T00:00:00")
+
+
+@pytest.mark.parametrize("worked", [True, False])
+async def test_an_eviction_without_an_answer_leaves_a_place_only_if_it_worked(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, *, worked: bool
+) -> None:
+    monkeypatch.setattr("coda_extender.cpu_jobs.reclaims.DOUBT_S", 0.2)
+
+    def lose(call: Call) -> None:
+        if call.path.endswith("/eviction") and "dryRun" not in call.body["deleteOptions"]:
+            if worked:
+                api.change(
+                    call.path.removesuffix("/eviction"),
+                    lambda item: item["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"),
+                )
+            raise Outage("no answer")
+
+    async with replica(api, policy=CODA) as one:
+        await fill(api)
+        api.before = lose
+        api.set(JOBS, job_json("train"))
+        await api.until(lambda: bool(evictions(api)))
+        (asked,) = evictions(api)
+        places = one.cluster.state.cpu_jobs.places
+        assert [*places.record()] == ["uid-web"]
+        api.remove(f"{JOBS}/train")  # so that nobody is evicted again
+        await asyncio.sleep(0.4)  # nothing but time ends the doubt
+        assert evictions(api) == [asked]
+        assert [*places.record()] == (["uid-web"] if worked else [])
 
 
 def record_of(api: FakeApi) -> Call:
