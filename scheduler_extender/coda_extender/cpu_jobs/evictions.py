@@ -16,12 +16,15 @@ log = logging.getLogger(__name__)
 BUDGET_CAUSE: Final = "DisruptionBudget"
 
 
-async def evict(client: Client, pod: Pod, *, is_trial: bool = False) -> tuple[Written, str]:
+async def evict(client: Client, pod: Pod, *, is_trial: bool = False, version: str | None = None) -> tuple[Written, str]:
     """Evict this pod, and no later one of its name. Returns the outcome, and why it did not work.
 
-    `is_trial`: only ask whether that is allowed now. Nothing is kept for the asker: a budget may say yes to several."""
+    `version`: only at this resourceVersion. `is_trial`: only ask whether that is allowed now. Nothing is kept for the
+    asker: a budget may say yes to several."""
     namespace, _, name = pod.id.partition("/")
     options: Json = {"preconditions": {"uid": pod.uid}}
+    if version is not None:
+        options["preconditions"]["resourceVersion"] = version
     query = None
     if is_trial:
         options["dryRun"] = ["All"]

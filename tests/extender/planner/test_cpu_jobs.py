@@ -10,9 +10,7 @@ import pytest
 from coda.errors import Conflict, Outage
 from coda.model import JobId, WaitCode
 from coda.model.decision import WaitReason
-from coda.placements.wait_limits import GIVEN_UP_S, NODE_LOST_S
 from coda_extender.cpu_jobs.pod_reasons import PodReasons
-from coda_extender.cpu_jobs.stuck_pods import StuckPods
 from coda_extender.planner_process import ChangedRefusals
 from coda_extender.planner_process.messages import RefusedAlike
 from coda_kube.api.client import TooBusy
@@ -34,7 +32,7 @@ from tests.extender.cpu_pods import (
     releases,
 )
 from tests.extender.fake_api import Call, FakeApi
-from tests.extender.objects import JOBS, NODES, PODS, given_up, job_json, node_json, pod_json
+from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, pod_json
 from tests.extender.replicas import replica, state_of
 
 
@@ -155,52 +153,6 @@ async def test_the_pods_of_a_job_borrow_once_it_is_known_to_ignore_evictions(api
             await api.until(lambda: all(is_released(api, f"web-{number}") for number in range(5)))
         else:
             assert sum(is_released(api, f"web-{number}") for number in range(5)) == 4
-
-
-UNSCHEDULABLE = given_up(message="0/1 nodes are available")
-
-
-@pytest.mark.parametrize(("owners", "evicted"), [([OWNER], ["work"]), ([], [])], ids=["made anew", "left to its user"])
-async def test_a_pod_that_kube_scheduler_gives_up_loses_its_place(
-    api: FakeApi, owners: list[Json], evicted: list[str]
-) -> None:
-    now_s = 100.0
-    async with replica(api) as one:
-        stuck = StuckPods(api, one.cluster, one.metrics, lambda: True, lambda: now_s)
-        api.set(PODS, gated("work", cpu=30, ownerReferences=owners))
-        await api.until(lambda: is_released(api, "work"))
-        await stuck.end_stuck()
-        now_s += 3600  # a scheduler that is away makes no pod stuck
-        await stuck.end_stuck()
-        api.change(f"{PODS}/work", lambda item: item.update(status=UNSCHEDULABLE))
-        await api.until(lambda: one.cluster.state.pod_by_id["default/work"].given_up)
-        await stuck.end_stuck()
-        assert evictions(api) == []
-        now_s += GIVEN_UP_S
-        await stuck.end_stuck()
-        await api.until(lambda: one.cluster.state.pod_by_id["default/work"].terminating or not evicted)
-        await stuck.end_stuck()
-        assert evictions(api) == evicted
-        assert [*one.ask(pod_json("foreign", cpu="20"), ["n1"]).passed] == ["n1"]
-        await api.until(lambda: [event["reason"] for event in events(api)] == ["PlaceLost"])
-        assert [*one.ask(pod(api, "work"), ["n1"]).passed] == []
-
-
-async def test_a_pod_whose_node_is_lost_loses_its_place(api: FakeApi) -> None:
-    now_s = 100.0
-    async with replica(api) as one:
-        stuck = StuckPods(api, one.cluster, one.metrics, lambda: True, lambda: now_s)
-        api.set(PODS, gated("work", cpu=4, ownerReferences=[OWNER]))
-        await api.until(lambda: is_released(api, "work"))
-        api.remove(f"{NODES}/n1")
-        await api.until(lambda: one.cluster.state.node("n1") is None)
-        await stuck.end_stuck()
-        now_s += NODE_LOST_S - 1
-        await stuck.end_stuck()
-        assert evictions(api) == []
-        now_s += 1
-        await stuck.end_stuck()
-        assert evictions(api) == ["work"]
 
 
 async def test_a_line_of_pods_says_once_why_it_waits_and_again_when_that_changes(api: FakeApi) -> None:
