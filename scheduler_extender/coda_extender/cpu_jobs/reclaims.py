@@ -61,6 +61,7 @@ class Reclaims:
         self._recording = asyncio.Lock()
         self._added = self._recorded = 0  # how often places were added, and how often when they were last recorded
         self._under_way: set[asyncio.Task[Written]] = set()
+        self._recorders: set[asyncio.Task[bool]] = set()
 
     async def take_over(self) -> None:
         """Begin to lead: the places that evicted pods left under earlier leaders count. Raises Outage."""
@@ -68,7 +69,7 @@ class Reclaims:
 
     def cancel(self) -> None:
         """Give up what is under way: this replica leads no more."""
-        for task in self._under_way:
+        for task in (*self._under_way, *self._recorders):
             task.cancel()
 
     async def make_room(self, stops: Sequence[tuple[Job, Stop]]) -> Written:
@@ -92,16 +93,17 @@ class Reclaims:
 
     def _forget(self, task: asyncio.Task[Written], victims: Sequence[_Victim]) -> None:
         self._under_way.discard(task)
-        if not task.cancelled():
-            task.result()
-        else:
+        if task.cancelled() or task.exception() is not None:
             for victim in victims:  # whichever were asked for
                 asyncio.get_running_loop().call_later(DOUBT_S, self._end_doubt, victim)
         self._cluster.changed.set()
+        if not task.cancelled():
+            task.result()
 
     async def _make_room(self, victims: Sequence[_Victim]) -> Written:
         for victim in victims:
-            self._cluster.set_evicted(victim.job.id, is_evicted=True)
+            if self._cluster.item_of(victim.job) is not None:
+                self._cluster.set_evicted(victim.job.id, is_evicted=True)
         answers = await asyncio.gather(*[self._ask(victim.job, is_trial=True) for victim in victims])
         if any(written is not Written.DONE for written, _ in answers):
             for victim, (written, why) in zip(victims, answers, strict=True):
@@ -116,14 +118,17 @@ class Reclaims:
             for victim in victims:
                 self._stays(victim)
             return Written.FAILED
-        return _worst(await asyncio.gather(*[self._evict(victim) for victim in victims]))
+        outcomes = await asyncio.gather(*[self._evict(victim) for victim in victims])
+        if not {Written.DONE, Written.FAILED}.issuperset(outcomes):
+            self._record_again()
+        return _worst(outcomes)
 
     async def _is_recorded(self) -> bool:
         """Record every place that was added by now, unless another write has done so meanwhile."""
         wanted = self._added
         async with self._recording:  # an earlier write must not be stored after a later one
             added = self._added
-            if self._recorded < wanted and await self._record.store():
+            if self._recorded < wanted and self._held() and await self._record.store():
                 self._recorded = added
         return self._recorded >= wanted
 
@@ -176,6 +181,14 @@ class Reclaims:
         item = self._cluster.item_of(victim.job)
         if item is not None and "deletionTimestamp" not in item["metadata"]:
             self._stays(victim)
+            self._record_again()
+
+    def _record_again(self) -> None:
+        """Record soon that places are gone. If that is not stored, the next eviction's record does it."""
+        self._added += 1
+        task = asyncio.create_task(self._is_recorded())
+        self._recorders.add(task)
+        task.add_done_callback(self._recorders.discard)
 
     def _end_eviction(self, job: Job) -> None:
         """Unless the pod is seen being deleted, it is counted as running again."""

@@ -254,6 +254,8 @@ async def test_an_eviction_without_an_answer_leaves_a_place_only_if_it_worked(
         await asyncio.sleep(0.4)  # nothing but time ends the doubt
         assert evictions(api) == [asked]
         assert [*places.record()] == (["uid-web"] if worked else [])
+        records = [call for call in api.writes("apply") if call.path.endswith("coda-returned-places")]
+        assert ("uid-web" in records[-1].body["data"]["places"]) is worked
 
 
 def record_of(api: FakeApi) -> Call:
