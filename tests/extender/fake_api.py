@@ -253,7 +253,7 @@ class FakeApi(Client):
             if not is_trial:
                 self.change(budget, _use_up_one)
         if not is_trial:
-            self.change(path, lambda item: item["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"))
+            self.change(path, lambda item: _end(item, options.get("gracePeriodSeconds")))
         return {"kind": "Status", "status": "Success", "code": 201}
 
     def _key(self, path: str, name: str | None = None) -> Key:
@@ -317,6 +317,15 @@ def _protects(key: Key, item: Json, pod: Json) -> bool:
         return False
     labels = pod["metadata"].get("labels") or {}
     return bool(item["spec"]["selector"]["matchLabels"].items() <= labels.items())
+
+
+def _end(pod: Json, grace_s: int | None) -> None:
+    """Delete a pod gracefully. One that ends already may only be given less time."""
+    metadata = pod["metadata"]
+    if grace_s is None:
+        grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
+    metadata.setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
+    metadata["deletionGracePeriodSeconds"] = min(grace_s, metadata.get("deletionGracePeriodSeconds", grace_s))
 
 
 def _use_up_one(budget: Json) -> None:

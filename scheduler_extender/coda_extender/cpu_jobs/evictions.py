@@ -9,6 +9,7 @@ from coda.errors import Conflict, Outage
 from coda_extender.written import Written
 from coda_kube.api.client import Client, NotFound, Rejected, TooBusy
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.pods.cpu_job import LONGEST_GRACE_S
 from coda_kube.objects.read import Pod
 
 log = logging.getLogger(__name__)
@@ -19,10 +20,14 @@ BUDGET_CAUSE: Final = "DisruptionBudget"
 async def evict(client: Client, pod: Pod, *, is_trial: bool = False, version: str | None = None) -> tuple[Written, str]:
     """Evict this pod, and no later one of its name. Returns the outcome, and why it did not work.
 
-    `version`: only at this resourceVersion. `is_trial`: only ask whether that is allowed now. Nothing is kept for the
-    asker: a budget may say yes to several."""
+    It has as long to end as its spec says, and `LONGEST_GRACE_S` at most. `version`: only at this resourceVersion.
+    `is_trial`: only ask whether that is allowed now. Nothing is kept for the asker: a budget may say yes to several."""
     namespace, _, name = pod.id.partition("/")
     options: Json = {"preconditions": {"uid": pod.uid}}
+    if pod.cpu_job is not None:
+        # Also for a pod that ends already: whoever deleted it may have given it hours. Never 0, which would free its
+        # cores before the kubelet has stopped it.
+        options["gracePeriodSeconds"] = int(max(1.0, min(pod.cpu_job.grace_s, LONGEST_GRACE_S)))
     if version is not None:
         options["preconditions"]["resourceVersion"] = version
     query = None
