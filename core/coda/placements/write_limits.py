@@ -89,6 +89,7 @@ class BudgetRefusals:
         pause_s = min(LONGEST_PAUSE_S, FIRST_BUDGET_PAUSE_S * math.pow(2.0, min(self.times, 30)))
         return BudgetRefusals(until_s=now_s + pause_s, times=self.times + 1)
 
-    def with_eviction(self) -> BudgetRefusals:
-        """A pod was evicted: the next pause is short again. One that has begun is kept."""
-        return replace(self, times=0)
+    def with_eviction(self, now_s: float) -> BudgetRefusals:
+        """A pod was evicted: the next pause is short again. One during a pause was of a job that got too little room,
+        by a budget that allows some at a time, so it was in vain."""
+        return self if now_s < self.until_s else replace(self, times=0)

@@ -111,6 +111,9 @@ class Reclaims:
                 if written is not Written.DONE:
                     self._tell(victim, written, why)
             return _worst([written for written, _ in answers])
+        return await self._evict_all(victims)
+
+    async def _evict_all(self, victims: Sequence[_Victim]) -> Written:
         for victim in victims:
             self._cluster.state.cpu_jobs.places.add(victim.owner, victim.place)
         self._added += 1
@@ -118,9 +121,13 @@ class Reclaims:
             for victim in victims:
                 self._stays(victim)
             return Written.FAILED
-        outcomes = await asyncio.gather(*[self._evict(victim) for victim in victims])
+        answers = await asyncio.gather(*[self._evict(victim) for victim in victims])
+        outcomes = [written for written, _ in answers]
         if not {Written.DONE, Written.FAILED}.issuperset(outcomes):
             self._record_again()
+        told = zip(victims, answers, strict=True)
+        for victim, (written, why) in sorted(told, key=lambda entry: entry[1][0] is Written.DONE):
+            self._tell(victim, written, why)  # the refusals first: what was evicted beside them was in vain
         return _worst(outcomes)
 
     async def _is_recorded(self) -> bool:
@@ -132,14 +139,13 @@ class Reclaims:
                 self._recorded = added
         return self._recorded >= wanted
 
-    async def _evict(self, victim: _Victim) -> Written:
+    async def _evict(self, victim: _Victim) -> tuple[Written, str]:
         written, why = await self._ask(victim.job)
         if written is Written.FAILED:  # it may be on its way
             asyncio.get_running_loop().call_later(DOUBT_S, self._end_doubt, victim)
         elif written is not Written.DONE:
             self._stays(victim)
-        self._tell(victim, written, why)
-        return written
+        return written, why
 
     async def _ask(self, job: Job, *, is_trial: bool = False) -> tuple[Written, str]:
         """Send the eviction. Returns the outcome, and why it did not work."""

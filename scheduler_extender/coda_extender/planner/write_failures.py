@@ -98,6 +98,8 @@ class JobsLeftOut:
     def doubts(self, job: JobId) -> int:
         """How much speaks against it that a release of the CPU job works: failures of its own, of its owner's pods and
         of its namespace's."""
+        if not self._failing:
+            return int(job in self._failures)
         return (job in self._failures) + sum(owner in self._failing for owner in self._owners(job))
 
     def note_eviction(self, job: JobId, owner_uid: str, written: Written, why: str) -> None:
@@ -111,7 +113,7 @@ class JobsLeftOut:
             self._leave_out(job, _Pause(refusals.until_s, WriteTrouble.REFUSED, is_protected=True))
             self._keep_out(owner, refusals, self._cluster.state.cpu_jobs.jobs_of(owner_uid))
         elif written is Written.DONE and known is not None:
-            self._refusals_by_owner[owner] = known.with_eviction()
+            self._refusals_by_owner[owner] = known.with_eviction(now_s)
         self._note(job, written, why, _Kind.EVICTION)
 
     def admit_due(self) -> None:

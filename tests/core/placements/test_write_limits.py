@@ -16,9 +16,9 @@ def test_the_pauses_of_an_owner_double_until_an_eviction_works() -> None:
         now_s = refusals.until_s
     assert pauses_s == [10.0, 20.0, 40.0, 80.0, 160.0, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
     refusals = refusals.with_refusal(now_s)
-    worked = refusals.with_eviction()
-    assert worked.until_s == refusals.until_s  # the other pods are still protected
-    assert worked.with_refusal(worked.until_s).until_s == worked.until_s + 10.0
+    assert refusals.with_eviction(now_s) == refusals  # beside the refusal: it gave nobody enough room
+    worked = refusals.with_eviction(refusals.until_s)
+    assert worked.with_refusal(refusals.until_s).until_s == refusals.until_s + 10.0
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from coda.model import JobId
+from coda_extender.planner.write_failures import JobsLeftOut
+from coda_extender.written import Written
 from coda_kube.objects.json_types import Json
 from tests.extender.cpu_pods import CODA, OTHER, OWNER, bind, budget, events, evictions, fill, gated, is_released, pod
 from tests.extender.fake_api import FakeApi
@@ -132,8 +135,18 @@ async def test_a_budget_is_asked_again_after_a_pause(api: FakeApi, monkeypatch: 
         await api.until(lambda: len(evictions(api)) == 1)
 
 
-async def test_a_budget_that_allows_one_at_a_time_gives_one(api: FakeApi) -> None:
-    """It says yes to two questions, and then to one eviction."""
+async def test_a_budget_that_allows_one_at_a_time_gives_one_and_then_a_pause(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says yes to two questions, and then to one eviction, which is in vain."""
+    noted = []
+    note = JobsLeftOut.note_eviction
+
+    def observe(left_out: JobsLeftOut, job: JobId, owner: str, written: Written, why: str) -> None:
+        note(left_out, job, owner, written, why)
+        noted.append(written)
+
+    monkeypatch.setattr(JobsLeftOut, "note_eviction", observe)
     budget(api, "web", 1)
     async with replica(api, policy=CODA):
         await fill(api)
@@ -142,3 +155,4 @@ async def test_a_budget_that_allows_one_at_a_time_gives_one(api: FakeApi) -> Non
         assert len(evictions(api, trials=True)) == len(evictions(api)) == 2
         gone = [name for name in evictions(api) if "deletionTimestamp" in pod(api, name)["metadata"]]
         assert len(gone) == 1
+        assert noted == [Written.PROTECTED, Written.DONE]  # in this order, so that the next pause is longer
