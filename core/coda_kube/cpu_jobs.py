@@ -111,6 +111,10 @@ class CpuJobs:
         pod = self._pod_by_job.get(job)
         return pod.cpu_job.controller[1] if pod is not None and pod.cpu_job is not None else ""
 
+    def jobs_of(self, owner: str) -> Collection[JobId]:
+        """The CPU jobs of the controller of this uid, of every namespace that claims it."""
+        return self._jobs_by_controller.get(owner, ())
+
     def version_of(self, job: JobId) -> int:
         """The resourceVersion of its pod. Raises KeyError."""
         cpu_job = self._pod_by_job[job].cpu_job

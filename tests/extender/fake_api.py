@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from coda.errors import Conflict, Outage
-from coda_kube.api.client import JSON_PATCH, MERGE, AlreadyExists, Client, Expired, NotFound
+from coda_kube.api.client import JSON_PATCH, MERGE, AlreadyExists, Client, Expired, NotFound, error_from_answer
 from coda_kube.api.steady_clock import SteadyClock
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import EXTENDER
@@ -24,6 +25,8 @@ _PATH = re.compile(
     r"^(?P<group>/api/v1|/apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[a-z]+)"
     r"(?:/(?P<name>[^/]+))?(?:/(?P<sub>status))?$"
 )
+TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+NO_MORE = "Cannot evict pod as it would violate the pod's disruption budget."
 Key = tuple[str, str, str]  # plural, namespace, name
 
 
@@ -135,11 +138,7 @@ class FakeApi(Client):
     async def create(self, path: str, body: Json, query: Mapping[str, str] | None = None) -> Json:
         await self._enter("create", path, body)
         if path.endswith("/eviction"):
-            self.change(
-                path.removesuffix("/eviction"),
-                lambda pod: pod["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"),
-            )
-            return {"kind": "Status", "code": 201}
+            return self._evict(path.removesuffix("/eviction"), body["deleteOptions"])
         if self._key(path, body["metadata"]["name"]) in self._items:
             raise AlreadyExists(409, "AlreadyExists", f"{path}/{body['metadata']['name']} already exists")
         return copy.deepcopy(self.set(path, body))
@@ -236,6 +235,29 @@ class FakeApi(Client):
                     lambda: self.version > seen or restarts != self._restarts  # noqa: B023 - called before `seen` changes
                 )
 
+    def _evict(self, path: str, options: Json) -> Json:
+        """As eviction.go of Kubernetes 1.36: pods that have not begun, or end already, are in nobody's budget."""
+        pod = self._items.get(self._key(path)) or self._missing(path)
+        is_trial = options.get("dryRun") == ["All"]
+        self._check(path, options.get("preconditions") or {})
+        counts = pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+        budgets = [key for key in sorted(self._items) if counts and _protects(key, self._items[key], pod)]
+        if len(budgets) > 1:
+            raise error_from_answer(500, json.dumps({"message": TWO_BUDGETS, "code": 500}))
+        for _, namespace, name in budgets:
+            budget = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
+            found = self.item(budget)["status"]
+            if not found["disruptionsAllowed"]:
+                healthy = f"needs {found['desiredHealthy']} healthy pods and has {found['currentHealthy']} currently"
+                cause = {"reason": "DisruptionBudget", "message": f"The disruption budget {name} {healthy}"}
+                answer = {"reason": "TooManyRequests", "message": NO_MORE, "details": {"causes": [cause]}, "code": 429}
+                raise error_from_answer(429, json.dumps(answer))
+            if not is_trial:
+                self.change(budget, _use_up_one)
+        if not is_trial:
+            self.change(path, lambda item: _end(item, options.get("gracePeriodSeconds")))
+        return {"kind": "Status", "status": "Success", "code": 201}
+
     def _key(self, path: str, name: str | None = None) -> Key:
         match = _PATH.match(path)
         assert match, path
@@ -289,6 +311,27 @@ class FakeApi(Client):
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def _protects(key: Key, item: Json, pod: Json) -> bool:
+    """True for a disruption budget that the pod is in."""
+    if key[:2] != ("poddisruptionbudgets", pod["metadata"]["namespace"]):
+        return False
+    labels = pod["metadata"].get("labels") or {}
+    return bool(item["spec"]["selector"]["matchLabels"].items() <= labels.items())
+
+
+def _end(pod: Json, grace_s: int | None) -> None:
+    """Delete a pod gracefully. One that ends already may only be given less time."""
+    metadata = pod["metadata"]
+    if grace_s is None:
+        grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
+    metadata.setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
+    metadata["deletionGracePeriodSeconds"] = min(grace_s, metadata.get("deletionGracePeriodSeconds", grace_s))
+
+
+def _use_up_one(budget: Json) -> None:
+    budget["status"]["disruptionsAllowed"] -= 1
 
 
 def _merge(into: Json, patch: Mapping[str, Any]) -> None:

@@ -68,14 +68,20 @@ def is_leaving(now_s: float, *, ordered_s: float, deleted_s: float | None, grace
 GIVEN_UP_S: Final = 5.0
 """A pinned pod that kube-scheduler has found no room for so long will not be bound: its node has less than was seen."""
 
+LOOKED_ON_S: Final = 12.0
+"""A new leader ends no pod before this. What it finds given up may be in kube-scheduler's back-off, which lasts 10 s at
+most (`podMaxBackoffSeconds`), and be bound then."""
+
 NODE_LOST_S: Final = 60.0
 """A node that takes no pods for so long is not waited for. Our choice: as long as a gang waits for a lost node."""
 
 
-def is_stuck(now_s: float, *, given_up_s: float | None, blocked_s: float | None) -> bool:
+def is_stuck(now_s: float, *, led_s: float, given_up_s: float | None, blocked_s: float | None) -> bool:
     """True if a released pod can only start elsewhere, and so only as another pod: its pin is for good.
 
-    `given_up_s`, `blocked_s`: since when kube-scheduler has given the pod up, and its node takes no pods; None: not so.
-    A scheduler that is away alone makes no pod stuck."""
+    `led_s`: since when this leader looks. `given_up_s`, `blocked_s`: since when it has seen that kube-scheduler has
+    given the pod up, and that its node takes no pods; None: not so. A scheduler that is away makes no pod stuck."""
+    if now_s < led_s + LOOKED_ON_S:
+        return False
     is_given_up = given_up_s is not None and now_s >= given_up_s + GIVEN_UP_S
     return is_given_up or (blocked_s is not None and now_s >= blocked_s + NODE_LOST_S)

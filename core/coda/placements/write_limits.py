@@ -1,7 +1,8 @@
-"""How a job whose status cannot be written is kept from holding up the others.
+"""How a job that cannot be written or evicted is kept from holding up the others.
 
 A write may fail for one object alone: it is at the limit of etcd, a webhook refuses it or takes long, or somebody
-changes it all the time. After a few tries the job is left out of decisions, for longer and longer.
+changes it all the time. After a few tries the job is left out of decisions, for longer and longer. So are, at once, all
+pods of an owner whose disruption budget refuses an eviction.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ _NOW_AND_THEN_S: Final = 10.0
 FIRST_PAUSE_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 300.0
 
+UNPROVEN_PAUSE_S: Final = 30.0
+"""The longest pause while no other write works either: the refusal may be for everybody, by a right that is missing,
+and nobody shall wait much longer than it is. Our choice."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFailures:
@@ -35,10 +40,11 @@ class WriteFailures:
     since_s: float
     last_s: float = 0.0
     points: int = 0
+    answered: bool = False  # the last one was refused by an answer about this object
 
-    def with_failure(self, now_s: float) -> WriteFailures:
-        """The API server refused it, or did not answer."""
-        return replace(self, points=self.points + _FAILED, last_s=now_s)
+    def with_failure(self, now_s: float, *, answered: bool = False) -> WriteFailures:
+        """The API server refused it, which is an answer, or did not answer."""
+        return replace(self, points=self.points + _FAILED, last_s=now_s, answered=answered)
 
     def with_conflict(self, now_s: float) -> WriteFailures:
         """Somebody wrote first. That is ordinary now and then, and an attack all the time."""
@@ -52,12 +58,38 @@ class WriteFailures:
         return self.points >= _LEFT_OUT
 
     def pause_s(self, *, others_work: bool) -> float:
-        """Return how long the job is left out after its last failure. It doubles if writes of other jobs work.
+        """Return how long the job is left out after its last failure.
 
-        Else the API server may be away for all, and nobody shall wait much longer than it is."""
+        It doubles if writes of other jobs work, and up to `UNPROVEN_PAUSE_S` if this one was answered. Else the API
+        server may be away for all, and nobody shall wait much longer than it is."""
         if not self.is_left_out:
             return 0.0
-        if not others_work:
+        if not others_work and not self.answered:
             return FIRST_PAUSE_S
         doublings = min((self.points - _LEFT_OUT) / 2, 30.0)
-        return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * math.pow(2.0, doublings))
+        limit_s = LONGEST_PAUSE_S if others_work else UNPROVEN_PAUSE_S
+        return min(limit_s, FIRST_PAUSE_S * math.pow(2.0, doublings))
+
+
+FIRST_BUDGET_PAUSE_S: Final = 10.0
+"""A budget that refuses is asked again after this. Our choice: a new pod is seldom ready sooner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRefusals:
+    """Evictions of one owner's pods that a disruption budget has refused since the last that worked."""
+
+    until_s: float = -math.inf  # none of its pods is asked for until then
+    times: int = 0
+
+    def with_refusal(self, now_s: float) -> BudgetRefusals:
+        """A budget refused an eviction. Whatever it refuses during a pause counts as one refusal with the first."""
+        if now_s < self.until_s:
+            return self
+        pause_s = min(LONGEST_PAUSE_S, FIRST_BUDGET_PAUSE_S * math.pow(2.0, min(self.times, 30)))
+        return BudgetRefusals(until_s=now_s + pause_s, times=self.times + 1)
+
+    def with_eviction(self, now_s: float) -> BudgetRefusals:
+        """A pod was evicted: the next pause is short again. One during a pause was of a job that got too little room,
+        by a budget that allows some at a time, so it was in vain."""
+        return self if now_s < self.until_s else replace(self, times=0)

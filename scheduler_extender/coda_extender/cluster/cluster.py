@@ -25,6 +25,7 @@ from coda_kube.api.watch_cache import WatchCache, key_of, metadata_only
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
+from coda_kube.objects.pods.cpu_job import pod_id_of
 from coda_kube.objects.read import ENDED, Pod, id_of
 
 VIRTUAL_CLUSTERS: Final = f"/apis/{API_VERSION}/virtualclusters"
@@ -154,6 +155,15 @@ class ExtenderCluster:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._gather_s):
                     await self.urgent.wait()
+
+    def item_of(self, job: Job) -> Json | None:
+        """The pod of a CPU job, if it is still the one that was decided about."""
+        item = self.pod_item(job.id)
+        return item if item is not None and item["metadata"]["uid"] == job.uid else None
+
+    def pod_item(self, job: JobId) -> Json | None:
+        """The pod that is this CPU job; None without one."""
+        return self.pods.by_key.get(pod_id_of(job) or "") if job in self.state.cpu_jobs else None
 
     def begin_write(self, job: JobId, placement: Placement | None) -> int:
         """Count the placement as written from now on; see `ClusterState.begin_write`."""

@@ -28,8 +28,12 @@ class PodEvents:
 
     def post(self, pod: Json, reason: str, message: str) -> None:
         """Post an Event on this pod soon. It is lost if the API server does not take it."""
+        self.post_about({"apiVersion": "v1", "kind": "Pod", **pod["metadata"]}, reason, message)
+
+    def post_about(self, about: Json, reason: str, message: str) -> None:
+        """The same on the object of this reference, see `posted_about`."""
         if len(self._posting) < _AT_ONCE:
-            task = asyncio.create_task(self.posted(pod, reason, message))
+            task = asyncio.create_task(self.posted_about(about, reason, message))
             self._posting.add(task)
             task.add_done_callback(self._posting.discard)
 

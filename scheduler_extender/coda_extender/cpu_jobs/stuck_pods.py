@@ -42,12 +42,15 @@ class StuckPods:
         self._held = held
         self._clock = clock
         self._events = PodEvents(client)
+        self._led_s = clock()
         self._given_up_s: dict[str, float] = {}  # by the pod's uid
         self._blocked_s: dict[str, float] = {}  # by the name of the node
         self._left: set[str] = set()  # uids of those that were left to their users
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look again and again, until cancelled: this replica leads from now on."""
+        self._led_s = self._clock()
+        self._given_up_s, self._blocked_s = {}, {}  # another leader may have come between
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if self._held():
@@ -57,15 +60,24 @@ class StuckPods:
         """Look once. O(CPU jobs)."""
         now_s = self._clock()
         pods = self._cluster.state.cpu_jobs.unbound()
-        given_up_s = {pod.uid: self._given_up_s.get(pod.uid, now_s) for _, pod in pods if pod.given_up}
+        self._given_up_s = {pod.uid: self._given_up_s.get(pod.uid, now_s) for _, pod in pods if pod.given_up}
         nodes = {pod.pinned_to or "" for _, pod in pods}
         self._blocked_s = {name: self._blocked_s.get(name, now_s) for name in nodes if self._takes_no_pods(name)}
-        self._given_up_s = given_up_s
         self._left.intersection_update([pod.uid for _, pod in pods])
         for job, pod in pods:
-            blocked_s = self._blocked_s.get(pod.pinned_to or "")
-            if pod.uid not in self._left and is_stuck(now_s, given_up_s=given_up_s.get(pod.uid), blocked_s=blocked_s):
+            if self._is_stuck(now_s, pod) and self._is_as_seen(job, pod):  # each end takes a while
                 await self._end(job, pod)
+
+    def _is_stuck(self, now_s: float, pod: Pod) -> bool:
+        given_up_s, blocked_s = self._given_up_s.get(pod.uid), self._blocked_s.get(pod.pinned_to or "")
+        is_stuck_now = is_stuck(now_s, led_s=self._led_s, given_up_s=given_up_s, blocked_s=blocked_s)
+        return is_stuck_now and pod.uid not in self._left
+
+    def _is_as_seen(self, job: JobId, pod: Pod) -> bool:
+        """True if this replica still leads, and nothing that counts has happened to the pod or to its node."""
+        is_blocked = self._takes_no_pods(pod.pinned_to or "")
+        is_same = job in self._cluster.state.cpu_jobs and self._cluster.state.cpu_jobs.pod(job) == pod
+        return is_same and (pod.given_up or is_blocked) and self._held()
 
     def _takes_no_pods(self, name: str) -> bool:
         node = self._cluster.state.node(name)
@@ -76,7 +88,8 @@ class StuckPods:
         if item is None or pod.cpu_job is None:
             return
         if pod.cpu_job.controller[0]:
-            written, why = await evict(self._client, pod)
+            version = item["metadata"]["resourceVersion"]  # of the unbound pod: one that is bound meanwhile is kept
+            written, why = await evict(self._client, pod, version=version)
             log.info("%s cannot be bound to %s: eviction %s %s", job, pod.pinned_to, written.value, why)
             if written is Written.DONE:
                 self._metrics.dropped_placements.labels("UNBOUND").inc()

@@ -109,8 +109,17 @@ class Planner:
             fits_at_once=cluster.fits_at_once,
         )
         self._orders = PlacementOrders(writer, metrics, config.policy)
-        self._pods = PodWriter(client, cluster, metrics, config.policy, self.leads, at_once=config.writes_at_once)
-        self._pods.on_end = self._left_out.note
+        self._pods = PodWriter(
+            client,
+            cluster,
+            metrics,
+            config.policy,
+            self.leads,
+            at_once=config.writes_at_once,
+            on_end=self._left_out.note,
+            on_evicted=self._left_out.note_eviction,
+            doubts=self._left_out.doubts,
+        )
         self._pod_reasons = PodReasons(client, cluster)
         self._stuck = StuckPods(client, cluster, metrics, self.leads)
         self._quota_status = QuotaStatus(client, cluster, config.policy)
@@ -189,6 +198,7 @@ class Planner:
         finally:
             self._is_leading = False
             self._writer.cancel()
+            self._pods.cancel()
             self._left_out.admit_all()
             self._metrics.is_leader.set(0)
             self._metrics.show_queue({}, 0)

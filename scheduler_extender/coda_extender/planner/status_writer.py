@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from coda.errors import Conflict, Outage
 from coda.model import Job, JobId
-from coda.placements.write_limits import DOUBT_S, PATIENCE_S, SLOW_PER_NAMESPACE
+from coda.placements.write_limits import DOUBT_S
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
+from coda_extender.write_slots import WriteSlots
 from coda_extender.written import Ended, Written
 from coda_kube.api.client import Client, NotFound, Rejected, TooBusy
 from coda_kube.api.status_apply import apply_status
@@ -45,9 +45,7 @@ Change = Callable[[Json], Json | None]
 
 
 class StatusWriter:
-    """Writes as the extender's field manager: one write per job at a time, and `at_once` for all jobs.
-
-    A write without an answer after `PATIENCE_S` no longer counts among these. Each namespace may have a few such."""
+    """Writes as the extender's field manager: one write per job at a time, `at_once` for all jobs; see `WriteSlots`."""
 
     def __init__(
         self, client: Client, cluster: ExtenderCluster, metrics: Metrics, held: Callable[[], bool], *, at_once: int
@@ -58,10 +56,7 @@ class StatusWriter:
         self._cluster = cluster
         self._metrics = metrics
         self._held = held
-        self._slots = asyncio.Semaphore(at_once)
-        self._task_by_job: dict[JobId, asyncio.Task[Written]] = {}
-        self._slow_jobs: set[JobId] = set()
-        self._slow_by_namespace: Counter[str] = Counter()
+        self._slots = WriteSlots(at_once, cluster.changed.set)
 
     async def write(
         self, job_id: JobId, change: Change, *, decided_on: Job | None = None, done: Callable[[], None] | None = None
@@ -69,27 +64,10 @@ class StatusWriter:
         """Apply `change`, if the job is still as in `decided_on`. `done` is called once it is stored, soon or late.
 
         With `decided_on` the capacity of the new placement counts as taken from now on."""
-        namespace = job_id.partition("/")[0]
-        async with self._slots:
-            if await self._is_busy(job_id) or self._slow_by_namespace[namespace] >= SLOW_PER_NAMESPACE:
-                if decided_on is not None:
-                    self.on_end(job_id, Written.BUSY, "")
-                return self._counted(Written.BUSY)
-            task = self._task_by_job[job_id] = asyncio.create_task(self._write(job_id, change, decided_on, done))
-            try:
-                await asyncio.wait((task,), timeout=PATIENCE_S)
-            except asyncio.CancelledError:
-                task.cancel()
-                raise
-            finally:
-                if task.done() or task.cancelling():
-                    self._forget(job_id, task)
-        if task.done():
-            return self._counted(task.result())
-        self._slow_jobs.add(job_id)
-        self._slow_by_namespace[namespace] += 1
-        task.add_done_callback(lambda task: self._forget_slow(job_id, namespace, task))
-        return self._counted(Written.SLOW)
+        written = await self._slots.run(job_id, lambda: self._write(job_id, change, decided_on, done))
+        if written is None and decided_on is not None:
+            self.on_end(job_id, Written.BUSY, "")
+        return self._counted(written or Written.BUSY)
 
     def void(self, job_id: JobId, plan_id: str) -> None:
         """Count a placement no more that cannot be removed."""
@@ -97,28 +75,7 @@ class StatusWriter:
 
     def cancel(self) -> None:
         """Give up every slow write: this replica leads no more."""
-        for task in self._task_by_job.values():
-            task.cancel()
-
-    async def _is_busy(self, job_id: JobId) -> bool:
-        """True if an earlier write of the job is slow. One that is not, of its wait reason for example, is awaited."""
-        task = self._task_by_job.get(job_id)
-        if task is not None and job_id not in self._slow_jobs:
-            await asyncio.wait((task,), timeout=PATIENCE_S)
-            task = self._task_by_job.get(job_id)  # another write may have waited for it too
-        return task is not None and not task.done()
-
-    def _forget(self, job_id: JobId, task: asyncio.Task[Written]) -> None:
-        if self._task_by_job.get(job_id) is task:
-            del self._task_by_job[job_id]
-
-    def _forget_slow(self, job_id: JobId, namespace: str, task: asyncio.Task[Written]) -> None:
-        self._forget(job_id, task)
-        self._slow_jobs.discard(job_id)
-        self._slow_by_namespace[namespace] -= 1
-        if not task.cancelled():
-            task.result()
-        self._cluster.changed.set()
+        self._slots.cancel()
 
     def _counted(self, written: Written) -> Written:
         if written not in (Written.DONE, Written.NEEDLESS):

@@ -6,11 +6,15 @@ import pytest
 
 from coda.placements.wait_limits import (
     CALM_S,
+    GIVEN_UP_S,
     LONGEST_S,
+    LOOKED_ON_S,
+    NODE_LOST_S,
     SETTLE_S,
     is_bind_known,
     is_held_back,
     is_outage_over,
+    is_stuck,
     may_still_end,
 )
 
@@ -63,3 +67,28 @@ def test_the_others_are_waited_for_a_moment_only() -> None:
     assert may_still_end(100.0, 100.0 + SETTLE_S - 0.1)
     assert not may_still_end(100.0, 100.0 + SETTLE_S)
     assert may_still_end(100.0, 109.9, settle_s=10.0)
+
+
+@pytest.mark.parametrize(
+    ("since_s", "given_up_s", "blocked_s", "expected"),
+    [
+        pytest.param(100.0, GIVEN_UP_S, None, True, id="given up for long"),
+        pytest.param(100.0, GIVEN_UP_S - 0.1, None, False, id="given up a moment ago"),
+        pytest.param(100.0, None, NODE_LOST_S, True, id="its node is lost"),
+        pytest.param(100.0, None, NODE_LOST_S - 0.1, False, id="its node may come back"),
+        pytest.param(100.0, None, None, False, id="a scheduler that is away"),
+        pytest.param(LOOKED_ON_S - 0.1, GIVEN_UP_S, None, False, id="it may be in back-off at a take-over"),
+        pytest.param(LOOKED_ON_S, GIVEN_UP_S, None, True, id="the back-off is over by now"),
+    ],
+)
+def test_a_pod_is_stuck_once_nobody_can_bind_it(
+    since_s: float, given_up_s: float | None, blocked_s: float | None, expected: bool
+) -> None:
+    """Times are ages."""
+    now_s = 1000.0
+    led_s = now_s - since_s
+    seen = {
+        "given_up_s": None if given_up_s is None else now_s - given_up_s,
+        "blocked_s": None if blocked_s is None else now_s - blocked_s,
+    }
+    assert is_stuck(now_s, led_s=led_s, **seen) is expected

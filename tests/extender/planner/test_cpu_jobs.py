@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import Any
 
 import pytest
 
 from coda.errors import Conflict, Outage
-from coda.placements.wait_limits import GIVEN_UP_S, NODE_LOST_S
-from coda.policy import ArraysConfig, PolicyConfig
-from coda_extender.cpu_jobs.stuck_pods import StuckPods
 from coda_kube.api.client import TooBusy
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import ANNOTATION_BORROWS, GATE
+from coda_kube.objects.names import ANNOTATION_BORROWS
 from coda_kube.objects.pods.node_terms import pin_of
 from coda_kube.objects.quantities import time_from_seconds
+from tests.extender.cpu_pods import (
+    CODA,
+    OTHER,
+    OWNER,
+    bind,
+    events,
+    evictions,
+    fill,
+    gated,
+    is_released,
+    pod,
+    releases,
+)
 from tests.extender.fake_api import Call, FakeApi
-from tests.extender.objects import JOBS, NODES, PODS, given_up, job_json, node_json, pod_json
+from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, pod_json
 from tests.extender.replicas import replica, state_of
-
-CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.5))
-OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
-
-OTHER = OWNER | {"name": "other", "uid": "uid-other"}
 
 
 @pytest.fixture
@@ -32,30 +37,6 @@ async def api() -> FakeApi:
     api = FakeApi()
     api.set(NODES, node_json("n1"))
     return api
-
-
-def gated(name: str, *, cpu: int, **metadata: Any) -> Json:
-    spec = {"schedulingGates": [{"name": GATE}]}
-    metadata = {"creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {}} | metadata
-    return pod_json(name, cpu=str(cpu), spec=spec, metadata=metadata)
-
-
-def pod(api: FakeApi, name: str) -> Json:
-    found: Json = api.item(f"{PODS}/{name}")
-    return found
-
-
-def is_released(api: FakeApi, name: str) -> bool:
-    return not pod(api, name)["spec"]["schedulingGates"]
-
-
-def bind(api: FakeApi, name: str) -> None:
-    """As kube-scheduler and the kubelet do."""
-    api.change(f"{PODS}/{name}", lambda item: item["spec"].update(nodeName=pin_of(item["spec"])))
-
-
-def releases(api: FakeApi) -> int:
-    return len([call for call in api.writes("patch") if call.path.startswith(PODS)])
 
 
 async def test_a_pod_is_released_to_a_node_and_only_that_one_takes_it(api: FakeApi) -> None:
@@ -134,26 +115,6 @@ async def test_a_release_whose_answer_was_lost_counts_once(api: FakeApi) -> None
         assert not is_released(api, "second")
 
 
-async def fill(api: FakeApi) -> list[str]:
-    """12 pods of 4 cores of a Deployment fill the node; those that borrow."""
-    names = [f"web-{number}" for number in range(12)]
-    for name in names:
-        api.set(PODS, gated(name, cpu=4, ownerReferences=[OWNER]))
-    await api.until(lambda: all(is_released(api, name) for name in names))
-    for name in names:
-        bind(api, name)
-    return [name for name in names if pod(api, name)["metadata"]["annotations"].get(ANNOTATION_BORROWS) == "true"]
-
-
-def evictions(api: FakeApi) -> list[str]:
-    calls = [call.path for call in api.writes("create") if call.path.endswith("/eviction")]
-    return [path.split("/")[-2] for path in calls]
-
-
-def events(api: FakeApi) -> list[Json]:
-    return [call.body for call in api.writes("create") if call.path.endswith("/events")]
-
-
 async def test_as_few_borrowers_as_needed_are_evicted_and_the_job_starts_when_they_are_gone(api: FakeApi) -> None:
     async with replica(api, policy=CODA) as one:
         borrowers = await fill(api)
@@ -169,23 +130,6 @@ async def test_as_few_borrowers_as_needed_are_evicted_and_the_job_starts_when_th
         await api.until(lambda: bool(events(api)))
         (event,) = events(api)
         assert (event["reason"], event["involvedObject"]["name"]) == ("Reclaimed", evicted)
-
-
-async def test_a_disruption_budget_that_refuses_is_named_and_asked_seldom(api: FakeApi) -> None:
-    def before(call: Call) -> None:
-        if call.path.endswith("/eviction"):
-            raise TooBusy("HTTP 429: Cannot evict pod as it would violate the pod's disruption budget.")
-
-    api.before = before
-    async with replica(api, policy=CODA):
-        borrowers = await fill(api)
-        api.set(JOBS, job_json("train"))
-        await api.until(lambda: set(evictions(api)) == set(borrowers), timeout_s=20)
-        assert len(evictions(api)) <= 2 * len(borrowers)
-        assert state_of(api, "train") is None
-        assert all("deletionTimestamp" not in pod(api, name)["metadata"] for name in borrowers)
-        await api.until(lambda: {event["reason"] for event in events(api)} == {"ReclaimRefused"})
-        assert "disruption budget" in events(api)[0]["message"]
 
 
 @pytest.mark.parametrize("ignores", [True, False])
@@ -206,52 +150,6 @@ async def test_the_pods_of_a_job_borrow_once_it_is_known_to_ignore_evictions(api
             assert sum(is_released(api, f"web-{number}") for number in range(5)) == 4
 
 
-UNSCHEDULABLE = given_up(message="0/1 nodes are available")
-
-
-@pytest.mark.parametrize(("owners", "evicted"), [([OWNER], ["work"]), ([], [])], ids=["made anew", "left to its user"])
-async def test_a_pod_that_kube_scheduler_gives_up_loses_its_place(
-    api: FakeApi, owners: list[Json], evicted: list[str]
-) -> None:
-    now_s = 100.0
-    async with replica(api) as one:
-        stuck = StuckPods(api, one.cluster, one.metrics, lambda: True, lambda: now_s)
-        api.set(PODS, gated("work", cpu=30, ownerReferences=owners))
-        await api.until(lambda: is_released(api, "work"))
-        await stuck.end_stuck()
-        now_s += 3600  # a scheduler that is away makes no pod stuck
-        await stuck.end_stuck()
-        api.change(f"{PODS}/work", lambda item: item.update(status=UNSCHEDULABLE))
-        await api.until(lambda: one.cluster.state.pod_by_id["default/work"].given_up)
-        await stuck.end_stuck()
-        assert evictions(api) == []
-        now_s += GIVEN_UP_S
-        await stuck.end_stuck()
-        await api.until(lambda: one.cluster.state.pod_by_id["default/work"].terminating or not evicted)
-        await stuck.end_stuck()
-        assert evictions(api) == evicted
-        assert [*one.ask(pod_json("foreign", cpu="20"), ["n1"]).passed] == ["n1"]
-        await api.until(lambda: [event["reason"] for event in events(api)] == ["PlaceLost"])
-        assert [*one.ask(pod(api, "work"), ["n1"]).passed] == []
-
-
-async def test_a_pod_whose_node_is_lost_loses_its_place(api: FakeApi) -> None:
-    now_s = 100.0
-    async with replica(api) as one:
-        stuck = StuckPods(api, one.cluster, one.metrics, lambda: True, lambda: now_s)
-        api.set(PODS, gated("work", cpu=4, ownerReferences=[OWNER]))
-        await api.until(lambda: is_released(api, "work"))
-        api.remove(f"{NODES}/n1")
-        await api.until(lambda: one.cluster.state.node("n1") is None)
-        await stuck.end_stuck()
-        now_s += NODE_LOST_S - 1
-        await stuck.end_stuck()
-        assert evictions(api) == []
-        now_s += 1
-        await stuck.end_stuck()
-        assert evictions(api) == ["work"]
-
-
 async def test_the_successor_of_an_evicted_pod_is_first_in_line_also_under_the_next_leader(api: FakeApi) -> None:
     """Another pod has waited for longer than the successor exists."""
     async with replica(api, policy=CODA):
@@ -261,9 +159,8 @@ async def test_the_successor_of_an_evicted_pod_is_first_in_line_also_under_the_n
         api.set(JOBS, job_json("train"))
         await api.until(lambda: bool(evictions(api)))
         await api.until(lambda: "deletionTimestamp" in pod(api, evictions(api)[0])["metadata"])
-        assert api.calls.index(record_of(api)) < [call.path for call in api.calls].index(
-            f"{PODS}/{evictions(api)[0]}/eviction"
-        )
+        (evicted,) = [call for call in api.writes("create") if call.path == f"{PODS}/{evictions(api)[0]}/eviction"][1:]
+        assert api.calls.index(record_of(api)) < api.calls.index(evicted)
     api.remove(f"{PODS}/{evictions(api)[0]}")
     async with replica(api, "two", policy=CODA):
         now = time_from_seconds(time.time())
@@ -274,6 +171,37 @@ async def test_the_successor_of_an_evicted_pod_is_first_in_line_also_under_the_n
         assert not is_released(api, "other")
         queued = pod(api, "successor")["metadata"]["annotations"]["coda.scheduler/queued-time"]
         assert queued.startswith("2026-01-01T00:00:00")
+
+
+@pytest.mark.parametrize("worked", [True, False])
+async def test_an_eviction_without_an_answer_leaves_a_place_only_if_it_worked(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, *, worked: bool
+) -> None:
+    monkeypatch.setattr("coda_extender.cpu_jobs.reclaims.DOUBT_S", 0.2)
+
+    def lose(call: Call) -> None:
+        if call.path.endswith("/eviction") and "dryRun" not in call.body["deleteOptions"]:
+            if worked:
+                api.change(
+                    call.path.removesuffix("/eviction"),
+                    lambda item: item["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"),
+                )
+            raise Outage("no answer")
+
+    async with replica(api, policy=CODA) as one:
+        await fill(api)
+        api.before = lose
+        api.set(JOBS, job_json("train"))
+        await api.until(lambda: bool(evictions(api)))
+        (asked,) = evictions(api)
+        places = one.cluster.state.cpu_jobs.places
+        assert [*places.record()] == ["uid-web"]
+        api.remove(f"{JOBS}/train")  # so that nobody is evicted again
+        await asyncio.sleep(0.4)  # nothing but time ends the doubt
+        assert evictions(api) == [asked]
+        assert [*places.record()] == (["uid-web"] if worked else [])
+        records = [call for verb in ("create", "apply") for call in api.writes(verb) if "/configmaps" in call.path]
+        assert ("uid-web" in records[-1].body["data"]["places"]) is worked
 
 
 def record_of(api: FakeApi) -> Call:

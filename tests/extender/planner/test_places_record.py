@@ -14,9 +14,9 @@ from coda_extender.cpu_jobs.places_record import COLLECTION, NAME, PATH, PlacesR
 from coda_kube.api.client import Rejected
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.returned_places import KEPT_S, Place
+from tests.extender.cpu_pods import OWNER, gated, is_released
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import NODES, PODS, node_json
-from tests.extender.planner.test_cpu_jobs import OWNER, gated, is_released
 from tests.extender.replicas import Replica, replica
 
 NOW_S = float(int(time.time()))

@@ -26,9 +26,9 @@ from coda_extender.planner_process import ChangedRefusals
 from coda_extender.planner_process.messages import RefusedAlike
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
+from tests.extender.cpu_pods import OWNER, events, gated
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import NODES, PODS, node_json
-from tests.extender.planner.test_cpu_jobs import OWNER, events, gated
 from tests.extender.replicas import Replica, replica
 
 TOO_LARGE = WaitReason(code=WaitCode.NEVER_FITS, message="no node is so large")

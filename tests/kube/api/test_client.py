@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import Configuration
 
 from coda.errors import Outage
-from coda_kube.api.client import Client, connect
+from coda_kube.api.client import Client, TooBusy, connect, error_from_answer
 
 CLASH = "File descriptor 14 is used by transport <TCPTransport closed=False>"
 
@@ -104,3 +104,34 @@ def _kubeconfig(folder: Path, host: str, proxy: str | None = None) -> str:
     path = folder / "kubeconfig"
     path.write_text(json.dumps(content))  # JSON is YAML
     return str(path)
+
+
+NO_MORE = "Cannot evict pod as it would violate the pod's disruption budget."
+NEEDS_TWO = "The disruption budget java needs 2 healthy pods and has 2 currently"
+
+
+def test_a_busy_answer_names_its_causes() -> None:
+    cause = {"reason": "DisruptionBudget", "message": NEEDS_TWO}
+    error = error_from_answer(429, json.dumps({"message": NO_MORE, "details": {"causes": [cause]}}), retry_after_s=3.0)
+    assert isinstance(error, TooBusy)
+    assert str(error) == f"HTTP 429: {NO_MORE} ({NEEDS_TWO})"
+    assert error.causes == frozenset({"DisruptionBudget"})
+    assert (error.may_have_worked, error.retry_after_s) == (False, 3.0)
+
+
+def test_causes_are_not_said_twice_and_not_at_length() -> None:
+    causes = [{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.x"}]
+    answer = {"message": "pod is invalid: spec.x: Required value", "details": {"causes": causes}}
+    assert str(error_from_answer(422, json.dumps(answer))) == "pod is invalid: spec.x: Required value"
+    long = {"message": "no", "details": {"causes": [{"message": "y" * 10_000}]}}
+    assert len(str(error_from_answer(403, json.dumps(long)))) < 400
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [[], "no", {"details": []}, {"details": {"causes": "no"}}, {"details": {"causes": [1, {"message": None}]}}],
+)
+def test_an_odd_answer_is_an_error_without_causes(answer: Any) -> None:
+    error = error_from_answer(429, json.dumps(answer))
+    assert isinstance(error, TooBusy)
+    assert not error.causes - {""}
