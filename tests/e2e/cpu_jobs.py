@@ -15,6 +15,7 @@ BATCH = "batch"
 PODS = f"/api/v1/namespaces/{BATCH}/pods"
 JOBS = f"/apis/batch/v1/namespaces/{BATCH}/jobs"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{BATCH}/deployments"
+BUDGETS = f"/apis/policy/v1/namespaces/{BATCH}/poddisruptionbudgets"
 FAILS_ON_DISRUPTION = {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 GATE = {"name": "coda.scheduler/admission"}
 
@@ -90,6 +91,11 @@ async def wait_until_gated(admin: Client) -> None:
 
 async def all_pods(client: Client) -> list[Json]:
     return list((await client.list_pages(PODS))["items"])
+
+
+async def event_messages(client: Client, reason: str) -> list[str]:
+    listing = await client.list_pages(f"/api/v1/namespaces/{BATCH}/events")
+    return [event["message"] for event in listing["items"] if event["reason"] == reason]
 
 
 async def event_reasons(client: Client) -> set[str]:

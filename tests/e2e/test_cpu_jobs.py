@@ -17,6 +17,7 @@ from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.accounts import Account, asking
 from tests.e2e.cpu_jobs import (
+    BUDGETS,
     DEPLOYMENTS,
     FAILS_ON_DISRUPTION,
     GATE,
@@ -26,6 +27,7 @@ from tests.e2e.cpu_jobs import (
     batch_job,
     borrows,
     deployment,
+    event_messages,
     event_reasons,
     is_bound,
     name_of,
@@ -89,6 +91,32 @@ async def test_borrowed_cores_go_to_a_gang_at_once_and_come_back_after_it(user: 
     assert "Reclaimed" in await event_reasons(admin)
     await user.delete(job_path(gang))
     assert waiting <= {name_of(pod) for pod in await wait_until_bound(admin, 30) if is_bound(pod)}
+
+
+@pytest.mark.parametrize(
+    ("budgets", "says"),
+    [(1, "The disruption budget web-0"), (2, "more than one PodDisruptionBudget")],
+    ids=["one", "two"],
+)
+@pytest.mark.usefixtures("batch")
+async def test_a_budget_keeps_its_pods_and_is_named_until_it_is_gone(
+    user: Client, admin: Client, budgets: int, says: str
+) -> None:
+    made = deployment("web", pods=30, cpu="3")
+    await admin.create(DEPLOYMENTS, made)
+    before = {name_of(pod) for pod in await wait_until_bound(admin, 30)}
+    spec = {"minAvailable": "100%", "selector": made["spec"]["selector"]}
+    for number in range(budgets):
+        await admin.create(BUDGETS, {"metadata": {"name": f"web-{number}"}, "spec": spec})
+    gang = await submit(user, job_json("gang", gpus=8, replicas=2, run_s=None, spec={"cpusPerReplica": 24}))
+    async with asyncio.timeout(20):
+        while not any(says in text for text in await event_messages(admin, "ReclaimRefused")):
+            await asyncio.sleep(0.2)
+    assert {name_of(pod) for pod in await all_pods(admin)} == before
+    for number in range(budgets):
+        await admin.delete(f"{BUDGETS}/web-{number}")
+    await wait_for_phase(user, gang, "Running", within_s=40)
+    await user.delete(job_path(gang))
 
 
 @pytest.mark.usefixtures("batch")

@@ -10,10 +10,11 @@ from coda.model import JobId
 from coda_extender.planner.write_failures import JobsLeftOut
 from coda_extender.written import Written
 from coda_kube.objects.json_types import Json
-from tests.extender.cpu_pods import CODA, OTHER, OWNER, bind, budget, events, evictions, fill, gated, is_released, pod
+from coda_kube.objects.pods.cpu_job import cpu_job_id
+from tests.extender.cpu_pods import CODA, OTHER, OWNER, budget, events, evictions, fill, gated, is_released, pod
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json
-from tests.extender.replicas import replica, state_of
+from tests.extender.replicas import Replica, replica, state_of
 
 
 @pytest.fixture
@@ -87,25 +88,26 @@ async def test_a_pod_of_two_budgets_is_left_alone(api: FakeApi) -> None:
 
 
 async def test_a_pod_that_is_made_again_under_its_name_is_left_alone_too(api: FakeApi) -> None:
-    """As a StatefulSet makes it."""
-    budget(api, "web", 0)
+    """As a StatefulSet makes it. It is asked for once, whatever the pause of the first one says."""
     async with replica(api, policy=CODA) as one:
-        await fill(api)
-        api.set(JOBS, train(4))
-        await api.until(lambda: bool(events(api)))
-        (asked,) = evictions(api, trials=True)
-        api.remove(f"{PODS}/{asked}")
-        again = gated(asked, cpu=4, ownerReferences=[OWNER], labels={"app": "web"}, uid="uid-again")
-        api.remove(f"{JOBS}/train")
-        api.set(PODS, again)
-        await api.until(lambda: is_released(api, asked))
-        bind(api, asked)
-        await api.until(lambda: one.cluster.state.pod_by_id[f"default/{asked}"].node is not None)
-        api.set(JOBS, train(4))
-        api.set(NODES, node_json("n2", gpus=0, cpu=4))
-        api.set(PODS, gated("next", cpu=4, ownerReferences=[OWNER]))
-        await api.until(lambda: is_released(api, "next"))
-        assert evictions(api, trials=True) in ([asked], [asked, asked])
+        borrowers = await fill(api)
+        left_out = JobsLeftOut(api, one.cluster, one.metrics)
+        item = pod(api, borrowers[0])
+        job = cpu_job_id("default", borrowers[0])
+        left_out.note_eviction(job, "uid-web", Written.PROTECTED, "no")
+        api.remove(f"{PODS}/{borrowers[0]}")
+        item["metadata"]["uid"] = "uid-again"
+        api.set(PODS, item)
+        pods = one.cluster.state.pod_by_id
+        await api.until(lambda: getattr(pods.get(f"default/{borrowers[0]}"), "uid", "") == "uid-again")
+        assert not unwritable(one, job)
+        left_out.note_eviction(job, "uid-web", Written.PROTECTED, "no")
+        assert unwritable(one, job)
+
+
+def unwritable(one: Replica, job: JobId) -> bool:
+    found = one.cluster.state.job(job)
+    return found is not None and found.unwritable is not None
 
 
 async def test_budgets_that_allow_nothing_stop_nobody_else(api: FakeApi) -> None:
