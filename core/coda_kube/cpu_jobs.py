@@ -43,14 +43,15 @@ class CpuJobs:
             self._set_controller(job, known, is_there=False)
             if known.uid != pod.uid or pod is before or pod.ended:
                 self._evicted.discard(known.uid)
+            if known.uid != pod.uid:
+                self._forget_gates(known.uid)
         is_there = pod is after and not pod.ended
         if is_there:
             self._pod_by_job[job] = pod
             self._set_controller(job, pod, is_there=True)
         if not is_there or not pod.gated:
             self.places.leave(pod.uid)
-            self._held_off.discard(pod.uid)
-            self._queued_s.pop(pod.uid, None)
+            self._forget_gates(pod.uid)
         elif pod.cpu_job is not None and not pod.cpu_job.is_waiting:
             self._held_off.add(pod.uid)
             self._queued_s.pop(pod.uid, None)
@@ -58,6 +59,10 @@ class CpuJobs:
             self._held_off.discard(pod.uid)
             self._queued_s[pod.uid] = self._now_s()
         return job
+
+    def _forget_gates(self, uid: str) -> None:
+        self._held_off.discard(uid)
+        self._queued_s.pop(uid, None)
 
     def renew(self, pod: Pod) -> None:
         """The pod has another version, and nothing that counts has changed."""
