@@ -322,12 +322,15 @@ def _protects(key: Key, item: Json, pod: Json) -> bool:
 
 
 def _end(pod: Json, grace_s: int | None) -> None:
-    """Delete a pod gracefully. One that ends already may only be given less time."""
+    """Delete a pod gracefully. One that ends already may only be given less time, and only by who says how much."""
     metadata = pod["metadata"]
-    if grace_s is None:
-        grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
-    metadata.setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
-    metadata["deletionGracePeriodSeconds"] = min(grace_s, metadata.get("deletionGracePeriodSeconds", grace_s))
+    if "deletionTimestamp" not in metadata:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        own_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        metadata["deletionGracePeriodSeconds"] = own_s if grace_s is None else grace_s
+    elif grace_s is not None:
+        known_s = metadata.get("deletionGracePeriodSeconds", grace_s)
+        metadata["deletionGracePeriodSeconds"] = min(grace_s, known_s)
 
 
 def _use_up_one(budget: Json) -> None:
