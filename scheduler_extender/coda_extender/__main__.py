@@ -63,13 +63,15 @@ def main() -> int:
 
 async def _run(settings: Settings) -> None:
     client = await connect(settings.kubeconfig)
+    lease_client = await connect(settings.kubeconfig)  # writes that hang take every connection of the other
     try:
-        await _serve(settings, client)
+        await _serve(settings, client, lease_client)
     finally:
         await client.close()
+        await lease_client.close()
 
 
-async def _serve(settings: Settings, client: Client) -> None:
+async def _serve(settings: Settings, client: Client, lease_client: Client) -> None:
     metrics = Metrics()
     cluster = ExtenderCluster(
         client,
@@ -80,7 +82,7 @@ async def _serve(settings: Settings, client: Client) -> None:
     metrics.registry.register(CacheMetrics(cluster.caches))
     metrics.registry.register(UseMetrics(cluster))
     elector = Elector(
-        client,
+        lease_client,
         SYSTEM_NAMESPACE,
         PLANNER_LEASE,
         settings.identity,
