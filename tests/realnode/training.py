@@ -27,7 +27,7 @@ import time
 used, last, cores, read = time.process_time(), time.monotonic(), 0.0, 0.0
 while True:
     now = time.monotonic()
-    used, last = used + 0.2 * min(cores, {needed}) * (now - last), now
+    used, last = used + 0.1 * min(cores, {needed}) * (now - last), now
     if now >= read + 0.5:
         quota, period = open("/sys/fs/cgroup/cpu.max").read().split()
         cores, read = int(quota) / int(period), now
@@ -36,7 +36,8 @@ while True:
     time.sleep(0.05)
 """
 """A rank's program. Its CPU use is in proportion to its steps per second, and so to its cores up to what it needs. A
-fifth of what real loading takes, because the machine is emulated; to read a file takes milliseconds there."""
+tenth of what real loading takes: the machine is emulated, and while it gets little CPU time itself a rank must not seem
+to be held up by its cores. To read a file takes milliseconds there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
