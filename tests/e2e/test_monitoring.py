@@ -186,8 +186,13 @@ async def everything_is_shown(prometheus: Prometheus) -> None:
 
 async def idle_gpus_belong_to_nobody(prometheus: Prometheus) -> None:
     """An empty label stays empty, instead of becoming that of the agent's own pod."""
-    found = (await prometheus.ask("query", query="count by (pod) (coda_gpu_memory_used_bytes)"))["result"]
-    assert {one["metric"].get("pod", "") for one in found} == {"", "runs-0-1-0", "runs-1-1-0"}
+
+    async def are_named() -> bool:
+        """Once each agent has the kubelet's list of devices, and has been scraped since."""
+        found = (await prometheus.ask("query", query="count by (pod) (coda_gpu_memory_used_bytes)"))["result"]
+        return {one["metric"].get("pod", "") for one in found} == {"", "runs-0-1-0", "runs-1-1-0"}
+
+    await wait_until(are_named, within_s=30)
 
 
 async def nothing_is_wrong(prometheus: Prometheus) -> None:
