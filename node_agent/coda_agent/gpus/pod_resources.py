@@ -100,6 +100,7 @@ class PodResources:
         self._answers = None
         if isinstance(answer, Outage):
             self._listing = replace(self._listing, why=str(answer))
+            self._asked_about = frozenset()  # nothing was learned about a pod that is new
         elif isinstance(answer, Exception):
             raise answer
         else:

@@ -71,6 +71,17 @@ def test_a_pod_that_is_new_asks_again_at_once(kubelet: PodResourcesServer) -> No
     assert resources.listing(105, frozenset({"new"})).at_s == 101
 
 
+def test_a_pod_that_is_new_is_asked_about_again_if_there_was_no_answer(kubelet: PodResourcesServer) -> None:
+    """Else a pod with exclusive cores could be throttled until the old answer is too old."""
+    resources = PodResources(kubelet.socket, keep_s=10, pause_s=1)
+    assert resources.listing(100, frozenset({"old"})).at_s == 100
+    kubelet.give([TRAIN])
+    kubelet.refuse(grpc.StatusCode.UNAVAILABLE)
+    assert resources.listing(101, frozenset({"old", "new"})).at_s == 100
+    kubelet.refuse(None)
+    assert resources.listing(102, frozenset({"old", "new"})).grants == (TRAIN_GRANT,)
+
+
 def test_the_kubelet_is_never_asked_twice_within_the_pause(kubelet: PodResourcesServer) -> None:
     resources = PodResources(kubelet.socket, keep_s=0, pause_s=1)
     resources.listing(100)
