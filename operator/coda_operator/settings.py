@@ -28,7 +28,7 @@ class Settings(ReplicaSettings):
     """postgresql://USER:PASSWORD@HOST/DATABASE for the records of finished jobs. Empty: SQLite in `history_file`."""
     history_file: str = ""
     """A file of SQLite, on a volume that outlives the pod. Empty, and no URL: no history is kept, and no job waits."""
-    writes_in_flight: int = Field(default=32, ge=1)  # creates and deletes of pods at the same time
+    writes_in_flight: int = Field(default=8, ge=1)  # creates and deletes of pods at the same time
 
     def lifecycle(self) -> LifecycleConfig:
         """The life cycle's times."""

@@ -42,7 +42,7 @@ from coda_operator.view import ClusterView, JobRecord
 from coda_operator.work_queue import FIRST_DELAY_S, LAST_DELAY_S
 
 TRIES_AT_ONCE: Final = 3  # after this many conflicts in a row another writer fights us: back off as after an outage
-ACCEPTED_AT_ONCE: Final = 8
+ACCEPTED_AT_ONCE: Final = 4
 """New jobs that are accepted at the same time. The others of a burst wait as keys, not as objects of 40 KiB each.
 
 Our choice: half the slots of `RequestSlots`, so that no slow webhook holds up the jobs that were accepted."""
