@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from coda.model import Job, Node, Phase, World
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
+from coda.model.job import LocalityStep
 from coda.model.world import ArrayQuota, Quota, VirtualCluster
 from tests.builders import HOST_LABEL, job, node, planned, quota, resources, running, world
 
@@ -28,6 +29,13 @@ _TERMS = (
     NodeTerm(),
 )
 
+
+_PREFERENCES = (
+    *((),) * 4,
+    (LocalityStep("rack", 99.0),),
+    (LocalityStep("rack", 100.0),),
+    (LocalityStep("node", 98.0), LocalityStep("moon", 1.0), LocalityStep("zone", 50.0)),
+)
 
 _TOLERANT = Toleration(operator="Exists")
 _DEMANDS = (
@@ -93,6 +101,7 @@ def jobs(draw: st.DrawFn, name: str, node_names: tuple[str, ...]) -> Job:
     )
     built = replace(
         built,
+        prefers=draw(st.sampled_from(_PREFERENCES)),
         served_s=draw(st.sampled_from((0.0, 0.0, 600.0, 9000.0))),
         remaining_s=draw(st.sampled_from((None, 50.0, 500.0, 5000.0))),
     )

@@ -133,6 +133,8 @@ def config_of(
     `planner`: all other numbers; None: the defaults."""
     planner = planner or PolicyConfig()
     levels = planner.levels if racks > 1 else ()
+    if planner.locality and not levels:
+        raise InvalidInput("--prefer needs --racks above 1: with one rack there is nothing to prefer")
     return replace(planner, policy=policy, without=frozenset(map(Component, without)), levels=levels)
 
 

@@ -9,7 +9,9 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from coda.errors import InvalidInput
+from coda.model.job import LocalityStep
 from coda.policy import DEFAULT, ArraysConfig, Level, PolicyConfig, policy_of, why_not_live
+from coda.policy.locality import locality_from_text
 from coda.policy.priorities import HIGHEST_OF_USERS, PriorityRule
 from coda_extender.cluster.cluster import GATHER_S
 from coda_kube.objects.names import SCHEDULER
@@ -48,6 +50,14 @@ class Settings(ReplicaSettings):
 
     topology_levels: Annotated[tuple[Level, ...], NoDecode] = PolicyConfig().levels
     """Topology levels, widest first, as `name=node label` separated by commas."""
+
+    locality: Annotated[tuple[LocalityStep, ...], NoDecode] = PolicyConfig().locality
+    """What gangs prefer that say nothing: levels and for how many seconds, as `rack=300` separated by commas, the
+    narrowest first. Empty: the tightest domain that holds them now, without waiting for one."""
+
+    spread_cost: float = Field(default=PolicyConfig().spread_cost, ge=0, le=1)
+    """The share of its speed that a gang loses when it is spread: no gang waits longer for a preferred domain than this
+    share of its expected run time."""
 
     bind_deadline_s: float = Field(default=60.0, gt=0)
     """From the commit of a placement until all ranks must be bound; large gangs have more time."""
@@ -129,6 +139,14 @@ class Settings(ReplicaSettings):
             raise ValueError("write levels as name=label, separated by commas")
         return tuple(Level(name.strip(), label.strip()) for name, _, label in pairs)
 
+    @field_validator("locality", mode="before")
+    @classmethod
+    def _split_steps(cls, value: Any) -> Any:
+        try:
+            return locality_from_text(value) if isinstance(value, str) else value
+        except InvalidInput as error:
+            raise ValueError(str(error)) from None
+
     @model_validator(mode="after")
     def _asks_who_is_there(self) -> Self:
         if self.tls_dir is None and self.host not in ("127.0.0.1", "::1", "localhost"):
@@ -155,6 +173,8 @@ class Settings(ReplicaSettings):
         return PolicyConfig(
             policy=self.scheduling_policy,
             levels=self.topology_levels,
+            locality=self.locality,
+            spread_cost=self.spread_cost,
             bind_deadline_s=self.bind_deadline_s,
             bind_deadline_per_rank_s=self.bind_deadline_per_rank_s,
             resize_deadline_s=self.resize_deadline_s,

@@ -78,6 +78,18 @@ async def test_deleting_a_running_and_a_waiting_job(user: Client) -> None:
     assert await pods_of(user, running) == []
 
 
+async def test_a_gang_waits_a_while_for_one_rack_and_then_starts_in_two(user: Client) -> None:
+    in_one_rack = {"locality": {"required": "rack"}}
+    for name in ("first", "second"):  # three of four nodes in each rack
+        filler = await submit(user, job_json(name, replicas=3, gpus=8, run_s=None, spec=in_one_rack))
+        await wait_for_phase(user, filler, "Running")
+    prefers = {"locality": {"preferred": [{"level": "rack", "forSeconds": 4}]}}
+    gang = await submit(user, job_json("gang", replicas=2, gpus=8, run_s=None, spec=prefers))
+    pending = await wait_for_pending(user, gang, "WaitsForLocality", within_s=SHOWN_S)
+    assert "it prefers one rack until" in pending["status"]["pending"]["message"]
+    await wait_for_phase(user, gang, "Running")
+
+
 async def test_editing_the_replicas_of_a_waiting_job(user: Client) -> None:
     await wait_for_phase(user, await submit(user, job_json("half", replicas=4, gpus=8, run_s=None)), "Running")
     job = await submit(user, job_json("shrinks", replicas=8, gpus=8, run_s=None))

@@ -1,6 +1,7 @@
 import pytest
 
 from coda.errors import InvalidInput
+from coda.model.job import LocalityStep
 from coda.policy import Level
 from coda_extender.settings import read_settings
 
@@ -23,11 +24,13 @@ def test_defaults_need_nothing() -> None:
 def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODA_SCHEDULER_NAMES", "coda, default-scheduler")
     monkeypatch.setenv("CODA_TOPOLOGY_LEVELS", "zone=example.com/zone,node=kubernetes.io/hostname")
+    monkeypatch.setenv("CODA_LOCALITY", "node=60,zone=300")
     monkeypatch.setenv("CODA_SCHEDULING_POLICY", "drf-multi")
     settings = read_settings()
     assert settings.policy().policy == "drf-multi"
     assert settings.scheduler_names == ("coda", "default-scheduler")
     assert settings.policy().levels == (Level("zone", "example.com/zone"), Level("node", "kubernetes.io/hostname"))
+    assert settings.policy().locality == (LocalityStep("node", 60.0), LocalityStep("zone", 300.0))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,9 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         ("CODA_PORT", "70000", "CODA_PORT"),
         ("CODA_LOG_LEVEL", "loud", "CODA_LOG_LEVEL"),
         ("CODA_TOPOLOGY_LEVELS", "rack", "name=label"),
+        ("CODA_LOCALITY", "rack", "level=seconds"),
+        ("CODA_LOCALITY", "moon=60", "must name topology levels"),
+        ("CODA_SPREAD_COST", "2", "CODA_SPREAD_COST"),
         ("CODA_TOPOLOGY_LEVELS", "rack=a,rack=b", "different names"),
         ("CODA_LEASE_RENEW_DEADLINE_S", "11", "renew deadline < duration"),
         ("CODA_BIND_DEADLINE_S", "0", "CODA_BIND_DEADLINE_S"),

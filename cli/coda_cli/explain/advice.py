@@ -29,6 +29,7 @@ ADVICE: Final[Mapping[WaitCode, str]] = MappingProxyType(
         WaitCode.INSUFFICIENT_PODS: "wait: nodes have all the pods that they may have",
         WaitCode.INSUFFICIENT_RESOURCES: "ask for less of what is short, or wait",
         WaitCode.NO_DOMAIN_FITS: "drop locality.required if the job bears it: enough is free, but not together",
+        WaitCode.WAITS_FOR_LOCALITY: "nothing to do, or shorten locality.preferred: it takes nodes apart later",
         WaitCode.UNKNOWN_LEVEL: "name a topology level that this installation has (topologyLevels in the chart)",
         WaitCode.HELD_BY_POLICY: "nothing to do: what is free is kept for others who go first",
     }

@@ -15,7 +15,8 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda.policy import DEFAULT, POLICIES
+from coda.policy import DEFAULT, POLICIES, PolicyConfig
+from coda.policy.locality import locality_from_text
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console, version
 from coda_cli.simulate.comparison import show
@@ -85,6 +86,13 @@ def simulate_command(
     racks: Annotated[
         int, typer.Option(min=1, help="Number of racks to spread the nodes over, as `coda replay` does.")
     ] = 1,
+    prefer: Annotated[
+        str,
+        typer.Option(
+            help="How long gangs wait for one domain of a level, in seconds: rack=300, or node=60,rack=300; "
+            "rack=inf: for ever. Needs --racks."
+        ),
+    ] = "",
     profiles: Annotated[
         str, typer.Option(help="How speed depends on cores: paper, steep or synergy; recorded: run times as recorded.")
     ] = "paper",
@@ -156,6 +164,7 @@ def simulate_command(
             source=source,
             cluster=cluster,
             racks=racks,
+            planner=PolicyConfig(locality=locality_from_text(prefer)),
             profiles=profiles,
             policy="",
             without=tuple(sorted(set(without or ()))),

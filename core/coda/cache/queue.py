@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from operator import attrgetter
 from typing import Final
@@ -14,6 +15,10 @@ from coda.model.job import Job, JobId
 from coda.model.live_placement import is_waiting
 from coda.model.resources import key_of_amount
 from coda.model.world import World
+from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.preferred_levels import PreferredLevels, RunS
+from coda.policy.config import PolicyConfig
+from coda.policy.locality import LevelHold
 from coda.policy.order import Order, by_arrival
 
 Party = Callable[[Job], Hashable]
@@ -55,10 +60,18 @@ class Queue:
     """The waiting jobs in order, and by class, kept up to date.
 
     `limited`: the namespaces with ResourceQuotas. Only there the class depends on the quota that a job uses.
-    `party`: jobs of different parties are in different classes, even if they ask for the same."""
+    `party`: jobs of different parties are in different classes, even if they ask for the same. `config`: the
+    levels that gangs may prefer; None: they prefer nothing."""
 
-    def __init__(self, limited: Collection[str] = (), order: Order = by_arrival, party: Party | None = None) -> None:
+    def __init__(
+        self,
+        limited: Collection[str] = (),
+        order: Order = by_arrival,
+        party: Party | None = None,
+        config: PolicyConfig | None = None,
+    ) -> None:
         self.limited = limited
+        self._preferred = None if config is None else PreferredLevels(config)
         self._order = order
         self._party = party
         self.queued_jobs: list[QueuedJob] = []  # in order
@@ -102,8 +115,30 @@ class Queue:
             _remove(left, self._queued_by_job[job])
         return left
 
-    def change(self, gone: Iterable[Job], come: Iterable[Job]) -> None:
-        """Remove and add waiting jobs. O(log jobs) for each of a few, O(jobs log jobs) for many."""
+    def change(self, gone: Sequence[Job], come: Sequence[Job]) -> None:
+        """Remove and add waiting jobs. O(log jobs) for each of a few, O(jobs log jobs) for many.
+
+        Gangs that prefer to be close together enter with the level that they require, until `hold_to_levels`."""
+        if self._preferred is not None:
+            self._preferred.follow(gone, come)
+        self._change(gone, come)
+
+    def hold_to_levels(self, now_s: float, run_s: RunS, capacity: FreeCapacity, version: int) -> None:
+        """Queue each gang with the level that it waits for now, see `PreferredLevels`."""
+        if self._preferred is None:
+            return
+        for job, level in self._preferred.pop_moved(now_s, waits_since_s, run_s, capacity, version):
+            self._change((job,), (replace(job, within=level),))
+
+    def hold_of(self, job: JobId) -> LevelHold | None:
+        """Return the level that a job prefers and waits for now; None if it waits for none."""
+        return None if self._preferred is None else self._preferred.of(job)
+
+    def next_level_s(self, now_s: float) -> float | None:
+        """Return when time alone lets a job go on to another level, or None."""
+        return None if self._preferred is None else self._preferred.next_s(now_s)
+
+    def _change(self, gone: Sequence[Job], come: Sequence[Job]) -> None:
         for job in gone:
             queued = self._queued_by_job.pop(job.id)
             _remove(self.queued_jobs, queued)

@@ -292,11 +292,12 @@ class WorldIndex:
             return
         self.queue = self._empty_queue(limited)
         self.inadmissible = InadmissibleClasses()
-        self.queue.change((), filter(is_waiting, self._world.jobs))
+        self.queue.change((), [job for job in self._world.jobs if is_waiting(job)])
 
     def _empty_queue(self, limited: frozenset[str] = frozenset()) -> Queue:
         party = self.policy.fairness.party if self.policy.fairness else None
-        return Queue(limited, self._order(), party if self.tenants is None else partial(within_tenant, party))
+        parties = party if self.tenants is None else partial(within_tenant, party)
+        return Queue(limited, self._order(), parties, self.config)
 
     def _order(self) -> Order:
         order = partial(_by_expected_run, self._expected) if self._favours_short else self.policy.order

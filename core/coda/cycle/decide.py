@@ -46,6 +46,8 @@ def decide(
     cache = cache or PlannerCache()
     leaving, world = world.leaving, after_stops(world)
     index = cache.index_for(world, config, book.expected)
+    index.queue.hold_to_levels(now_s, book.expected.run_s, index.capacity, index.nodes_version)
+    index.inadmissible.admit(index.queue.pop_new_classes())
     quotas = QuotaLedger(world, index.pending.values())
     judging = Judging(cache.budget)
     if cache.budget is not None:
@@ -70,7 +72,8 @@ def decide(
     # 5. Explain why the rest waits.
     refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept)
     book.settle(kept.promise if kept is not None else None, index.queue.job_ids())
-    moments_s = (this.wake_s(), judging.end(), None if kept is None else kept.promise.used_up_s(now_s))
+    used_up_s = None if kept is None else kept.promise.used_up_s(now_s)
+    moments_s = (this.wake_s(), judging.end(), used_up_s, index.queue.next_level_s(now_s))
     wake_s = min((moment_s for moment_s in moments_s if moment_s is not None), default=None)
     cache.store(index)
     return Decision(

@@ -7,12 +7,24 @@ for is not judged in this cycle, see `JudgingBudget`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from coda.cache.gang_class import GangClass
 from coda.cache.judging_budget import JudgingBudget
 from coda.cycle.faults import refuse_class
-from coda.model.decision import Fault
+from coda.model.decision import Fault, WaitCode, WaitReason
+
+COSTLY_TO_JUDGE: Final = WaitReason(
+    code=WaitCode.JUDGED_IN_TURNS,
+    message="to compare what it asks for with the nodes takes long, so it is tried less often, in turns with others"
+    " like it; fewer terms and values in its node affinity help",
+)
+
+MANY_TO_JUDGE: Final = WaitReason(
+    code=WaitCode.JUDGED_IN_TURNS,
+    message="the waiting jobs of its namespace ask for so many different things that they are tried in turns; jobs that"
+    " ask for the same are tried together",
+)
 
 Subject = TypeVar("Subject")
 Answer = TypeVar("Answer")

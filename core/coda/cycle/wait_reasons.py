@@ -15,23 +15,22 @@ from typing import Final
 from coda.cache.gang_class import GangClass, QueuedJob, Shortfall
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
-from coda.cycle.judging import Judging
+from coda.cycle.judging import COSTLY_TO_JUDGE, MANY_TO_JUDGE, Judging
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import Refusal, WaitCode, WaitReason
 from coda.model.job import Job, JobId, WriteTrouble
 from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
-from coda.nodes.bottleneck import Limit, Side
+from coda.nodes.bottleneck import sides_texts
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.node_search import RankClass
+from coda.policy.locality import LevelHold, hold_text
 from coda.promises import Kept, promise_text
 from coda.wording import (
     amount_text,
     amounts_text,
     counted,
-    free_text,
     listed,
     numbers_of,
-    plural,
     quota_text,
     shortage_text,
 )
@@ -69,18 +68,6 @@ UNWRITABLE: Final[Mapping[WriteTrouble, WaitReason]] = {
 
 HELD_BY_POLICY: Final = WaitReason(
     code=WaitCode.HELD_BY_POLICY, message="enough is free now, but the policy keeps it for jobs that go first"
-)
-
-COSTLY_TO_JUDGE: Final = WaitReason(
-    code=WaitCode.JUDGED_IN_TURNS,
-    message="to compare what it asks for with the nodes takes long, so it is tried less often, in turns with others"
-    " like it; fewer terms and values in its node affinity help",
-)
-
-MANY_TO_JUDGE: Final = WaitReason(
-    code=WaitCode.JUDGED_IN_TURNS,
-    message="the waiting jobs of its namespace ask for so many different things that they are tried in turns; jobs that"
-    " ask for the same are tried together",
 )
 
 _LATE_S: Final = 5.0  # a reason that is older says that it is
@@ -184,6 +171,9 @@ class _ReasonFinder:
             reason = UNWRITABLE[job.unwritable]
         elif queued.is_held and not verdict.comes_first:
             reason = _rolling_back(job) or self._backing_off(job) or reason
+        hold = self._index.queue.hold_of(job.id)
+        if hold is not None:
+            reason = self._while_it_prefers(queued, hold, reason)
         if job.id == self._promised and not verdict.comes_first:
             reason = replace(reason, message=f"{reason.message}; {self._promise_text}")
         refusal = queued.refusal
@@ -191,6 +181,19 @@ class _ReasonFinder:
             refusal = queued.refusal = Refusal(job.id, job.generation, reason)
         queued.reason = reason
         return refusal
+
+    def _while_it_prefers(self, queued: QueuedJob, hold: LevelHold, reason: WaitReason) -> WaitReason:
+        """The reason of a job that could have nodes, if it did not wait for some that are close together."""
+        job, code = queued.job, reason.code
+        if code is WaitCode.NEVER_FITS:
+            rank_class = self._index.rank_class(queued.gang_class)
+            is_apart = self._search.ranks_when_empty(rank_class, None) >= job.replicas
+        else:
+            is_apart = code is WaitCode.NO_DOMAIN_FITS
+        if not is_apart:
+            return reason
+        message = f"{reason.message}; {hold_text(hold, self._config.spread_cost)}"
+        return replace(reason, code=WaitCode.WAITS_FOR_LOCALITY, message=message)
 
     def _lasting(self, job: Job, rank_class: RankClass) -> WaitReason | None:
         """What no other job's end can change; avoided and cordoned nodes count as usable."""
@@ -337,7 +340,7 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
     clauses = [_want_text(job, shortfall.nodes, shortfall.matching, shortfall.ranks)]
     kind = "usable" if shortfall.blocked or shortfall.avoided else "matching"
     if shortfall.sides:
-        clauses += _sides_texts(shortfall.sides, kind)
+        clauses += sides_texts(shortfall.sides, kind)
     elif name is not None:
         clauses.append(shortage_text(name, scattered=shortfall.scattered))
     elif kind == "matching":
@@ -359,27 +362,6 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
         ),
         holders=shortfall.holders,
     )
-
-
-def _sides_texts(sides: tuple[Side, ...], kind: str) -> list[str]:
-    """Which nodes lack what. `kind` of nodes: "matching" or "usable"."""
-    found = []
-    for side in sides:
-        if side.enough_of is not None:
-            lacking = listed(_limit_text(limit) for limit in side.limits)
-            found.append(f"{kind} nodes with enough {plural(side.enough_of)} have {lacking}")
-            continue
-        on_one = [_limit_text(limit) for limit in side.limits if not limit.ranks]
-        together = [_limit_text(limit) for limit in side.limits if limit.ranks]
-        found += [f"every {kind} node has {listed(on_one)}"] if on_one else []
-        found += [f"all {kind} nodes together have {listed(together)}"] if together else []
-    return found
-
-
-def _limit_text(limit: Limit) -> str:
-    if limit.ranks:
-        return f"enough {plural(limit.name)} for only {counted(limit.ranks, 'rank')}"
-    return f"{'at most ' if limit.most else ''}{free_text(limit.name, limit.most)}"
 
 
 def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:

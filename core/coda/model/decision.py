@@ -35,6 +35,7 @@ class WaitCode(Enum):
     INSUFFICIENT_PODS = "InsufficientPods"
     INSUFFICIENT_RESOURCES = "InsufficientResources"  # another resource, or several together
     NO_DOMAIN_FITS = "NoDomainFits"  # enough is free, but not in one domain of the required level
+    WAITS_FOR_LOCALITY = "WaitsForLocality"  # the same, of a level that it prefers for a while
     UNKNOWN_LEVEL = "UnknownTopologyLevel"  # locality names a level that this installation does not have
     HELD_BY_POLICY = "HeldByPolicy"  # capacity is free, and the policy keeps it for others
 

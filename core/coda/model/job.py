@@ -32,6 +32,7 @@ borrow        run on cores or nodes of another array, until it takes them back
 virtual cluster   a tenant with its own number of GPUs
 user          who asked for the job, as the API server saw it, else its namespace; fair shares are counted per user
 owner         of a finished job: its user
+hold          the level that a gang waits for now, because it prefers one domain of it for a while
 domain        the nodes that share one value of a topology level's label (a rack, a zone)
 epoch         the number of times the planner's Lease changed hands: a placement with an older epoch is stale
 wish          the cores per rank that the tuning of a running job wants next
@@ -46,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from coda.model.constraints import NodeConstraints
 from coda.model.resources import Resources
@@ -78,6 +79,13 @@ class WishAnswer:
     deadline_s: float  # by then every rank has its growth, or all of it is taken back
     code: str = ""  # of a denial
     message: str = ""
+
+
+class LocalityStep(NamedTuple):
+    """All ranks within one domain of a level, preferred for so long."""
+
+    level: str
+    for_s: float  # of waiting, above 0
 
 
 class StopCause(Enum):
@@ -171,6 +179,7 @@ class Job:
     not_before_s: float = 0.0  # back-off: no start before this time
     avoid: frozenset[str] = frozenset()  # names of nodes that this job avoids for a while
     within: str | None = None  # topology level; one domain of it must hold all ranks
+    prefers: tuple[LocalityStep, ...] = ()  # in this order; empty: as the installation says
     quota: Mapping[str, int] = field(default_factory=dict)  # use of one rank by ResourceQuota key, in milli-units
     placement: Placement | None = None
     deadline_shift_s: float = 0.0  # by how much the placement's deadline counts later than it says: clocks may differ

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from coda.model import FINISHED, Job, JobId, Node, Phase, Placement, PlacementState, Resources
 from coda.model.constraints import Taint
-from coda.model.job import StopCause, StopOrder
+from coda.model.job import LocalityStep, StopCause, StopOrder
 from coda.model.world import Quota
 from coda_kube.objects.names import (
     ANNOTATION_PLAN,
@@ -239,6 +239,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     generation, edited = _generation(metadata, status, phase)
     attempt = int(status.get("attempt") or 1)
     asked, cores, resized = _sizes(status, request, attempt)
+    locality = spec.get("locality") or {}
     wish = wish_from_json(status, attempt=attempt) if spec.get("cpusPerReplica") == AUTO else None
     job = Job(
         id=id_of(item),
@@ -256,7 +257,10 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         waiting_s=seconds_from_time(status.get("waitingSince")),
         not_before_s=seconds_from_time(status.get("notBefore")),
         avoid=frozenset(entry["name"] for entry in status.get("avoidNodes") or ()),
-        within=(spec.get("locality") or {}).get("required"),
+        within=locality.get("required"),
+        prefers=tuple(
+            [LocalityStep(step["level"], float(step["forSeconds"])) for step in locality.get("preferred") or ()]
+        ),
         quota={key: milli_from_quantity(text) for key, text in (request.get("quota") or {}).items()},
         placement=placement_from_json(status),
         wish=wish,

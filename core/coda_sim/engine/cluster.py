@@ -56,6 +56,7 @@ class Cluster:
         self._used: VersionedMap[str, Resources] = VersionedMap()
         for node in self.nodes:
             self._used.put(node.name, NOTHING)
+        self._rack_by_node = [node.labels[_RACK_LABEL] for node in self.nodes] if shape.racks > 1 else None
         self._number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
 
     def world(self) -> World:
@@ -66,6 +67,11 @@ class Cluster:
             jobs=self._jobs.roster(),
             virtual_clusters=self._virtual_clusters,
         )
+
+    def spans_racks(self, nodes: tuple[tuple[int, int], ...]) -> bool:
+        """Return whether these nodes, by number with ranks, are in several racks. O(nodes)."""
+        racks = self._rack_by_node
+        return racks is not None and len({racks[number] for number, _ in nodes}) > 1
 
     def pop_touched(self) -> set[int]:
         """Return the numbers of the nodes that changed since the last call."""

@@ -114,6 +114,8 @@ class PaceModel:
                 return self._quiet_speed(profile, run.working_cores * ranks, gpus * ranks)
             return speed(profile, run.working_cores * ranks, gpus * ranks, Distance.ONE_NODE, self.share(number))
         distance = Distance.BUSY_NODES if self._has_neighbours(run) else Distance.NODES
+        if self._cluster.spans_racks(run.nodes):
+            distance = Distance.RACKS  # the slowest of Philly's Table 3, which measured no two of them together
         return min(
             speed(profile, run.working_cores * ranks, gpus * ranks, distance, self.share(number))
             for number, ranks in run.nodes
