@@ -17,6 +17,8 @@ from coda_cli.doctor.command import doctor_command
 from coda_cli.exit_codes import version
 from coda_cli.explain.explain_command import explain_command
 from coda_cli.explain.queue_command import queue_command
+from coda_cli.history import import_command
+from coda_cli.history.report_command import report_command
 from coda_cli.replay.command import replay_command
 from coda_cli.simulate.command import simulate_command
 from coda_cli.top.command import top_command
@@ -38,6 +40,8 @@ app.command("doctor")(doctor_command)
 app.command("queue")(queue_command)
 app.command("explain")(explain_command)
 app.command("top")(top_command)
+app.command("report")(report_command)
+app.add_typer(import_command.app, name="history")
 
 
 def _version(asked: bool) -> None:

@@ -239,7 +239,6 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     generation, edited = _generation(metadata, status, phase)
     attempt = int(status.get("attempt") or 1)
     asked, cores, resized = _sizes(status, request, attempt)
-    locality = spec.get("locality") or {}
     wish = wish_from_json(status, attempt=attempt) if spec.get("cpusPerReplica") == AUTO else None
     job = Job(
         id=id_of(item),
@@ -257,10 +256,8 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         waiting_s=seconds_from_time(status.get("waitingSince")),
         not_before_s=seconds_from_time(status.get("notBefore")),
         avoid=frozenset(entry["name"] for entry in status.get("avoidNodes") or ()),
-        within=locality.get("required"),
-        prefers=tuple(
-            [LocalityStep(step["level"], float(step["forSeconds"])) for step in locality.get("preferred") or ()]
-        ),
+        within=(locality := spec.get("locality") or {}).get("required"),
+        prefers=tuple([LocalityStep(one["level"], one["forSeconds"]) for one in locality.get("preferred") or ()]),
         quota={key: milli_from_quantity(text) for key, text in (request.get("quota") or {}).items()},
         placement=placement_from_json(status),
         wish=wish,

@@ -1,0 +1,92 @@
+"""`coda report`: what the finished jobs of a span waited for, used and failed of."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+from rich.console import Console
+
+from coda.errors import InvalidInput
+from coda.history.report import HistoryReport, report
+from coda.wording import counted
+from coda_cli.exit_codes import one_sentence, result_console
+from coda_cli.history.store_option import StoreOption, opened_store
+from coda_cli.history.tables import drawn, page, word_tables
+from coda_sim.durations import seconds_from_duration
+
+FORMATS: Final = ("table", "json", "html")
+
+
+def report_command(
+    since: Annotated[str, typer.Option(help="How far back, as 30d or 12h; all: everything.")] = "30d",
+    history: StoreOption = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="table, json or html.")] = "table",
+    out: Annotated[Path | None, typer.Option(help="Write it to this file instead.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Reasons of failure and owners to list.")] = 10,
+) -> None:
+    """Report on finished jobs: waits and run times by size, endings, causes of delay, failures, owners.
+
+    The tables are those of Philly's study (Jeon et al., ATC 2019), over the records in the history store. Exit code 0:
+    reported; 1: the store is away; 2: wrong usage."""
+    with one_sentence(Console(stderr=True)):
+        if output not in FORMATS:
+            raise InvalidInput(f"--output {output}: there are {', '.join(FORMATS)}")
+        now_s = time.time()
+        from_s = 0.0 if since == "all" else now_s - seconds_from_duration(since)
+        with opened_store(history) as store:
+            found = report(store.jobs(from_s, now_s + 1))
+        if not found.jobs:
+            raise InvalidInput(f"--since {since}: no job has ended since then; all takes everything")
+        title = f"{counted(found.jobs, 'job')}, {found.gpu_s / 3600:,.0f} GPU-hours"
+        _WRITERS[output](found, title, top, out)
+
+
+def _table(found: HistoryReport, title: str, top: int, out: Path | None) -> None:
+    if out is None:
+        console = result_console()
+        console.print(title, style="bold", highlight=False)
+        console.print()
+        console.print(drawn(word_tables(found, top)))
+        return
+    with out.open("w", encoding="utf-8") as file:
+        Console(file=file, width=140).print(title, "\n", drawn(word_tables(found, top)))
+
+
+def _json(found: HistoryReport, title: str, top: int, out: Path | None) -> None:
+    _put(orjson.dumps(_plain(dataclasses.asdict(found)), option=orjson.OPT_INDENT_2).decode(), out)
+
+
+def _html(found: HistoryReport, title: str, top: int, out: Path | None) -> None:
+    _put(page(title, word_tables(found, top)), out)
+
+
+def _put(text: str, out: Path | None) -> None:
+    if out is None:
+        print(text)
+    else:
+        out.write_text(text + "\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Enums as their values, so that everything is JSON."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+_WRITERS: Final[dict[str, Callable[[HistoryReport, str, int, Path | None], None]]] = {
+    "table": _table,
+    "json": _json,
+    "html": _html,
+}

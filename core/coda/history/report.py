@@ -1,0 +1,261 @@
+"""What a span of time looked like: Philly's tables over the records of finished jobs.
+
+Source: Jeon et al., ATC 2019: figures 2 and 3 (run times and waits by size), tables 1 (causes of delay), 2
+(utilisation), 5 (endings) and 6 (failures).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Final
+
+from coda.history.delay_causes import DelayCause, delay_cause
+from coda.history.record import Ending, FinishedJob
+
+NOT_RECORDED: Final = "NotRecorded"
+"""The reason of an imported job whose source does not say how it ended."""
+LONG_WAIT_S: Final = 600.0
+SHORT_RUN_S: Final = 60.0
+"""Jobs that ran for less have no delay in Philly's table 1."""
+
+SIZES: Final = (("1 GPU", 1), ("2-4 GPUs", 4), ("5-8 GPUs", 8), ("more than 8 GPUs", None))
+"""Sizes by name, and the most GPUs of each: those of Philly's figures."""
+
+ENDINGS: Final = (
+    (Ending.SUCCEEDED.value, "passed"),
+    (Ending.DELETED.value, "killed"),
+    (Ending.FAILED.value, "unsuccessful"),
+    (NOT_RECORDED, "not recorded"),
+)
+"""The endings in Philly's order and words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRow:
+    """Jobs of one size: figures 2 and 3. Seconds; a share is 0..1."""
+
+    size: str
+    jobs: int
+    run_p50_s: float
+    run_p90_s: float
+    wait_p50_s: float
+    wait_p90_s: float
+    long_wait_share: float  # that waited ten minutes or more
+    gpu_s: float  # held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndingRow:
+    """Jobs that ended alike: tables 5 and 2."""
+
+    ending: str
+    jobs: int
+    share: float
+    gpu_share: float  # of the GPU time held
+    use: float | None  # mean utilisation of their GPUs, weighted by time; None: nowhere measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayRow:
+    """One cause of delay: table 1. Only jobs that ran for a minute."""
+
+    cause: DelayCause
+    small: int  # jobs of at most four GPUs that it delayed
+    large: int  # larger ones
+    wait_s: float
+    share: float  # of all waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRow:
+    """One reason of failure: table 6, as far as records say it."""
+
+    reason: str
+    trials: int  # attempts that the jobs themselves ended
+    jobs: int
+    owners: int
+    run_p50_s: float
+    run_p90_s: float
+    run_p95_s: float
+    gpu_share: float  # of the GPU time that failed jobs held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRow:
+    """The jobs of one owner."""
+
+    owner: str
+    jobs: int
+    wait_p50_s: float
+    wait_p90_s: float
+    gpu_s: float
+    use: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryReport:
+    """All tables. Rows without jobs are left out, except sizes."""
+
+    jobs: int
+    gpu_s: float
+    sizes: tuple[SizeRow, ...]
+    endings: tuple[EndingRow, ...]
+    delays: tuple[DelayRow, ...]  # most waiting first
+    failures: tuple[FailureRow, ...]  # most trials first
+    owners: tuple[OwnerRow, ...]  # most GPU time first
+
+
+@dataclass(slots=True)
+class _Group:
+    jobs: int = 0
+    trials: int = 0
+    gpu_s: float = 0.0
+    measured_gpu_s: float = 0.0
+    busy_gpu_s: float = 0.0
+    runs_s: list[float] = field(default_factory=list)
+    waits_s: list[float] = field(default_factory=list)
+    owners: set[str] = field(default_factory=set)
+
+    def add(self, job: FinishedJob) -> None:
+        self.jobs += 1
+        self.trials += max(1, job.failures)
+        self.gpu_s += job.held_gpu_s
+        if job.idle_gpu_s is not None:
+            self.measured_gpu_s += job.held_gpu_s
+            self.busy_gpu_s += job.held_gpu_s - job.idle_gpu_s
+        self.runs_s.append(job.run_s)
+        self.waits_s.append(job.wait_s)
+        self.owners.add(job.owner)
+
+    @property
+    def use(self) -> float | None:
+        return self.busy_gpu_s / self.measured_gpu_s if self.measured_gpu_s else None
+
+
+def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
+    """Return the tables of these jobs, read once. O(jobs log jobs), and two numbers kept of each job."""
+    sizes = {name: _Group() for name, _ in SIZES}
+    endings = {name: _Group() for _, name in ENDINGS}
+    failures: dict[str, _Group] = {}
+    owners: dict[str, _Group] = {}
+    delays: dict[DelayCause, list[float]] = {}  # small and large jobs, seconds
+    every = _Group()
+    ending_names = dict(ENDINGS)
+    for job in jobs:
+        ending = ending_names[NOT_RECORDED if job.reason == NOT_RECORDED else job.ending.value]
+        groups = [every, sizes[size_of(job.gpus)], endings[ending], owners.setdefault(job.owner, _Group())]
+        if job.ending is Ending.FAILED:
+            groups.append(failures.setdefault(job.failure_class or job.reason, _Group()))
+        for group in groups:
+            group.add(job)
+        if job.run_s >= SHORT_RUN_S:
+            for cause, seconds in _by_cause(job.waits).items():
+                delay = delays.setdefault(cause, [0.0, 0.0, 0.0])
+                delay[job.gpus > SIZES[1][1]] += 1
+                delay[2] += seconds
+    failed_gpu_s = sum(group.gpu_s for group in failures.values())
+    waited_s = sum(delay[2] for delay in delays.values())
+    return HistoryReport(
+        jobs=every.jobs,
+        gpu_s=every.gpu_s,
+        sizes=tuple([_size_row(name, group) for name, group in sizes.items()]),
+        endings=tuple([_ending_row(name, group, every) for name, group in endings.items() if group.jobs]),
+        delays=tuple(
+            [
+                DelayRow(
+                    cause=cause,
+                    small=round(small),
+                    large=round(large),
+                    wait_s=seconds,
+                    share=_share(seconds, waited_s),
+                )
+                for cause, (small, large, seconds) in sorted(delays.items(), key=lambda item: -item[1][2])
+            ]
+        ),
+        failures=tuple(
+            [
+                _failure_row(reason, group, failed_gpu_s)
+                for reason, group in sorted(failures.items(), key=lambda item: (-item[1].trials, item[0]))
+            ]
+        ),
+        owners=tuple(
+            [
+                _owner_row(owner, group)
+                for owner, group in sorted(owners.items(), key=lambda item: (-item[1].gpu_s, item[0]))
+            ]
+        ),
+    )
+
+
+def size_of(gpus: int) -> str:
+    """Return the name of a job's size."""
+    return next(name for name, most in SIZES if most is None or gpus <= most)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the nearest-rank percentile, `share` in 0..1; 0 for no values. O(n log n)."""
+    ordered = sorted(values)
+    return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
+
+def _by_cause(waits: Sequence[tuple[str, float]]) -> dict[DelayCause, float]:
+    found: dict[DelayCause, float] = {}
+    for word, seconds in waits:
+        if seconds > 0:
+            cause = delay_cause(word)
+            found[cause] = found.get(cause, 0.0) + seconds
+    return found
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _size_row(size: str, group: _Group) -> SizeRow:
+    long_waits = sum(1 for wait_s in group.waits_s if wait_s >= LONG_WAIT_S)
+    return SizeRow(
+        size=size,
+        jobs=group.jobs,
+        run_p50_s=percentile(group.runs_s, 0.5),
+        run_p90_s=percentile(group.runs_s, 0.9),
+        wait_p50_s=percentile(group.waits_s, 0.5),
+        wait_p90_s=percentile(group.waits_s, 0.9),
+        long_wait_share=_share(long_waits, group.jobs),
+        gpu_s=group.gpu_s,
+    )
+
+
+def _ending_row(ending: str, group: _Group, every: _Group) -> EndingRow:
+    return EndingRow(
+        ending=ending,
+        jobs=group.jobs,
+        share=_share(group.jobs, every.jobs),
+        gpu_share=_share(group.gpu_s, every.gpu_s),
+        use=group.use,
+    )
+
+
+def _failure_row(reason: str, group: _Group, failed_gpu_s: float) -> FailureRow:
+    return FailureRow(
+        reason=reason,
+        trials=group.trials,
+        jobs=group.jobs,
+        owners=len(group.owners),
+        run_p50_s=percentile(group.runs_s, 0.5),
+        run_p90_s=percentile(group.runs_s, 0.9),
+        run_p95_s=percentile(group.runs_s, 0.95),
+        gpu_share=_share(group.gpu_s, failed_gpu_s),
+    )
+
+
+def _owner_row(owner: str, group: _Group) -> OwnerRow:
+    return OwnerRow(
+        owner=owner,
+        jobs=group.jobs,
+        wait_p50_s=percentile(group.waits_s, 0.5),
+        wait_p90_s=percentile(group.waits_s, 0.9),
+        gpu_s=group.gpu_s,
+        use=group.use,
+    )

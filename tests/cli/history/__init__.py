@@ -1,0 +1,1 @@
+"""Reports over the history store, and traces that are loaded into it."""

@@ -1,0 +1,91 @@
+"""`coda report` and `coda history import` on a store of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from coda_cli.__main__ import app
+
+HEADER = "job_id,user,virtual_cluster,submit_s,duration_s,gpus,cpus,memory_gib,nodes_requested,status,kind\n"
+ROWS = (
+    "a,ann,lab,0,600,16,32,,2,passed,gpu\n"
+    "b,<b>,lab,60,60,1,4,,1,failed,gpu\n"
+    "c,ann,lab,90,60,1,4,,1,,gpu\n"
+    "d,ann,lab,90,60,0,4,,1,passed,cpu\n"
+)
+
+
+def run(*words: str | Path) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    trace, waits, store = tmp_path / "trace.csv", tmp_path / "waits.csv", tmp_path / "history.sqlite"
+    trace.write_text(HEADER + ROWS)
+    waits.write_text("job_id,observed_wait_s\na,700\n")
+    code, _, said = run("history", "import", trace, "--waits", waits, "--history", store)
+    assert (code, "3 new records stored" in said) == (0, True)
+    return store
+
+
+def test_a_trace_is_loaded_once(store: Path) -> None:
+    trace = store.parent / "trace.csv"
+    assert "0 new records stored" in run("history", "import", trace, "--history", store)[2]
+
+
+def test_a_report_has_the_tables_of_a_loaded_trace(store: Path) -> None:
+    code, text, _ = run("report", "--history", store)
+    assert code == 0
+    assert text.startswith("3 jobs, 3 GPU-hours")
+    assert "passed 1 33.3 % 98.8 % -" in " ".join(text.split())
+
+
+def test_json_and_html_say_the_same(store: Path) -> None:
+    found = orjson.loads(run("report", "--history", store, "-o", "json")[1])
+    assert [row["jobs"] for row in found["sizes"]] == [2, 0, 0, 1]
+    assert found["sizes"][3] | {"wait_p50_s": 700.0, "long_wait_share": 1.0} == found["sizes"][3]
+    assert found["failures"][0]["reason"] == "Failed"
+    page = store.parent / "report.html"
+    assert run("report", "--history", store, "-o", "html", "--out", page)[0] == 0
+    assert "&lt;b&gt;" in page.read_text()
+    assert "<b>" not in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("report",), "no history store is named"),
+        (("report", "--history", "nowhere.sqlite"), "--history nowhere.sqlite: there is no such file"),
+        (("report", "--history", "mysql://u:secret@h/d"), "only postgresql and sqlite"),
+        (("report", "-o", "pdf"), "--output pdf: there are table, json, html"),
+        (("report", "--history", "{store}", "--since", "soon"), "'soon' is not a duration"),
+        (("report", "--history", "{store}", "--since", "1ms"), "no job has ended since then"),
+    ],
+)
+def test_what_cannot_be_reported_is_one_sentence(
+    store: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], sentence: str
+) -> None:
+    for name in ("CODA_HISTORY_URL", "CODA_HISTORY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    code, _, said = run(*(word.format(store=store) for word in words))
+    assert (code, sentence in said, "secret" in said) == (2, True, False)
+
+
+def test_waits_that_are_none_name_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(HEADER + ROWS)
+    (tmp_path / "waits.csv").write_text("job_id,observed_wait_s\na,soon\n")
+    words = ("--waits", tmp_path / "waits.csv", "--history", tmp_path / "h.sqlite")
+    code, _, said = run("history", "import", tmp_path / "trace.csv", *words)
+    assert (code, "waits.csv:2: it needs job_id and observed_wait_s, a number" in said) == (2, True)
+
+
+def test_a_file_that_is_no_store_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "h.sqlite").write_text("not a database, though long enough to be read as one " * 20)
+    code, _, said = run("report", "--history", tmp_path / "h.sqlite")
+    assert (code, len(said.splitlines())) == (1, 1)
