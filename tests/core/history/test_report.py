@@ -105,7 +105,7 @@ def test_failures_are_those_of_table_6() -> None:
             fields = {"run_s": 60 * minutes, "held_s": 60 * minutes, "failures": more, "owner": owner}
             failed.append(job(ending=Ending.FAILED, reason="PodFailed", failure_class=reason, **fields))
     for row in report([*failed, job()]).failures:
-        trials, jobs, users, minutes = PHILLY_FAILURES[row.reason]
+        trials, jobs, users, times = PHILLY_FAILURES[row.reason]
         assert (row.trials, row.jobs, row.owners) == (trials, jobs, users)
         assert (row.run_p50_s, row.run_p90_s, row.run_p95_s) == tuple(60 * each for each in times)
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from coda.model.job import LocalityStep
 from coda_kube.objects.read import job_from_json
-from tests.extender.objects import job_json
+from tests.extender.objects import Item, job_json
+
+
+def item_json() -> Item:
+    item = job_json("a")
+    item["metadata"]["namespace"] = "team"
+    return item
 
 
 def test_preferred_levels_are_read_in_their_order() -> None:
-    item = job_json("a")
+    item = item_json()
     steps = [{"level": "node", "forSeconds": 60}, {"level": "rack", "forSeconds": 300}]
     item["spec"]["locality"] = {"required": "zone", "preferred": steps}
     job = job_from_json(item, {})
@@ -17,6 +23,6 @@ def test_preferred_levels_are_read_in_their_order() -> None:
 
 
 def test_a_job_without_locality_prefers_nothing() -> None:
-    job = job_from_json(job_json("a"), {})
+    job = job_from_json(item_json(), {})
     assert job is not None
     assert (job.within, job.prefers) == (None, ())
