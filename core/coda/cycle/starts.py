@@ -191,6 +191,14 @@ class CycleStarts:
     def _attempt(self, queued: QueuedJob) -> Attempt:
         return self._judging.ask(queued.gang_class, partial(self._way.attempt, is_overdue=False), queued, NO_START)
 
+    def _merely_prefers(self, queued: QueuedJob) -> bool:
+        """True if the job could start at once, but prefers to be close together: nobody is stopped for that."""
+        if self._index.queue.hold_of(queued.job.id) is None:
+            return False
+        candidates = self._index.rank_class_anywhere(queued.gang_class).candidates
+        candidates.refresh()
+        return candidates.may_hold(queued.job.replicas)
+
     def _keep(self, queued: QueuedJob, book: PromiseBook) -> Kept | None:
         def keep(queued: QueuedJob) -> Kept | None:
             job, arrays = queued.job, self._index.arrays
@@ -214,7 +222,7 @@ class CycleStarts:
         """Start the job if it fits; if not, set who must stop for it. What an overdue GPU job takes is its own."""
         job, found = queued.job, self._attempt_overdue(queued) if is_overdue else self._attempt(queued)
         if found.shares is None:
-            self.stops = found.stops if may_stop else ()
+            self.stops = found.stops if may_stop and not self._merely_prefers(queued) else ()
             return False
         self._judging.starts()
         self._quotas.count_start(job)

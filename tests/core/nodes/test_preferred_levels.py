@@ -64,6 +64,27 @@ def test_it_holds_nothing_while_it_waits() -> None:
     assert [start.job for start in decision.starts] == ["team/later"]
 
 
+CODA = PolicyConfig(policy="coda")
+WIDE = replace(job("gang", replicas=2, gpus=8, cores=30, queued_s=1000.0), prefers=RACK_300_S)
+
+
+def borrower(name: str, where: str) -> Job:
+    placed = running(job(name, gpus=0, cores=44), where)
+    assert placed.placement is not None
+    return replace(placed, placement=replace(placed.placement, borrows=True))
+
+
+def test_nobody_is_stopped_for_a_preference() -> None:
+    borrowers = (borrower("c", "a-0"), borrower("d", "b-0"))
+    assert not decided(WIDE, 1299.0, CODA, *borrowers).stops
+    assert decided(WIDE, 1300.0, CODA, *borrowers).starts[0].nodes == ("a-1", "b-1")
+
+
+def test_borrowers_go_in_one_rack_where_nothing_is_free_apart() -> None:
+    borrowers = (borrower("c", "a-0"), borrower("d", "b-0"), borrower("e", "b-1"))
+    assert {stop.job for stop in decided(WIDE, 1000.0, CODA, *borrowers).stops} == {"team/c"}
+
+
 def test_it_does_not_wait_for_a_rack_that_could_never_hold_it() -> None:
     large = replace(job("gang", replicas=3, gpus=8, queued_s=1000.0), prefers=RACK_300_S)
     assert decided(large, 1000.0, CONFIG, HALF_FULL[0]).starts
