@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
+from types import MappingProxyType
 from typing import Final
 
 from coda.cache.gang_class import GangClass, QueuedJob, Shortfall
@@ -20,7 +21,7 @@ from coda.model.constraints import NodeConstraints
 from coda.model.decision import Refusal, WaitCode, WaitReason
 from coda.model.job import Job, JobId, WriteTrouble
 from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
-from coda.nodes.bottleneck import Limit, Side
+from coda.nodes.bottleneck import sides_texts
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.node_search import RankClass
 from coda.promises import Kept, promise_text
@@ -28,10 +29,8 @@ from coda.wording import (
     amount_text,
     amounts_text,
     counted,
-    free_text,
     listed,
     numbers_of,
-    plural,
     quota_text,
     shortage_text,
 )
@@ -99,13 +98,14 @@ def refusals_of(
     judging: Judging,
     *,
     kept: Kept | None = None,
+    own: Mapping[JobId, WaitReason] = MappingProxyType({}),
 ) -> tuple[Refusal, ...]:
     """Return why each job that does not start in this cycle waits; with `count`, for that many, in order.
 
-    `kept`: the nodes that are kept for a promised job."""
+    `kept`: the nodes that are kept for a promised job. `own`: reasons of single jobs, instead of what is short."""
     if count == 0:
         return ()
-    finder = _ReasonFinder(index, quotas, now_s, kept)
+    finder = _ReasonFinder(index, quotas, now_s, kept, own)
     promised = None if kept is None else kept.job.id
     started = index.started()
     queued_jobs = index.queue.without(started) if started else index.queue.queued_jobs
@@ -122,6 +122,7 @@ def refusals_of(
             if queued.reason is queued.gang_class.verdict.reason
             and not queued.is_held
             and queued.job.id != promised
+            and queued.job.id not in own
             and (refusal := queued.refusal) is not None
             else finder.refusal(queued)
             for queued in queued_jobs
@@ -132,7 +133,15 @@ def refusals_of(
 class _ReasonFinder:
     """The causes at the end of one cycle."""
 
-    def __init__(self, index: WorldIndex, quotas: QuotaLedger, now_s: float, kept: Kept | None) -> None:
+    def __init__(
+        self,
+        index: WorldIndex,
+        quotas: QuotaLedger,
+        now_s: float,
+        kept: Kept | None,
+        own: Mapping[JobId, WaitReason],
+    ) -> None:
+        self._own = own
         self._index = index
         self._search = index.search
         self._bottlenecks = index.bottlenecks
@@ -176,6 +185,8 @@ class _ReasonFinder:
         job, verdict = queued.job, queued.gang_class.verdict
         reason = verdict.reason
         assert reason is not None
+        if not verdict.comes_first:
+            reason = self._own.get(job.id, reason)
         if job.unreadable:
             reason = WaitReason(code=WaitCode.UNREADABLE, message=job.unreadable)
         elif job.edited:
@@ -337,7 +348,7 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
     clauses = [_want_text(job, shortfall.nodes, shortfall.matching, shortfall.ranks)]
     kind = "usable" if shortfall.blocked or shortfall.avoided else "matching"
     if shortfall.sides:
-        clauses += _sides_texts(shortfall.sides, kind)
+        clauses += sides_texts(shortfall.sides, kind)
     elif name is not None:
         clauses.append(shortage_text(name, scattered=shortfall.scattered))
     elif kind == "matching":
@@ -359,27 +370,6 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
         ),
         holders=shortfall.holders,
     )
-
-
-def _sides_texts(sides: tuple[Side, ...], kind: str) -> list[str]:
-    """Which nodes lack what. `kind` of nodes: "matching" or "usable"."""
-    found = []
-    for side in sides:
-        if side.enough_of is not None:
-            lacking = listed(_limit_text(limit) for limit in side.limits)
-            found.append(f"{kind} nodes with enough {plural(side.enough_of)} have {lacking}")
-            continue
-        on_one = [_limit_text(limit) for limit in side.limits if not limit.ranks]
-        together = [_limit_text(limit) for limit in side.limits if limit.ranks]
-        found += [f"every {kind} node has {listed(on_one)}"] if on_one else []
-        found += [f"all {kind} nodes together have {listed(together)}"] if together else []
-    return found
-
-
-def _limit_text(limit: Limit) -> str:
-    if limit.ranks:
-        return f"enough {plural(limit.name)} for only {counted(limit.ranks, 'rank')}"
-    return f"{'at most ' if limit.most else ''}{free_text(limit.name, limit.most)}"
 
 
 def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:

@@ -184,6 +184,7 @@ class Job:
     user: str = ""
     virtual_cluster: str = ""
     returned: bool = False  # it was stopped for another job: it waits at the head of its array
+    reclaimed: int = 0  # how often it gave borrowed cores back, each time soon after it had started; a CPU job's
     served_s: float = 0.0  # total run time up to `as_of_s`; a running job has run longer by now
     remaining_s: float | None = None  # run time left at `as_of_s`, if known; a running job has less left by now
     as_of_s: float = 0.0  # the time at which the two above were true

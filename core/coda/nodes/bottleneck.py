@@ -14,6 +14,7 @@ from typing import NamedTuple
 from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources, amount_free
 from coda.nodes.node_groups import NodeGroups
 from coda.nodes.node_search import RankClass
+from coda.wording import counted, free_text, listed, plural
 
 _PLENTY = 2**31
 """Ranks on one node if they ask for nothing: more than any gang has."""
@@ -217,3 +218,24 @@ class MostFree:
             worth = self._worth(self._groups.capacity.amounts[amount])
             if worth is not None and (self._best is None or worth > self._most):
                 self._best, self._most = amount, max(0, worth)
+
+
+def sides_texts(sides: tuple[Side, ...], kind: str) -> list[str]:
+    """Return which nodes lack what, in words. `kind` of nodes: "matching" or "usable"."""
+    found = []
+    for side in sides:
+        if side.enough_of is not None:
+            lacking = listed(_limit_text(limit) for limit in side.limits)
+            found.append(f"{kind} nodes with enough {plural(side.enough_of)} have {lacking}")
+            continue
+        on_one = [_limit_text(limit) for limit in side.limits if not limit.ranks]
+        together = [_limit_text(limit) for limit in side.limits if limit.ranks]
+        found += [f"every {kind} node has {listed(on_one)}"] if on_one else []
+        found += [f"all {kind} nodes together have {listed(together)}"] if together else []
+    return found
+
+
+def _limit_text(limit: Limit) -> str:
+    if limit.ranks:
+        return f"enough {plural(limit.name)} for only {counted(limit.ranks, 'rank')}"
+    return f"{'at most ' if limit.most else ''}{free_text(limit.name, limit.most)}"
