@@ -310,6 +310,7 @@ def job_from_pod(
         constraints=cpu.constraints,
         priority=cpu.priority,
         queued_s=cpu.queued_s,
+        reclaimed=cpu.reclaimed,
         placement=placement,
         user=cpu.user,
         may_borrow=not cpu.is_service

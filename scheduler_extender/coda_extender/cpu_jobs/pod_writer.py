@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import groupby, islice
 from typing import Any, Final
 
@@ -66,11 +66,15 @@ class PodWriter:
         self._on_end = on_end
         self._doubts = doubts
         self._slots = WriteSlots(at_once, cluster.changed.set)
-        self._reclaims = Reclaims(client, cluster, metrics, held, self._slots, on_evicted)
+        self._reclaims = Reclaims(client, cluster, metrics, held, self._slots, on_evicted, policy.reclaim)
 
     async def take_over(self) -> None:
         """Begin to lead: the places that evicted pods left under earlier leaders count. Raises Outage."""
         await self._reclaims.take_over()
+
+    def reclaimed_s(self) -> Mapping[str, float]:
+        """When CPU jobs were told to give their cores back in the last minute, by uid of the pod."""
+        return self._reclaims.recent_s()
 
     def cancel(self) -> None:
         """Give up every slow write: this replica leads no more."""

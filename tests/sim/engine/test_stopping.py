@@ -33,7 +33,7 @@ def stopped(cause: StopCause) -> Job:
     run = JobRun(gang, JobModel(profile=None))
     run.submit(gang.cpus_per_replica, is_resumable=True)
     run.done_s = 30.0
-    run.requeue(cause, run.cores, 50.0, restart_s=40.0)
+    run.requeue(cause, run.cores, 50.0, restart_s=40.0, reclaimed=0)
     return run.job
 
 
