@@ -135,7 +135,7 @@ verify: kube helm
 	$(MAKE) --no-print-directory realnode
 
 chaos: kube
-	$(BIN)/python -m coda_lab.experiments.chaos --kills $(KILLS) --accidents $(ACCIDENTS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
+	$(BIN)/python -m coda_lab.experiments.chaos --lending --kills $(KILLS) --accidents $(ACCIDENTS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
 
 fuzz: kube
 	$(BIN)/python -m coda_lab.experiments.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)

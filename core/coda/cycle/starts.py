@@ -222,7 +222,10 @@ class CycleStarts:
         return kept
 
     def _delay(self, job: Job, delay: Delay) -> None:
-        """The job needs what is free on these nodes besides what it will be given back there."""
+        """The job needs what is free on these nodes besides what it will be given back there. An overdue one is tried
+        twice in a cycle, and needs it once."""
+        if job.id in self.delays:
+            return
         self.delays[job.id] = delay
         taken = {number: job.request * ranks for number, ranks in delay.shares}
         self._index.set_free({number: self._index.capacity.free(number) - amount for number, amount in taken.items()})

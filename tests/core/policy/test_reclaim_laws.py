@@ -170,6 +170,18 @@ def test_nobody_borrows_what_a_spared_borrower_leaves_to_the_job_that_waits_for_
     assert codes == {JobId("team/train"): WaitCode.RECLAIM_DELAYED, JobId("team/next"): WaitCode.HELD_BY_POLICY}
 
 
+def test_an_overdue_job_needs_its_cores_once_though_it_is_tried_twice() -> None:
+    """The other node stays for others."""
+    config = replace(RUNTIME, promise_patience_s=50.0, promise_price=0.0)
+    fresh = [ran(cpu(name, 16), name, at_s=99.0, borrows=True) for name in ("one", "two")]
+    small = [node(name, gpus=4, cores=17) for name in ("one", "two")]
+    plan = decide(
+        world(small, [*fresh, gpu("train", 4, cores=6), replace(cpu("next", 1), queued_s=99.0)]), config, 100.0
+    )
+    assert [start.job for start in plan.starts] == ["team/next"]
+    assert [refusal.code for refusal in plan.refusals] == [WaitCode.RECLAIM_DELAYED]
+
+
 @pytest.mark.parametrize(("reclaimed", "least_s"), [(0, 2.0), (1, 4.0), (2, 8.0), (3, 16.0), (4, 16.0), (10**9, 16.0)])
 def test_the_minimum_doubles_up_to_a_limit(reclaimed: int, least_s: float) -> None:
     assert min_runtime_s(reclaimed, LIMITS) == least_s
