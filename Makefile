@@ -9,7 +9,7 @@
 #   agent-image               the agent's container image as an OCI archive, without Docker: OUT=dist/coda-agent.tar
 #   native                    the compiled core, for longer simulations: prints the folder to name in PYTHONPATH
 #   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
-#   chaos                     parts killed, stopped and cut off, and accidents: KILLS=50 ACCIDENTS=20 SEED=7 NODES=100 OUT=chaos.json
+#   chaos                     parts killed, stopped and cut off, and accidents, while CPU jobs borrow: KILLS=50 ACCIDENTS=20 SEED=7 NODES=100 OUT=chaos.json
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
 #   hostile                   objects no honest user stores, beside honest jobs: OBJECTS=2000 SEED=7 OUT=hostile.json
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
@@ -135,7 +135,7 @@ verify: kube helm
 	$(MAKE) --no-print-directory realnode
 
 chaos: kube
-	$(BIN)/python -m coda_lab.experiments.chaos --kills $(KILLS) --accidents $(ACCIDENTS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
+	$(BIN)/python -m coda_lab.experiments.chaos --lending --kills $(KILLS) --accidents $(ACCIDENTS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
 
 fuzz: kube
 	$(BIN)/python -m coda_lab.experiments.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)

@@ -31,6 +31,7 @@ QUESTIONS: Final = (
     "large_gang",
     "launch_beside",
     "first_reason",
+    "reclaim",
     "filter_latency",
     "planning_round",
     "simulation_scale",

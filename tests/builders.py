@@ -142,6 +142,7 @@ def world(
     weights: Mapping[str, float] | None = None,
     virtual_clusters: Iterable[VirtualCluster] = (),
     array_quotas: Iterable[ArrayQuota] = (),
+    reclaimed: Mapping[str, float] | None = None,
 ) -> World:
     """A checked world: `used` is what the bound ranks of the jobs take, and `foreign` pods besides."""
     jobs = tuple(jobs)
@@ -161,6 +162,7 @@ def world(
         virtual_clusters=tuple(virtual_clusters),
         array_quotas=tuple(array_quotas),
         weights=weights or {},
+        reclaimed=reclaimed or {},
     )
     check(snapshot)
     return snapshot

@@ -108,6 +108,7 @@ async def opt_in(admin: Client, namespaces: Iterable[str]) -> None:
 
 def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
     """Return the planner's environment in a local replay: its times are divided by `speed`, as all others are.
+    Reclaims have no limits, as in the simulator.
 
     Raises InvalidInput for a policy that a live planner cannot follow."""
     why_not = why_not_live(policy_of(policy))
@@ -117,6 +118,8 @@ def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
     return {
         "CODA_SCHEDULING_POLICY": policy,
         "CODA_GATHER_S": f"{GATHER_S / speed:.6f}",
+        "CODA_RECLAIM_MIN_RUNTIME_S": "0",
+        "CODA_RECLAIM_EVICTIONS_PER_MINUTE": "0",
         "CODA_PROMISE_PATIENCE_S": f"{patience_s / speed:.6f}" if patience_s else "0",
     }
 

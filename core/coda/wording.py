@@ -6,6 +6,7 @@ Equal facts give equal sentences: nothing here depends on the time or on counter
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import Final
 
 from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
@@ -118,3 +119,10 @@ def moment_text(moment_s: float) -> str:
     month = month + 3 if month < 10 else month - 9
     year = year_of_era + era * 400 + (month <= 2)
     return f"{year:04}-{month:02}-{day:02} {rest_s // 3600:02}:{rest_s % 3600 // 60:02} UTC"
+
+
+def clock_text(moment_s: float) -> str:
+    """Return the time of day of this second since 1970, rounded up: `22:31:05 UTC`."""
+    minutes, seconds = divmod(ceil(moment_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours % 24:02}:{minutes:02}:{seconds:02} UTC"

@@ -386,7 +386,7 @@ class ClusterState:
         self._starting_by_id.pop(job, None)
         if after is not None and after.placement is not None:
             self._stopped.note_placement((job, after.uid), after.placement)
-        if after is not None and after.phase in FINISHED and not after.unbound:
+        if after is not None and after.phase in FINISHED and not (after.unbound or after.ending):
             after = None
         if after is not None:
             self._jobs.put(job, after)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from coda.model import Job, JobId
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.pods.cpu_job import cpu_job_id, heir_of, ignores_disruptions
+from coda_kube.objects.pods.cpu_job import MOST_RECLAIMED, cpu_job_id, heir_of, ignores_disruptions
 from coda_kube.objects.read import Pod, job_from_pod
 from coda_kube.returned_places import Record, ReturnedPlaces
 
@@ -138,7 +138,8 @@ class CpuJobs:
         place = self.places.taken_by(pod.uid, heir_of(pod.cpu_job), created_s=pod.cpu_job.created_s)
         if place is None:
             return job_now
-        return replace(job_now, queued_s=place.queued_s, waiting_s=place.evicted_s, returned=True)
+        job_now = replace(job_now, queued_s=place.queued_s, waiting_s=place.evicted_s, returned=True)
+        return replace(job_now, reclaimed=min(place.times, MOST_RECLAIMED))
 
     def _set_controller(self, job: JobId, pod: Pod, *, is_there: bool) -> None:
         uid = pod.cpu_job.controller[1] if pod.cpu_job is not None else ""

@@ -24,14 +24,20 @@ MOST_PLACES: Final = 5000
 
 
 class Place(NamedTuple):
-    """Since when its first holder waited, and when it was evicted, both by the API server's clock."""
+    """Since when its first holder waited, and when it was evicted, both by the API server's clock; and how often in a
+    row its holders were (`policy.reclaim`)."""
 
     queued_s: float
     evicted_s: float
+    times: int = 1
+
+    def recorded(self) -> list[float]:
+        """Return what the record says of it; `times` only above 1, so that an older version can read most records."""
+        return [*self[:2]] if self.times == 1 else [*self]
 
 
 Record = dict[str, list[list[float]]]
-"""Places by the uid of the owner, each as `queued_s` and `evicted_s`."""
+"""Places by the uid of the owner, each as `queued_s`, `evicted_s` and, above 1, `times`."""
 
 
 class _Open:
@@ -119,7 +125,7 @@ class ReturnedPlaces:
         every.sort(key=lambda entry: entry[0].evicted_s)
         record: Record = {}
         for place, owner in every[-MOST_PLACES:]:
-            record.setdefault(owner, []).append([place.queued_s, place.evicted_s])
+            record.setdefault(owner, []).append(place.recorded())
         return record
 
     def load(self, record: Record) -> None:
@@ -130,8 +136,8 @@ class ReturnedPlaces:
     def add_all(self, record: Record) -> None:
         """Add the places of a record."""
         for owner, places in record.items():
-            for queued_s, evicted_s in places:
-                self.add(owner, Place(queued_s, evicted_s))
+            for queued_s, evicted_s, *times in places:
+                self.add(owner, Place(queued_s, evicted_s, *map(int, times[:1])))
 
     def _pop(self, owner: str, number: int) -> Place:
         place = self._open[owner].pop(number)

@@ -11,6 +11,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from coda.errors import InvalidInput
 from coda.model.job import LocalityStep
 from coda.policy import DEFAULT, ArraysConfig, Level, PolicyConfig, policy_of, why_not_live
+from coda.policy.config import ReclaimConfig
 from coda.policy.locality import locality_from_text
 from coda.policy.priorities import HIGHEST_OF_USERS, PriorityRule
 from coda_extender.cluster.cluster import GATHER_S
@@ -77,6 +78,18 @@ class Settings(ReplicaSettings):
 
     array_large_share: float = Field(default=ArraysConfig().large_share, ge=0, le=1)
     """Under a policy with arrays: part of all GPUs in the sub-array of gangs of four GPUs or more."""
+
+    reclaim_min_runtime_s: float = Field(default=10.0, ge=0)
+    """A CPU job on borrowed cores runs so long at least before it is evicted for a training job; twice as long after
+    each eviction that came soon after its start. 0: it may be evicted at any time. Default: what a start takes."""
+
+    reclaim_min_runtime_limit_s: float = Field(default=ReclaimConfig().min_runtime_limit_s, ge=0)
+    """The most that this time grows to: so long at most a training job waits for it."""
+
+    reclaim_evictions_per_minute: int = Field(default=600, ge=0)
+    """CPU jobs that are evicted for training jobs in any minute; 0: any number. A training job that needs more at once
+    gets all of them, and the next one waits for a minute at most. Default: what controllers of Kubernetes make anew
+    without falling behind."""
 
     promise_patience_s: float = Field(default=PolicyConfig().promise_patience_s or 0.0, ge=0)
     """After this time in the queue a job is promised a start: nodes are kept for it (`docs/decisions/0047`).
@@ -182,6 +195,11 @@ class Settings(ReplicaSettings):
             promise_price=self.promise_price,
             arrays=ArraysConfig(
                 reserve_cores_per_gpu=self.array_reserve_cores_per_gpu, large_share=self.array_large_share
+            ),
+            reclaim=ReclaimConfig(
+                min_runtime_s=self.reclaim_min_runtime_s,
+                min_runtime_limit_s=self.reclaim_min_runtime_limit_s,
+                evictions_per_minute=self.reclaim_evictions_per_minute,
             ),
         )
 

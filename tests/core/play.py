@@ -12,6 +12,7 @@ from coda.model import Decision, Job, JobId, Node, Phase, World
 from coda.model.decision import StopCause
 from coda.placements import placement_from_start
 from coda.policy import PolicyConfig
+from coda.policy.reclaim import times_reclaimed
 from coda.promises import PromiseBook
 from tests.builders import world
 
@@ -29,9 +30,10 @@ class Play:
         self.times_s: list[float] = []
         self._memory = PlannerCache()
         self.book = PromiseBook()
+        self.reclaimed: dict[str, float] = {}
 
     def world(self) -> World:
-        return world(self.nodes, self.job_by_id.values(), **self.parts)  # type: ignore[arg-type]  # parts of a world
+        return world(self.nodes, self.job_by_id.values(), reclaimed=dict(self.reclaimed), **self.parts)  # type: ignore[arg-type]  # parts of a world
 
     def submit(self, *jobs: Job) -> None:
         for job in jobs:
@@ -69,6 +71,9 @@ class Play:
         assert job.phase is Phase.RUNNING
         ran_s = self.now_s - job.as_of_s
         kept_s = 0.0 if cause is StopCause.RECLAIM else ran_s
+        if cause is StopCause.RECLAIM:
+            self.reclaimed[f"{job_id}-{job.attempt}"] = self.now_s
+            job = replace(job, reclaimed=times_reclaimed(job, self.now_s, self.config.reclaim))
         self.job_by_id[job_id] = replace(
             job,
             phase=Phase.QUEUED,

@@ -59,7 +59,7 @@ def read_until(stream: IO[str], words: str, *, within_s: float) -> str:
 def test_every_job_is_accounted_for_after_kills_a_stop_a_cut_and_accidents(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     words = ("--kills", str(KILLS), "--stops", str(STOPS), "--cuts", str(CUTS), "--accidents", "2", "--only", ACCIDENTS)
-    running = chaos(tmp_path, *words, "--out", str(out))
+    running = chaos(tmp_path, "--lending", *words, "--out", str(out))
     said, _ = running.communicate(timeout=400)
     assert running.returncode == 0, said
     report = json.loads(out.read_text())
@@ -67,7 +67,9 @@ def test_every_job_is_accounted_for_after_kills_a_stop_a_cut_and_accidents(tmp_p
     wanted = [(each.target.value, each.kind.value) for each in schedule(SEED, kills=KILLS, stops=STOPS, cuts=CUTS)]
     assert [(each["target"], each["kind"]) for each in report["faults"]] == wanted
     assert sorted(each["accident"] for each in report["accidents"]) == ["drain", "lease deleted"]
-    jobs = report["jobs"]
+    lent, jobs = report["lending"], report["jobs"]
+    assert lent["running"] == lent["cpu_jobs"] == 144
+    assert lent["quota_edits"] > 0
     assert jobs["succeeded"] > 0
     assert jobs["submitted"] == jobs["succeeded"] + jobs["failed"] + jobs["deleted_by_the_test"]
     assert left_in(tmp_path) == []

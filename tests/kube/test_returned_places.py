@@ -108,3 +108,12 @@ def test_the_next_leader_has_every_place_that_was_not_used_up(
     following = ReturnedPlaces()
     following.load(places.record())
     assert sum(map(len, following.record().values())) == len(added) - used
+
+
+def test_a_record_says_how_often_a_place_was_left_and_reads_those_of_earlier_versions() -> None:
+    places = places_of(Place(10.0, 100.0), Place(20.0, 100.0, 3))
+    assert places.record() == {"web": [[10.0, 100.0], [20.0, 100.0, 3]]}
+    again = ReturnedPlaces()
+    again.load(places.record())
+    assert again.taken_by("one", "web", created_s=101.0) == Place(10.0, 100.0, 1)
+    assert again.taken_by("two", "web", created_s=101.0) == Place(20.0, 100.0, 3)

@@ -32,6 +32,7 @@ ADVICE: Final[Mapping[WaitCode, str]] = MappingProxyType(
         WaitCode.WAITS_FOR_LOCALITY: "nothing to do, or shorten locality.preferred: it takes nodes apart later",
         WaitCode.UNKNOWN_LEVEL: "name a topology level that this installation has (topologyLevels in the chart)",
         WaitCode.HELD_BY_POLICY: "nothing to do: what is free is kept for others who go first",
+        WaitCode.RECLAIM_DELAYED: "nothing to do: it starts by itself at the time that the reason says",
     }
 )
 """What a user can do. Tests keep it complete."""

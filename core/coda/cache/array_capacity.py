@@ -5,7 +5,7 @@ Each view of the nodes is a `FreeCapacity` of its own, so the search for nodes i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Hashable, Iterable, Mapping, Set
 
 from coda.cache.gang_class import CapacityView, GangClass, StartOption, Way
 from coda.model.job import Job, JobId
@@ -30,6 +30,7 @@ from coda.policy.arrays import (
 )
 from coda.policy.config import Component, PolicyConfig
 from coda.policy.division import divide
+from coda.policy.reclaim import kept_until_s
 
 
 class ArrayCapacity:
@@ -45,6 +46,7 @@ class ArrayCapacity:
         self._protected: Set[int] = frozenset()  # these nodes
         self._stale: set[int] = set()  # nodes whose *_PROTECTED views are not up to date
         self._migration = Component.MIGRATION not in config.without
+        self._reclaim = config.reclaim
         division = divide(capacity.nodes, quotas, config.arrays)
         self._reserves = division.reserves_cpu_m
         self._held: list[dict[JobId, Held]] = [{} for _ in capacity.nodes]
@@ -80,7 +82,8 @@ class ArrayCapacity:
         for number in set(numbers) if len(numbers) > 1 else numbers:
             if number is not None:
                 ranks = 1 if len(numbers) == 1 else numbers.count(number)
-                held_here, after = self._held[number], held_by(job, ranks, is_guest=is_guest)
+                kept_s = kept_until_s(job, self._reclaim)
+                held_here, after = self._held[number], held_by(job, ranks, is_guest=is_guest, kept_until_s=kept_s)
                 before, held_here[job.id] = held_here.get(job.id), after
                 self._change_claims(number, before, after)
 
@@ -244,16 +247,50 @@ class ArrayCapacity:
         """Return the class of a guest's ranks where they could go on, on any node, once borrowing CPU jobs stop."""
         return self._search(CapacityView.AFTER_RECLAIM).rank_class(job, None)
 
-    def victims_on(self, job: Job, ranks: int, number: int, *, moves: bool) -> list[Victim]:
+    def victims_on(self, job: Job, ranks: int, number: int, *, moves: bool, now_s: float) -> list[Victim]:
         """Return who must stop on a node so that these ranks of the job fit there. `moves`: guests too."""
         guests = moves and self._is_large[number]
         free = self.free_for_growth(number)
-        return victims(self._held[number].values(), job.request * ranks, free, small_too=guests)
+        return victims(self._held[number].values(), job.request * ranks, free, small_too=guests, now_s=now_s)
 
-    def borrowers_on(self, wanted: Resources, number: int) -> list[Victim]:
+    def kept_on_nodes(self, now_s: float) -> dict[int, Resources]:
+        """Return, by node, what borrowers hold that must not be stopped yet. O(nodes, and jobs where any borrows)."""
+        kept: dict[int, Resources] = {}
+        for number, claims in enumerate(self._claims):
+            if claims is not None and claims.borrowed is NOTHING:
+                continue
+            for one in self._held[number].values():
+                if one.is_borrower and one.kept_until_s > now_s:
+                    kept[number] = kept.get(number, NOTHING) + one.amount
+        return kept
+
+    def spare(self, kept: Mapping[int, Resources]) -> None:
+        """Count these amounts as not given back until `refresh_stops` of these nodes."""
+        reclaimed, migrated = self._after_stop_capacities()
+        for number, amount in kept.items():
+            if self.are_protected and number in self._protected:
+                continue  # nobody is stopped there
+            reclaimed.set_free(number, reclaimed.free(number) - amount)
+            migrated.set_free(number, migrated.free(number) - amount)
+
+    def refresh_stops(self, numbers: Iterable[int]) -> None:
+        """End `spare` on these nodes."""
+        reclaimed, migrated = self._after_stop_capacities()
+        for number in numbers:
+            own, after_reclaim, after_migration = self._after_stops[number]
+            is_protected = self.are_protected and number in self._protected
+            reclaimed.set_free(number, own if is_protected else after_reclaim)
+            migrated.set_free(number, own if is_protected else after_migration)
+
+    def _after_stop_capacities(self) -> tuple[FreeCapacity, FreeCapacity]:
+        """Of the views that `ways` gives now."""
+        found = self._capacities[4:] if self.are_protected else self._capacities[2:4]
+        return found[0], found[1]
+
+    def borrowers_on(self, wanted: Resources, number: int, *, now_s: float) -> list[Victim]:
         """Return the CPU jobs that must give borrowed cores back on a node so that a GPU job there gets this amount."""
         free = self.free_for_growth(number)
-        return victims(self._held[number].values(), wanted, free, small_too=False)
+        return victims(self._held[number].values(), wanted, free, small_too=False, now_s=now_s)
 
 
 _VIEWS = (

@@ -27,7 +27,7 @@ class JobFacts(NamedTuple):
     ranks_without_pods: int  # placed ranks without a pod that the quota's own count could see
     growth_m: int  # millicores that were granted and that no pod has yet
     open_wish: OpenWish | None
-    leaving: tuple[str, ...] = ()  # where ranks still run that were stopped, once per rank: they hold nothing for long
+    leaving: tuple[str, ...] = ()  # where ranks still run that were stopped, or of an earlier attempt, once per rank
 
 
 _WAITS: Final = JobFacts(True, (), {}, 0, 0, None)
@@ -36,7 +36,7 @@ _HOLDS_NOTHING: Final = _WAITS._replace(is_waiting=False)
 
 def facts_of(job: Job) -> JobFacts:
     """Return the facts of this version of the job. O(ranks); O(1) for a job without placement and pods."""
-    if job.placement is None and not job.unbound:
+    if job.placement is None and not job.unbound and not job.ending:
         return _WAITS if job.phase is Phase.QUEUED else _HOLDS_NOTHING
     placement, is_queued = live_placement(job), job.phase is Phase.QUEUED
     answer = placement.answer if placement is not None else None
@@ -49,7 +49,7 @@ def facts_of(job: Job) -> JobFacts:
         ranks_without_pods=job.replicas - len(job.bound.union(job.unbound)) if is_queued and placement else 0,
         growth_m=sum(growth_by_node(job, answer.cores).values()) if answer is not None and is_resizing(job) else 0,
         open_wish=_open_wish(job) if job.wish is not None else None,
-        leaving=_stopped_nodes(job) if placement is None and job.bound else (),
+        leaving=(_stopped_nodes(job) if placement is None and job.bound else ()) + job.ending,
     )
 
 

@@ -86,7 +86,7 @@ _Charge = tuple[Usage | Tenants, Job, tuple[str, ...]]
 
 
 class LeavingJobs:
-    """Jobs that were stopped and still run: they hold nothing for long, and count in the shares until they are gone.
+    """Jobs that were stopped, and earlier attempts, that still run: they count in the shares until they are gone.
 
     Else whoever deletes a pod could start another one beside it, and again, as long as the first takes to end.
     Call `discharge` before the shares change, and `charge` afterwards. Each is O(ranks that leave)."""

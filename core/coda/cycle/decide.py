@@ -16,6 +16,7 @@ from coda.model.decision import Decision
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
+from coda.policy.reclaim import next_reclaim_s
 from coda.promises import PromiseBook, PromiseHold
 
 
@@ -54,8 +55,9 @@ def decide(
         cache.budget.begin(index.queue.class_by_key.values(), now_s)
 
     # 2. Answer resize requests. If jobs stop for one, nothing may start: what they free has its owner.
-    answers = answers_to_wishes(index, quotas, world.in_flight, leaving, now_s)
-    this = CycleStarts(index, quotas, judging, now_s)
+    reclaim_s = next_reclaim_s(world.reclaimed.values(), config.reclaim, now_s)
+    answers = answers_to_wishes(index, quotas, world.in_flight, leaving, now_s, reclaim_s)
+    this = CycleStarts(index, quotas, judging, now_s, reclaim_s)
     this.stops = answers.stops
 
     # 3. Start the overdue jobs, and keep nodes for the first of them that does not fit and can pay.
@@ -68,9 +70,11 @@ def decide(
     if kept is not None:
         this.start_in_between(kept, hold, book)
         hold.count_idle()
+    this.release_delayed()
 
     # 5. Explain why the rest waits.
-    refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept)
+    delays = {job: delay.reason() for job, delay in this.delays.items()}
+    refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept, own=delays)
     book.settle(kept.promise if kept is not None else None, index.queue.job_ids())
     used_up_s = None if kept is None else kept.promise.used_up_s(now_s)
     moments_s = (this.wake_s(), judging.end(), used_up_s, index.queue.next_level_s(now_s))

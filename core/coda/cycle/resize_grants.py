@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from coda.cache.job_facts import OpenWish
@@ -43,15 +44,17 @@ def answers_to_wishes(
     in_flight: Mapping[str, Resources],
     leaving: Mapping[str, Resources],
     now_s: float,
+    next_reclaim_s: float = -inf,
 ) -> Answers:
     """Grant or deny every open wish, the oldest first (ties: by id). What is granted is taken from `index`.
 
     Postponed until its deadline is a wish that only foreign pods in flight are in the way of; the wish that `stops` are
-    for, and all after it; and a wish that fits once stopped jobs have left, whose capacity it gets.
+    for, and all after it; and a wish that fits once stopped jobs have left, whose capacity it gets. `next_reclaim_s`:
+    nobody is stopped for a wish before it.
     Cost: O(jobs with an open wish x their ranks)."""
     if not index.wishing:
         return _NO_ANSWERS
-    this = _Answering(index, quotas, in_flight, leaving, now_s)
+    this = _Answering(index, quotas, in_flight, leaving, now_s, next_reclaim_s)
     for job, asked in sorted(index.wishing.values(), key=_sort_key):
         this.answer(job, asked)
     return Answers(
@@ -99,12 +102,14 @@ class _Answering:
         in_flight: Mapping[str, Resources],
         leaving: Mapping[str, Resources],
         now_s: float,
+        next_reclaim_s: float,
     ) -> None:
         self._index = index
         self._quotas = quotas
         self._in_flight = in_flight
         self._leaving = leaving
         self._now_s = now_s
+        self._next_reclaim_s = next_reclaim_s
         self.grants: list[Grant] = []
         self.denials: list[Denial] = []
         self.postponed: list[JobId] = []
@@ -154,7 +159,9 @@ class _Answering:
         arrays = self._index.arrays
         if arrays is None or not job.request.gpus:
             return False
-        self.stops = reclaimed_for_growth(arrays, job, growth)
+        if self._next_reclaim_s > self._now_s:
+            return False  # too many were stopped lately
+        self.stops = reclaimed_for_growth(arrays, job, growth, self._now_s)
         if self.stops:
             self.postponed.append(job.id)
         return bool(self.stops)

@@ -27,6 +27,7 @@ class Part(Enum):
     TENANTS = auto()  # virtual clusters, by name
     ARRAYS = auto()  # array quotas, by name
     FOREIGN = auto()  # pods in flight, by uid
+    RECLAIMED = auto()  # when CPU jobs were evicted lately, by uid
 
 
 class SnapshotReplica:
@@ -74,6 +75,7 @@ class SnapshotReplica:
             quotas=tuple(values[Part.QUOTAS].values()),
             virtual_clusters=tuple(values[Part.TENANTS].values()),
             array_quotas=tuple(values[Part.ARRAYS].values()),
+            reclaimed=values[Part.RECLAIMED],
         )
         return CycleSnapshot(world=world, foreign=tuple(values[Part.FOREIGN].values()), epoch=epoch, now_s=now_s)
 

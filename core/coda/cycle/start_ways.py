@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 from coda.cache.array_capacity import ArrayCapacity
 from coda.cache.gang_class import CapacityView, GangClass, QueuedJob
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.world_index import WorldIndex
-from coda.cycle.victims import preempted_for, stopped_in_arrays
+from coda.cycle.victims import Delay, StopRules, preempted_for, stopped_in_arrays
 from coda.model.decision import Stop
 from coda.model.job import Job
 from coda.nodes.node_search import RankClass
@@ -22,11 +23,12 @@ Shares = list[tuple[int, int]]
 
 
 class Attempt(NamedTuple):
-    """What came of trying a job: nodes, or who must stop for it, or neither."""
+    """What came of trying a job: nodes, or who must stop for it, or when somebody may; or nothing."""
 
     shares: Shares | None = None
     borrows: bool = False  # what it takes belongs to another array
     stops: tuple[Stop, ...] = ()
+    delay: Delay | None = None  # nobody may stop for it yet
 
 
 NO_START = Attempt()
@@ -102,11 +104,12 @@ class PreemptingStart:
 class ArrayStart:
     """A gang starts in its array, then by borrowing, then by stopping jobs that borrowed, then those of lower rank."""
 
-    def __init__(self, index: WorldIndex, arrays: ArrayCapacity, now_s: float) -> None:
+    def __init__(self, index: WorldIndex, arrays: ArrayCapacity, now_s: float, next_reclaim_s: float) -> None:
         self._index = index
         self._arrays = arrays
         self._running = index.running
         self._now_s = now_s
+        self._next_reclaim_s = next_reclaim_s
         self._may_borrow = True  # nobody waits in the arrays before this one
 
     def batches(self) -> Iterator[list[GangClass]]:
@@ -149,18 +152,27 @@ class ArrayStart:
         return False
 
     def attempt(self, queued: QueuedJob, *, is_overdue: bool) -> Attempt:
-        """Find nodes for the job, or who must stop for it."""
+        """Find nodes for the job, or who must stop for it. If borrowers must be spared for now, nobody is preempted."""
+        delay: Delay | None = None
         for option, rank_class in self._arrays.ways(queued.gang_class, may_borrow=self._may_borrow):
             if option.stops:
                 moves = option.view is CapacityView.AFTER_MIGRATION
+                if not _may_hold(rank_class, queued.gang_class):
+                    continue
                 stays = partial(self._would_go_before, queued.job, is_overdue=is_overdue)
-                if _may_hold(rank_class, queued.gang_class) and (
-                    stops := stopped_in_arrays(self._arrays, queued.job, rank_class, moves=moves, stays=stays)
-                ):
-                    in_vain = moves and not is_overdue and self._small_job_goes_before(queued.job)
-                    return NO_START if in_vain else Attempt(stops=stops)
+                rules = StopRules(moves, stays, self._now_s, self._next_reclaim_s)
+                found = stopped_in_arrays(self._arrays, queued.job, rank_class, rules)
+                if not found.stops and found.delay is None:
+                    continue
+                in_vain = moves and not is_overdue and self._small_job_goes_before(queued.job)
+                if found.stops:
+                    return NO_START if in_vain else Attempt(stops=found.stops)
+                if found.delay is not None and not in_vain and (delay is None or found.delay.until_s < delay.until_s):
+                    delay = found.delay
             elif (shares := _place(rank_class, queued)) is not None:
                 return Attempt(shares, option.borrows)
+        if delay is not None:
+            return Attempt(delay=delay)
         if self._running is None or not (is_overdue or self._may_stop_for(queued.gang_class)):
             return NO_START
         rank_class = self._index.rank_class(queued.gang_class)
@@ -205,10 +217,10 @@ takes a class out until a node gains free capacity for it. `wake_s` is when time
 A union, no protocol: compiled calls of it are faster."""
 
 
-def start_way(index: WorldIndex, now_s: float) -> StartWay:
-    """Return the way of the policy."""
+def start_way(index: WorldIndex, now_s: float, next_reclaim_s: float = -inf) -> StartWay:
+    """Return the way of the policy. `next_reclaim_s`: in the arrays, no borrower is stopped before it."""
     if index.arrays is not None:
-        return ArrayStart(index, index.arrays, now_s)
+        return ArrayStart(index, index.arrays, now_s, next_reclaim_s)
     return PlainStart(index) if index.running is None else PreemptingStart(index, index.running, now_s)
 
 

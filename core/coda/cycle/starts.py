@@ -12,9 +12,10 @@ from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
 from coda.cycle.judging import Judging
 from coda.cycle.start_ways import NO_START, Attempt, start_way
-from coda.cycle.victims import stopped_in_turn
+from coda.cycle.victims import Delay, stopped_in_turn
 from coda.model.decision import Start, Stop
 from coda.model.job import Job, JobId
+from coda.model.resources import NOTHING, Resources
 from coda.policy.order import SortKey
 from coda.promises import Kept, PromiseBook, PromiseHold, keep_nodes, overdue, stopped_for_promise
 
@@ -29,16 +30,21 @@ _Line = tuple[SortKey, QueuedJob, Iterator[QueuedJob]]
 class CycleStarts:
     """The starts of one cycle, in order, and the `stops` for the first job that could start then.
 
-    With the first stops nothing else starts, so that nobody takes what is being freed."""
+    With the first stops nothing else starts, so that nobody takes what is being freed. `delays`: the jobs for which
+    somebody may stop later. Until `release_delayed` nobody takes what they need."""
 
-    def __init__(self, index: WorldIndex, quotas: QuotaLedger, judging: Judging, now_s: float) -> None:
+    def __init__(
+        self, index: WorldIndex, quotas: QuotaLedger, judging: Judging, now_s: float, next_reclaim_s: float
+    ) -> None:
         self.starts: list[Start] = []
         self.stops: tuple[Stop, ...] = ()
+        self.delays: dict[JobId, Delay] = {}
+        self._withheld: dict[int, Resources] = {}  # for these jobs, by node
         self._index = index
         self._quotas = quotas
         self._judging = judging
         self._now_s = now_s
-        self._way = start_way(index, now_s)
+        self._way = start_way(index, now_s, next_reclaim_s)
         self._lines: list[_Line] = []
         self._overdue: set[JobId] = set()  # those that started because they are overdue
 
@@ -111,9 +117,18 @@ class CycleStarts:
             if self.stops:
                 return
 
+    def release_delayed(self) -> None:
+        """Withhold nothing any more for jobs that wait until somebody may stop."""
+        capacity = self._index.capacity
+        self._index.set_free({number: capacity.free(number) + amount for number, amount in self._withheld.items()})
+        self._withheld = {}
+
     def wake_s(self) -> float | None:
         """When time alone lets a job be stopped, if nobody is stopped now."""
-        return None if self.stops else self._way.wake_s()
+        if self.stops:
+            return None
+        moments_s = [self._way.wake_s(), *(delay.until_s for delay in self.delays.values())]
+        return min((moment_s for moment_s in moments_s if moment_s is not None), default=None)
 
     def _start_classes(self, gang_classes: Sequence[GangClass]) -> None:
         """Capacity and quotas only shrink within a cycle, so a class is done with its first job that does not fit."""
@@ -214,6 +229,17 @@ class CycleStarts:
             self._judging.reserves(queued.gang_class)
         return kept
 
+    def _delay(self, job: Job, delay: Delay) -> None:
+        """The job needs what is free on these nodes besides what it will be given back there. An overdue one is tried
+        twice in a cycle, and needs it once."""
+        if job.id in self.delays:
+            return
+        self.delays[job.id] = delay
+        taken = {number: job.request * ranks for number, ranks in delay.shares}
+        self._index.set_free({number: self._index.capacity.free(number) - amount for number, amount in taken.items()})
+        for number, amount in taken.items():
+            self._withheld[number] = self._withheld.get(number, NOTHING) + amount
+
     def _stopped_for_promise(self, queued: QueuedJob) -> tuple[Stop, ...]:
         victims = stopped_for_promise(self._index, queued.job)
         return stopped_in_turn(victims, queued.job, self._index.rank_class(queued.gang_class)) if victims else ()
@@ -222,7 +248,10 @@ class CycleStarts:
         """Start the job if it fits; if not, set who must stop for it. What an overdue GPU job takes is its own."""
         job, found = queued.job, self._attempt_overdue(queued) if is_overdue else self._attempt(queued)
         if found.shares is None:
-            self.stops = found.stops if may_stop and not self._merely_prefers(queued) else ()
+            if may_stop and not self._merely_prefers(queued):
+                self.stops = found.stops
+                if found.delay is not None:
+                    self._delay(job, found.delay)
             return False
         self._judging.starts()
         self._quotas.count_start(job)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
+from math import ceil
 from typing import Final, NamedTuple
 
 from coda.cache.array_capacity import ArrayCapacity
 from coda.cache.running_jobs import RunningJobs
-from coda.model.decision import Stop, StopCause
+from coda.model.decision import Stop, StopCause, WaitCode, WaitReason
 from coda.model.job import Job
 from coda.model.resources import NOTHING, Resources
 from coda.nodes.node_search import RankClass
-from coda.policy.arrays import Victim
+from coda.policy.arrays import Victim, stopped_at_s
+from coda.policy.reclaim import WINDOW_S
+from coda.wording import clock_text, counted, numbers_of
 
 _TRIED: Final = 8
 """The nodes that are tried for a gang of one rank when guests must move. Our choice: it bounds what a cycle costs."""
@@ -21,13 +24,47 @@ _TRIED: Final = 8
 class _Choice(NamedTuple):
     """Nodes for a gang, and who must stop on them."""
 
-    nodes: tuple[int, ...]
+    shares: list[tuple[int, int]]  # nodes by number, and how many ranks each gets
     victims: list[Victim]
 
     def cost(self) -> tuple[int, int]:
         """Jobs that move, and millicores that are freed."""
         moved = sum(cause is StopCause.MIGRATE for _, cause in self.victims)
         return moved, sum(held.amount.cpu_m for held, _ in self.victims)
+
+
+class Delay(NamedTuple):
+    """A gang gets room on these nodes by a reclaim that is not allowed before `until_s`. Nobody else may take it."""
+
+    until_s: float
+    shares: list[tuple[int, int]]  # as of a start
+    borrowers: int  # that must stop
+    spared: int  # of these, those that have not run for their minimum time; 0: there were too many evictions
+
+    def reason(self) -> WaitReason:
+        """Why the gang waits, with numbers that stay the same until it starts."""
+        count = counted(self.borrowers, "CPU job")
+        if self.spared:
+            which = "which has" if self.borrowers == 1 else f"{self.spared} of which have"
+            why = f"{which} not run for the minimum time of borrowers yet"
+        else:
+            why = f"and the number of evictions in {WINDOW_S:g} s is used up"
+        until = clock_text(self.until_s)
+        return WaitReason(
+            code=WaitCode.RECLAIM_DELAYED,
+            message=f"the cores that it needs are lent to {count}, {why}: they are given back from {until} on",
+            numbers=numbers_of(borrowers=self.borrowers, spared=self.spared, not_before_s=ceil(self.until_s)),
+        )
+
+
+class Reclaim(NamedTuple):
+    """Who stops in the arrays so that a gang fits; or when somebody may; or neither."""
+
+    stops: tuple[Stop, ...] = ()
+    delay: Delay | None = None
+
+
+_NOBODY: Final = Reclaim()
 
 
 def preempted_for(
@@ -63,37 +100,77 @@ def stopped_in_turn(
     return tuple(sorted(stops, key=lambda stop: stop.job))
 
 
-def stopped_in_arrays(
-    arrays: ArrayCapacity, job: Job, rank_class: RankClass, *, moves: bool, stays: Callable[[Job], bool]
-) -> tuple[Stop, ...]:
+class StopRules(NamedTuple):
+    """Who may be stopped in the arrays for a gang, and when.
+
+    stays: true for a guest that would be tried before the gang: it would come back at once, and so for ever
+    next_reclaim_s: before that moment no borrower is stopped, because too many were (`policy.reclaim`)"""
+
+    moves: bool  # guests migrate, if all of them fit elsewhere at once
+    stays: Callable[[Job], bool]
+    now_s: float
+    next_reclaim_s: float
+
+
+def stopped_in_arrays(arrays: ArrayCapacity, job: Job, rank_class: RankClass, rules: StopRules) -> Reclaim:
     """Return who is reclaimed or migrated so that the job fits, by id; nobody if it would not fit even then.
 
-    `rank_class`: of an AFTER_* view. `moves`: guests migrate, if all of them fit elsewhere at once and none `stays`:
-    one that would be tried before the job comes back at once, and so for ever. A gang of one rank
-    goes where fewest jobs move; ties: fewest cores freed in vain, then the first node by name. For moves only the
-    nodes with most GPUs free are tried. O(nodes) for it."""
-    for choice in _choices(arrays, job, rank_class, moves=moves):
-        guests = {held.job.id: held.job for held, cause in choice.victims if cause is StopCause.MIGRATE}
-        if any(map(stays, guests.values())):
-            continue
-        if not guests or _have_other_places(arrays, guests.values(), choice.nodes):
-            return _stops(job, choice.victims)
-    return ()
+    `rank_class`: of an AFTER_* view. A gang of one rank goes where fewest jobs move; ties: fewest cores freed in vain,
+    then the first node by name. For moves only the nodes with most GPUs free are tried. If everybody who could help
+    must be spared for now, the `delay` is the shortest. O(nodes) for one rank, and to spare somebody."""
+    choices = _choices(arrays, job, rank_class, rules)
+    found = _best(arrays, job, choices, rules)
+    if found.delay is None or job.replicas == 1 or rules.next_reclaim_s > rules.now_s:
+        return found
+    # A gang goes where it is tightest. Look again without those that must be spared: others may give enough.
+    kept = arrays.kept_on_nodes(rules.now_s)
+    arrays.spare(kept)
+    again = _best(arrays, job, _choices(arrays, job, rank_class, rules), rules)
+    arrays.refresh_stops(kept)
+    return again if again.stops else found
 
 
-def _choices(arrays: ArrayCapacity, job: Job, rank_class: RankClass, *, moves: bool) -> list[_Choice]:
+def _best(arrays: ArrayCapacity, job: Job, choices: list[_Choice], rules: StopRules) -> Reclaim:
+    later: list[tuple[float, int]] = []
+    for number, choice in enumerate(choices):
+        until_s = stopped_at_s(choice.victims)
+        if any(cause is StopCause.RECLAIM for _, cause in choice.victims):
+            until_s = max(until_s, rules.next_reclaim_s)
+        if until_s > rules.now_s:
+            later.append((until_s, number))
+        elif _may_move(arrays, choice, rules):
+            return Reclaim(_stops(job, choice.victims))
+    for until_s, number in nsmallest(_TRIED, later):
+        choice = choices[number]
+        if _may_move(arrays, choice, rules):
+            spared = sum(held.kept_until_s > rules.now_s for held, _ in choice.victims)
+            borrowers = sum(cause is StopCause.RECLAIM for _, cause in choice.victims)
+            return Reclaim(delay=Delay(until_s, choice.shares, borrowers, spared))
+    return _NOBODY
+
+
+def _may_move(arrays: ArrayCapacity, choice: _Choice, rules: StopRules) -> bool:
+    """True if every guest that must stop there has another place."""
+    guests = {held.job.id: held.job for held, cause in choice.victims if cause is StopCause.MIGRATE}
+    if any(map(rules.stays, guests.values())):
+        return False
+    return not guests or _have_other_places(arrays, guests.values(), tuple(number for number, _ in choice.shares))
+
+
+def _choices(arrays: ArrayCapacity, job: Job, rank_class: RankClass, rules: StopRules) -> list[_Choice]:
     """Where the job could go and who would stop there, best first."""
+    moves, now_s = rules.moves, rules.now_s
     rank_class.candidates.refresh()
     if job.replicas == 1:
         groups = rank_class.groups
         numbers = sorted(n for n in groups.amount_by_node if job.request.fits_in(groups.capacity.free(n)))
         if moves:
             numbers = nsmallest(_TRIED, numbers, key=lambda number: -arrays.free_for_growth(number).gpus)
-        choices = [_Choice((number,), arrays.victims_on(job, 1, number, moves=moves)) for number in numbers]
-        return sorted(choices, key=_Choice.cost)
+        found = [(number, arrays.victims_on(job, 1, number, moves=moves, now_s=now_s)) for number in numbers]
+        return sorted([_Choice([(number, 1)], victims) for number, victims in found], key=_Choice.cost)
     shares = rank_class.candidates.place(job.replicas, rank_class.within) or []
-    found = [one for number, ranks in shares for one in arrays.victims_on(job, ranks, number, moves=moves)]
-    return [_Choice(tuple(number for number, _ in shares), found)]
+    every = [one for number, ranks in shares for one in arrays.victims_on(job, ranks, number, moves=moves, now_s=now_s)]
+    return [_Choice(shares, every)]
 
 
 def _have_other_places(arrays: ArrayCapacity, guests: Iterable[Job], taken: tuple[int, ...]) -> bool:
@@ -130,14 +207,17 @@ def _settle(guest: Job, rank_class: RankClass, taken: tuple[int, ...], used: dic
     return False
 
 
-def reclaimed_for_growth(arrays: ArrayCapacity, job: Job, growth_m: Mapping[int, int]) -> tuple[Stop, ...]:
+def reclaimed_for_growth(
+    arrays: ArrayCapacity, job: Job, growth_m: Mapping[int, int], now_s: float
+) -> tuple[Stop, ...]:
     """Return which borrowing CPU jobs stop so that the GPU job gets these millicores on each node, by id.
 
-    Empty if stops free too little, or if none is needed."""
+    Empty if stops free too little, if none is needed, or if one of them must be spared for now."""
     if any(cpu_m > arrays.free_after_reclaim(number).cpu_m for number, cpu_m in growth_m.items()):
         return ()
     wanted = ((number, Resources(cpu_m=cpu_m)) for number, cpu_m in growth_m.items())
-    return _stops(job, [victim for number, amount in wanted for victim in arrays.borrowers_on(amount, number)])
+    found = [victim for number, amount in wanted for victim in arrays.borrowers_on(amount, number, now_s=now_s)]
+    return () if stopped_at_s(found) > now_s else _stops(job, found)
 
 
 def _stops(by: Job, found: list[Victim]) -> tuple[Stop, ...]:

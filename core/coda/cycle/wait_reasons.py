@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
+from types import MappingProxyType
 from typing import Final
 
 from coda.cache.gang_class import GangClass, QueuedJob, Shortfall
@@ -86,13 +87,14 @@ def refusals_of(
     judging: Judging,
     *,
     kept: Kept | None = None,
+    own: Mapping[JobId, WaitReason] = MappingProxyType({}),
 ) -> tuple[Refusal, ...]:
     """Return why each job that does not start in this cycle waits; with `count`, for that many, in order.
 
-    `kept`: the nodes that are kept for a promised job."""
+    `kept`: the nodes that are kept for a promised job. `own`: reasons of single jobs, instead of what is short."""
     if count == 0:
         return ()
-    finder = _ReasonFinder(index, quotas, now_s, kept)
+    finder = _ReasonFinder(index, quotas, now_s, kept, own)
     promised = None if kept is None else kept.job.id
     started = index.started()
     queued_jobs = index.queue.without(started) if started else index.queue.queued_jobs
@@ -109,6 +111,7 @@ def refusals_of(
             if queued.reason is queued.gang_class.verdict.reason
             and not queued.is_held
             and queued.job.id != promised
+            and queued.job.id not in own
             and (refusal := queued.refusal) is not None
             else finder.refusal(queued)
             for queued in queued_jobs
@@ -119,7 +122,15 @@ def refusals_of(
 class _ReasonFinder:
     """The causes at the end of one cycle."""
 
-    def __init__(self, index: WorldIndex, quotas: QuotaLedger, now_s: float, kept: Kept | None) -> None:
+    def __init__(
+        self,
+        index: WorldIndex,
+        quotas: QuotaLedger,
+        now_s: float,
+        kept: Kept | None,
+        own: Mapping[JobId, WaitReason],
+    ) -> None:
+        self._own = own
         self._index = index
         self._search = index.search
         self._bottlenecks = index.bottlenecks
@@ -163,6 +174,8 @@ class _ReasonFinder:
         job, verdict = queued.job, queued.gang_class.verdict
         reason = verdict.reason
         assert reason is not None
+        if not verdict.comes_first:
+            reason = self._own.get(job.id, reason)
         if job.unreadable:
             reason = WaitReason(code=WaitCode.UNREADABLE, message=job.unreadable)
         elif job.edited:

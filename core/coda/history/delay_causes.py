@@ -35,6 +35,7 @@ _CAUSES: Final[Mapping[DelayCause, tuple[WaitCode, ...]]] = {
         WaitCode.INSUFFICIENT_MEMORY,
         WaitCode.INSUFFICIENT_PODS,
         WaitCode.INSUFFICIENT_RESOURCES,
+        WaitCode.RECLAIM_DELAYED,
     ),
     DelayCause.LOCALITY: (WaitCode.NO_DOMAIN_FITS, WaitCode.WAITS_FOR_LOCALITY),
     DelayCause.QUOTA: (WaitCode.QUOTA_EXCEEDED,),

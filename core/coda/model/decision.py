@@ -38,6 +38,7 @@ class WaitCode(Enum):
     WAITS_FOR_LOCALITY = "WaitsForLocality"  # the same, of a level that it prefers for a while
     UNKNOWN_LEVEL = "UnknownTopologyLevel"  # locality names a level that this installation does not have
     HELD_BY_POLICY = "HeldByPolicy"  # capacity is free, and the policy keeps it for others
+    RECLAIM_DELAYED = "ReclaimDelayed"  # what it needs was lent, and is given back at a known time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

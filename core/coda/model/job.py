@@ -186,6 +186,7 @@ class Job:
     bound: frozenset[int] = frozenset()  # ranks of the current attempt whose pod has a node
     unbound: Mapping[int, str] = field(default_factory=dict)  # rank -> pinned node of a live pod that is not bound yet
     gone: frozenset[int] = frozenset()  # ranks of a started attempt whose pod has ended: they hold nothing
+    ending: tuple[str, ...] = ()  # nodes where pods of it still run that are no ranks of its placement, once per pod
     leftovers: bool = False  # queued, and pods of its attempt exist that are no ranks of its placement
     wish: Wish | None = None  # the last one of its attempt, answered or not
     resized: int = 0  # sequence of the last wish whose resize has ended, with success or not
@@ -193,6 +194,7 @@ class Job:
     user: str = ""
     virtual_cluster: str = ""
     returned: bool = False  # it was stopped for another job: it waits at the head of its array
+    reclaimed: int = 0  # how often it gave borrowed cores back, each time soon after it had started; a CPU job's
     served_s: float = 0.0  # total run time up to `as_of_s`; a running job has run longer by now
     remaining_s: float | None = None  # run time left at `as_of_s`, if known; a running job has less left by now
     as_of_s: float = 0.0  # the time at which the two above were true

@@ -64,7 +64,8 @@ class World:
 
     `used`: by node name, what its bound pods ask for that have not ended (terminating ones too), foreign and ours.
     `leaving`: the part of `used` that ordered stops will free.
-    `in_flight`: by node name, what foreign pods may take that passed the filter and are not bound yet."""
+    `in_flight`: by node name, what foreign pods may take that passed the filter and are not bound yet.
+    `reclaimed`: when borrowers were told to give their cores back, by any unique key; the last minute is enough."""
 
     nodes: tuple[Node, ...]
     used: Mapping[str, Resources] = field(default_factory=dict)
@@ -75,3 +76,4 @@ class World:
     virtual_clusters: tuple[VirtualCluster, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)  # by user, for fair shares, above 0; 1 for all others
     array_quotas: tuple[ArrayQuota, ...] = ()
+    reclaimed: Mapping[str, float] = field(default_factory=dict)

@@ -221,7 +221,7 @@ class MostFree:
 
 
 def sides_texts(sides: tuple[Side, ...], kind: str) -> list[str]:
-    """Which nodes lack what. `kind` of nodes: "matching" or "usable"."""
+    """Return which nodes lack what, in words. `kind` of nodes: "matching" or "usable"."""
     found = []
     for side in sides:
         if side.enough_of is not None:

@@ -29,8 +29,8 @@ FIRST_PAUSE_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 300.0
 
 UNPROVEN_PAUSE_S: Final = 30.0
-"""The longest pause while no other write works either: the refusal may be for everybody, by a right that is missing,
-and nobody shall wait much longer than it is. Our choice."""
+"""The longest pause while it is not known to be this object's own fault: no other write works either, so a right may be
+missing; or the API server, under load, was too slow for this one. Our choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +49,8 @@ class WriteFailures:
     def with_conflict(self, now_s: float) -> WriteFailures:
         """Somebody wrote first. That is ordinary now and then, and an attack all the time."""
         if not self.is_left_out and now_s > self.last_s + _NOW_AND_THEN_S:
-            return WriteFailures(since_s=now_s, last_s=now_s, points=_OVERTAKEN)
-        return replace(self, points=self.points + _OVERTAKEN, last_s=now_s)
+            return WriteFailures(since_s=now_s, last_s=now_s, points=_OVERTAKEN, answered=True)
+        return replace(self, points=self.points + _OVERTAKEN, last_s=now_s, answered=True)
 
     @property
     def is_left_out(self) -> bool:
@@ -60,14 +60,15 @@ class WriteFailures:
     def pause_s(self, *, others_work: bool) -> float:
         """Return how long the job is left out after its last failure.
 
-        It doubles if writes of other jobs work, and up to `UNPROVEN_PAUSE_S` if this one was answered. Else the API
-        server may be away for all, and nobody shall wait much longer than it is."""
+        It doubles up to `LONGEST_PAUSE_S` if this one was refused while writes of other jobs work. If it was only not
+        answered in time, or all are refused, it doubles up to `UNPROVEN_PAUSE_S`: the API server may be overloaded,
+        and nobody shall wait much longer than that lasts. If nothing works at all, it does not double."""
         if not self.is_left_out:
             return 0.0
         if not others_work and not self.answered:
             return FIRST_PAUSE_S
         doublings = min((self.points - _LEFT_OUT) / 2, 30.0)
-        limit_s = LONGEST_PAUSE_S if others_work else UNPROVEN_PAUSE_S
+        limit_s = LONGEST_PAUSE_S if others_work and self.answered else UNPROVEN_PAUSE_S
         return min(limit_s, FIRST_PAUSE_S * math.pow(2.0, doublings))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from math import inf
 from typing import Final, NamedTuple
 
 from coda.model.decision import StopCause
@@ -73,6 +74,7 @@ class Held(NamedTuple):
     amount: Resources  # of all its ranks there
     is_borrower: bool  # a CPU job on the GPU array's cores, and it can be stopped
     may_move: bool  # a guest, and it can be stopped
+    kept_until_s: float = -inf  # a borrower gives nothing back before this time
 
     @property
     def since_s(self) -> float:
@@ -80,8 +82,9 @@ class Held(NamedTuple):
         return self.job.placement.committed_s if self.job.placement is not None else 0.0
 
 
-def held_by(job: Job, ranks: int, *, is_guest: bool) -> Held:
+def held_by(job: Job, ranks: int, *, is_guest: bool, kept_until_s: float = -inf) -> Held:
     """Return what `ranks` ranks of a job hold. `is_guest`: a small job, wholly on nodes of the large sub-array.
+    `kept_until_s`: see `policy.reclaim`.
 
     A gang that is partly on its own nodes cannot be moved: that would free capacity where nobody needs it. Nor is a
     guest that does not resume: what it has done would be lost for another job's sake."""
@@ -93,6 +96,7 @@ def held_by(job: Job, ranks: int, *, is_guest: bool) -> Held:
         request if ranks == 1 else request * ranks,
         placement is not None and placement.borrows and may_stop and not request.gpus,
         may_stop and is_guest and job.resumable,
+        kept_until_s,
     )
 
 
@@ -111,7 +115,7 @@ NO_CLAIMS: Final = Claims()
 def claims_of(held: Iterable[Held]) -> Claims:
     """Return the sums."""
     cpu_m, own_m, borrowed, moved = 0, 0, NOTHING, NOTHING
-    for job, amount, is_borrower, may_move in held:
+    for job, amount, is_borrower, may_move, _ in held:
         if job.request.gpus:
             cpu_m += amount.cpu_m
         elif not is_borrower:
@@ -157,23 +161,37 @@ def gpu_jobs_capacity(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) 
     return free.with_cpu(free.cpu_m - beyond) if beyond > 0 else free
 
 
-def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_too: bool) -> list[Victim]:
+def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_too: bool, now_s: float) -> list[Victim]:
     """Return who on a node must stop so that `wanted` fits: nobody if it fits, and everybody who may if nothing helps.
 
-    Guests for GPUs first, then borrowing CPU jobs; the newest first (ties: by id). Then jobs that need not stop are
-    spared, largest first. Source: CODA aborts borrowers; newest first and sparing are our choice."""
+    Guests for GPUs first, then borrowing CPU jobs; the newest first (ties: by id). Borrowers that keep their cores for
+    a while come last, the shortest while first: see `stopped_at_s`. Then jobs that need not stop are spared: these
+    first, then the largest. Source: CODA aborts borrowers; newest first and sparing are our choice."""
     chosen: list[Victim] = []
     guests = [(one, StopCause.MIGRATE) for one in held if small_too and one.may_move]
     borrowers = [(one, StopCause.RECLAIM) for one in held if one.is_borrower]
-    for one, cause in [*sorted(guests, key=_newest), *sorted(borrowers, key=_newest)]:
+    later = [pair for pair in borrowers if pair[0].kept_until_s > now_s]
+    if later:
+        borrowers = [pair for pair in borrowers if pair[0].kept_until_s <= now_s]
+        later.sort(key=lambda pair: (pair[0].kept_until_s, _newest(pair)))
+    for one, cause in [*sorted(guests, key=_newest), *sorted(borrowers, key=_newest), *later]:
         if not wanted.fits_in(free) and one.amount.helps(wanted, free):
             chosen.append((one, cause))
             free = free + one.amount
-    for one, cause in sorted(chosen, key=lambda pair: (pair[0].amount.gpus, pair[0].amount.cpu_m), reverse=True):
+    for one, cause in sorted(chosen, key=lambda pair: _sparing(pair, now_s), reverse=True):
         if wanted.fits_in(free - one.amount):
             chosen.remove((one, cause))
             free = free - one.amount
     return chosen
+
+
+def stopped_at_s(found: Iterable[Victim]) -> float:
+    """Return when all of these may be stopped; minus infinity if they may be at any time."""
+    return max((one.kept_until_s for one, cause in found if cause is StopCause.RECLAIM), default=-inf)
+
+
+def _sparing(pair: Victim, now_s: float) -> tuple[float, int, int]:
+    return (max(0.0, pair[0].kept_until_s - now_s), pair[0].amount.gpus, pair[0].amount.cpu_m)
 
 
 def _newest(pair: Victim) -> tuple[float, str]:

@@ -52,6 +52,29 @@ class ArraysConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReclaimConfig:
+    """How hard borrowers are taken from (`policy.reclaim`). Raises InvalidInput out of range.
+
+    The defaults limit nothing, as CODA says nothing of limits. An installation has limits unless it says otherwise."""
+
+    min_runtime_s: float = 0.0
+    """Seconds that a borrower runs at least, >= 0. Twice as long for each time that it, or the pod that it replaces,
+    gave its cores back before it had run for `min_runtime_limit_s`. 0: it may be stopped at once, every time."""
+
+    min_runtime_limit_s: float = 600.0
+    """The most of these seconds, >= 0: so long at most a GPU job waits for one borrower. Our choice: most CPU jobs of
+    the fitted month are shorter, and get done after a few reclaims in a row."""
+
+    evictions_per_minute: int = 0
+    """Borrowers that are stopped in any minute, >= 0; 0: any number. The reclaim that crosses it is done as a whole."""
+
+    def __post_init__(self) -> None:
+        require(self.min_runtime_s >= 0, "min_runtime_s must not be negative", self.min_runtime_s)
+        require(self.min_runtime_limit_s >= 0, "min_runtime_limit_s must not be negative", self.min_runtime_limit_s)
+        require(self.evictions_per_minute >= 0, "evictions_per_minute must not be negative", self.evictions_per_minute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
     """Everything about the policy that an installation may change. Raises InvalidInput for values out of range."""
 
@@ -96,6 +119,9 @@ class PolicyConfig:
 
     arrays: ArraysConfig = ArraysConfig()
     """How the cluster is divided, if the policy has arrays."""
+
+    reclaim: ReclaimConfig = ReclaimConfig()
+    """How long borrowers keep what they borrowed, if the policy has arrays."""
 
     promise_patience_s: float | None = 72 * 3600.0
     """Seconds after which a waiting job that does not fit is promised a start (`promises`), > 0; None: never. Only for

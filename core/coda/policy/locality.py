@@ -52,6 +52,8 @@ def hold_of(
     `holds`: whether one empty domain of a level, by its index, holds the gang. A step is left out if none does, if
     nobody knows its level, and if the job requires a narrower one. The last moment of a step belongs to the next."""
     required = None if job.within is None else config.level_index(job.within)
+    if job.within is not None and required is None:
+        return LevelHold(job.within)  # nobody knows the level that it requires: it must not start
     worth_s = config.spread_cost * expected_s if expected_s > 0 else inf
     end_s = since_s
     for step in steps_of(job, config):

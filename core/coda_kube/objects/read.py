@@ -311,6 +311,7 @@ def job_from_pod(
         constraints=cpu.constraints,
         priority=cpu.priority,
         queued_s=cpu.queued_s,
+        reclaimed=cpu.reclaimed,
         placement=placement,
         user=cpu.user,
         may_borrow=not cpu.is_service
@@ -364,22 +365,22 @@ def _sizes(status: Item, request: Item, attempt: int) -> tuple[Resources, int, i
 def with_ranks(job: Job, pods: Mapping[str, Pod]) -> Job:
     """Return the job with those of its `pods` that are ranks of its placement, where it says. O(pods).
 
-    Others are no ranks, whatever their labels say: they are counted where they are bound, like any pod. Those of the
-    attempt, of a dropped placement perhaps, keep the job from starting until the operator has deleted them."""
+    Others are no ranks, whatever their labels say: they are `ending`. Those of the attempt, of a dropped placement
+    perhaps, keep the job from starting until the operator has deleted them."""
     members = [(pod.member, pod) for pod in pods.values() if pod.member and pod.member.attempt == job.attempt]
     placement = _placement_of_pods(job)
     ranks = [(member.rank, pod) for member, pod in members if placement is not None and is_rank_of(pod, placement)]
-    bound = frozenset([rank for rank, pod in ranks if pod.node])
     waiting = [(rank, pod) for rank, pod in ranks if not pod.node and not pod.ended and not pod.terminating]
-    unbound = {rank: pod.pinned_to for rank, pod in waiting if pod.pinned_to is not None}
-    gone = frozenset([rank for rank, pod in ranks if pod.ended]) if job.phase in _STARTED else frozenset()
     cpu_m = {rank: pod.request.cpu_m for rank, pod in ranks if pod.node} if job.wish is not None else {}
+    others = pods.keys() - {pod.id for _, pod in ranks}
+    ending = [pods[one].node or "" for one in others if pods[one].member and pods[one].node and not pods[one].ended]
     return replace(
         job,
-        bound=bound,
-        unbound=unbound,
-        gone=gone,
+        bound=frozenset([rank for rank, pod in ranks if pod.node]),
+        unbound={rank: pod.pinned_to for rank, pod in waiting if pod.pinned_to is not None},
+        gone=frozenset([rank for rank, pod in ranks if pod.ended]) if job.phase in _STARTED else frozenset(),
         leftovers=job.phase is Phase.QUEUED and len(ranks) < len(members),
+        ending=tuple(sorted(ending)),
         pod_cpu_m={rank: amount_m for rank, amount_m in cpu_m.items() if amount_m != job.request.cpu_m},
     )
 

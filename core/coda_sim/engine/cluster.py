@@ -13,6 +13,7 @@ from coda.model.job import Job, JobId, Phase, Placement, PlacementState, Wish
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import Node, VirtualCluster, World
 from coda.policy.config import PolicyConfig
+from coda.policy.reclaim import WINDOW_S
 from coda.snapshots import VersionedMap
 from coda_sim.engine.job_run import JobRun
 from coda_sim.workload.cluster_shape import GIB, ClusterShape
@@ -51,6 +52,7 @@ class Cluster:
         self.running: dict[JobId, JobRun] = {}
         self.waiting: dict[JobId, JobRun] = {}
         self.wishing: dict[JobId, JobRun] = {}
+        self._reclaimed_s: dict[str, float] = {}  # when borrowers were stopped in the last minute
         self.on_node: tuple[dict[JobId, JobRun], ...] = tuple({} for _ in self.nodes)
         self._jobs: VersionedMap[JobId, Job] = VersionedMap()
         self._used: VersionedMap[str, Resources] = VersionedMap()
@@ -66,12 +68,18 @@ class Cluster:
             used=self._used.table(),
             jobs=self._jobs.roster(),
             virtual_clusters=self._virtual_clusters,
+            reclaimed=self._reclaimed_s,
         )
 
     def spans_racks(self, nodes: tuple[tuple[int, int], ...]) -> bool:
         """Return whether these nodes, by number with ranks, are in several racks. O(nodes)."""
         racks = self._rack_by_node
         return racks is not None and len({racks[number] for number, _ in nodes}) > 1
+
+    def note_reclaim(self, job: Job, now_s: float) -> None:
+        """A borrower is stopped. O(those of the last minute)."""
+        recent = {key: moment_s for key, moment_s in self._reclaimed_s.items() if moment_s > now_s - WINDOW_S}
+        self._reclaimed_s = {**recent, f"{job.id}-{job.attempt}": now_s}
 
     def pop_touched(self) -> set[int]:
         """Return the numbers of the nodes that changed since the last call."""

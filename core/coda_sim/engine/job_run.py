@@ -126,8 +126,9 @@ class JobRun:
             kept=True,
         )
 
-    def requeue(self, cause: StopCause, cores: int, now_s: float, *, restart_s: float) -> None:
+    def requeue(self, cause: StopCause, cores: int, now_s: float, *, restart_s: float, reclaimed: int) -> None:
         """Make the stopped job wait again, as the planner sees it. `cores`: what each rank asks for next time.
+        `reclaimed`: as `Job.reclaimed`, with this stop.
 
         What it has left includes its restart, so that it is as long while it waits as when it runs again: else it could
         go before the job that it was stopped for."""
@@ -141,6 +142,7 @@ class JobRun:
             placement=None,
             bound=frozenset(),
             returned=cause is not StopCause.PREEMPT,
+            reclaimed=reclaimed,
             wish=None,
             served_s=job.served_s + (now_s - began.committed_s if began else 0.0),
             remaining_s=(self.work_s - self.done_s) * self.told_factor + restart_s,

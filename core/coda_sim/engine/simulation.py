@@ -12,12 +12,13 @@ from typing import Protocol
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.history.run_times import FinishedRun
-from coda.model.decision import Decision, Stop
+from coda.model.decision import Decision, Stop, StopCause
 from coda.model.job import JobId
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda.policy.cores import CoresRule, proportional_share, starting_cores
 from coda.policy.policies import policy_of
+from coda.policy.reclaim import times_reclaimed
 from coda.promises import PromiseBook
 from coda_sim.engine.allocator_model import AllocatorModel
 from coda_sim.engine.cluster import Cluster
@@ -227,7 +228,12 @@ class Simulation:
         if not run.job.resumable:
             entry.discard_work()
             run.done_s = 0.0
-        run.requeue(stop.cause, cores, self._now_s, restart_s=self._config.costs.of(run.gpus))
+        reclaimed = run.job.reclaimed
+        if stop.cause is StopCause.RECLAIM:
+            reclaimed = times_reclaimed(run.job, self._now_s, self._config.planner.reclaim)
+            self._cluster.note_reclaim(run.job, self._now_s)
+        restart_s = self._config.costs.of(run.gpus)
+        run.requeue(stop.cause, cores, self._now_s, restart_s=restart_s, reclaimed=reclaimed)
         self._wait(run)
 
     def _begin(self, run: JobRun, cost_s: float) -> None:

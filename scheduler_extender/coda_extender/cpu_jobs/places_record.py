@@ -134,7 +134,9 @@ def _record_from_json(item: Json) -> Record:
     """Raises AttributeError, TypeError or ValueError for what cannot be read."""
     record: Mapping[str, Any] = orjson.loads((item.get("data") or {}).get("places") or "{}")
     return {
-        str(owner): [[float(queued_s), float(evicted_s)] for queued_s, evicted_s in places]
+        str(owner): [
+            [float(queued_s), float(evicted_s), *map(int, times[:1])] for queued_s, evicted_s, *times in places
+        ]
         for owner, places in record.items()
     }
 

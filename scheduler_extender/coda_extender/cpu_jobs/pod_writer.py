@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import groupby, islice
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from coda.placements.review import released_placement
 from coda.placements.write_limits import DOUBT_S
 from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
+from coda_extender.cpu_jobs.pod_events import PodEvents
 from coda_extender.cpu_jobs.reclaims import Reclaims
 from coda_extender.metrics import Metrics
 from coda_extender.write_slots import WriteSlots
@@ -33,6 +34,12 @@ log = logging.getLogger(__name__)
 
 MOST_RELEASES: Final = 200
 """In one cycle: about a second of writes, so that the next gang need not wait for a Job of 10 000 pods. Our choice."""
+
+TOLD_AFTER_S: Final = 5.0
+"""A pod whose place is taken again and again is told so after this, and then once a minute. Our choice: it takes that
+long only where kube-scheduler binds other pods all the time."""
+
+_TOLD_AGAIN_S: Final = 60.0
 
 KEPT_S: Final = 0.5
 """A node stays reserved so long for a pod that could not be released: meanwhile foreign pods in flight to it are bound,
@@ -66,11 +73,17 @@ class PodWriter:
         self._on_end = on_end
         self._doubts = doubts
         self._slots = WriteSlots(at_once, cluster.changed.set)
-        self._reclaims = Reclaims(client, cluster, metrics, held, self._slots, on_evicted)
+        self._events = PodEvents(client)
+        self._overtaken_s: dict[JobId, float] = {}  # since when its places are taken, or when it is told so again
+        self._reclaims = Reclaims(client, cluster, metrics, held, self._slots, on_evicted, policy.reclaim)
 
     async def take_over(self) -> None:
         """Begin to lead: the places that evicted pods left under earlier leaders count. Raises Outage."""
         await self._reclaims.take_over()
+
+    def reclaimed_s(self) -> Mapping[str, float]:
+        """When CPU jobs were told to give their cores back in the last minute, by uid of the pod."""
+        return self._reclaims.recent_s()
 
     def cancel(self) -> None:
         """Give up every slow write: this replica leads no more."""
@@ -109,7 +122,9 @@ class PodWriter:
         version = self._cluster.begin_write(job.id, placement)
         if not fits:
             self._cluster.end_write_in(job.id, version, KEPT_S)
+            self._tell_overtaken(job, item, start.nodes[0], now_s)
             return Written.NEEDLESS
+        self._overtaken_s.pop(job.id, None)
         written, why, doubt_s = Written.LAPSED, "", DOUBT_S
         try:
             body = release_patch(item["spec"].get("affinity") or {}, job, placement, version=version)
@@ -122,6 +137,17 @@ class PodWriter:
             log.info("%s: released to %s%s", job.id, start.nodes[0], ", on borrowed cores" if start.borrows else "")
         self._on_end(job.id, written, why)
         return written
+
+    def _tell_overtaken(self, job: Job, pod: Json, node: str, now_s: float) -> None:
+        """No wait reason says it: each cycle starts the pod, and each time something is in its way."""
+        for gone in [known for known in self._overtaken_s if not self._cluster.state.knows(known)]:
+            del self._overtaken_s[gone]
+        if now_s >= self._overtaken_s.setdefault(job.id, now_s + TOLD_AFTER_S):
+            self._overtaken_s[job.id] = now_s + _TOLD_AGAIN_S
+            said = (
+                f"its place on {node} was taken by pods that kube-scheduler binds meanwhile; it is tried again at once"
+            )
+            self._events.post(pod, "PlaceTaken", said)
 
     async def _send(self, job: JobId, body: Json) -> tuple[Written, str, float]:
         """The outcome, why it is not done, and how long it may still be stored, or be shown as stored."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from coda.model import Job
+from coda.model import Job, JobId, Phase
 from coda.model.decision import Stop, name_for
 from coda.placements.write_limits import DOUBT_S, PATIENCE_S
+from coda.policy.config import ReclaimConfig
+from coda.policy.reclaim import WINDOW_S, min_runtime_s, times_reclaimed
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.cpu_jobs.evictions import evict
 from coda_extender.cpu_jobs.places_record import PlacesRecord
@@ -49,6 +51,7 @@ class Reclaims:
         held: Callable[[], bool],
         slots: WriteSlots,
         on_end: Evicted,
+        limits: ReclaimConfig,
     ) -> None:
         self._client = client
         self._cluster = cluster
@@ -56,6 +59,8 @@ class Reclaims:
         self._held = held
         self._slots = slots
         self._on_end = on_end
+        self._limits = limits
+        self._asked_s: dict[str, float] = {}  # when evictions were ordered, by uid of the pod, by the API server's time
         self._events = PodEvents(client)
         self._record = PlacesRecord(client, cluster, held)
         self._recording = asyncio.Lock()
@@ -66,6 +71,16 @@ class Reclaims:
     async def take_over(self) -> None:
         """Begin to lead: the places that evicted pods left under earlier leaders count. Raises Outage."""
         await self._record.load()
+        places = self._cluster.state.cpu_jobs.places.record().values()
+        past_s = [evicted_s for of_owner in places for _, evicted_s, *_ in of_owner]
+        self._asked_s = {f"before-{number}": moment_s for number, moment_s in enumerate(past_s)}
+
+    def recent_s(self) -> Mapping[str, float]:
+        """When evictions were ordered that were not refused, in the last minute."""
+        since_s = self._client.clock() - WINDOW_S
+        if any(moment_s <= since_s for moment_s in self._asked_s.values()):
+            self._asked_s = {uid: moment_s for uid, moment_s in self._asked_s.items() if moment_s > since_s}
+        return self._asked_s
 
     def cancel(self) -> None:
         """Give up what is under way: this replica leads no more."""
@@ -88,8 +103,9 @@ class Reclaims:
     def _victim(self, job: Job, stop: Stop) -> _Victim:
         namespace, _, name = (pod_id_of(job.id) or "").partition("/")
         about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": job.uid}
-        owner = self._cluster.state.cpu_jobs.owner_of(job.id)
-        return _Victim(job, stop, owner, Place(job.queued_s, self._client.clock()), about)
+        owner, now_s = self._cluster.state.cpu_jobs.owner_of(job.id), self._client.clock()
+        place = Place(job.queued_s, now_s, times_reclaimed(job, now_s, self._limits))
+        return _Victim(job, stop, owner, place, about)
 
     def _forget(self, task: asyncio.Task[Written], victims: Sequence[_Victim]) -> None:
         self._under_way.discard(task)
@@ -102,6 +118,7 @@ class Reclaims:
 
     async def _make_room(self, victims: Sequence[_Victim]) -> Written:
         for victim in victims:
+            self._asked_s[victim.job.uid] = victim.place.evicted_s
             if self._cluster.item_of(victim.job) is not None:
                 self._cluster.set_evicted(victim.job.id, is_evicted=True)
         answers = await asyncio.gather(*[self._ask(victim.job, is_trial=True) for victim in victims])
@@ -111,7 +128,16 @@ class Reclaims:
                 if written is not Written.DONE:
                     self._tell(victim, written, why)
             return _worst([written for written, _ in answers])
+        if not self._is_wanted(victims[0].stop.by):
+            for victim in victims:
+                self._end_eviction(victim.job)
+            return Written.NEEDLESS
         return await self._evict_all(victims)
+
+    def _is_wanted(self, by: JobId) -> bool:
+        """False if the job that needs the room was deleted, suspended or ended meanwhile."""
+        job = self._cluster.state.job(by)
+        return job is not None and job.phase in (Phase.QUEUED, Phase.RUNNING)
 
     async def _evict_all(self, victims: Sequence[_Victim]) -> Written:
         for victim in victims:
@@ -170,12 +196,17 @@ class Reclaims:
         if written is Written.DONE:
             self._metrics.stops.labels(stop.cause.value).inc()
             log.info("%s: evicted for %s (%s)", job.id, by, stop.cause.value)
-            said, text = "Reclaimed", f"gives its borrowed cores back, so that {by} gets its room"
+            said, text = "Reclaimed", f"gives its borrowed cores back, so that {by} gets its room{self._next(victim)}"
         elif written in (Written.REFUSED, Written.PROTECTED):
             said, text = "ReclaimRefused", f"keeps borrowed cores that {by} waits for: {why}"
         else:
             return
         self._events.post_about(victim.about, said, text)
+
+    def _next(self, victim: _Victim) -> str:
+        """What whoever replaces the pod may count on."""
+        least_s = min_runtime_s(victim.place.times, self._limits)
+        return f"; the pod that replaces it keeps such cores for {least_s:g} s at least" if least_s else ""
 
     def _stays(self, victim: _Victim) -> None:
         """The pod was not evicted, so it leaves no place, and runs."""
@@ -198,6 +229,7 @@ class Reclaims:
 
     def _end_eviction(self, job: Job) -> None:
         """Unless the pod is seen being deleted, it is counted as running again."""
+        self._asked_s.pop(job.uid, None)
         if self._cluster.item_of(job) is not None:
             self._cluster.set_evicted(job.id, is_evicted=False)
 

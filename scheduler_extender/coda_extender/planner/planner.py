@@ -126,7 +126,7 @@ class Planner:
         self._reasons = ReasonWriter(writer, cluster.state, metrics, at_once=max(1, config.writes_at_once // 2))
         cluster.on_job_changed = self._reasons.note_job
         self._cycles = CycleRunner(
-            lambda: SnapshotFeed(cluster.state, cluster.guard.in_flight, cluster.held_back),
+            lambda: SnapshotFeed(cluster.state, cluster.guard.in_flight, cluster.held_back, self._pods.reclaimed_s),
             start_process or partial(config.start_process, client),
             metrics,
             answer_limit_s=config.answer_limit_s,

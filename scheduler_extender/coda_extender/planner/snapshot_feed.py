@@ -1,7 +1,7 @@
 """What the planner process must be told so that its copy of the cluster is as the caches are now.
 
 The cost is that of the changes: nodes, their use, jobs and all quotas have logs of changes. What is in flight,
-held back or leaving is small, and is compared with what was told.
+held back, leaving or evicted lately is small, and is compared with what was told.
 """
 
 from __future__ import annotations
@@ -24,12 +24,17 @@ class SnapshotFeed:
     `job_by_id`: the unfinished jobs as it knows them."""
 
     def __init__(
-        self, state: ClusterState, in_flight: InFlightPods, held_back: Callable[[], Mapping[str, Resources]]
+        self,
+        state: ClusterState,
+        in_flight: InFlightPods,
+        held_back: Callable[[], Mapping[str, Resources]],
+        reclaimed_s: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self.job_by_id: dict[JobId, Job] = {}
         self._state = state
         self._in_flight = in_flight
         self._held_back = held_back
+        self._reclaimed_s = reclaimed_s
         self._places: dict[Part, int] = {}  # in the logs of changes
         self._told: dict[Part, dict[str, Any]] = {}
 
@@ -42,6 +47,7 @@ class SnapshotFeed:
         found.append((Part.LEAVING, self._compared(Part.LEAVING, state.leaving()), False))
         pods = {pod.uid: pod for pod in self._in_flight.pods()}
         found.append((Part.FOREIGN, self._compared(Part.FOREIGN, pods), False))
+        found.append((Part.RECLAIMED, self._compared(Part.RECLAIMED, dict(self._reclaimed_s())), False))
         return _messages(found)
 
     def _logged(self, part: Part) -> tuple[Part, Sequence[tuple[str, Any]], bool]:

@@ -146,6 +146,7 @@ def test_a_local_planner_divides_the_cluster_as_the_simulator_does(monkeypatch: 
     for name, value in planner_of_replay("coda", 200.0).items():
         monkeypatch.setenv(name, value)
     assert read_settings().policy().arrays == config_of("coda").arrays
+    assert read_settings().policy().reclaim == config_of("coda").reclaim
 
 
 def test_the_small_trace_is_what_its_generator_writes() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coda.cycle import decide
-from coda.model import Job, Resources
+from coda.model import Job, Phase, Resources
 from coda.policy import PolicyConfig
 from tests.builders import job, node, resources, running, world
 
@@ -40,6 +41,16 @@ def test_the_example_of_the_paper() -> None:
 def test_a_user_of_twice_the_weight_gets_twice_the_share() -> None:
     waiting = [*tasks("a", (1, 1), 20), *tasks("b", (1, 1), 20)]
     assert shared((9, 9), waiting, weights={"a": 2.0}) == {"a": 6, "b": 3}
+
+
+def test_pods_that_run_on_after_their_job_or_attempt_count_for_its_user() -> None:
+    """Else whoever lets a job end slowly has its GPUs, and the next job's besides."""
+    ended = replace(job("ended", user="a", gpus=4, phase=Phase.FAILED), ending=("n1",))
+    again = replace(job("again", user="b", gpus=2, attempt=2), ending=("n2",))
+    waiting = [job(f"{user}-next", user=user, gpus=8) for user in "abc"]
+    nodes, foreign = [node("n1"), node("n2"), node("n3")], {"n1": resources(gpus=4), "n2": resources(gpus=8)}
+    plan = decide(world(nodes, [ended, again, *waiting], foreign=foreign), PolicyConfig(policy="drf"), 0.0)
+    assert plan.starts[0].job == "team/c-next"
 
 
 def test_codas_drf_baseline_starves_the_cpu_jobs_of_gpu_users() -> None:

@@ -115,6 +115,20 @@ async def test_a_release_whose_answer_was_lost_counts_once(api: FakeApi) -> None
         assert not is_released(api, "second")
 
 
+async def test_a_pod_whose_place_is_taken_every_time_is_told_so(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Foreign pods in flight land there between each decision and its write."""
+    monkeypatch.setattr("coda_extender.cpu_jobs.pod_writer.TOLD_AFTER_S", 0.6)
+    async with replica(api) as one:
+        with monkeypatch.context() as overtaken:
+            overtaken.setattr(one.cluster, "fits_at_once", lambda _job, _nodes: False)
+            api.set(PODS, gated("work", cpu=4))
+            await api.until(lambda: bool(events(api)))
+        await api.until(lambda: is_released(api, "work"))
+        (event,) = events(api)
+        assert (event["reason"], event["involvedObject"]["name"]) == ("PlaceTaken", "work")
+        assert "its place on n1 was taken" in event["message"]
+
+
 async def test_as_few_borrowers_as_needed_are_evicted_and_the_job_starts_when_they_are_gone(api: FakeApi) -> None:
     async with replica(api, policy=CODA) as one:
         borrowers = await fill(api)

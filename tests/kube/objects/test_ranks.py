@@ -98,3 +98,33 @@ def test_capacity_under_forged_ranks_is_not_expected_to_be_left() -> None:
         placement=placement("n1", attempt=2) | {"stop": stop},
     )
     assert state.snapshot().leaving.keys() == {"n1"}
+
+
+ENDED: Item = rank_json("mine", 0, "n2", node="n2") | {"status": {"phase": "Succeeded"}}
+
+
+@pytest.mark.parametrize(
+    ("lives_on", "job", "ending"),
+    [
+        pytest.param(rank_json("mine", 0, "n2", node="n2"), {"attempt": 2}, ("n2",), id="an earlier attempt"),
+        pytest.param(
+            rank_json("mine", 0, "n1", node="n1"), RUNNING | {"phase": "Failed"}, ("n1",), id="a finished job"
+        ),
+        pytest.param(rank_json("mine", 0, "n1", node="n1"), RUNNING, (), id="its rank"),
+        pytest.param(rank_json("mine", 0, "n2"), {"attempt": 2}, (), id="a pod without a node"),
+        pytest.param(ENDED, {"attempt": 2}, (), id="a pod that has ended"),
+    ],
+)
+def test_it_is_known_where_pods_run_on_that_are_no_ranks_any_more(
+    lives_on: Item, job: Item, ending: tuple[str, ...]
+) -> None:
+    state = seen(lives_on, **(job | {"phase": job.get("phase", "Queued").replace("Failed", "Running")}))
+    now = job_json("mine", **job)
+    now["metadata"] |= {"namespace": "default", "resourceVersion": "2"}
+    state.on_job(state.job_json_by_id[MINE], now)
+    known = state.job(MINE)
+    assert known is not None
+    assert known.ending == ending
+    state.on_pod(lives_on, None)
+    again = state.job(MINE)
+    assert again is None if job.get("phase") == "Failed" else again is not None and again.ending == ()

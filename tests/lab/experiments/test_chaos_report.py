@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from coda_lab.checker import Report as Check
 from coda_lab.checker.invariants import UNSAID
 from coda_lab.experiments.chaos.__main__ import main, options_from
 from coda_lab.experiments.chaos.faults import Struck, freed_of_others
+from coda_lab.experiments.chaos.lending import Lent
 from coda_lab.experiments.chaos.report import Outcome, schedule_json
 from coda_lab.experiments.chaos.schedule import Fault, Kind, Target, schedule
 from coda_lab.experiments.load.account import Account
@@ -69,6 +71,22 @@ def test_a_run_without_problems_passes() -> None:
     assert report["restarts_after_ending_by_themselves"] == {"operator-0": 2}
     assert report["faults"][0]["began_s"] == 10.0
     json.dumps(report)
+
+
+@pytest.mark.parametrize(
+    ("running", "failed", "problems"),
+    [
+        (8, 0, ()),
+        (8, None, ()),
+        (7, 0, ("1 of 8 CPU jobs do not run at the end",)),
+        (8, 2, ("2 pods of a Job count as failed, though they were only evicted",)),
+    ],
+)
+def test_a_run_fails_when_a_cpu_job_is_stranded_or_an_eviction_counts(
+    running: int, failed: int | None, problems: tuple[str, ...]
+) -> None:
+    lent = Lent(cpu_jobs=8, running=running, failed=failed, evictions=3, quota_edits=4)
+    assert replace(outcome(), lent=lent).problems() == problems
 
 
 @pytest.mark.parametrize(

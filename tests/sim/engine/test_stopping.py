@@ -10,10 +10,12 @@ from coda.cycle import decide
 from coda.model import Decision, Job, World
 from coda.model.decision import StopCause
 from coda.policy import PolicyConfig
+from coda.policy.config import ReclaimConfig
 from coda.promises import PromiseBook
 from coda_sim.engine import COSTS_BY_SETTING, Costs, CostSetting
 from coda_sim.engine.job_run import JobRun
 from coda_sim.results.metrics import first_wait_s, metrics_of, wait_s, window_of
+from coda_sim.runs import config_of
 from coda_sim.traces import Row
 from coda_sim.workload import Cores, Gang, shape_from_text
 from coda_sim.workload.gangs import gang_from_row
@@ -33,7 +35,7 @@ def stopped(cause: StopCause) -> Job:
     run = JobRun(gang, JobModel(profile=None))
     run.submit(gang.cpus_per_replica, is_resumable=True)
     run.done_s = 30.0
-    run.requeue(cause, run.cores, 50.0, restart_s=40.0)
+    run.requeue(cause, run.cores, 50.0, restart_s=40.0, reclaimed=0)
     return run.job
 
 
@@ -46,6 +48,24 @@ def test_a_borrower_is_aborted_when_a_gpu_job_wants_its_cores_and_goes_on_where_
     assert borrower.end_s is not None
     assert borrower.end_s == training.end_s + 600 if training.end_s else False
     assert all(piece.kept for piece in borrower.pieces)
+
+
+@pytest.mark.parametrize(
+    ("limits", "starts_s"),
+    [
+        (ReclaimConfig(), [400, 900]),
+        (ReclaimConfig(min_runtime_s=150.0), [400, 1000]),  # it goes on at 700, and runs for twice as long
+        (ReclaimConfig(min_runtime_s=450.0, min_runtime_limit_s=500.0), [450, 1250]),
+        (ReclaimConfig(evictions_per_minute=1), [400, 900]),
+    ],
+    ids=["none", "twice as long the second time", "a limit", "a budget that is never used up"],
+)
+def test_a_borrower_runs_for_its_minimum_in_a_simulation_too(limits: ReclaimConfig, starts_s: list[float]) -> None:
+    again = replace(TRAINING, job_id="g2", submit_s=900)
+    borrower = replace(BORROWER, duration_s=5000)
+    config = replace(config_of("coda"), reclaim=limits)
+    log = simulated([borrower, TRAINING, again], "1x4x28", config=config, traits=TRANSFORMER)
+    assert [spans(log)[name][0][0] for name in ("g1", "g2")] == starts_s
 
 
 def test_an_aborted_job_begins_anew_where_nothing_was_saved() -> None:

@@ -18,6 +18,7 @@ from coda_kube.objects.names import (
     ANNOTATION_PLAN,
     ANNOTATION_PLANNED,
     ANNOTATION_QUEUED,
+    ANNOTATION_RECLAIMED,
     GATE,
     SERVICE,
 )
@@ -34,6 +35,10 @@ _BATCH_JOB: Final = "batch/Job"
 LONGEST_GRACE_S: Final = 120.0
 """A pod that may take longer to end has no cores that a training job would have to wait for. Our choice: most pods say
 nothing, which is 30 s."""
+
+
+MOST_RECLAIMED: Final = 1000
+"""More are not counted: long before that, one more makes no difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,7 @@ class CpuJob:
     plan_id: str = ""  # empty while it is gated
     planned_s: float = 0.0
     borrows: bool = False
+    reclaimed: int = 0  # how often in a row whoever it replaces gave borrowed cores back
     version: int = field(default=0, compare=False)
 
 
@@ -91,6 +97,7 @@ def cpu_job_from_json(metadata: Item, spec: Item) -> CpuJob | None:
         plan_id="" if is_gated else str(notes[ANNOTATION_PLAN]),
         planned_s=0.0 if is_gated else seconds_from_time(notes[ANNOTATION_PLANNED]),
         borrows=not is_gated and notes.get(ANNOTATION_BORROWS) == "true",
+        reclaimed=0 if is_gated else _count(notes.get(ANNOTATION_RECLAIMED)),
         version=int(metadata.get("resourceVersion") or 0),
     )
 
@@ -139,11 +146,18 @@ def release_patch(affinity: Item, job: Job, placement: Placement, *, version: in
     }
     if placement.borrows:
         notes[ANNOTATION_BORROWS] = "true"
+    if job.reclaimed:
+        notes[ANNOTATION_RECLAIMED] = str(job.reclaimed)
     (node,) = placement.nodes
     return {
         "metadata": {"uid": job.uid, "resourceVersion": str(version), "annotations": notes},
         "spec": {"schedulingGates": [], "affinity": pinned(affinity, node)},
     }
+
+
+def _count(note: Any) -> int:
+    """A restored or older object may say anything."""
+    return min(int(note), MOST_RECLAIMED) if isinstance(note, str) and note.isascii() and note.isdigit() else 0
 
 
 def _controller(metadata: Item) -> tuple[str, str]:

@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--cuts", type=int, help="connections dropped, delayed, reset (default: a fifth of the kills)")
     found.add_argument("--accidents", type=int, default=0, help="reboots, lost nodes, wrong clocks, ... (default 0)")
     found.add_argument("--only", default="", help=f"accidents of these kinds alone: {', '.join(WORDS)}")
+    found.add_argument("--lending", action="store_true", help="CPU jobs borrow cores, and ArrayQuotas change")
     found.add_argument("--seed", type=int, default=1, help="same seed, same schedule and same jobs (default 1)")
     found.add_argument("--nodes", default="100x8x48", help="nodes x GPUs x cores, or nodes alone (default 100x8x48)")
     found.add_argument("--out", type=Path, help="file for the report, JSON")
@@ -53,6 +54,7 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespa
         cuts=fifth if given.cuts is None else given.cuts,
         accidents=given.accidents,
         only=tuple(_accident(word) for word in filter(None, given.only.split(","))),
+        lending=given.lending,
         nodes=equal_nodes(given.nodes)[0],
         drain_s=given.drain,
         logs=given.logs,
@@ -123,6 +125,13 @@ def _summarise(outcome: Outcome, console: Console) -> None:
         markup=False,
         highlight=False,
     )
+    if (lent := outcome.lent) is not None:
+        console.print(
+            f"CPU jobs: {lent.running} of {lent.cpu_jobs} run; {counted(lent.evictions, 'eviction')} in the last hour, "
+            f"{counted(lent.quota_edits, 'edit')} of an ArrayQuota.",
+            markup=False,
+            highlight=False,
+        )
     verdict = "passed" if report["passed"] else counted(len(report["problems"]), "problem")
     console.print(f"Seed {outcome.seed}: {verdict}. {outcome.check.summary()}.", markup=False, highlight=False)
 

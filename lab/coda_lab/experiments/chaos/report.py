@@ -15,6 +15,7 @@ from coda_lab.checker.invariants import REASON_S, UNSAID
 from coda_lab.experiments.chaos.accidents import Mishap
 from coda_lab.experiments.chaos.faults import BUDGET_S, BUDGETED, Struck
 from coda_lab.experiments.chaos.happenings import Happened
+from coda_lab.experiments.chaos.lending import Lent
 from coda_lab.experiments.chaos.schedule import LONGER_THAN_A_LEASE_S, STORAGE, Fault, Kind, Target
 from coda_lab.experiments.load.account import Account
 
@@ -37,6 +38,7 @@ class Outcome:
     check: Check
     account: Account
     restarts_by_part: Mapping[str, int]
+    lent: Lent | None = None
 
     def breaches(self) -> tuple[Breach, ...]:
         """The breaches that are Coda's."""
@@ -74,6 +76,7 @@ class Outcome:
         found += self.account.problems()
         found += [_sentence(each) for each in self.struck if each.over_budget]
         found += [problem for each in self.happened for problem in each.problems]
+        found += self.lent.problems() if self.lent is not None else ()
         return tuple(found)
 
     def as_json(self) -> dict[str, Any]:
@@ -106,6 +109,7 @@ class Outcome:
             "checked": asdict(self.check.counts) | {"notes": list(self.check.notes)},
             "jobs": self.account.as_json(),
             "foreign_pods": self.account.pods_as_json(),
+            "lending": None if self.lent is None else asdict(self.lent),
             "restarts_after_ending_by_themselves": {
                 part: count for part, count in self.restarts_by_part.items() if count
             },

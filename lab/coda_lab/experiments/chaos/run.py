@@ -19,6 +19,7 @@ from coda_lab.experiments.chaos.accidents import Accident, Mishap, accidents, ti
 from coda_lab.experiments.chaos.faults import Striker, Struck
 from coda_lab.experiments.chaos.happenings import Grounds, Happened, Happenings
 from coda_lab.experiments.chaos.jumping_clock import environ
+from coda_lab.experiments.chaos.lending import Lending
 from coda_lab.experiments.chaos.progress_signs import LEASES, Signs
 from coda_lab.experiments.chaos.proxy import Gate
 from coda_lab.experiments.chaos.report import Outcome
@@ -44,6 +45,7 @@ NODES_PER_RACK: Final = 25
 REQUEST_TIMEOUT_S: Final = 10.0
 LOAD_PATIENCE_S: Final = 10.0
 LATE_RANK_S: Final = 15.0
+LENT_LIMIT_S: Final = 120.0  # until every CPU job runs again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class Options:
     nodes: str
     accidents: int = 0
     only: tuple[Accident, ...] = ()
+    lending: bool = False  # CPU jobs borrow cores, and ArrayQuotas change
     drain_s: float = 300.0
     logs: Path | None = None
 
@@ -131,6 +134,10 @@ async def run(options: Options, audience: Audience) -> Outcome:
         )
         async with checker.watching(), watches.kept(), beside(restarter.keep_all()), beside(driver.run()):
             audience.scene(scene)
+            lending = Lending(admin, seed=options.seed, nodes=len(options.specs), with_accidents=bool(options.mishaps))
+            stop_lending = await stack.enter_async_context(AsyncExitStack())
+            if options.lending:
+                await stop_lending.enter_async_context(beside(lending.run()))
             striker = Striker(cluster, restarter, started.gates, signs, watches.renew, audience.fault)
             happenings = Happenings(grounds, audience.accident)
             for event in timeline(options.faults, options.mishaps):
@@ -144,6 +151,8 @@ async def run(options: Options, audience: Audience) -> Outcome:
             driver.submitting = False
             audience.step("no more faults, no new jobs: waiting for everything to end")
             drained_s = await driver.drained(options.drain_s)
+            await stop_lending.aclose()
+            lent = await lending.ended(LENT_LIMIT_S) if options.lending else None
         return Outcome(
             seed=options.seed,
             nodes=options.nodes,
@@ -157,6 +166,7 @@ async def run(options: Options, audience: Audience) -> Outcome:
             check=checker.report(),
             account=account,
             restarts_by_part=restarter.restarts_by_part,
+            lent=lent,
         )
 
 
