@@ -78,6 +78,7 @@ def decide(
         refusals=refusals,
         stops=this.stops,
         grants=answers.grants,
+        returns=this.returns,
         denials=answers.denials,
         postponed=answers.postponed,
         faults=tuple(judging.faults),

@@ -10,8 +10,8 @@ from coda.cache.array_capacity import ArrayCapacity
 from coda.cache.gang_class import CapacityView, GangClass, QueuedJob
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.world_index import WorldIndex
-from coda.cycle.victims import preempted_for, stopped_in_arrays
-from coda.model.decision import Stop
+from coda.cycle.victims import preempted_for, returned_in_arrays, stopped_in_arrays
+from coda.model.decision import Grant, Stop
 from coda.model.job import Job
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import GPU_ARRAYS, Array
@@ -27,6 +27,7 @@ class Attempt(NamedTuple):
     shares: Shares | None = None
     borrows: bool = False  # what it takes belongs to another array
     stops: tuple[Stop, ...] = ()
+    returns: tuple[Grant, ...] = ()  # who must shrink for it
 
 
 NO_START = Attempt()
@@ -159,6 +160,11 @@ class ArrayStart:
                 ):
                     in_vain = moves and not is_overdue and self._small_job_goes_before(queued.job)
                     return NO_START if in_vain else Attempt(stops=stops)
+            elif option.takes_back:
+                if _may_hold(rank_class, queued.gang_class) and (
+                    returns := returned_in_arrays(self._arrays, queued.job, rank_class)
+                ):
+                    return Attempt(returns=returns)
             elif (shares := _place(rank_class, queued)) is not None:
                 return Attempt(shares, option.borrows)
         if self._running is None or not (is_overdue or self._may_stop_for(queued.gang_class)):

@@ -13,7 +13,7 @@ from coda.cache.world_index import WorldIndex
 from coda.cycle.judging import Judging
 from coda.cycle.start_ways import NO_START, Attempt, start_way
 from coda.cycle.victims import stopped_in_turn
-from coda.model.decision import Start, Stop
+from coda.model.decision import Grant, Start, Stop
 from coda.model.job import Job, JobId
 from coda.policy.order import SortKey
 from coda.promises import Kept, PromiseBook, PromiseHold, keep_nodes, overdue, stopped_for_promise
@@ -27,13 +27,14 @@ _Line = tuple[SortKey, QueuedJob, Iterator[QueuedJob]]
 
 
 class CycleStarts:
-    """The starts of one cycle, in order, and the `stops` for the first job that could start then.
+    """The starts of one cycle, in order, and the `stops` or `returns` for the first job that could start then.
 
-    With the first stops nothing else starts, so that nobody takes what is being freed."""
+    With the first of them nothing else starts, so that nobody takes what is being freed."""
 
     def __init__(self, index: WorldIndex, quotas: QuotaLedger, judging: Judging, now_s: float) -> None:
         self.starts: list[Start] = []
         self.stops: tuple[Stop, ...] = ()
+        self.returns: tuple[Grant, ...] = ()
         self._index = index
         self._quotas = quotas
         self._judging = judging
@@ -55,14 +56,14 @@ class CycleStarts:
             if self._start(queued, is_overdue=True):
                 self._overdue.add(job.id)
                 continue
-            if self.stops:
+            if self.is_over:
                 return None
             kept = self._keep(queued, book)
             if kept is not None:
                 return kept
             if self._index.policy.limits_overtaking:
                 self.stops = self._judging.ask(queued.gang_class, self._stopped_for_promise, queued, ())
-            if self.stops:
+            if self.is_over:
                 return None
             hopeless.add(queued.gang_class)
             promised += job.id in book.promise_by_job
@@ -74,7 +75,7 @@ class CycleStarts:
         """Start on the kept nodes, in order, the jobs that are expected to end before the promised one can start.
 
         They start where the policy puts them, and nobody is stopped for them. O(waiting jobs) if something is idle."""
-        if self.stops:
+        if self.is_over:
             return
         hopeless: set[GangClass] = set()
         for gang_class in self._index.queue.class_by_key.values():
@@ -101,19 +102,24 @@ class CycleStarts:
 
     def start_in_order(self) -> None:
         """Start every other job that fits, in the order of the policy."""
-        if self.stops:
+        if self.is_over:
             return
         for gang_classes in self._way.batches():
             if len(gang_classes) == 1 and self._index.policy.blocks is None:
                 self._start_class(gang_classes[0])
             elif gang_classes:
                 self._start_classes(gang_classes)
-            if self.stops:
+            if self.is_over:
                 return
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing more may start in this cycle: what is being freed has its owner."""
+        return bool(self.stops or self.returns)
 
     def wake_s(self) -> float | None:
         """When time alone lets a job be stopped, if nobody is stopped now."""
-        return None if self.stops else self._way.wake_s()
+        return None if self.is_over else self._way.wake_s()
 
     def _start_classes(self, gang_classes: Sequence[GangClass]) -> None:
         """Capacity and quotas only shrink within a cycle, so a class is done with its first job that does not fit."""
@@ -124,7 +130,7 @@ class CycleStarts:
                 self._line_up(self._startable(gang_class))
             else:
                 self._park(gang_class)
-        while lines and not self.stops:
+        while lines and not self.is_over:
             key, queued, startable = heappop(lines)
             if self._index.usage is not None and (sort_key := self._index.sort_key(queued)) != key:
                 heappush(lines, (sort_key, queued, startable))  # starts since then put it further back
@@ -147,7 +153,7 @@ class CycleStarts:
                 break
         else:
             return
-        if not self.stops and not self._may_start(gang_class):
+        if not self.is_over and not self._may_start(gang_class):
             self._park(gang_class)
 
     def _park(self, gang_class: GangClass) -> None:
@@ -215,6 +221,7 @@ class CycleStarts:
         job, found = queued.job, self._attempt_overdue(queued) if is_overdue else self._attempt(queued)
         if found.shares is None:
             self.stops = found.stops if may_stop else ()
+            self.returns = found.returns if may_stop else ()
             return False
         self._judging.starts()
         self._quotas.count_start(job)

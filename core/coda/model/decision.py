@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coda.model.job import JobId
 from coda.model.job import StopCause as StopCause  # a placement stores it too
@@ -93,6 +93,10 @@ class Start:
     borrows: bool = False  # part of the capacity belongs to another array, which may take it back
 
 
+TAKEN_BACK: Final = "TakenBack"
+"""The code of a grant that nobody wished for: cores of the CPU array go back to it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """Give every rank of the running job `job` this many cores.
@@ -101,8 +105,9 @@ class Grant:
 
     job: JobId
     attempt: int
-    sequence: int  # of the wish
+    sequence: int  # of the wish; of one that takes cores back, a number after the last
     cores: int  # per rank, of the main container
+    by: JobId | None = None  # the CPU job that the cores are taken back for; None: the job wished for the change
 
 
 class DenialCode(Enum):
@@ -156,6 +161,7 @@ class Fault:
 class Decision:
     """The result of one cycle: stops, starts in the order of decision, and a refusal for every job left waiting.
 
+    `returns`: the grants that take cores back for the first CPU job that could start then.
     Every open wish gets a grant or a denial, except those in `postponed`: they are answered when foreign pods in flight
     are bound, or when the stops for them are carried out. Starts and grants depend on no stop of the same decision;
     everything may be carried out in any order."""
@@ -164,6 +170,7 @@ class Decision:
     refusals: tuple[Refusal, ...] = ()
     stops: tuple[Stop, ...] = ()
     grants: tuple[Grant, ...] = ()
+    returns: tuple[Grant, ...] = ()
     denials: tuple[Denial, ...] = ()
     postponed: tuple[JobId, ...] = ()
     faults: tuple[Fault, ...] = ()  # found in this cycle; the jobs are refused

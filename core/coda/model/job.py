@@ -25,6 +25,7 @@ bottleneck    the one resource that keeps a job from starting
 inadmissible  a class of jobs that is not tried again before capacity grows
 promise       a start promised to a job that has waited too long; its price bounds what is kept idle for it
 kept          of a node: set aside for a promised job; others start there only if they end in time, or beside it
+take back     shrink a running GPU job in place: a CPU job gets cores that the CPU array owns
 stop          end a running job for another one: reclaim (abort), migrate or preempt
 protected     a node where no job may be stopped; an evictable node is one where some job may
 array         large GPU jobs, small GPU jobs or CPU jobs; each array has capacity of its own
@@ -179,6 +180,7 @@ class Job:
     gone: frozenset[int] = frozenset()  # ranks of a started attempt whose pod has ended: they hold nothing
     leftovers: bool = False  # queued, and pods of its attempt exist that are no ranks of its placement
     wish: Wish | None = None  # the last one of its attempt, answered or not
+    tunable: bool = False  # a GPU job whose cores are Coda's to choose, and can be changed as it runs
     resized: int = 0  # sequence of the last wish whose resize has ended, with success or not
     pod_cpu_m: Mapping[int, int] = field(default_factory=dict)  # bound rank -> cores its pod has, if not `request`
     user: str = ""

@@ -27,6 +27,7 @@ class Component(Enum):
     ALLOCATOR = "allocator"  # without: jobs keep the cores they asked for
     ARRAYS = "arrays"  # without: all jobs share all capacity
     BORROWING = "borrowing"  # without: each array uses its own cores only
+    TAKE_BACK = "take-back"  # without: GPU jobs keep the cores of the CPU array until they end
     MIGRATION = "migration"  # without: small jobs stay where they borrow
     ELIMINATOR = "eliminator"  # without: no job is throttled
     TIME_SLICES = "time-slices"  # without: no GPU job is stopped for one that was served less

@@ -29,6 +29,7 @@ class JobRun:
         "busy_gpus",
         "cores",
         "done_s",
+        "due_cores",
         "gang",
         "gpus",
         "is_profiled",
@@ -68,6 +69,7 @@ class JobRun:
         self.nodes: tuple[tuple[int, int], ...] = ()  # node number and ranks there; empty: not running
         self.cores = gang.cpus_per_replica  # per rank, held while it runs
         self.working_cores = self.cores  # per rank, that its pods can use now: fewer in the middle of a resize
+        self.due_cores = 0  # per rank, that it had before some were taken back; 0: it has them
         self.resizes = 0  # begun so far
         self.pace = 0.0  # work per second, now
         self.busy_gpus = 0.0  # now
@@ -84,9 +86,10 @@ class JobRun:
         self.wishes = 0  # made so far
         self.version = 0  # events added for an older version are void
 
-    def submit(self, cores: int, *, is_resumable: bool) -> None:
+    def submit(self, cores: int, *, is_resumable: bool, is_tunable: bool) -> None:
         """Submit the job; each of its ranks asks for `cores`."""
-        self.job = replace(job_from_gang(self.gang, cores, self.told_factor), resumable=is_resumable)
+        job = job_from_gang(self.gang, cores, self.told_factor)
+        self.job = replace(job, resumable=is_resumable, tunable=is_tunable)
 
     def set_request(self, cores: int) -> None:
         """Set the cores that each rank asks for, as the planner sees it, and remove its wish."""

@@ -7,8 +7,9 @@ If it stopped jobs, call it again at the same time. The order of equal jobs in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
+from coda.allocator.config import TuningConfig
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.history.run_times import FinishedRun
@@ -33,6 +34,8 @@ from coda_sim.workload.gangs import Gang
 from coda_sim.workload.job_models import JobModelDraws
 from coda_sim.workload.virtual_clusters import virtual_clusters
 
+WISH_AGAIN_S: Final = TuningConfig().wish_again_s
+_OF_CORES: Final = (Event.TUNING_WINDOW, Event.WISH_AGAIN, Event.PROFILED, Event.RESIZED)
 PROGRESS_EVERY = 500  # simulated times between two reports of progress
 
 
@@ -120,7 +123,7 @@ class Simulation:
                 self._may_start = True
         elif event is Event.SUBMIT:
             self._submit(run)
-        elif event is Event.TUNING_WINDOW or event is Event.PROFILED or event is Event.RESIZED:
+        elif event in _OF_CORES:
             if run.nodes:
                 self._apply_to_cores(event, run, version)
         elif version == run.version:
@@ -140,6 +143,8 @@ class Simulation:
         elif version == run.attempt:
             if event is Event.TUNING_WINDOW:
                 self._tune(run)
+            elif event is Event.WISH_AGAIN:
+                self._wish_again(run)
             else:
                 self._profile(run)
 
@@ -154,7 +159,8 @@ class Simulation:
         self._next_submission()
         run.is_profiled = not (run.gpus and self._config.profiling_s)
         is_resumable = self._config.costs.resumes(run.gang.row.job_id, run.gpus)
-        run.submit(self._starting_cores(run), is_resumable=is_resumable)
+        is_tunable = bool(self._allocator and run.gpus and run.model.profile)
+        run.submit(self._starting_cores(run), is_resumable=is_resumable, is_tunable=is_tunable)
         self._entries[run.job.id] = JobEntry(gang=run.gang)
         self._wait(run)
 
@@ -213,6 +219,8 @@ class Simulation:
             self._begin(run, cost_s)
         for stop in decision.stops:
             self._stop(stop)
+        for grant in decision.returns:
+            self._take_back(self._cluster.running[grant.job], grant.cores)
         if decision.wake_s is not None and not self._now_s < self._wake_s <= decision.wake_s:
             self._wake_s = decision.wake_s
             self._events.add_wake(decision.wake_s)
@@ -222,6 +230,7 @@ class Simulation:
         run, entry = self._cluster.running[stop.job], self._entries[stop.job]
         run.advance(self._now_s)
         cores = self._allocator.end_attempt(run) if self._allocator else run.cores
+        cores, run.due_cores = max(cores, run.due_cores), 0
         self._leave(run, entry)
         entry.count_stop(stop.cause)
         if not run.job.resumable:
@@ -266,7 +275,11 @@ class Simulation:
     def _tune(self, run: JobRun) -> None:
         """After a window: wish for the cores that the job's search wants next."""
         assert self._allocator is not None
-        self._want(run, self._allocator.after_window(run, self._cluster.most_cores(run)))
+        if run.due_cores:  # cores were taken back in the middle of the window: it counts for nothing
+            wanted, run.due_cores = run.due_cores, 0
+            self._want(run, wanted)
+        else:
+            self._want(run, self._allocator.after_window(run, self._cluster.most_cores(run)))
 
     def _want(self, run: JobRun, cores: int) -> None:
         """Wish for other cores than the job has; if it has them, begin the next window."""
@@ -282,6 +295,22 @@ class Simulation:
     def _grant(self, run: JobRun, cores: int) -> None:
         self._resize(run, cores)
         self._want(run, cores)
+
+    def _take_back(self, run: JobRun, cores: int) -> None:
+        """Take cores back from a job. A search finds them gone at the end of its window; else it asks again later."""
+        assert self._allocator is not None
+        is_known, run.due_cores = run.due_cores > 0, max(run.due_cores, run.cores)
+        self._resize(run, cores)
+        if not is_known and not self._allocator.is_searching(run):
+            self._events.add(self._now_s + WISH_AGAIN_S, Event.WISH_AGAIN, run)
+
+    def _wish_again(self, run: JobRun) -> None:
+        """Wish for the cores that were taken back, and go on wishing until it has them."""
+        if run.cores >= run.due_cores:
+            run.due_cores = 0
+            return
+        self._events.add(self._now_s + WISH_AGAIN_S, Event.WISH_AGAIN, run)
+        self._want(run, run.due_cores)
 
     def _deny(self, run: JobRun, most_cores: int) -> None:
         self._cluster.remove_wish(run)
