@@ -42,7 +42,7 @@ PARTS: Final = tuple(part.value for part in Component)
 
 def _parts(policy: Policy) -> tuple[Component, ...]:
     allocator = (Component.ALLOCATOR,) if policy.cores is CoresRule.TUNED else ()
-    arrays = (Component.ARRAYS, Component.BORROWING, Component.TAKE_BACK, Component.MIGRATION) if policy.has_arrays else ()
+    arrays = (Component.ARRAYS, Component.BORROWING, Component.MIGRATION) if policy.has_arrays else ()
     eliminator = (Component.ELIMINATOR,) if policy.throttles else ()
     short_first = (Component.SHORT_FIRST,) if policy.favours_short else ()
     time_slices = (Component.TIME_SLICES,) if policy.has_time_slices else ()

@@ -66,6 +66,7 @@ class Settings(ReplicaSettings):
     """Under a policy with arrays: cores of each node that belong to the GPU array, per GPU of the node."""
 
     array_large_share: float = Field(default=ArraysConfig().large_share, ge=0, le=1)
+    array_takes_back: bool = ArraysConfig().takes_back
     """Under a policy with arrays: part of all GPUs in the sub-array of gangs of four GPUs or more."""
 
     promise_patience_s: float = Field(default=PolicyConfig().promise_patience_s or 0.0, ge=0)
@@ -161,7 +162,9 @@ class Settings(ReplicaSettings):
             promise_patience_s=self.promise_patience_s or None,
             promise_price=self.promise_price,
             arrays=ArraysConfig(
-                reserve_cores_per_gpu=self.array_reserve_cores_per_gpu, large_share=self.array_large_share
+                reserve_cores_per_gpu=self.array_reserve_cores_per_gpu,
+                large_share=self.array_large_share,
+                takes_back=self.array_takes_back,
             ),
         )
 

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda.policy import DEFAULT, POLICIES
+from coda.policy import DEFAULT, POLICIES, ArraysConfig, PolicyConfig
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console, version
 from coda_cli.simulate.comparison import show
@@ -77,6 +77,9 @@ def simulate_command(
         list[str] | None,
         typer.Option(help=f"Leave this part of the policy out; may be given again: {', '.join(PARTS)}."),
     ] = None,
+    take_back: Annotated[
+        bool, typer.Option("--take-back", help="GPU jobs give cores of the CPU array back while they run.")
+    ] = False,
     seed: Annotated[
         list[int] | None,
         typer.Option(help="Seed [default: 1]; may be given again: then means with a 95 % interval are shown."),
@@ -159,6 +162,7 @@ def simulate_command(
             profiles=profiles,
             policy="",
             without=tuple(sorted(set(without or ()))),
+            planner=PolicyConfig(arrays=ArraysConfig(takes_back=take_back)),
             seed=0,
             costs=replace(COSTS_BY_SETTING[costs], resuming_gpu_jobs=resumable),
             warmup_s=None if warmup is None else seconds_from_duration(warmup),

@@ -30,7 +30,7 @@ from coda.policy.arrays import (
     victims,
 )
 from coda.policy.config import Component, PolicyConfig
-from coda.policy.core_loans import Loan, own_cores, spare_cores, taken_back
+from coda.policy.core_loans import Loan, could_not_return, own_cores, spare_cores, taken_back
 from coda.policy.division import divide
 
 
@@ -47,7 +47,7 @@ class ArrayCapacity:
         self._protected: Set[int] = frozenset()  # these nodes
         self._stale: set[int] = set()  # nodes whose *_PROTECTED views are not up to date
         self._migration = Component.MIGRATION not in config.without
-        self._takes_back = self.borrowing and Component.TAKE_BACK not in config.without
+        self._takes_back = self.borrowing and config.arrays.takes_back
         division = divide(capacity.nodes, quotas, config.arrays)
         self._reserves = division.reserves_cpu_m
         self._held: list[dict[JobId, Held]] = [{} for _ in capacity.nodes]
@@ -64,6 +64,7 @@ class ArrayCapacity:
             own = FreeCapacity(capacity.nodes, config.levels, tells_sizes=score is not None)
             is_same = view is CapacityView.GPU and self.borrowing
             self._search_by_view[view] = search if is_same else NodeSearch(own, config, score)
+        self.stuck: set[JobId] = set()  # jobs that were told to give cores back and could not
         self._returned: FreeCapacity | None = None  # view AFTER_RETURNS
         if self._takes_back:
             self._returned = FreeCapacity(capacity.nodes, config.levels, tells_sizes=score is not None)
@@ -85,6 +86,7 @@ class ArrayCapacity:
         is_small = job.request.gpus > 0 and array_of(job) is Array.SMALL
         is_guest = is_small and all(n is not None and self._is_large[n] for n in numbers)
         spare = self._spare_cores(job, numbers) if self._takes_back and job.tunable else 0
+        (self.stuck.add if self._takes_back and could_not_return(job) else self.stuck.discard)(job.id)
         for number in set(numbers) if len(numbers) > 1 else numbers:
             if number is not None:
                 ranks = 1 if len(numbers) == 1 else numbers.count(number)
@@ -99,6 +101,7 @@ class ArrayCapacity:
 
     def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job holds nothing any more on these nodes. Call `refresh` after it."""
+        self.stuck.discard(job.id)
         for number in set(self._numbers(nodes)):
             if number is not None:
                 self._change_claims(number, self._held[number].pop(job.id, None), None)

@@ -55,6 +55,7 @@ class Shortfall(NamedTuple):
     matching: int = 0  # nodes in all
     blocked: int = 0  # of these
     avoided: int = 0
+    stuck: int = 0  # GPU jobs that could not give back cores of the CPU array, if a CPU job waits
 
 
 class ClassVerdict:

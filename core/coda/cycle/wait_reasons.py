@@ -286,6 +286,7 @@ class _ReasonFinder:
             most = rank_class.candidates.most_ranks_in_one_domain(rank_class.within)
             holders = self._holdings.on_nodes(rank_class.eligible, GPUS if rank_class.request.gpus else CPU)
             return Shortfall(most_in_one_domain=most, holders=holders)
+        arrays = self._index.arrays
         name = self._bottlenecks.lacking(anywhere, job.replicas)
         scattered = name is not None and self._bottlenecks.is_enough(anywhere, name, job.replicas)
         if name is None:
@@ -301,6 +302,7 @@ class _ReasonFinder:
             matching=len(anywhere.eligible.matching),
             blocked=len(anywhere.eligible.matching) - len(anywhere.eligible.accepting),
             avoided=len(anywhere.eligible.accepting) - len(anywhere.groups.amount_by_node),
+            stuck=0 if arrays is None or anywhere.request.gpus else len(arrays.stuck),
             holders=self._holdings.on_nodes(anywhere.eligible, name or (GPUS if anywhere.request.gpus else CPU)),
         )
 
@@ -346,6 +348,9 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
         clauses.append(f"{counted(shortfall.blocked, 'node')} cordoned, not ready or under pressure")
     if shortfall.avoided:
         clauses.append(f"{counted(shortfall.avoided, 'node')} avoided after a failed attempt")
+    if shortfall.stuck:
+        who = counted(shortfall.stuck, "training job")
+        clauses.append(f"{who} could not give back cores of the CPU array (its status.resize says why)")
     if not shortfall.holders and kind == "matching" and name is not None:
         clauses.append("pods outside Coda hold the rest")
     return WaitReason(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from coda.model.job import JobId
 from coda.model.job import StopCause as StopCause  # a placement stores it too
@@ -91,10 +91,6 @@ class Start:
     nodes: tuple[str, ...]
     cpus_per_replica: int
     borrows: bool = False  # part of the capacity belongs to another array, which may take it back
-
-
-TAKEN_BACK: Final = "TakenBack"
-"""The code of a grant that nobody wished for: cores of the CPU array go back to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

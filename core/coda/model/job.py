@@ -47,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NewType
+from typing import Final, NewType
 
 from coda.model.constraints import NodeConstraints
 from coda.model.resources import Resources
@@ -66,9 +66,13 @@ class Wish:
     deadline_s: float  # nobody waits for an answer after this
 
 
+TAKEN_BACK: Final = "TakenBack"
+"""The code of a grant that nobody wished for: cores of the CPU array go back to it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WishAnswer:
-    """The planner's last answer to a wish of an attempt.
+    """The planner's last answer to a wish of an attempt, or its order to give cores back (`TAKEN_BACK`).
 
     A grant withholds its growth until its resize has ended. A denial leaves the cores as they are."""
 
@@ -76,8 +80,8 @@ class WishAnswer:
     granted: bool
     cores: int  # per rank: granted; for a denial, the most that could have been granted
     answered_s: float
-    deadline_s: float  # by then every rank has its growth, or all of it is taken back
-    code: str = ""  # of a denial
+    deadline_s: float  # by then every rank has its growth, or all of it is taken back; or it has given back
+    code: str = ""  # of a denial, or TAKEN_BACK
     message: str = ""
 
 

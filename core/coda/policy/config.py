@@ -27,7 +27,6 @@ class Component(Enum):
     ALLOCATOR = "allocator"  # without: jobs keep the cores they asked for
     ARRAYS = "arrays"  # without: all jobs share all capacity
     BORROWING = "borrowing"  # without: each array uses its own cores only
-    TAKE_BACK = "take-back"  # without: GPU jobs keep the cores of the CPU array until they end
     MIGRATION = "migration"  # without: small jobs stay where they borrow
     ELIMINATOR = "eliminator"  # without: no job is throttled
     TIME_SLICES = "time-slices"  # without: no GPU job is stopped for one that was served less
@@ -45,6 +44,10 @@ class ArraysConfig:
     large_share: float = 0.7
     """Share of all GPUs in the large sub-array, 0..1. Our choice: jobs of four GPUs or more hold 60 % of the GPUs in
     use in the fitted month, and CODA takes the most they ever needed."""
+
+    takes_back: bool = False
+    """A CPU job that waits for cores of its array gets those that GPU jobs hold beyond theirs: these shrink in place.
+    Default: no. On held-out months it helped neither side reliably (`docs/decisions/0085`)."""
 
     def __post_init__(self) -> None:
         require(0 <= self.reserve_cores_per_gpu <= 1024, "reserve_cores_per_gpu must be 0 to 1024", self)

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-from coda.model.decision import TAKEN_BACK
-from coda.model.job import Job, JobId, Phase
+from coda.model.job import TAKEN_BACK, Job, JobId, Phase
 from coda.model.live_placement import is_resizing, live_placement, open_wish
 from coda.model.resources import Resources
 
@@ -37,13 +36,18 @@ def spare_cores(job: Job, own: int) -> int:
     a change that is under way. None after the last order to give back failed: a new grant shows that changes work."""
     if not job.tunable or job.phase is not Phase.RUNNING or job.unbound or job.unwritable is not None:
         return 0
-    placement = live_placement(job)
-    if placement is None or is_resizing(job) or open_wish(job) is not None:
-        return 0
-    answer = placement.answer
-    if answer is not None and answer.code == TAKEN_BACK and job.cpus_per_replica > answer.cores:
+    if live_placement(job) is None or is_resizing(job) or open_wish(job) is not None or could_not_return(job):
         return 0
     return max(0, job.cpus_per_replica - own)
+
+
+def could_not_return(job: Job) -> bool:
+    """True if the job was told to give cores back, and a node of it did not let it. It is not told again before a new
+    grant."""
+    answer = job.placement.answer if job.placement is not None else None
+    if answer is None or answer.code != TAKEN_BACK or is_resizing(job):
+        return False
+    return job.cpus_per_replica > answer.cores
 
 
 class Loan(NamedTuple):

@@ -40,7 +40,7 @@ from coda_kube.objects.pods.cpu_job import (
 from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
-from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, wish_from_json
+from coda_kube.objects.tuning_status import answer_from_json, is_tuned_now, resize_from_json, wish_from_json
 
 Item = Mapping[str, Any]
 
@@ -239,7 +239,8 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     generation, edited = _generation(metadata, status, phase)
     attempt = int(status.get("attempt") or 1)
     asked, cores, resized = _sizes(status, request, attempt)
-    wish = wish_from_json(status, attempt=attempt) if spec.get("cpusPerReplica") == AUTO else None
+    is_auto = spec.get("cpusPerReplica") == AUTO
+    wish = wish_from_json(status, attempt=attempt) if is_auto else None
     job = Job(
         id=id_of(item),
         uid=metadata["uid"],
@@ -260,6 +261,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         quota={key: milli_from_quantity(text) for key, text in (request.get("quota") or {}).items()},
         placement=placement_from_json(status),
         wish=wish,
+        tunable=is_auto and is_tuned_now(status, attempt=attempt),
         resized=resized,
         user=user_from_json(metadata),
         returned=bool(status.get("returned")),
@@ -372,7 +374,7 @@ def with_ranks(job: Job, pods: Mapping[str, Pod]) -> Job:
     waiting = [(rank, pod) for rank, pod in ranks if not pod.node and not pod.ended and not pod.terminating]
     unbound = {rank: pod.pinned_to for rank, pod in waiting if pod.pinned_to is not None}
     gone = frozenset([rank for rank, pod in ranks if pod.ended]) if job.phase in _STARTED else frozenset()
-    cpu_m = {rank: pod.request.cpu_m for rank, pod in ranks if pod.node} if job.wish is not None else {}
+    cpu_m = {rank: pod.request.cpu_m for rank, pod in ranks if pod.node} if job.wish is not None or job.tunable else {}
     return replace(
         job,
         bound=bound,
