@@ -80,6 +80,9 @@ def simulate_command(
     take_back: Annotated[
         bool, typer.Option("--take-back", help="GPU jobs give cores of the CPU array back while they run.")
     ] = False,
+    auto_division: Annotated[
+        bool, typer.Option("--auto-division", help="The arrays follow what finished jobs used, as an Auto ArrayQuota.")
+    ] = False,
     seed: Annotated[
         list[int] | None,
         typer.Option(help="Seed [default: 1]; may be given again: then means with a 95 % interval are shown."),
@@ -162,6 +165,7 @@ def simulate_command(
             profiles=profiles,
             policy="",
             without=tuple(sorted(set(without or ()))),
+            divides_from_history=auto_division,
             planner=PolicyConfig(arrays=ArraysConfig(takes_back=take_back)),
             seed=0,
             costs=replace(COSTS_BY_SETTING[costs], resuming_gpu_jobs=resumable),

@@ -56,6 +56,10 @@ JobId = NewType("JobId", str)
 """`namespace/name`: unique among live jobs, and what people type."""
 
 
+LARGE_GPUS: Final = 4
+"""A job with this many GPUs in all is large. Source: CODA's 4-GPU sub-array."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """Cores per rank that a running job wants. `sequence` counts the wishes of one attempt, from 1."""

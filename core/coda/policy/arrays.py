@@ -12,12 +12,9 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from coda.model.decision import StopCause
-from coda.model.job import Job, Phase
+from coda.model.job import LARGE_GPUS, Job, Phase
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import Node
-
-LARGE_GPUS: Final = 4
-"""A job with this many GPUs in all is large. Source: CODA's 4-GPU sub-array."""
 
 RUNNING: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 """Phases in which a job can be stopped for another, unless one of its pods is not bound yet."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from coda.model.decision import Start
 from coda.model.job import Job, JobId, Phase, Placement, PlacementState, Wish
 from coda.model.resources import NOTHING, Resources
-from coda.model.world import Node, VirtualCluster, World
+from coda.model.world import ArrayQuota, Node, VirtualCluster, World
 from coda.policy.config import PolicyConfig
 from coda.snapshots import VersionedMap
 from coda_sim.engine.job_run import JobRun
@@ -42,6 +42,7 @@ class Cluster:
     def __init__(self, shape: ClusterShape, virtual_clusters: tuple[VirtualCluster, ...] = ()) -> None:
         self._virtual_clusters = virtual_clusters
         self.nodes = nodes_of_shape(shape)
+        self.array_quotas: tuple[ArrayQuota, ...] = ()
         self.free_gpus = [node.allocatable.gpus for node in self.nodes]
         self.free_cores = [node.allocatable.cpu_m // 1000 for node in self.nodes]
         self.free_memory_bytes = [node.allocatable.memory_bytes for node in self.nodes]
@@ -65,6 +66,7 @@ class Cluster:
             used=self._used.table(),
             jobs=self._jobs.roster(),
             virtual_clusters=self._virtual_clusters,
+            array_quotas=self.array_quotas,
         )
 
     def pop_touched(self) -> set[int]:

@@ -27,6 +27,7 @@ from coda_sim.engine.event_queue import Event, EventQueue
 from coda_sim.engine.job_run import JobRun
 from coda_sim.engine.log import JobEntry, Restart, RunLog
 from coda_sim.engine.pace import PaceModel
+from coda_sim.engine.past_division import PastDivision
 from coda_sim.engine.simulation_config import SimulationConfig
 from coda_sim.engine.spare_cores import SpareCores, best_of
 from coda_sim.engine.usage_recorder import UsageRecorder
@@ -74,6 +75,7 @@ class Simulation:
         self._events = EventQueue()
         self._contention = NodeContention(config.contention, self._cluster, self._paces, self._events)
         self._spare_cores = SpareCores(self._cluster) if config.lends_spare_cores else None
+        self._past = PastDivision(config.planner.arrays) if config.divides_from_history else None
         self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
         self._models = models
         self._entries: dict[JobId, JobEntry] = {}
@@ -94,6 +96,7 @@ class Simulation:
             self._now_s = now_s
             while self._events.next_s == now_s:
                 ended += self._apply(*self._events.pop())
+            self._divide()
             self._run_cycles()
             self._lend()
             self._usage.record(now_s)
@@ -319,6 +322,13 @@ class Simulation:
         else:
             self._want(run, self._allocator.after_denial(run, most_cores))
 
+    def _divide(self) -> None:
+        """Divide the nodes as the past says, if that has changed."""
+        quota = self._past.next_quota(self._now_s) if self._past else None
+        if quota is not None:
+            self._cluster.array_quotas = (quota,)
+            self._may_start = True
+
     def _lend(self) -> None:
         """Lend spare cores to the jobs that gain from them, and take them back, after all events of this time."""
         for run, cores in self._spare_cores.changes() if self._spare_cores else ():
@@ -360,6 +370,8 @@ class Simulation:
         if job.placement is not None and not self._config.inaccuracy.forgets:
             run_s = (job.resumed_s + self._now_s - job.placement.committed_s) * run.told_factor
             self._book.run_times.add(FinishedRun(job.user, job.category, run.gpus, run_s))
+        if self._past:
+            self._past.add(run, self._now_s)
         self._leave(run, entry)
         entry.end_s = self._now_s
 

@@ -84,7 +84,8 @@ class SimulationConfig:
 
     `planner`: the planner's. `allocator`: GPU jobs get the cores that it finds instead of those they ask for.
     `tuning`: the allocator's search. `contention`: the eliminator's; None: no job is throttled. `inaccuracy`: of what
-    planner and allocator are told."""
+    planner and allocator are told. `divides_from_history`: the arrays follow what finished jobs used, as an ArrayQuota
+    with the division Auto."""
 
     shape: ClusterShape
     profiles: ProfileSet
@@ -94,6 +95,7 @@ class SimulationConfig:
     tuning: CoreSearchConfig = field(default_factory=CoreSearchConfig)
     contention: ContentionConfig | None = None
     inaccuracy: Inaccuracy = EXACT
+    divides_from_history: bool = False
 
     @property
     def cores_rule(self) -> CoresRule:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Final
 
 from coda.cycle import Part
 from coda.errors import CodaError
+from coda.history.division import PastUse
 from coda.nodes.array_use import ArrayUse, QuotaUse
 from coda.policy import Component, PolicyConfig, policy_of
 from coda_extender.cluster.cluster import ExtenderCluster
@@ -17,9 +20,13 @@ from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, ARRAY_QUOTA, EXTENDER, VIRTUAL_CLUSTER
 from coda_kube.objects.quantities import time_from_seconds
-from coda_kube.quotas.array_quotas import array_quota_status
+from coda_kube.objects.run_times import PATH, past_use_from_json
+from coda_kube.quotas.array_quotas import array_quota_status, division_status
 
 log = logging.getLogger(__name__)
+
+READ_EVERY_S: Final = 60.0
+"""Between two readings of the past: as often as the operator writes it."""
 
 LOOK_EVERY_S: Final = 5.0
 """Between two looks: so an object is written at most that often. Our choice: what `kubectl get` users notice."""
@@ -34,6 +41,8 @@ class QuotaStatus:
         self._client = client
         self._cluster = cluster
         self._policy = policy
+        self._past = PastUse()
+        self._read_s = -inf  # when the past was read, on the steady clock
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
@@ -58,12 +67,31 @@ class QuotaStatus:
     async def _write_array_quotas(self) -> None:
         cache, policy = self._cluster.array_quotas, self._policy
         has_arrays = policy_of(policy.policy).has_arrays and Component.ARRAYS not in policy.without
+        quotas = {quota.name: quota for _, quota in self._cluster.state.items(Part.ARRAYS)}
+        if any(quota.is_auto for quota in quotas.values()):
+            await self._read_past()
         use_by_quota = await self._array_use()
+        now_s = self._client.clock()
         for name, item in list(cache.by_key.items()):
-            use = use_by_quota.get(name)
-            if use is not None:
-                status = array_quota_status(item, use, policy=policy.policy, has_arrays=has_arrays)
+            use, quota = use_by_quota.get(name), quotas.get(name)
+            if use is not None and quota is not None:
+                gpus = use.large_gpus.reserved + use.small_gpus.reserved
+                told = (item.get("status") or {}).get("division") or {}
+                division = division_status(quota, gpus, policy.arrays, self._past, told, now_s)
+                status = array_quota_status(item, use, division, policy=policy.policy, has_arrays=has_arrays)
                 await self._write_if_changed(ARRAY_QUOTA, cache, item, status)
+
+    async def _read_past(self) -> None:
+        """Read what the operator says of the past; without an answer, what was read before counts."""
+        if time.monotonic() - self._read_s < READ_EVERY_S:
+            return
+        self._read_s = time.monotonic()
+        try:
+            self._past = past_use_from_json(await self._client.get(PATH))
+        except NotFound:
+            self._past = PastUse()
+        except CodaError as error:
+            log.warning("the division Auto goes on with what was known before: %s", error)
 
     async def _array_use(self) -> Mapping[str, QuotaUse]:
         """What the arrays hold. Nodes count as they are at the beginning, and so do jobs."""
