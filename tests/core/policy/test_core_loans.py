@@ -137,7 +137,7 @@ def lent_worlds(draw: st.DrawFn) -> World:
     """One or two full nodes of tuned jobs, some of several ranks, and CPU jobs that wait."""
     names = draw(st.sampled_from((("one",), ("one", "two"))))
     nodes = tuple(node(name, gpus=4, cores=28) for name in names)
-    free = {name: (4, 28) for name in names}
+    free = dict.fromkeys(names, (4, 28))
     jobs: list[Job] = []
     for number in range(draw(st.integers(1, 5))):
         gpus, cores = draw(st.integers(1, 3)), draw(st.integers(1, 20))
