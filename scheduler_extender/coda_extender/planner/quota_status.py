@@ -12,7 +12,7 @@ from typing import Any, Final
 from coda.cycle import Part
 from coda.errors import CodaError
 from coda.history.division import PastUse
-from coda.nodes.array_use import ArrayUse, QuotaUse
+from coda.nodes.array_use import ArrayUse, QuotaUse, TenantLoans
 from coda.policy import Component, PolicyConfig, policy_of
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_kube.api.client import Client, NotFound
@@ -53,24 +53,26 @@ class QuotaStatus:
     async def write(self) -> None:
         """Write every status that differs. What cannot be written is tried at the next look.
 
-        O(virtual clusters); with ArrayQuotas, O(nodes and jobs) besides."""
-        await self._write_virtual_clusters()
-        if self._cluster.array_quotas.by_key:
-            await self._write_array_quotas()
+        O(virtual clusters); with ArrayQuotas, or tenants under a policy with arrays, O(nodes and jobs) besides."""
+        quotas, tenants = self._cluster.array_quotas.by_key, self._cluster.virtual_clusters.by_key
+        has_arrays = policy_of(self._policy.policy).has_arrays and Component.ARRAYS not in self._policy.without
+        use = await self._array_use() if quotas or (tenants and has_arrays) else None
+        await self._write_virtual_clusters(use.loans_by_tenant if use is not None and has_arrays else None)
+        if quotas and use is not None:
+            await self._write_array_quotas(use.use_by_quota, has_arrays=has_arrays)
 
-    async def _write_virtual_clusters(self) -> None:
+    async def _write_virtual_clusters(self, loans: Mapping[str, TenantLoans] | None) -> None:
         cache, tenants = self._cluster.virtual_clusters, self._cluster.state.tenants
         for name, item in list(cache.by_key.items()):
             if tenants.get(name) is not None:  # it could be read
-                await self._write_if_changed(VIRTUAL_CLUSTER, cache, item, tenants.status_of(name))
+                held = None if loans is None else loans.get(name, TenantLoans())
+                await self._write_if_changed(VIRTUAL_CLUSTER, cache, item, tenants.status_of(name, held))
 
-    async def _write_array_quotas(self) -> None:
+    async def _write_array_quotas(self, use_by_quota: Mapping[str, QuotaUse], *, has_arrays: bool) -> None:
         cache, policy = self._cluster.array_quotas, self._policy
-        has_arrays = policy_of(policy.policy).has_arrays and Component.ARRAYS not in policy.without
         quotas = {quota.name: quota for _, quota in self._cluster.state.items(Part.ARRAYS)}
         if any(quota.is_auto for quota in quotas.values()):
             await self._read_past()
-        use_by_quota = await self._array_use()
         now_s = self._client.clock()
         for name, item in list(cache.by_key.items()):
             use, quota = use_by_quota.get(name), quotas.get(name)
@@ -93,7 +95,7 @@ class QuotaStatus:
         except CodaError as error:
             log.warning("the division Auto goes on with what was known before: %s", error)
 
-    async def _array_use(self) -> Mapping[str, QuotaUse]:
+    async def _array_use(self) -> ArrayUse:
         """What the arrays hold. Nodes count as they are at the beginning, and so do jobs."""
         state = self._cluster.state
         nodes = [node for _, node in state.items(Part.NODES)]
@@ -105,7 +107,7 @@ class QuotaStatus:
                 await asyncio.sleep(0)
         for _ in use.add_up():
             await asyncio.sleep(0)
-        return use.use_by_quota
+        return use
 
     async def _write_if_changed(self, kind: str, cache: WatchCache, item: Json, status: Json) -> None:
         shown: Mapping[str, Any] = item.get("status") or {}
