@@ -67,6 +67,7 @@ class Settings(ReplicaSettings):
 
     array_large_share: float = Field(default=ArraysConfig().large_share, ge=0, le=1)
     array_takes_back: bool = ArraysConfig().takes_back
+    """Under a policy with arrays: tuned GPU jobs shrink when a CPU job waits for its array's cores."""
     """Under a policy with arrays: part of all GPUs in the sub-array of gangs of four GPUs or more."""
 
     promise_patience_s: float = Field(default=PolicyConfig().promise_patience_s or 0.0, ge=0)

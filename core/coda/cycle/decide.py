@@ -96,8 +96,8 @@ def decide_around(
 ) -> Decision:
     """Like `decide`, but `held_back` per node must not be used yet: it is free in a moment.
 
-    A job is stopped, or gives cores back, only if it would even with that capacity. Cost: a second decision, if the first one
-    stops a job. Source: our choice."""
+    A job is stopped, or gives cores back, only if it would even with that capacity. Cost: a second decision, if the
+    first one does that to a job. Source: our choice."""
     decision = decide(
         replace(world, in_flight=_with(held_back, world.in_flight)) if held_back else world,
         config,

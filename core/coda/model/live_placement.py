@@ -83,9 +83,9 @@ def is_giving_back(job: Job) -> bool:
 
 
 def returning_by_node(job: Job, now_s: float) -> dict[str, int]:
-    """Return, by node name, the millicores that a job which `is_giving_back` will soon free; nothing after the deadline.
+    """Return, by node name, the millicores that a job which `is_giving_back` will soon free.
 
-    After it nobody waits for them any more."""
+    Nothing after the deadline: then nobody waits for them any more."""
     placement = live_placement(job)
     if placement is None or placement.answer is None or now_s > placement.answer.deadline_s:
         return {}

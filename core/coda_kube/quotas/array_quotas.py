@@ -63,7 +63,7 @@ def _division(source: str, jobs: int, shares: Shares) -> Json:
     return {
         "source": source,
         "jobs": jobs,
-        "coresPerGPU": f"{shares.cores_per_gpu:g}",
+        "coresPerGPU": f"{round(shares.cores_per_gpu, 3):g}",
         "largeShare": f"{round(100 * shares.large_share)}%",
     }
 

@@ -1,4 +1,7 @@
-"""The division between the arrays inside a simulation, where it follows what finished jobs used. The rule is the core's."""
+"""The division between the arrays inside a simulation, where it follows what finished jobs used.
+
+The rule is the core's.
+"""
 
 from __future__ import annotations
 

@@ -120,11 +120,15 @@ def test_the_map_is_small_even_for_the_largest_cluster() -> None:
 
 
 async def test_it_has_what_the_division_follows_of_the_jobs_of_the_week() -> None:
-    api, records = FakeCluster(), Records()
-    now_s = clock()
+    api, now_s = FakeCluster(), clock()
     found = [record(number, ended_s=now_s - 60.0 * number, replicas=1 + number % 2) for number in range(80)]
-    records.jobs = lambda _from_s, _to_s: found  # type: ignore[method-assign]
-    await RunTimesMap(api, records, clock=clock, aside=at_once).write(records)
+
+    class Week(Records):
+        def jobs(self, from_s: float, to_s: float) -> list[FinishedJob]:
+            return found
+
+    week = Week()
+    await RunTimesMap(api, week, clock=clock, aside=at_once).write(week)
     past = past_use_from_json(api.item(PATH))
     assert (past.jobs, past.tuned_jobs, past.cores_per_gpu, past.large_share) == (80, 80, 3.0, 1.0)
     assert past.categories == (CategoryUse("NLP", 80, 3.0),)
