@@ -17,7 +17,7 @@ from coda.change_log import ChangeLog
 from coda.cycle import Part
 from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Placement, Resources, World
 from coda.model.job import WriteTrouble
-from coda.model.live_placement import is_giving_back, open_wish, returning_by_node
+from coda.model.live_placement import open_wish
 from coda.policy.priorities import PriorityRule
 from coda.snapshots import VersionedMap
 from coda_kube.api.watch_cache import key_of, version_of
@@ -88,12 +88,10 @@ class ClusterState:
         self.gang_pods = GangPods()
         self._jobs: VersionedMap[JobId, Job] = VersionedMap()
         self._starting_by_id: dict[JobId, Job] = {}  # of `_jobs`, those that may await a decision
-        self._giving_by_id: dict[JobId, Job] = {}  # of `_jobs`, those that are giving cores back
         self.cpu_jobs = CpuJobs(now_s)
         self.tenants = VirtualClusters()
         self.arrays = ArraySums()
-        self._stopped = StoppedAttempts(clock)
-        self._now_s = now_s
+        self._stopped = StoppedAttempts(clock, now_s)
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
         self._assumptions = JobAssumptions()
 
@@ -291,15 +289,8 @@ class ClusterState:
         )
 
     def leaving(self) -> dict[str, Resources]:
-        """Per node, the part of its use that ordered stops, and orders to give cores back, will free.
-
-        O(pods of these jobs)."""
-        leaving = self._stopped.leaving(lambda owner: self.gang_pods.of(owner).values())
-        now_s = self._now_s()
-        for job in self._giving_by_id.values():
-            for node, cpu_m in returning_by_node(job, now_s).items():
-                leaving[node] = leaving.get(node, NOTHING) + Resources(cpu_m=cpu_m)
-        return leaving
+        """Per node, the part of its use that orders to stop or to give cores back will free. O(pods of these jobs)."""
+        return self._stopped.leaving(lambda owner: self.gang_pods.of(owner).values())
 
     def _dict_of(self, part: Part) -> Mapping[str, Any]:
         return self.tenants.by_name() if part is Part.TENANTS else self._values_by_part[part]
@@ -393,17 +384,13 @@ class ClusterState:
     def _set_job(self, job: JobId, after: Job | None) -> None:
         before = self._jobs.get(job)
         self._starting_by_id.pop(job, None)
-        self._giving_by_id.pop(job, None)
-        if after is not None and after.placement is not None:
-            self._stopped.note_placement((job, after.uid), after.placement)
+        self._stopped.note_job(job, after)
         if after is not None and after.phase in FINISHED and not after.unbound:
             after = None
         if after is not None:
             self._jobs.put(job, after)
             if after.phase in _STARTING or open_wish(after) is not None:
                 self._starting_by_id[job] = after
-            if is_giving_back(after):
-                self._giving_by_id[job] = after
         elif before is not None:
             self._jobs.drop(job)
         if before is not None or after is not None:

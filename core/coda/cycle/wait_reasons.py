@@ -19,7 +19,7 @@ from coda.cycle.judging import Judging
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import Refusal, WaitCode, WaitReason
 from coda.model.job import Job, JobId, WriteTrouble
-from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
+from coda.model.resources import CPU, GPUS, MEMORY, PODS
 from coda.nodes.bottleneck import Limit, Side
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.node_search import RankClass
@@ -205,7 +205,7 @@ class _ReasonFinder:
         if self._search.ranks_when_empty(rank_class, None) == 0:
             sizes = (self._search.capacity.nodes[number].allocatable for number in sorted(rank_class.eligible.matching))
             largest = max(sizes, key=lambda size: (size.gpus, size.cpu_m, size.memory_bytes))
-            largest = _of_the_same_kinds(largest, rank_class.request)
+            largest = largest.of_kinds(rank_class.request)
             which = "the largest" if matching > 1 else "it"
             message = f"a rank needs {each}; even empty, {nodes} none: {which} has {amounts_text(largest)}"
         elif rank_class.within is None:
@@ -286,7 +286,6 @@ class _ReasonFinder:
             most = rank_class.candidates.most_ranks_in_one_domain(rank_class.within)
             holders = self._holdings.on_nodes(rank_class.eligible, GPUS if rank_class.request.gpus else CPU)
             return Shortfall(most_in_one_domain=most, holders=holders)
-        arrays = self._index.arrays
         name = self._bottlenecks.lacking(anywhere, job.replicas)
         scattered = name is not None and self._bottlenecks.is_enough(anywhere, name, job.replicas)
         if name is None:
@@ -302,7 +301,7 @@ class _ReasonFinder:
             matching=len(anywhere.eligible.matching),
             blocked=len(anywhere.eligible.matching) - len(anywhere.eligible.accepting),
             avoided=len(anywhere.eligible.accepting) - len(anywhere.groups.amount_by_node),
-            stuck=0 if arrays is None or anywhere.request.gpus else len(arrays.stuck),
+            stuck=len(arrays.stuck) if (arrays := self._index.arrays) is not None and not job.request.gpus else 0,
             holders=self._holdings.on_nodes(anywhere.eligible, name or (GPUS if anywhere.request.gpus else CPU)),
         )
 
@@ -396,8 +395,3 @@ def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:
     some = f"{nodes or 'none'} {of_all}" if matching > 1 else of_all
     held = counted(ranks, "rank") if ranks else "any" if matching > 1 else "none"
     return f"needs {counted(job.replicas, 'rank')} of {each} each; {some} can hold {held} now"
-
-
-def _of_the_same_kinds(size: Resources, asked: Resources) -> Resources:
-    """A node's size without the named resources that were not asked for."""
-    return replace(size, other={name: amount for name, amount in size.other.items() if asked.other.get(name)})

@@ -72,6 +72,28 @@ class Shares(NamedTuple):
     large_share: float
 
 
+class FollowedPast:
+    """A division that follows what is added to it. It may take a step every `EVERY_S`."""
+
+    def __init__(self, shares: Shares) -> None:
+        self.shares = shares
+        self._spans: list[HeldSpan] = []
+        self._due_s = EVERY_S
+
+    def add(self, span: HeldSpan) -> None:
+        """A job has ended."""
+        self._spans.append(span)
+
+    def step(self, now_s: float) -> bool:
+        """Take a step if it is time; True if the shares changed. O(jobs of the last week) if it is time."""
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + EVERY_S
+        self._spans = [span for span in self._spans if span.end_s > now_s - SPAN_S]
+        before, self.shares = self.shares, next_shares(self.shares, past_use(self._spans, now_s - SPAN_S, now_s))
+        return self.shares != before
+
+
 def held_span(job: FinishedJob) -> HeldSpan | None:
     """Return what the job held; None for one that never had its GPUs.
 

@@ -240,7 +240,6 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     attempt = int(status.get("attempt") or 1)
     asked, cores, resized = _sizes(status, request, attempt)
     is_auto = spec.get("cpusPerReplica") == AUTO
-    wish = wish_from_json(status, attempt=attempt) if is_auto else None
     job = Job(
         id=id_of(item),
         uid=metadata["uid"],
@@ -260,7 +259,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         within=(spec.get("locality") or {}).get("required"),
         quota={key: milli_from_quantity(text) for key, text in (request.get("quota") or {}).items()},
         placement=placement_from_json(status),
-        wish=wish,
+        wish=wish_from_json(status, attempt=attempt) if is_auto else None,
         tunable=is_auto and is_tuned_now(status, attempt=attempt),
         resized=resized,
         user=user_from_json(metadata),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from coda.history.division import Shares
 from coda.model.decision import Start
 from coda.model.job import Job, JobId, Phase, Placement, PlacementState, Wish
 from coda.model.resources import NOTHING, Resources
@@ -68,6 +69,11 @@ class Cluster:
             virtual_clusters=self._virtual_clusters,
             array_quotas=self.array_quotas,
         )
+
+    def divide(self, shares: Shares) -> None:
+        """Divide all nodes so from now on."""
+        cores_per_gpu, large_share = shares
+        self.array_quotas = (ArrayQuota(name="all", reserve_cores_per_gpu=cores_per_gpu, large_share=large_share),)
 
     def pop_touched(self) -> set[int]:
         """Return the numbers of the nodes that changed since the last call."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from coda.history.division import HeldSpan
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import StopCause
 from coda.model.job import Job, JobId, Phase
@@ -96,6 +97,13 @@ class JobRun:
         request = with_cores(self.job.request, cores)
         self.job = replace(self.job, request=request, cpus_per_replica=cores, wish=None)
 
+    def held_span(self, now_s: float) -> HeldSpan:
+        """Return what its last attempt held, for the division of the arrays; it must run."""
+        assert self.job.placement is not None
+        cores = self.held_cores if self.job.tunable else 0
+        category = self.model.profile.category.value if self.model.profile else ""
+        return HeldSpan(self.job.placement.committed_s, now_s, self.gpus, cores, category)
+
     @property
     def held_cores(self) -> int:
         """The cores on all its nodes."""
@@ -130,11 +138,13 @@ class JobRun:
         )
 
     def requeue(self, cause: StopCause, cores: int, now_s: float, *, restart_s: float) -> None:
-        """Make the stopped job wait again, as the planner sees it. `cores`: what each rank asks for next time.
+        """Make the stopped job wait again, as the planner sees it. `cores`: what each rank asks for next time, or
+        what it had before some were taken back.
 
         What it has left includes its restart, so that it is as long while it waits as when it runs again: else it could
         go before the job that it was stopped for."""
         job, began = self.job, self.job.placement
+        cores, self.due_cores = max(cores, self.due_cores), 0
         own = job.cpus_per_replica if cores == self.cores else cores
         self.is_restarting = False
         self.job = replace(

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from coda.allocator.config import TuningConfig
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
+from coda.history.division import FollowedPast
 from coda.history.run_times import FinishedRun
 from coda.model.decision import Decision, Stop
 from coda.model.job import JobId
@@ -27,7 +28,6 @@ from coda_sim.engine.event_queue import Event, EventQueue
 from coda_sim.engine.job_run import JobRun
 from coda_sim.engine.log import JobEntry, Restart, RunLog
 from coda_sim.engine.pace import PaceModel
-from coda_sim.engine.past_division import PastDivision
 from coda_sim.engine.simulation_config import SimulationConfig
 from coda_sim.engine.spare_cores import SpareCores, best_of
 from coda_sim.engine.usage_recorder import UsageRecorder
@@ -75,7 +75,7 @@ class Simulation:
         self._events = EventQueue()
         self._contention = NodeContention(config.contention, self._cluster, self._paces, self._events)
         self._spare_cores = SpareCores(self._cluster) if config.lends_spare_cores else None
-        self._past = PastDivision(config.planner.arrays) if config.divides_from_history else None
+        self._past = FollowedPast(config.shares) if config.divides_from_history else None
         self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
         self._models = models
         self._entries: dict[JobId, JobEntry] = {}
@@ -233,7 +233,6 @@ class Simulation:
         run, entry = self._cluster.running[stop.job], self._entries[stop.job]
         run.advance(self._now_s)
         cores = self._allocator.end_attempt(run) if self._allocator else run.cores
-        cores, run.due_cores = max(cores, run.due_cores), 0
         self._leave(run, entry)
         entry.count_stop(stop.cause)
         if not run.job.resumable:
@@ -278,11 +277,8 @@ class Simulation:
     def _tune(self, run: JobRun) -> None:
         """After a window: wish for the cores that the job's search wants next."""
         assert self._allocator is not None
-        if run.due_cores:  # cores were taken back in the middle of the window: it counts for nothing
-            wanted, run.due_cores = run.due_cores, 0
-            self._want(run, wanted)
-        else:
-            self._want(run, self._allocator.after_window(run, self._cluster.most_cores(run)))
+        wanted, run.due_cores = run.due_cores, 0  # if cores were taken back within the window, it counts for nothing
+        self._want(run, wanted or self._allocator.after_window(run, self._cluster.most_cores(run)))
 
     def _want(self, run: JobRun, cores: int) -> None:
         """Wish for other cores than the job has; if it has them, begin the next window."""
@@ -324,9 +320,8 @@ class Simulation:
 
     def _divide(self) -> None:
         """Divide the nodes as the past says, if that has changed."""
-        quota = self._past.next_quota(self._now_s) if self._past else None
-        if quota is not None:
-            self._cluster.array_quotas = (quota,)
+        if self._past and self._past.step(self._now_s):
+            self._cluster.divide(self._past.shares)
             self._may_start = True
 
     def _lend(self) -> None:
@@ -370,8 +365,8 @@ class Simulation:
         if job.placement is not None and not self._config.inaccuracy.forgets:
             run_s = (job.resumed_s + self._now_s - job.placement.committed_s) * run.told_factor
             self._book.run_times.add(FinishedRun(job.user, job.category, run.gpus, run_s))
-        if self._past:
-            self._past.add(run, self._now_s)
+        if self._past and run.gpus:
+            self._past.add(run.held_span(self._now_s))
         self._leave(run, entry)
         entry.end_s = self._now_s
 

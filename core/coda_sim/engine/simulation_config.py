@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from coda.allocator.config import CoreSearchConfig
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
+from coda.history.division import Shares
 from coda.policy.config import Component, PolicyConfig
 from coda.policy.cores import CoresRule
 from coda.policy.policies import policy_of
@@ -104,6 +105,11 @@ class SimulationConfig:
         if self.allocator:
             return CoresRule.TUNED
         return CoresRule.ASKED if rule is CoresRule.TUNED else rule
+
+    @property
+    def shares(self) -> Shares:
+        """The division of all nodes at the beginning."""
+        return Shares(self.planner.arrays.reserve_cores_per_gpu, self.planner.arrays.large_share)
 
     @property
     def lends_spare_cores(self) -> bool:

@@ -17,7 +17,7 @@ from coda.allocator.resize import STATIC_CPU_MANAGER, Obstacle, Resize, ResizeSt
 from coda.allocator.tuning import TuningInput, stopped
 from coda.allocator.watch import watch_over
 from coda.allocator.window_samples import WindowResult
-from coda.model.job import TAKEN_BACK, WishAnswer
+from coda.model.job import WishAnswer
 
 CONFIG = TuningConfig()
 NOW_S = 1000.0
@@ -385,30 +385,3 @@ def test_a_search_that_is_refused_its_first_count_begins_with_what_the_job_has()
     tuning = watched(found(start=6), 0.95, 0.95)
     refused = next_tuning(tuning, replace(HERE, answer=denied(tuning, most=3)), None, CONFIG, NOW_S)
     assert (refused.phase, isinstance(refused.found, CoreSearch) and refused.found.start) == (TuningPhase.MEASURING, 3)
-
-
-def taken_back(sequence: int, cores: int) -> WishAnswer:
-    return WishAnswer(
-        sequence=sequence, granted=True, cores=cores, answered_s=NOW_S, deadline_s=NOW_S + 30, code=TAKEN_BACK
-    )
-
-
-def test_cores_that_were_taken_back_are_wished_for_again_only_after_a_while() -> None:
-    """Else the job would take them before the CPU job that they were taken back for."""
-    fewer = replace(HERE, cores=1, answer=taken_back(7, 1))
-    assert next_tuning(begun(), fewer, measured(0.5), CONFIG, NOW_S + CONFIG.wish_again_s - 1) == begun()
-    again = next_tuning(begun(), fewer, None, CONFIG, NOW_S + CONFIG.wish_again_s)
-    assert (again.phase, again.wish and (again.wish.sequence, again.wish.cores)) == (TuningPhase.WISHING, (8, 3))
-
-
-def test_a_tuned_job_asks_again_for_what_its_search_found() -> None:
-    tuned = replace(begun(), phase=TuningPhase.TUNED, found=abandon(begun().found))  # type: ignore[arg-type]
-    fewer = replace(HERE, cores=1, answer=taken_back(7, 1))
-    assert next_tuning(tuned, fewer, None, CONFIG, NOW_S + CONFIG.wish_again_s - 1) == tuned
-    assert next_tuning(tuned, fewer, None, CONFIG, NOW_S + CONFIG.wish_again_s).phase is TuningPhase.WISHING
-
-
-def test_a_wish_that_an_order_to_give_back_overtook_is_made_anew() -> None:
-    tuning = wishing()
-    after = next_tuning(tuning, replace(HERE, cores=1, answer=taken_back(5, 1)), None, CONFIG, NOW_S + 1)
-    assert (after.phase, after.found, after.wish and after.wish.sequence) == (TuningPhase.WISHING, tuning.found, 6)
