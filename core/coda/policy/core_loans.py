@@ -44,7 +44,8 @@ def spare_cores(job: Job, own: int) -> int:
 def could_not_return(job: Job) -> bool:
     """True if the job was told to give cores back, and a node of it did not let it. It is not told again before a new
     grant."""
-    answer = job.placement.answer if job.placement is not None else None
+    placement = live_placement(job)
+    answer = placement.answer if placement is not None else None
     if answer is None or answer.code != TAKEN_BACK or is_resizing(job):
         return False
     return job.cpus_per_replica > answer.cores

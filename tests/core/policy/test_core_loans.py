@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coda.cache import PlannerCache
 from coda.cycle import answer_from_return, decide
 from coda.model import Decision, Job, Node, World
 from coda.model.capacity import free_by_node
@@ -15,6 +16,7 @@ from coda.model.job import TAKEN_BACK, Wish, WriteTrouble
 from coda.policy import ArraysConfig, PolicyConfig
 from coda.policy.arrays import reserved_cpu_m
 from coda.policy.core_loans import own_cores
+from coda.promises import PromiseBook
 from tests.builders import job, node, resources, running, with_starts, world
 
 CODA = PolicyConfig(policy="coda", levels=(), arrays=ArraysConfig(reserve_cores_per_gpu=4, takes_back=True))
@@ -132,6 +134,32 @@ def test_a_job_keeps_its_gpus_part_of_the_reserve(reserve_m: int, expected: int)
     assert own_cores(tuned("a", "one", cores=9), [(NODE.allocatable, reserve_m)]) == expected
 
 
+@law
+@given(st.data())
+def test_what_earlier_cycles_left_changes_no_decision(data: st.DataObject) -> None:
+    """Orders, their ends and refusals, and wishes that come between, one small change after the other."""
+    now, memory, book = data.draw(lent_worlds()), PlannerCache(), PromiseBook()
+    for _ in range(6):
+        fresh = decide(now, CODA, 0.0, book=book.copied())
+        plan = decide(now, CODA, 0.0, memory, book=book)
+        assert plan == fresh
+        now = shrunk(now, plan, done=data.draw(st.booleans()))
+        jobs = list(now.jobs)
+        for number, one in enumerate(jobs):
+            change = data.draw(st.sampled_from(("none", "ended", "wish", "no wish", "tuned", "fixed")))
+            answer = one.placement.answer if one.placement is not None else None
+            if change == "ended" and answer is not None:
+                jobs[number] = replace(one, resized=answer.sequence)
+            elif change == "wish" and one.tunable:
+                wish = Wish(sequence=data.draw(st.integers(1, 4)), cores=9, since_s=0.0, deadline_s=9.0)
+                jobs[number] = replace(one, wish=wish)
+            elif change == "no wish":
+                jobs[number] = replace(one, wish=None)
+            elif one.request.gpus and change in ("tuned", "fixed"):
+                jobs[number] = replace(one, tunable=change == "tuned")
+        now = world(now.nodes, jobs)
+
+
 @st.composite
 def lent_worlds(draw: st.DrawFn) -> World:
     """One or two full nodes of tuned jobs, some of several ranks, and CPU jobs that wait."""
@@ -139,8 +167,8 @@ def lent_worlds(draw: st.DrawFn) -> World:
     nodes = tuple(node(name, gpus=4, cores=28) for name in names)
     free = dict.fromkeys(names, (4, 28))
     jobs: list[Job] = []
-    for number in range(draw(st.integers(1, 5))):
-        gpus, cores = draw(st.integers(1, 3)), draw(st.integers(1, 20))
+    for number in range(draw(st.integers(1, 6))):
+        gpus, cores = draw(st.integers(1, 3)), draw(st.integers(4, 26))
         on = draw(st.sampled_from((*[(name,) for name in names], names)))
         if all(free[name][0] >= gpus and free[name][1] >= cores for name in on):
             for name in on:
@@ -152,7 +180,7 @@ def lent_worlds(draw: st.DrawFn) -> World:
         if free[name][1] >= cores:
             free[name] = (free[name][0], free[name][1] - cores)
             jobs.append(running(cpu(f"cpu{number}", cores), name))
-    jobs += [cpu(f"waits{number}", draw(st.integers(1, 12))) for number in range(draw(st.integers(1, 3)))]
+    jobs += [cpu(f"waits{number}", draw(st.integers(3, 12))) for number in range(draw(st.integers(1, 3)))]
     return world_of(*jobs, nodes=nodes)
 
 
