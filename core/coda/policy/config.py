@@ -47,7 +47,8 @@ class ArraysConfig:
 
     takes_back: bool = False
     """A CPU job that waits for cores of its array gets those that GPU jobs hold beyond theirs: these shrink in place.
-    Default: no. On held-out months it helped neither side reliably (`docs/decisions/0085`)."""
+    Default: no. It helps where the CPU array owns cores of every node; elsewhere GPUs pay for nothing
+    (`docs/decisions/0085`)."""
 
     def __post_init__(self) -> None:
         require(0 <= self.reserve_cores_per_gpu <= 1024, "reserve_cores_per_gpu must be 0 to 1024", self)
