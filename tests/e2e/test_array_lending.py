@@ -18,10 +18,10 @@ from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from coda_operator.history.store import Store
 from tests.e2e.agents import wait_until
-from tests.e2e.cpu_jobs import PODS, opt_in, pod_json, wait_until_empty
+from tests.e2e.cpu_jobs import PODS, event_messages, opt_in, pod_json, wait_until_empty
 from tests.e2e.jobs import job_json, pods_of, submit, wait_for, wait_for_phase
 from tests.e2e.scheduling import QUICK_LEASE
-from tests.e2e.test_tuning import auto_job, run, tell
+from tests.e2e.test_tuning import annotate, auto_job, ended, node_of, run, tell
 from tests.operator_tests.history.records import record
 
 pytestmark = pytest.mark.e2e
@@ -73,6 +73,32 @@ async def test_a_running_gpu_job_shrinks_in_place_and_the_cpu_job_starts(
         assert serves["metadata"]["annotations"].get("coda.scheduler/borrows") is None
     finally:
         await admin.delete(f"{PODS}/serves")
+        await wait_until_empty(admin)
+
+
+async def test_a_node_that_lets_no_job_shrink_is_asked_once_and_the_reason_says_so(
+    cluster: LocalCluster, user: Client, admin: Client
+) -> None:
+    job = await lends(cluster, user)
+    node = await node_of(user, job, 0)
+    await annotate(admin, node, cpu_manager="static")
+    await admin.create(PODS, pod_json("waits", cpu="12"))
+    try:
+        assert (await ended(user, job))["reason"] == "StaticCPUManager"
+
+        async def is_said() -> bool:
+            said = await event_messages(admin, "InsufficientCPU")
+            return any("1 training job could not give back cores of the CPU array" in message for message in said)
+
+        await wait_until(is_said, within_s=20)
+        item = await user.get(job_path(job))
+        assert (grant_of(item)["sequence"], item["status"]["resize"]["coresPerReplica"]) == (1, 8)
+        assert (await admin.get(f"{PODS}/waits"))["spec"]["schedulingGates"]
+        await user.delete(job_path(job))
+        await wait_for(admin, f"{PODS}/waits", lambda pod: pod["status"]["phase"] == "Running", within_s=20)
+    finally:
+        await annotate(admin, node, cpu_manager=None)
+        await admin.delete(f"{PODS}/waits")
         await wait_until_empty(admin)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -172,7 +172,8 @@ def simulate_command(
             warmup_s=None if warmup is None else seconds_from_duration(warmup),
             drain_s=0.0 if drain is None else seconds_from_duration(drain),
         )
-        _check_arrays(policy or [DEFAULT], {"--take-back": take_back, "--auto-division": auto_division})
+        asked = (("--take-back", take_back), ("--auto-division", auto_division))
+        _check_arrays(policy or [DEFAULT], [option for option, is_asked in asked if is_asked])
         study = _study(template, policy or [DEFAULT], seed or [1], out, notes, costs)
         _perform_and_report(study, jobs, notes, all_measures=all_measures)
 
@@ -189,13 +190,12 @@ def _check_workload(workload: str | None, trace: Path | None, on_error: OnError 
         raise InvalidInput(f"--request-table {table} is for jobs of a --trace without cores: {MONTH} names them all")
 
 
-def _check_arrays(policies: Sequence[str], asked: Mapping[str, bool]) -> None:
+def _check_arrays(policies: Sequence[str], options: Sequence[str]) -> None:
     """Raise InvalidInput for an option about arrays if no policy that is simulated has some."""
     names = [name for name in policies if name == ALL or (name in POLICIES and POLICIES[name].has_arrays)]
-    for option, is_asked in asked.items():
-        if is_asked and not names:
-            having = ", ".join(name for name, policy in POLICIES.items() if policy.has_arrays)
-            raise InvalidInput(f"{option} has no effect on {', '.join(policies)}: only {having} has arrays")
+    if options and not names:
+        having = ", ".join(name for name, policy in POLICIES.items() if policy.has_arrays)
+        raise InvalidInput(f"{options[0]} has no effect on {', '.join(policies)}: only {having} has arrays")
 
 
 def _study(
