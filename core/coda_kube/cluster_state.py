@@ -91,7 +91,7 @@ class ClusterState:
         self.cpu_jobs = CpuJobs(now_s)
         self.tenants = VirtualClusters()
         self.arrays = ArraySums()
-        self._stopped = StoppedAttempts(clock)
+        self._stopped = StoppedAttempts(clock, now_s)
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
         self._assumptions = JobAssumptions()
 
@@ -289,7 +289,7 @@ class ClusterState:
         )
 
     def leaving(self) -> dict[str, Resources]:
-        """Per node, the part of its use that ordered stops will free. O(pods of the stopped jobs)."""
+        """Per node, the part of its use that orders to stop or to give cores back will free. O(pods of these jobs)."""
         return self._stopped.leaving(lambda owner: self.gang_pods.of(owner).values())
 
     def _dict_of(self, part: Part) -> Mapping[str, Any]:
@@ -384,8 +384,7 @@ class ClusterState:
     def _set_job(self, job: JobId, after: Job | None) -> None:
         before = self._jobs.get(job)
         self._starting_by_id.pop(job, None)
-        if after is not None and after.placement is not None:
-            self._stopped.note_placement((job, after.uid), after.placement)
+        self._stopped.note_job(job, after)
         if after is not None and after.phase in FINISHED and not (after.unbound or after.ending):
             after = None
         if after is not None:

@@ -1,11 +1,12 @@
-"""Attempts that were ordered to stop, and what their pods will free."""
+"""Attempts that were ordered to stop or to give cores back, and what their pods will free."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from coda.model import NOTHING, Placement, Resources
+from coda.model import NOTHING, Job, JobId, Placement, Resources
+from coda.model.live_placement import is_giving_back, returning_by_node
 from coda.placements.wait_limits import is_leaving
 from coda_kube.objects.read import Owner, Pod, is_rank_of
 
@@ -18,8 +19,10 @@ class _Stopped(NamedTuple):
 class StoppedAttempts:
     """The last attempt of each job that was ordered to stop, while pods of it are seen."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], now_s: Callable[[], float]) -> None:
         self._clock = clock
+        self._now_s = now_s
+        self._giving_by_id: dict[JobId, Job] = {}  # jobs that are giving cores back
         self._stopped_by_owner: dict[Owner, _Stopped] = {}
         self._deleted_s: dict[str, float] = {}  # since when pods are seen being deleted, by uid
 
@@ -32,6 +35,14 @@ class StoppedAttempts:
             self._stopped_by_owner[owner] = _Stopped(placement, ordered_s)
         elif is_known:
             del self._stopped_by_owner[owner]
+
+    def note_job(self, job: JobId, after: Job | None) -> None:
+        """A job came, changed or went."""
+        self._giving_by_id.pop(job, None)
+        if after is not None and after.placement is not None:
+            self.note_placement((job, after.uid), after.placement)
+        if after is not None and is_giving_back(after):
+            self._giving_by_id[job] = after
 
     def note_pod(self, before: Pod | None, after: Pod | None) -> None:
         """A pod came, changed or went."""
@@ -52,7 +63,7 @@ class StoppedAttempts:
         return stopped is not None and attempt <= stopped.placement.attempt
 
     def leaving(self, pods_of: Callable[[Owner], Iterable[Pod]]) -> dict[str, Resources]:
-        """Per node, the part of its use that ordered stops will free. O(pods of the stopped jobs).
+        """Per node, the part of its use that ordered stops and returns of cores will free. O(pods of these jobs).
 
         Only the pods are asked: the job may end, be deleted or start its next attempt before they are seen to go. And
         only ranks of the placement that was stopped: whoever forges labels frees nothing."""
@@ -66,4 +77,8 @@ class StoppedAttempts:
                     leaving[pod.node] = leaving.get(pod.node, NOTHING) + pod.request
             if not left:
                 del self._stopped_by_owner[owner]
+        now_s = self._now_s()
+        for job in self._giving_by_id.values():
+            for node, cpu_m in returning_by_node(job, now_s).items():
+                leaving[node] = leaving.get(node, NOTHING) + Resources(cpu_m=cpu_m)
         return leaving

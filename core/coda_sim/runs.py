@@ -93,6 +93,7 @@ class RunOrder:
     models: JobModelConfig = field(default_factory=JobModelConfig)
     inaccuracy: Inaccuracy = EXACT
     planner: PolicyConfig = field(default_factory=PolicyConfig)
+    divides_from_history: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +172,7 @@ def run_with_log(order: RunOrder, on_progress: OnProgress | None = None) -> tupl
         config = replace(config, mix=mix_of(ranks))
     inaccuracy = replace(order.inaccuracy, seed=order.seed)
     simulation_config = simulation_config_of(config, shape, profiles, order.costs, inaccuracy)
+    simulation_config = replace(simulation_config, divides_from_history=order.divides_from_history)
     with without_collecting():
         models = JobModelDraws(profiles, order.models, seed=order.seed)
         jobs = len(found.gangs)

@@ -77,6 +77,8 @@ class Settings(ReplicaSettings):
     """Under a policy with arrays: cores of each node that belong to the GPU array, per GPU of the node."""
 
     array_large_share: float = Field(default=ArraysConfig().large_share, ge=0, le=1)
+    array_takes_back: bool = ArraysConfig().takes_back
+    """Under a policy with arrays: tuned GPU jobs shrink when a CPU job waits for its array's cores."""
     """Under a policy with arrays: part of all GPUs in the sub-array of gangs of four GPUs or more."""
 
     reclaim_min_runtime_s: float = Field(default=10.0, ge=0)
@@ -194,7 +196,9 @@ class Settings(ReplicaSettings):
             promise_patience_s=self.promise_patience_s or None,
             promise_price=self.promise_price,
             arrays=ArraysConfig(
-                reserve_cores_per_gpu=self.array_reserve_cores_per_gpu, large_share=self.array_large_share
+                reserve_cores_per_gpu=self.array_reserve_cores_per_gpu,
+                large_share=self.array_large_share,
+                takes_back=self.array_takes_back,
             ),
             reclaim=ReclaimConfig(
                 min_runtime_s=self.reclaim_min_runtime_s,

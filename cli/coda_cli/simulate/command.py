@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda.policy import DEFAULT, POLICIES, PolicyConfig
+from coda.policy import DEFAULT, POLICIES, ArraysConfig, PolicyConfig
 from coda.policy.locality import locality_from_text
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console, version
@@ -78,6 +78,12 @@ def simulate_command(
         list[str] | None,
         typer.Option(help=f"Leave this part of the policy out; may be given again: {', '.join(PARTS)}."),
     ] = None,
+    take_back: Annotated[
+        bool, typer.Option("--take-back", help="GPU jobs give cores of the CPU array back while they run.")
+    ] = False,
+    auto_division: Annotated[
+        bool, typer.Option("--auto-division", help="The arrays follow what finished jobs used, as an Auto ArrayQuota.")
+    ] = False,
     seed: Annotated[
         list[int] | None,
         typer.Option(help="Seed [default: 1]; may be given again: then means with a 95 % interval are shown."),
@@ -164,15 +170,18 @@ def simulate_command(
             source=source,
             cluster=cluster,
             racks=racks,
-            planner=PolicyConfig(locality=locality_from_text(prefer)),
             profiles=profiles,
             policy="",
             without=tuple(sorted(set(without or ()))),
+            divides_from_history=auto_division,
+            planner=PolicyConfig(locality=locality_from_text(prefer), arrays=ArraysConfig(takes_back=take_back)),
             seed=0,
             costs=replace(COSTS_BY_SETTING[costs], resuming_gpu_jobs=resumable),
             warmup_s=None if warmup is None else seconds_from_duration(warmup),
             drain_s=0.0 if drain is None else seconds_from_duration(drain),
         )
+        asked = (("--take-back", take_back), ("--auto-division", auto_division))
+        _check_arrays(policy or [DEFAULT], [option for option, is_asked in asked if is_asked])
         study = _study(template, policy or [DEFAULT], seed or [1], out, notes, costs)
         _perform_and_report(study, jobs, notes, all_measures=all_measures)
 
@@ -187,6 +196,14 @@ def _check_workload(workload: str | None, trace: Path | None, on_error: OnError 
         raise InvalidInput(f"--on-error {on_error.value} is for bad rows of a --trace: {MONTH} has none")
     if trace is None and table is not None:
         raise InvalidInput(f"--request-table {table} is for jobs of a --trace without cores: {MONTH} names them all")
+
+
+def _check_arrays(policies: Sequence[str], options: Sequence[str]) -> None:
+    """Raise InvalidInput for an option about arrays if no policy that is simulated has some."""
+    names = [name for name in policies if name == ALL or (name in POLICIES and POLICIES[name].has_arrays)]
+    if options and not names:
+        having = ", ".join(name for name, policy in POLICIES.items() if policy.has_arrays)
+        raise InvalidInput(f"{options[0]} has no effect on {', '.join(policies)}: only {having} has arrays")
 
 
 def _study(

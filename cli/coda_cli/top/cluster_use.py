@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from coda.policy.arrays import LARGE_GPUS
+from coda.model.job import LARGE_GPUS
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import Pod, id_of, node_from_json, pod_from_json
 

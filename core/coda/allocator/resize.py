@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from coda.model.job import WishAnswer
+from coda.model.job import TAKEN_BACK, WishAnswer
 
 LATE: Final = "DeadlineExceeded"
 """The deadline passed, and a node said why it does not give the growth."""
@@ -156,7 +156,7 @@ def _go_on(now: Resize, sizes: Sequence[RankSize], answer: WishAnswer, now_s: fl
     return ResizeStep(
         resize=replace(told, reason=reason, message=message),
         patches=tuple((size, wanted_m) for size in sizes if size.wanted_m != wanted_m),
-        wake_s=answer.deadline_s if _grows(now, sizes) else None,
+        wake_s=answer.deadline_s if _has_deadline(now, sizes, answer) else None,
     )
 
 
@@ -171,11 +171,17 @@ def _why_never(sizes: Sequence[RankSize], answer: WishAnswer) -> tuple[str, str]
 
 def _why_late(now: Resize, sizes: Sequence[RankSize], answer: WishAnswer, now_s: float) -> tuple[str, str] | None:
     late = [size for size in sizes if not _is_settled(size, answer.cores * 1000)]
-    if now_s < answer.deadline_s or not late or not _grows(now, sizes):
+    if now_s < answer.deadline_s or not late or not _has_deadline(now, sizes, answer):
         return None
     said = f" ({late[0].message})" if late[0].message else ""
     reason = LATE if any(size.reason or size.says is Progressing.DEFERRED for size in late) else NO_ANSWER
-    return reason, f"{len(late)} of {len(sizes)} ranks did not get the cores in time: {late[0].name}{said}"
+    did = "give cores back" if answer.code == TAKEN_BACK else "get the cores"
+    return reason, f"{len(late)} of {len(sizes)} ranks did not {did} in time: {late[0].name}{said}"
+
+
+def _has_deadline(now: Resize, sizes: Sequence[RankSize], answer: WishAnswer) -> bool:
+    """Growth has one, and so have cores that a CPU job waits for: it must not wait for a node that never answers."""
+    return answer.code == TAKEN_BACK or _grows(now, sizes)
 
 
 def _grows(now: Resize, sizes: Sequence[RankSize]) -> bool:

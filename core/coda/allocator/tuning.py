@@ -30,7 +30,7 @@ from coda.allocator.resize import NO_ANSWER, STATIC_CPU_MANAGER, Obstacle, Resiz
 from coda.allocator.watch import Watch, WatchVerdict, watch_over, watched
 from coda.allocator.window_samples import WindowResult
 from coda.model.decision import DenialCode
-from coda.model.job import Wish, WishAnswer
+from coda.model.job import TAKEN_BACK, Wish, WishAnswer
 from coda.wording import counted
 
 NEVER = frozenset({"Infeasible", STATIC_CPU_MANAGER, *(obstacle.value for obstacle in Obstacle)})
@@ -128,7 +128,8 @@ def next_tuning(
         if tuning.found.cores == job.cores:
             return _watched(tuning, tuning.found, job, measured, config, now_s)
         due_s = -math.inf if tuning.wish is None else tuning.wish.since_s + config.wish_again_s
-        return _wishing(tuning, tuning.found, tuning.found.cores, config, now_s) if now_s >= due_s else tuning
+        due_s = max(due_s, _back_from_s(job, config))
+        return _wishing(tuning, tuning.found, tuning.found.cores, job, config, now_s) if now_s >= due_s else tuning
     if tuning.phase is TuningPhase.STOPPED and isinstance(tuning.found, SearchResult) and measured is not None:
         return _heard_again(tuning, tuning.found, job, measured, config, now_s)
     return tuning
@@ -141,6 +142,13 @@ def stopped(tuning: Tuning | None, attempt: int, reason: str, message: str) -> T
     if before is None:
         return Tuning(attempt=attempt, phase=phase, reason=reason, message=message)
     return replace(before, phase=phase, reason=reason, message=message)
+
+
+def _back_from_s(job: TuningInput, config: TuningConfig) -> float:
+    """From when on the job may ask again for cores that were taken back: whoever waited for them has them by then."""
+    answer = job.answer
+    taken = answer is not None and answer.code == TAKEN_BACK
+    return answer.answered_s + config.wish_again_s if answer is not None and taken else -math.inf
 
 
 def _last_answered(job: TuningInput) -> Wish | None:
@@ -166,7 +174,9 @@ def _measured(
     now_s: float,
 ) -> Tuning:
     if job.cores != search.trying:  # somebody else changed the cores, or a restart lost the wish
-        return _wishing(tuning, search, search.trying, config, now_s)
+        if now_s < _back_from_s(job, config):
+            return tuning
+        return _wishing(tuning, search, search.trying, job, config, now_s)
     if measured is None:
         return tuning
     silence = _silence(measured, config.tuning)
@@ -212,7 +222,7 @@ def _after(
 ) -> Tuning:
     wanted = step.trying if isinstance(step, CoreSearch) else step.cores
     if wanted != job.cores:
-        return _wishing(tuning, step, wanted, config, now_s)
+        return _wishing(tuning, step, wanted, job, config, now_s)
     return _settled(tuning, step, config, now_s)
 
 
@@ -273,13 +283,21 @@ def _again(
     search = begin_search(cores, job.gpus, _limits(job))
     again = replace(tuning, phase=TuningPhase.MEASURING, found=search, reason="", message="")
     if search.trying != job.cores:
-        return _wishing(again, search, search.trying, config, now_s)
+        return _wishing(again, search, search.trying, job, config, now_s)
     return _after(again, next_search(search, reading, _limits(job), config.tuning), job, config, now_s)
 
 
-def _wishing(tuning: Tuning, step: CoreSearch | SearchResult, cores: int, config: TuningConfig, now_s: float) -> Tuning:
+def _wishing(
+    tuning: Tuning,
+    step: CoreSearch | SearchResult,
+    cores: int,
+    job: TuningInput,
+    config: TuningConfig,
+    now_s: float,
+) -> Tuning:
+    known = (one.sequence for one in (tuning.wish, job.answer) if one is not None)
     wish = Wish(
-        sequence=1 if tuning.wish is None else tuning.wish.sequence + 1,
+        sequence=1 + max(known, default=0),
         cores=cores,
         since_s=now_s,
         deadline_s=now_s + config.wish_deadline_s,
@@ -291,6 +309,9 @@ def _answered(tuning: Tuning, wish: Wish, job: TuningInput, config: TuningConfig
     found = tuning.found
     assert found is not None
     answer, resize = job.answer, job.resize
+    if answer is not None and answer.sequence > wish.sequence:  # cores were taken back before the wish was seen
+        wanted = found.trying if isinstance(found, CoreSearch) else found.cores
+        return _wishing(tuning, found, wanted, job, config, now_s)
     if answer is None or answer.sequence != wish.sequence:
         late = now_s >= wish.deadline_s
         return _refused(tuning, job, NO_ANSWER, "nobody answered", config, now_s) if late else tuning
@@ -310,7 +331,7 @@ def _refused(tuning: Tuning, job: TuningInput, reason: str, why: str, config: Tu
     found = tuning.found
     if isinstance(found, CoreSearch):
         if reason in SILENCES and tuning.reason not in SILENCES:
-            again = _wishing(tuning, found, found.trying, config, now_s)
+            again = _wishing(tuning, found, found.trying, job, config, now_s)
             return replace(again, reason=reason, message=f"asked again: {why}")
         step = refuse(found, _limits(job), config.tuning)
         if found.leg is Leg.START and found.trying != job.cores:  # it begins with what it has

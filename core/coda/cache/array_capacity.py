@@ -26,9 +26,11 @@ from coda.policy.arrays import (
     cpu_jobs_capacity,
     gpu_jobs_capacity,
     held_by,
+    returnable_cpu_m,
     victims,
 )
 from coda.policy.config import Component, PolicyConfig
+from coda.policy.core_loans import Loan, could_not_return, own_cores, spare_cores, taken_back
 from coda.policy.division import divide
 from coda.policy.reclaim import kept_until_s
 
@@ -47,6 +49,7 @@ class ArrayCapacity:
         self._stale: set[int] = set()  # nodes whose *_PROTECTED views are not up to date
         self._migration = Component.MIGRATION not in config.without
         self._reclaim = config.reclaim
+        self._takes_back = self.borrowing and config.arrays.takes_back
         division = divide(capacity.nodes, quotas, config.arrays)
         self._reserves = division.reserves_cpu_m
         self._held: list[dict[JobId, Held]] = [{} for _ in capacity.nodes]
@@ -63,6 +66,11 @@ class ArrayCapacity:
             own = FreeCapacity(capacity.nodes, config.levels, tells_sizes=score is not None)
             is_same = view is CapacityView.GPU and self.borrowing
             self._search_by_view[view] = search if is_same else NodeSearch(own, config, score)
+        self.stuck: set[JobId] = set()  # jobs that were told to give cores back and could not
+        self._returned: FreeCapacity | None = None  # view AFTER_RETURNS
+        if self._takes_back:
+            self._returned = FreeCapacity(capacity.nodes, config.levels, tells_sizes=score is not None)
+            self._search_by_view[CapacityView.AFTER_RETURNS] = NodeSearch(self._returned, config, score)
         self.searches = tuple(dict.fromkeys(self._search_by_view.values()))  # each tells when a node is replaced
         self._capacities = tuple(self._search_by_view[view].capacity for view in _VIEWS)
         numbers = range(len(capacity.nodes))
@@ -79,16 +87,25 @@ class ArrayCapacity:
         numbers = self._numbers(nodes)
         is_small = job.request.gpus > 0 and array_of(job) is Array.SMALL
         is_guest = is_small and all(n is not None and self._is_large[n] for n in numbers)
+        spare = self._spare_cores(job, numbers) if self._takes_back and job.tunable else 0
+        (self.stuck.add if self._takes_back and could_not_return(job) else self.stuck.discard)(job.id)
         for number in set(numbers) if len(numbers) > 1 else numbers:
             if number is not None:
                 ranks = 1 if len(numbers) == 1 else numbers.count(number)
                 kept_s = kept_until_s(job, self._reclaim)
-                held_here, after = self._held[number], held_by(job, ranks, is_guest=is_guest, kept_until_s=kept_s)
+                held_here = self._held[number]
+                after = held_by(job, ranks, is_guest=is_guest, kept_until_s=kept_s, spare=spare)
                 before, held_here[job.id] = held_here.get(job.id), after
                 self._change_claims(number, before, after)
 
+    def _spare_cores(self, job: Job, numbers: list[int | None]) -> int:
+        nodes, reserves = self._capacity.nodes, self._reserves
+        known = {number for number in numbers if number is not None}
+        return spare_cores(job, own_cores(job, [(nodes[n].allocatable, reserves[n]) for n in known]))
+
     def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job holds nothing any more on these nodes. Call `refresh` after it."""
+        self.stuck.discard(job.id)
         for number in set(self._numbers(nodes)):
             if number is not None:
                 self._change_claims(number, self._held[number].pop(job.id, None), None)
@@ -144,7 +161,12 @@ class ArrayCapacity:
         if gpu is not self._capacity:
             own = gpu_jobs_capacity(free, claims.gpu_jobs_cpu_m, reserve)
             gpu.set_free(number, own)
-        cpu.set_free(number, cpu_jobs_capacity(free, claims.gpu_jobs_cpu_m, reserve))
+        of_cpu_jobs = cpu_jobs_capacity(free, claims.gpu_jobs_cpu_m, reserve)
+        cpu.set_free(number, of_cpu_jobs)
+        if self._returned is not None:
+            returned_m = returnable_cpu_m(claims, reserve)
+            returned = of_cpu_jobs.with_cpu(of_cpu_jobs.cpu_m + returned_m) if returned_m else of_cpu_jobs
+            self._returned.set_free(number, returned)
         moved = claims.movable if self._migration and self._is_large[number] else claims.borrowed
         after_reclaim = own if claims.borrowed is NOTHING else own + claims.borrowed
         after_migration = after_reclaim if moved is claims.borrowed else own + moved
@@ -181,7 +203,9 @@ class ArrayCapacity:
     def _options(self, gang_class: GangClass, *, may_borrow: bool) -> tuple[StartOption, ...]:
         array, job = gang_class.array, gang_class.job
         if array is Array.CPU:
-            return _CPU if self.borrowing and job.may_borrow else _CPU[:1]
+            # On kept nodes what comes back is kept too: nothing is taken back as long as there are some.
+            takes_back = _TAKING_BACK if self._takes_back and not self.are_protected else ()
+            return (*(_CPU if self.borrowing and job.may_borrow else _CPU[:1]), *takes_back)
         if array is Array.SMALL and not may_borrow and not self._migration:
             return _SMALL_AT_HOME
         options: tuple[StartOption, ...] = _SMALL
@@ -287,6 +311,18 @@ class ArrayCapacity:
         found = self._capacities[4:] if self.are_protected else self._capacities[2:4]
         return found[0], found[1]
 
+    def returns_cpu_m(self, wanted: Resources, number: int) -> int:
+        """Return the millicores that a CPU job with this amount lacks on a node, of what its array owns there."""
+        return wanted.cpu_m - self._search_by_view[CapacityView.CPU].capacity.free(number).cpu_m
+
+    def returns_on(self, wanted: Resources, number: int) -> dict[JobId, tuple[Job, int]]:
+        """Return the GPU jobs that give cores back on a node so that a CPU job there gets this amount of its own, each
+        with how many cores per rank."""
+        held = self._held[number].values()
+        loans = [Loan(one.job, one.ranks, one.spare, _nodes_of(one.job)) for one in held if one.spare]
+        taken = taken_back(loans, self.returns_cpu_m(wanted, number))
+        return {loan.job.id: (loan.job, taken[loan.job.id]) for loan in loans if loan.job.id in taken}
+
     def borrowers_on(self, wanted: Resources, number: int, *, now_s: float) -> list[Victim]:
         """Return the CPU jobs that must give borrowed cores back on a node so that a GPU job there gets this amount."""
         free = self.free_for_growth(number)
@@ -306,6 +342,7 @@ _PROTECTED_VIEW = {
     CapacityView.AFTER_MIGRATION: CapacityView.AFTER_MIGRATION_PROTECTED,
 }
 _CPU = (StartOption(CapacityView.CPU), StartOption(CapacityView.FREE, borrows=True))
+_TAKING_BACK = (StartOption(CapacityView.AFTER_RETURNS, takes_back=True),)
 _LARGE = (
     StartOption(CapacityView.GPU, Array.LARGE),
     StartOption(CapacityView.GPU, Array.SMALL),
@@ -322,3 +359,7 @@ _SMALL_AT_HOME = (
     StartOption(CapacityView.AFTER_RECLAIM, Array.SMALL, stops=True),
 )
 _ANYWHERE = StartOption(CapacityView.GPU)
+
+
+def _nodes_of(job: Job) -> int:
+    return len(set(job.placement.nodes)) if job.placement is not None else 1

@@ -22,6 +22,7 @@ class CapacityView(Enum):
     FREE = "all that is free"
     GPU = "what GPU jobs may take"
     CPU = "what CPU jobs may take without borrowing"
+    AFTER_RETURNS = "what CPU jobs could take without borrowing if GPU jobs gave back the CPU array's cores"
     AFTER_RECLAIM = "what GPU jobs could take if borrowing CPU jobs were stopped"
     AFTER_MIGRATION = "what large jobs could take if small ones were stopped as well"
     AFTER_RECLAIM_PROTECTED = "AFTER_RECLAIM, but nobody is stopped on protected nodes"
@@ -35,6 +36,7 @@ class StartOption(NamedTuple):
     side: Array | None = None
     borrows: bool = False  # what it takes belongs to another array
     stops: bool = False  # other jobs must stop first
+    takes_back: bool = False  # other jobs must shrink first
 
 
 Way = tuple[StartOption, RankClass]
@@ -53,6 +55,7 @@ class Shortfall(NamedTuple):
     matching: int = 0  # nodes in all
     blocked: int = 0  # of these
     avoided: int = 0
+    stuck: int = 0  # GPU jobs that could not give back cores of the CPU array, if a CPU job waits
 
 
 class ClassVerdict:

@@ -155,7 +155,7 @@ def holds_the_same(job: Job, before: Job) -> bool:
 
 
 def stands_alike(job: Job, before: Job) -> bool:
-    """True if both versions differ only in fields that no caller of `Holdings` reads, such as the wish.
+    """True if both versions differ only in fields that no caller of `Holdings` reads, such as the category.
 
     They must hold the same, see `holds_the_same`."""
     return (
@@ -168,6 +168,9 @@ def stands_alike(job: Job, before: Job) -> bool:
         and job.as_of_s == before.as_of_s
         and job.unwritable is before.unwritable
         and job.resumable == before.resumable
+        and job.tunable == before.tunable
+        and job.resized == before.resized
+        and (job.wish is before.wish or job.wish == before.wish)
         and job.run_limit_s == before.run_limit_s
         and job.first_run_s == before.first_run_s
         and (job.unbound is before.unbound or job.unbound == before.unbound)

@@ -8,7 +8,7 @@ takes long. `snapshot_replica` is the copy of the cluster that it decides on.
 
 from coda.cycle.decide import decide, decide_around
 from coda.cycle.planner_cycle import CycleCache, CycleResult, CycleSnapshot, review_snapshot, run_cycle
-from coda.cycle.resize_grants import answer_from_denial, answer_from_grant
+from coda.cycle.resize_grants import answer_from_denial, answer_from_grant, answer_from_return
 from coda.cycle.snapshot_replica import Part, SnapshotReplica
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "SnapshotReplica",
     "answer_from_denial",
     "answer_from_grant",
+    "answer_from_return",
     "decide",
     "decide_around",
     "review_snapshot",

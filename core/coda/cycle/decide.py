@@ -85,6 +85,7 @@ def decide(
         refusals=refusals,
         stops=this.stops,
         grants=answers.grants,
+        returns=this.returns,
         denials=answers.denials,
         postponed=answers.postponed,
         faults=tuple(judging.faults),
@@ -102,8 +103,8 @@ def decide_around(
 ) -> Decision:
     """Like `decide`, but `held_back` per node must not be used yet: it is free in a moment.
 
-    A job is stopped only if it would be stopped even with that capacity. Cost: a second decision, if the first one
-    stops a job. Source: our choice."""
+    A job is stopped, or gives cores back, only if it would even with that capacity. Cost: a second decision, if the
+    first one does that to a job. Source: our choice."""
     decision = decide(
         replace(world, in_flight=_with(held_back, world.in_flight)) if held_back else world,
         config,
@@ -111,10 +112,14 @@ def decide_around(
         cache,
         book=book,
     )
-    if not held_back or not decision.stops:
+    if not held_back or not (decision.stops or decision.returns):
         return decision
     free = decide(world, config, now_s, cache, book=book)
-    return replace(decision, stops=tuple(stop for stop in decision.stops if stop in free.stops))
+    return replace(
+        decision,
+        stops=tuple(stop for stop in decision.stops if stop in free.stops),
+        returns=tuple(grant for grant in decision.returns if grant in free.returns),
+    )
 
 
 def _with(held_back: Mapping[str, Resources], in_flight: Mapping[str, Resources]) -> dict[str, Resources]:

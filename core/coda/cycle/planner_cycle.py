@@ -111,7 +111,12 @@ def _with_reservation(
     decision = result.decision
     if snapshot.in_flight_for_s < PASSED_BY_S or not decision.refusals:
         return result, None
-    if decision.starts or decision.stops or any(review.awaits_in_flight for review in result.reviews):
+    if (
+        decision.starts
+        or decision.stops
+        or decision.returns
+        or any(review.awaits_in_flight for review in result.reviews)
+    ):
         return result, None
     lasting = tuple(pod for pod in snapshot.foreign if pod.nodes is not None and len(pod.nodes) == 1)
 
@@ -152,6 +157,7 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
         *decision.starts,
         *decision.stops,
         *decision.grants,
+        *decision.returns,
         *decision.denials,
     )
     return CycleResult(

@@ -9,7 +9,7 @@ because the search has other counts to try.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
@@ -17,8 +17,8 @@ from coda.cache.job_facts import OpenWish
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
 from coda.cycle.victims import reclaimed_for_growth
-from coda.model.decision import Denial, DenialCode, Grant, Stop
-from coda.model.job import Job, JobId, Wish, WishAnswer
+from coda.model.decision import Denial, DenialCode, Grant, Stop, name_for
+from coda.model.job import TAKEN_BACK, Job, JobId, Wish, WishAnswer
 from coda.model.live_placement import growth_by_node
 from coda.model.resources import Resources
 from coda.policy.config import PolicyConfig
@@ -78,6 +78,17 @@ def answer_from_grant(grant: Grant, now_s: float, config: PolicyConfig) -> WishA
         cores=grant.cores,
         answered_s=now_s,
         deadline_s=now_s + config.resize_deadline_s,
+    )
+
+
+def answer_from_return(grant: Grant, job: Job, now_s: float, config: PolicyConfig) -> WishAnswer:
+    """Return what the placement of `job` says from now on: it gives cores back until the deadline, or not at all."""
+    cores = counted(job.cpus_per_replica - grant.cores, "core")
+    by = name_for(job.namespace, grant.by) if grant.by is not None else "a CPU job"
+    return replace(
+        answer_from_grant(grant, now_s, config),
+        code=TAKEN_BACK,
+        message=f"{cores} per rank of the CPU array go back to it, for {by}",
     )
 
 

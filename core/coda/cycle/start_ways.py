@@ -8,11 +8,11 @@ from math import inf
 from typing import NamedTuple
 
 from coda.cache.array_capacity import ArrayCapacity
-from coda.cache.gang_class import CapacityView, GangClass, QueuedJob
+from coda.cache.gang_class import CapacityView, GangClass, QueuedJob, StartOption
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.world_index import WorldIndex
-from coda.cycle.victims import Delay, StopRules, preempted_for, stopped_in_arrays
-from coda.model.decision import Stop
+from coda.cycle.victims import Delay, StopRules, preempted_for, returned_in_arrays, stopped_in_arrays
+from coda.model.decision import Grant, Stop
 from coda.model.job import Job
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import GPU_ARRAYS, Array
@@ -29,6 +29,7 @@ class Attempt(NamedTuple):
     borrows: bool = False  # what it takes belongs to another array
     stops: tuple[Stop, ...] = ()
     delay: Delay | None = None  # nobody may stop for it yet
+    returns: tuple[Grant, ...] = ()  # who must shrink for it
 
 
 NO_START = Attempt()
@@ -155,28 +156,42 @@ class ArrayStart:
         """Find nodes for the job, or who must stop for it. If borrowers must be spared for now, nobody is preempted."""
         delay: Delay | None = None
         for option, rank_class in self._arrays.ways(queued.gang_class, may_borrow=self._may_borrow):
-            if option.stops:
-                moves = option.view is CapacityView.AFTER_MIGRATION
-                if not _may_hold(rank_class, queued.gang_class):
-                    continue
-                stays = partial(self._would_go_before, queued.job, is_overdue=is_overdue)
-                rules = StopRules(moves, stays, self._now_s, self._next_reclaim_s)
-                found = stopped_in_arrays(self._arrays, queued.job, rank_class, rules)
-                if not found.stops and found.delay is None:
-                    continue
-                in_vain = moves and not is_overdue and self._small_job_goes_before(queued.job)
-                if found.stops:
-                    return NO_START if in_vain else Attempt(stops=found.stops)
-                if found.delay is not None and not in_vain and (delay is None or found.delay.until_s < delay.until_s):
-                    delay = found.delay
-            elif (shares := _place(rank_class, queued)) is not None:
-                return Attempt(shares, option.borrows)
+            if not (option.stops or option.takes_back):
+                shares = _place(rank_class, queued)
+                if shares is not None:
+                    return Attempt(shares, option.borrows)
+                continue
+            if not _may_hold(rank_class, queued.gang_class):
+                continue
+            found = self._with_others_help(queued, option, rank_class, is_overdue=is_overdue)
+            if found is NO_START or found.stops or found.returns:
+                return found
+            if found.delay is not None and (delay is None or found.delay.until_s < delay.until_s):
+                delay = found.delay
         if delay is not None:
             return Attempt(delay=delay)
         if self._running is None or not (is_overdue or self._may_stop_for(queued.gang_class)):
             return NO_START
         rank_class = self._index.rank_class(queued.gang_class)
         return Attempt(stops=preempted_for(self._running, queued.job, rank_class, self._now_s, is_overdue=is_overdue))
+
+    def _with_others_help(
+        self, queued: QueuedJob, option: StartOption, rank_class: RankClass, *, is_overdue: bool
+    ) -> Attempt:
+        """Find who stops, or shrinks, so that the job starts this way; an empty attempt if it is no way for it, and
+        `NO_START` if it would be in vain."""
+        if option.takes_back:
+            return Attempt(returns=returned_in_arrays(self._arrays, queued.job, rank_class))
+        moves = option.view is CapacityView.AFTER_MIGRATION
+        stays = partial(self._would_go_before, queued.job, is_overdue=is_overdue)
+        rules = StopRules(moves, stays, self._now_s, self._next_reclaim_s)
+        found = stopped_in_arrays(self._arrays, queued.job, rank_class, rules)
+        in_vain = (
+            moves and not is_overdue and bool(found.stops or found.delay) and self._small_job_goes_before(queued.job)
+        )
+        if in_vain:
+            return NO_START if found.stops else Attempt()
+        return Attempt(stops=found.stops, delay=None if found.stops else found.delay)
 
     def _would_go_before(self, job: Job, guest: Job, *, is_overdue: bool) -> bool:
         """True if a guest, once stopped, is tried before the job that it was stopped for."""

@@ -13,7 +13,7 @@ from coda.cache.world_index import WorldIndex
 from coda.cycle.judging import Judging
 from coda.cycle.start_ways import NO_START, Attempt, start_way
 from coda.cycle.victims import Delay, stopped_in_turn
-from coda.model.decision import Start, Stop
+from coda.model.decision import Grant, Start, Stop
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources
 from coda.policy.order import SortKey
@@ -28,9 +28,9 @@ _Line = tuple[SortKey, QueuedJob, Iterator[QueuedJob]]
 
 
 class CycleStarts:
-    """The starts of one cycle, in order, and the `stops` for the first job that could start then.
+    """The starts of one cycle, in order, and the `stops` or `returns` for the first job that could start then.
 
-    With the first stops nothing else starts, so that nobody takes what is being freed. `delays`: the jobs for which
+    With the first of them nothing else starts, so that nobody takes what is being freed. `delays`: the jobs for which
     somebody may stop later. Until `release_delayed` nobody takes what they need."""
 
     def __init__(
@@ -40,6 +40,7 @@ class CycleStarts:
         self.stops: tuple[Stop, ...] = ()
         self.delays: dict[JobId, Delay] = {}
         self._withheld: dict[int, Resources] = {}  # for these jobs, by node
+        self.returns: tuple[Grant, ...] = ()
         self._index = index
         self._quotas = quotas
         self._judging = judging
@@ -61,14 +62,14 @@ class CycleStarts:
             if self._start(queued, is_overdue=True):
                 self._overdue.add(job.id)
                 continue
-            if self.stops:
+            if self.is_over:
                 return None
             kept = self._keep(queued, book)
             if kept is not None:
                 return kept
             if self._index.policy.limits_overtaking:
                 self.stops = self._judging.ask(queued.gang_class, self._stopped_for_promise, queued, ())
-            if self.stops:
+            if self.is_over:
                 return None
             hopeless.add(queued.gang_class)
             promised += job.id in book.promise_by_job
@@ -80,7 +81,7 @@ class CycleStarts:
         """Start on the kept nodes, in order, the jobs that are expected to end before the promised one can start.
 
         They start where the policy puts them, and nobody is stopped for them. O(waiting jobs) if something is idle."""
-        if self.stops:
+        if self.is_over:
             return
         hopeless: set[GangClass] = set()
         for gang_class in self._index.queue.class_by_key.values():
@@ -107,15 +108,20 @@ class CycleStarts:
 
     def start_in_order(self) -> None:
         """Start every other job that fits, in the order of the policy."""
-        if self.stops:
+        if self.is_over:
             return
         for gang_classes in self._way.batches():
             if len(gang_classes) == 1 and self._index.policy.blocks is None:
                 self._start_class(gang_classes[0])
             elif gang_classes:
                 self._start_classes(gang_classes)
-            if self.stops:
+            if self.is_over:
                 return
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing more may start in this cycle: what is being freed has its owner."""
+        return bool(self.stops or self.returns)
 
     def release_delayed(self) -> None:
         """Withhold nothing any more for jobs that wait until somebody may stop."""
@@ -125,7 +131,7 @@ class CycleStarts:
 
     def wake_s(self) -> float | None:
         """When time alone lets a job be stopped, if nobody is stopped now."""
-        if self.stops:
+        if self.is_over:
             return None
         moments_s = [self._way.wake_s(), *(delay.until_s for delay in self.delays.values())]
         return min((moment_s for moment_s in moments_s if moment_s is not None), default=None)
@@ -139,7 +145,7 @@ class CycleStarts:
                 self._line_up(self._startable(gang_class))
             else:
                 self._park(gang_class)
-        while lines and not self.stops:
+        while lines and not self.is_over:
             key, queued, startable = heappop(lines)
             if self._index.usage is not None and (sort_key := self._index.sort_key(queued)) != key:
                 heappush(lines, (sort_key, queued, startable))  # starts since then put it further back
@@ -162,7 +168,7 @@ class CycleStarts:
                 break
         else:
             return
-        if not self.stops and not self._may_start(gang_class):
+        if not self.is_over and not self._may_start(gang_class):
             self._park(gang_class)
 
     def _park(self, gang_class: GangClass) -> None:
@@ -249,7 +255,7 @@ class CycleStarts:
         job, found = queued.job, self._attempt_overdue(queued) if is_overdue else self._attempt(queued)
         if found.shares is None:
             if may_stop and not self._merely_prefers(queued):
-                self.stops = found.stops
+                self.stops, self.returns = found.stops, found.returns
                 if found.delay is not None:
                     self._delay(job, found.delay)
             return False

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from math import ceil
 from typing import Final, NamedTuple
 
 from coda.cache.array_capacity import ArrayCapacity
 from coda.cache.running_jobs import RunningJobs
-from coda.model.decision import Stop, StopCause, WaitCode, WaitReason
-from coda.model.job import Job
+from coda.model.decision import Grant, Stop, StopCause, WaitCode, WaitReason
+from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import Victim, stopped_at_s
@@ -205,6 +205,43 @@ def _settle(guest: Job, rank_class: RankClass, taken: tuple[int, ...], used: dic
         if not missing:
             return True
     return False
+
+
+def returned_in_arrays(arrays: ArrayCapacity, job: Job, rank_class: RankClass) -> tuple[Grant, ...]:
+    """Return which GPU jobs shrink so that the CPU job fits on cores that its array owns, by id; none if it would not.
+
+    `rank_class`: of AFTER_RETURNS. A gang of one rank goes where fewest cores are taken; ties: the first node by name.
+    O(nodes) for it."""
+    shares: Sequence[tuple[int, int]]
+    if job.replicas == 1:
+        groups = rank_class.groups
+        lacking = (
+            (arrays.returns_cpu_m(job.request, number), number)
+            for number in groups.amount_by_node
+            if job.request.fits_in(groups.capacity.free(number))
+        )
+        best = min(lacking, default=None)
+        shares = () if best is None else ((best[1], 1),)
+    else:
+        shares = rank_class.candidates.place(job.replicas, rank_class.within) or ()
+    cores_by_job: dict[JobId, tuple[Job, int]] = {}
+    for number, ranks in shares:
+        for job_id, (giver, cores) in arrays.returns_on(job.request * ranks, number).items():
+            if job_id not in cores_by_job or cores_by_job[job_id][1] < cores:
+                cores_by_job[job_id] = (giver, cores)
+    return tuple([_return(giver, cores, job) for _, (giver, cores) in sorted(cores_by_job.items())])
+
+
+def _return(giver: Job, cores: int, job: Job) -> Grant:
+    answer = giver.placement.answer if giver.placement is not None else None
+    last = (giver.resized, *([giver.wish.sequence] if giver.wish else []), *([answer.sequence] if answer else []))
+    return Grant(
+        job=giver.id,
+        attempt=giver.attempt,
+        sequence=max(last) + 1,
+        cores=giver.cpus_per_replica - cores,
+        by=job.id,
+    )
 
 
 def reclaimed_for_growth(

@@ -20,7 +20,7 @@ from coda.cycle.judging import COSTLY_TO_JUDGE, MANY_TO_JUDGE, Judging
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import Refusal, WaitCode, WaitReason
 from coda.model.job import Job, JobId, WriteTrouble
-from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources
+from coda.model.resources import CPU, GPUS, MEMORY, PODS
 from coda.nodes.bottleneck import sides_texts
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.node_search import RankClass
@@ -221,7 +221,7 @@ class _ReasonFinder:
         if self._search.ranks_when_empty(rank_class, None) == 0:
             sizes = (self._search.capacity.nodes[number].allocatable for number in sorted(rank_class.eligible.matching))
             largest = max(sizes, key=lambda size: (size.gpus, size.cpu_m, size.memory_bytes))
-            largest = _of_the_same_kinds(largest, rank_class.request)
+            largest = largest.of_kinds(rank_class.request)
             which = "the largest" if matching > 1 else "it"
             message = f"a rank needs {each}; even empty, {nodes} none: {which} has {amounts_text(largest)}"
         elif rank_class.within is None:
@@ -317,6 +317,7 @@ class _ReasonFinder:
             matching=len(anywhere.eligible.matching),
             blocked=len(anywhere.eligible.matching) - len(anywhere.eligible.accepting),
             avoided=len(anywhere.eligible.accepting) - len(anywhere.groups.amount_by_node),
+            stuck=len(arrays.stuck) if (arrays := self._index.arrays) is not None and not job.request.gpus else 0,
             holders=self._holdings.on_nodes(anywhere.eligible, name or (GPUS if anywhere.request.gpus else CPU)),
         )
 
@@ -362,6 +363,9 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
         clauses.append(f"{counted(shortfall.blocked, 'node')} cordoned, not ready or under pressure")
     if shortfall.avoided:
         clauses.append(f"{counted(shortfall.avoided, 'node')} avoided after a failed attempt")
+    if shortfall.stuck:
+        who = counted(shortfall.stuck, "training job")
+        clauses.append(f"{who} could not give back cores of the CPU array (its status.resize says why)")
     if not shortfall.holders and kind == "matching" and name is not None:
         clauses.append("pods outside Coda hold the rest")
     return WaitReason(
@@ -386,8 +390,3 @@ def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:
     some = f"{nodes or 'none'} {of_all}" if matching > 1 else of_all
     held = counted(ranks, "rank") if ranks else "any" if matching > 1 else "none"
     return f"needs {counted(job.replicas, 'rank')} of {each} each; {some} can hold {held} now"
-
-
-def _of_the_same_kinds(size: Resources, asked: Resources) -> Resources:
-    """A node's size without the named resources that were not asked for."""
-    return replace(size, other={name: amount for name, amount in size.other.items() if asked.other.get(name)})

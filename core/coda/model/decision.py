@@ -103,8 +103,9 @@ class Grant:
 
     job: JobId
     attempt: int
-    sequence: int  # of the wish
+    sequence: int  # of the wish; of one that takes cores back, a number after the last
     cores: int  # per rank, of the main container
+    by: JobId | None = None  # the CPU job that the cores are taken back for; None: the job wished for the change
 
 
 class DenialCode(Enum):
@@ -158,6 +159,7 @@ class Fault:
 class Decision:
     """The result of one cycle: stops, starts in the order of decision, and a refusal for every job left waiting.
 
+    `returns`: the grants that take cores back for the first CPU job that could start then.
     Every open wish gets a grant or a denial, except those in `postponed`: they are answered when foreign pods in flight
     are bound, or when the stops for them are carried out. Starts and grants depend on no stop of the same decision;
     everything may be carried out in any order."""
@@ -166,6 +168,7 @@ class Decision:
     refusals: tuple[Refusal, ...] = ()
     stops: tuple[Stop, ...] = ()
     grants: tuple[Grant, ...] = ()
+    returns: tuple[Grant, ...] = ()
     denials: tuple[Denial, ...] = ()
     postponed: tuple[JobId, ...] = ()
     faults: tuple[Fault, ...] = ()  # found in this cycle; the jobs are refused

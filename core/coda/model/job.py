@@ -25,6 +25,7 @@ bottleneck    the one resource that keeps a job from starting
 inadmissible  a class of jobs that is not tried again before capacity grows
 promise       a start promised to a job that has waited too long; its price bounds what is kept idle for it
 kept          of a node: set aside for a promised job; others start there only if they end in time, or beside it
+take back     shrink a running GPU job in place: a CPU job gets cores that the CPU array owns
 stop          end a running job for another one: reclaim (abort), migrate or preempt
 protected     a node where no job may be stopped; an evictable node is one where some job may
 array         large GPU jobs, small GPU jobs or CPU jobs; each array has capacity of its own
@@ -47,13 +48,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 from coda.model.constraints import NodeConstraints
 from coda.model.resources import Resources
 
 JobId = NewType("JobId", str)
 """`namespace/name`: unique among live jobs, and what people type."""
+
+
+LARGE_GPUS: Final = 4
+"""A job with this many GPUs in all is large. Source: CODA's 4-GPU sub-array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +71,13 @@ class Wish:
     deadline_s: float  # nobody waits for an answer after this
 
 
+TAKEN_BACK: Final = "TakenBack"
+"""The code of a grant that nobody wished for: cores of the CPU array go back to it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WishAnswer:
-    """The planner's last answer to a wish of an attempt.
+    """The planner's last answer to a wish of an attempt, or its order to give cores back (`TAKEN_BACK`).
 
     A grant withholds its growth until its resize has ended. A denial leaves the cores as they are."""
 
@@ -76,8 +85,8 @@ class WishAnswer:
     granted: bool
     cores: int  # per rank: granted; for a denial, the most that could have been granted
     answered_s: float
-    deadline_s: float  # by then every rank has its growth, or all of it is taken back
-    code: str = ""  # of a denial
+    deadline_s: float  # by then every rank has its growth, or all of it is taken back; or it has given back
+    code: str = ""  # of a denial, or TAKEN_BACK
     message: str = ""
 
 
@@ -189,6 +198,7 @@ class Job:
     ending: tuple[str, ...] = ()  # nodes where pods of it still run that are no ranks of its placement, once per pod
     leftovers: bool = False  # queued, and pods of its attempt exist that are no ranks of its placement
     wish: Wish | None = None  # the last one of its attempt, answered or not
+    tunable: bool = False  # a GPU job whose cores are Coda's to choose, and can be changed as it runs
     resized: int = 0  # sequence of the last wish whose resize has ended, with success or not
     pod_cpu_m: Mapping[int, int] = field(default_factory=dict)  # bound rank -> cores its pod has, if not `request`
     user: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coda.model.job import FINISHED, Job, Phase, Placement, Wish
+from coda.model.job import FINISHED, TAKEN_BACK, Job, Phase, Placement, Wish
 
 
 def live_placement(job: Job) -> Placement | None:
@@ -74,3 +74,25 @@ def growth_by_node(job: Job, cores: int) -> dict[str, int]:
         if lacking_m > 0:
             growth[node] = growth.get(node, 0) + lacking_m
     return growth
+
+
+def is_giving_back(job: Job) -> bool:
+    """True while an order to give cores back is being carried out."""
+    answer = job.placement.answer if job.placement is not None else None
+    return answer is not None and answer.code == TAKEN_BACK and is_resizing(job)
+
+
+def returning_by_node(job: Job, now_s: float) -> dict[str, int]:
+    """Return, by node name, the millicores that a job which `is_giving_back` will soon free.
+
+    Nothing after the deadline: then nobody waits for them any more."""
+    placement = live_placement(job)
+    if placement is None or placement.answer is None or now_s > placement.answer.deadline_s:
+        return {}
+    left_m = job.request.cpu_m + (placement.answer.cores - job.cpus_per_replica) * 1000
+    returning: dict[str, int] = {}
+    for rank, node in enumerate(placement.nodes):
+        surplus_m = job.pod_cpu_m.get(rank, job.request.cpu_m) - left_m
+        if surplus_m > 0 and rank in job.bound and rank not in job.gone:
+            returning[node] = returning.get(node, 0) + surplus_m
+    return returning

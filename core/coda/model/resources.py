@@ -7,7 +7,7 @@ No other value is made and compared so often. The constructor and the comparison
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 
@@ -73,6 +73,10 @@ class Resources:
     def with_cpu(self, cpu_m: int) -> Resources:
         """Return the same amount with `cpu_m` millicores."""
         return Resources(cpu_m=cpu_m, memory_bytes=self.memory_bytes, gpus=self.gpus, pods=self.pods, other=self.other)
+
+    def of_kinds(self, asked: Resources) -> Resources:
+        """Return the same amount without the named resources that were not asked for."""
+        return replace(self, other={name: amount for name, amount in self.other.items() if asked.other.get(name)})
 
     def __mul__(self, count: int) -> Resources:
         """Return what `count` equal ranks ask for together."""

@@ -43,6 +43,7 @@ class ArrayQuota:
     reserve_cores_per_gpu: float | None = None  # cores of a node that belong to the GPU array, per GPU of the node
     large_gpus: int | None = None  # GPUs of the sub-array for gangs of four GPUs or more
     large_share: float | None = None  # the same as a part of the pool's GPUs, 0..1; only without `large_gpus`
+    is_auto: bool = False  # the three above follow what finished jobs used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,12 +50,22 @@ class QuotaUse:
 
 
 @dataclass(slots=True)
+class TenantLoans:
+    """Millicores that the jobs of one tenant hold of arrays that they are not in."""
+
+    of_cpu_array_m: int = 0  # held by GPU jobs
+    of_gpu_array_m: int = 0  # held by CPU jobs, which give them back
+
+
+@dataclass(slots=True)
 class _Cores:
     """The millicores that jobs hold of one node."""
 
     gpu_jobs: int = 0
     cpu_jobs: int = 0
     borrowers: int = 0  # CPU jobs that must give them back
+    excess: int = 0  # of GPU jobs, beyond their GPUs' part of the reserve
+    excess_by_tenant: dict[str, int] = field(default_factory=dict)  # of that, by tenant; jobs of none are absent
 
 
 @dataclass(slots=True)
@@ -82,12 +92,19 @@ class ArrayUse:
         self._number_by_name = {node.name: number for number, node in enumerate(nodes)}
         self._cores = [_Cores() for _ in nodes]
         self._use_by_quota = {quota.name: QuotaUse() for quota in quotas}
+        self._loans_by_tenant: dict[str, TenantLoans] = {}
         self._waiting: dict[Hashable, _Waiting] = {}  # by their constraints
 
     @property
     def use_by_quota(self) -> Mapping[str, QuotaUse]:
         """What was counted, by name of the quota."""
         return self._use_by_quota
+
+    @property
+    def loans_by_tenant(self) -> Mapping[str, TenantLoans]:
+        """What was counted on all nodes, by tenant. What GPU jobs of a node hold beyond their reserve is divided by how
+        far each is beyond its GPUs' part of it."""
+        return self._loans_by_tenant
 
     def add(self, job: Job) -> None:
         """Count a job. O(its ranks)."""
@@ -111,10 +128,18 @@ class ArrayUse:
         if array is Array.CPU:
             if job.placement is not None and job.placement.borrows:
                 cores.borrowers += request.cpu_m
+                if job.virtual_cluster:
+                    self._loans_of(job.virtual_cluster).of_gpu_array_m += request.cpu_m
             else:
                 cores.cpu_jobs += request.cpu_m
             return
         cores.gpu_jobs += request.cpu_m
+        gpus = max(1, self._nodes[number].allocatable.gpus)
+        excess = max(0, request.cpu_m - self._division.reserves_cpu_m[number] * request.gpus // gpus)
+        cores.excess += excess
+        if excess and job.virtual_cluster:
+            by_tenant = cores.excess_by_tenant
+            by_tenant[job.virtual_cluster] = by_tenant.get(job.virtual_cluster, 0) + excess
         use = self._use_by_quota.get(self._division.quotas[number])
         if use is not None:
             own, other = use.large_gpus, use.small_gpus
@@ -134,6 +159,7 @@ class ArrayUse:
         at_once = max(1, _STEP // (1 + len(self._quotas)))
         for number, node in enumerate(self._nodes):
             name = self._division.quotas[number]
+            self._add_loans(number)
             if name in numbers_by_quota:
                 numbers_by_quota[name].append(number)
                 self._add_node(self._use_by_quota[name], node, number)
@@ -147,6 +173,16 @@ class ArrayUse:
                     self._share(self._use_by_quota[name], array).waiting += amount
             if rank % at_once == 0:
                 yield
+
+    def _loans_of(self, tenant: str) -> TenantLoans:
+        return self._loans_by_tenant.setdefault(tenant, TenantLoans())
+
+    def _add_loans(self, number: int) -> None:
+        cores = self._cores[number]
+        beyond = cores.gpu_jobs - self._division.reserves_cpu_m[number]
+        if beyond > 0:
+            for tenant, excess in cores.excess_by_tenant.items():
+                self._loans_of(tenant).of_cpu_array_m += beyond * excess // cores.excess
 
     def _add_node(self, use: QuotaUse, node: Node, number: int) -> None:
         reserve, cores = self._division.reserves_cpu_m[number], self._cores[number]

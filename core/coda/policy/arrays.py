@@ -13,12 +13,9 @@ from math import inf
 from typing import Final, NamedTuple
 
 from coda.model.decision import StopCause
-from coda.model.job import Job, Phase
+from coda.model.job import LARGE_GPUS, Job, Phase
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import Node
-
-LARGE_GPUS: Final = 4
-"""A job with this many GPUs in all is large. Source: CODA's 4-GPU sub-array."""
 
 RUNNING: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 """Phases in which a job can be stopped for another, unless one of its pods is not bound yet."""
@@ -75,6 +72,8 @@ class Held(NamedTuple):
     is_borrower: bool  # a CPU job on the GPU array's cores, and it can be stopped
     may_move: bool  # a guest, and it can be stopped
     kept_until_s: float = -inf  # a borrower gives nothing back before this time
+    ranks: int = 1  # there
+    spare: int = 0  # whole cores per rank that it can give back
 
     @property
     def since_s(self) -> float:
@@ -82,9 +81,9 @@ class Held(NamedTuple):
         return self.job.placement.committed_s if self.job.placement is not None else 0.0
 
 
-def held_by(job: Job, ranks: int, *, is_guest: bool, kept_until_s: float = -inf) -> Held:
+def held_by(job: Job, ranks: int, *, is_guest: bool, kept_until_s: float = -inf, spare: int = 0) -> Held:
     """Return what `ranks` ranks of a job hold. `is_guest`: a small job, wholly on nodes of the large sub-array.
-    `kept_until_s`: see `policy.reclaim`.
+    `kept_until_s`: see `policy.reclaim`; `spare`: as in `Held`.
 
     A gang that is partly on its own nodes cannot be moved: that would free capacity where nobody needs it. Nor is a
     guest that does not resume: what it has done would be lost for another job's sake."""
@@ -97,6 +96,8 @@ def held_by(job: Job, ranks: int, *, is_guest: bool, kept_until_s: float = -inf)
         placement is not None and placement.borrows and may_stop and not request.gpus,
         may_stop and is_guest and job.resumable,
         kept_until_s,
+        ranks,
+        spare,
     )
 
 
@@ -107,6 +108,7 @@ class Claims(NamedTuple):
     borrowed: Resources = NOTHING  # held by borrowers: what stops for small GPU jobs free
     movable: Resources = NOTHING  # the same plus what guests hold: what stops for large GPU jobs free
     cpu_jobs_cpu_m: int = 0  # held by CPU jobs that do not give it back
+    spare_cpu_m: int = 0  # of what GPU jobs hold, what they can give back
 
 
 NO_CLAIMS: Final = Claims()
@@ -114,24 +116,25 @@ NO_CLAIMS: Final = Claims()
 
 def claims_of(held: Iterable[Held]) -> Claims:
     """Return the sums."""
-    cpu_m, own_m, borrowed, moved = 0, 0, NOTHING, NOTHING
-    for job, amount, is_borrower, may_move, _ in held:
+    cpu_m, own_m, spare_m, borrowed, moved = 0, 0, 0, NOTHING, NOTHING
+    for job, amount, is_borrower, may_move, _, ranks, spare in held:
         if job.request.gpus:
             cpu_m += amount.cpu_m
+            spare_m += ranks * spare * 1000
         elif not is_borrower:
             own_m += amount.cpu_m
         if is_borrower:
             borrowed = borrowed + amount if borrowed is not NOTHING else amount
         elif may_move:
             moved = moved + amount if moved is not NOTHING else amount
-    return Claims(cpu_m, borrowed, borrowed if moved is NOTHING else borrowed + moved, own_m)
+    return Claims(cpu_m, borrowed, borrowed if moved is NOTHING else borrowed + moved, own_m, spare_m)
 
 
 def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Claims | None:
     """Return the sums after a job holds `after` instead of `before`; None if they must be computed again."""
     if before is not None and after is not None and before[1:] == after[1:]:
         return claims
-    cpu_m = own_m = 0
+    cpu_m = own_m = spare_m = 0
     for held, sign in ((before, -1), (after, 1)):
         if held is None:
             continue
@@ -139,11 +142,18 @@ def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Clai
             return None
         if held.amount.gpus:
             cpu_m += sign * held.amount.cpu_m
+            spare_m += sign * held.ranks * held.spare * 1000
         else:
             own_m += sign * held.amount.cpu_m
-    if not cpu_m and not own_m:
+    if not cpu_m and not own_m and not spare_m:
         return claims
-    return Claims(claims.gpu_jobs_cpu_m + cpu_m, claims.borrowed, claims.movable, claims.cpu_jobs_cpu_m + own_m)
+    return Claims(
+        claims.gpu_jobs_cpu_m + cpu_m,
+        claims.borrowed,
+        claims.movable,
+        claims.cpu_jobs_cpu_m + own_m,
+        claims.spare_cpu_m + spare_m,
+    )
 
 
 Victim = tuple[Held, StopCause]
@@ -153,6 +163,11 @@ def cpu_jobs_capacity(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) 
     """Return what CPU jobs may take without borrowing: what is free, less the reserve that GPU jobs do not use."""
     unused = reserve_cpu_m - gpu_jobs_cpu_m
     return free.with_cpu(free.cpu_m - unused) if unused > 0 else free
+
+
+def returnable_cpu_m(claims: Claims, reserve_cpu_m: int) -> int:
+    """Return what GPU jobs can give back to the CPU array: what they hold beyond their reserve, as far as they can."""
+    return max(0, min(claims.gpu_jobs_cpu_m - reserve_cpu_m, claims.spare_cpu_m))
 
 
 def gpu_jobs_capacity(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:

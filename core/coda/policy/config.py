@@ -46,6 +46,11 @@ class ArraysConfig:
     """Share of all GPUs in the large sub-array, 0..1. Our choice: jobs of four GPUs or more hold 60 % of the GPUs in
     use in the fitted month, and CODA takes the most they ever needed."""
 
+    takes_back: bool = False
+    """A CPU job that waits for cores of its array gets those that GPU jobs hold beyond theirs: these shrink in place.
+    Default: no. It helps where the CPU array owns cores of every node; elsewhere GPUs pay for nothing
+    (`docs/decisions/0085`)."""
+
     def __post_init__(self) -> None:
         require(0 <= self.reserve_cores_per_gpu <= 1024, "reserve_cores_per_gpu must be 0 to 1024", self)
         require(0 <= self.large_share <= 1, "large_share must be 0 to 1", self.large_share)

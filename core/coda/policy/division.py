@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from coda.history.division import Shares
 from coda.model.world import ArrayQuota, Node
 from coda.policy.arrays import large_nodes, reserved_cpu_m
 from coda.policy.config import ArraysConfig
@@ -38,6 +39,14 @@ def divide(nodes: Sequence[Node], quotas: Iterable[ArrayQuota], arrays: ArraysCo
         ],
         is_large=[node.name in large for node in nodes],
     )
+
+
+def shares_of(quota: ArrayQuota, gpus: int, arrays: ArraysConfig) -> Shares:
+    """Return the division of a quota whose nodes have so many GPUs."""
+    share = arrays.large_share if quota.large_share is None else quota.large_share
+    if quota.large_gpus is not None:
+        share = min(1.0, quota.large_gpus / gpus) if gpus else 0.0
+    return Shares(_reserve(quota, arrays), share)
 
 
 def selects(quota: ArrayQuota, node: Node) -> bool:

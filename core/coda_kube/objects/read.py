@@ -40,7 +40,7 @@ from coda_kube.objects.pods.cpu_job import (
 from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
-from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, wish_from_json
+from coda_kube.objects.tuning_status import answer_from_json, is_tuned_now, resize_from_json, wish_from_json
 
 Item = Mapping[str, Any]
 
@@ -235,11 +235,10 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     if not (request := status.get("request")) or not status.get("phase"):
         return None
-    phase = _phase(metadata, spec, status)
+    phase, attempt = _phase(metadata, spec, status), int(status.get("attempt") or 1)
     generation, edited = _generation(metadata, status, phase)
-    attempt = int(status.get("attempt") or 1)
     asked, cores, resized = _sizes(status, request, attempt)
-    wish = wish_from_json(status, attempt=attempt) if spec.get("cpusPerReplica") == AUTO else None
+    is_auto = spec.get("cpusPerReplica") == AUTO
     job = Job(
         id=id_of(item),
         uid=metadata["uid"],
@@ -260,7 +259,8 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         prefers=tuple([LocalityStep(one["level"], one["forSeconds"]) for one in locality.get("preferred") or ()]),
         quota={key: milli_from_quantity(text) for key, text in (request.get("quota") or {}).items()},
         placement=placement_from_json(status),
-        wish=wish,
+        wish=wish_from_json(status, attempt=attempt) if is_auto else None,
+        tunable=is_auto and is_tuned_now(status, attempt=attempt),
         resized=resized,
         user=user_from_json(metadata),
         returned=bool(status.get("returned")),
@@ -371,16 +371,15 @@ def with_ranks(job: Job, pods: Mapping[str, Pod]) -> Job:
     placement = _placement_of_pods(job)
     ranks = [(member.rank, pod) for member, pod in members if placement is not None and is_rank_of(pod, placement)]
     waiting = [(rank, pod) for rank, pod in ranks if not pod.node and not pod.ended and not pod.terminating]
-    cpu_m = {rank: pod.request.cpu_m for rank, pod in ranks if pod.node} if job.wish is not None else {}
-    others = pods.keys() - {pod.id for _, pod in ranks}
-    ending = [pods[one].node or "" for one in others if pods[one].member and pods[one].node and not pods[one].ended]
+    cpu_m = {rank: pod.request.cpu_m for rank, pod in ranks if pod.node} if job.wish is not None or job.tunable else {}
+    others = [pods[one] for one in pods.keys() - {pod.id for _, pod in ranks}]
     return replace(
         job,
         bound=frozenset([rank for rank, pod in ranks if pod.node]),
         unbound={rank: pod.pinned_to for rank, pod in waiting if pod.pinned_to is not None},
         gone=frozenset([rank for rank, pod in ranks if pod.ended]) if job.phase in _STARTED else frozenset(),
         leftovers=job.phase is Phase.QUEUED and len(ranks) < len(members),
-        ending=tuple(sorted(ending)),
+        ending=tuple(sorted([pod.node for pod in others if pod.member and pod.node and not pod.ended])),
         pod_cpu_m={rank: amount_m for rank, amount_m in cpu_m.items() if amount_m != job.request.cpu_m},
     )
 

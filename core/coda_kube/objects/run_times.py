@@ -1,7 +1,7 @@
 """The ConfigMap of run times: the operator writes it, and the planner, which has no database, reads it.
 
-`runTimes` are the groups of `coda.history.run_groups`, largest first; `usage` is what each owner used in the last week.
-Both are JSON, and bounded.
+`runTimes` are the groups of `coda.history.run_groups`, largest first; `usage` is what each owner used in the last week;
+`division` is what the division between the arrays follows. All are JSON, and bounded.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import orjson
 
 from coda.errors import InvalidInput
 from coda.history import Account, RunGroup
+from coda.history.division import CategoryUse, PastUse
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import SYSTEM_NAMESPACE
 
 NAME: Final = "coda-run-times"
 PATH: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{NAME}"
+MOST_CORES_PER_GPU: Final = 1024.0  # as an ArrayQuota allows
 MOST_ACCOUNTS: Final = 1000
 """A bound of the map: 200 KB, where etcd takes 1.5 MB. Our choice."""
 
 
-def map_json(groups: Iterable[RunGroup], used: Iterable[Account]) -> Json:
+def map_json(groups: Iterable[RunGroup], used: Iterable[Account], past: PastUse | None = None) -> Json:
     """Return the ConfigMap. Times are whole seconds, which is as exact as quantiles are."""
     largest = sorted(used, key=lambda account: (-account.gpu_s, account.owner, account.replicas))[:MOST_ACCOUNTS]
     return {
@@ -37,6 +39,7 @@ def map_json(groups: Iterable[RunGroup], used: Iterable[Account]) -> Json:
         "data": {
             "runTimes": _text([_group_json(group) for group in groups]),
             "usage": _text([_account_json(account) for account in largest]),
+            "division": orjson.dumps(_past_json(past or PastUse())).decode(),
         },
     }
 
@@ -47,6 +50,48 @@ def groups_from_json(item: Json) -> tuple[RunGroup, ...]:
         return tuple([_group(group) for group in orjson.loads(item["data"]["runTimes"])])
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"ConfigMap {NAME} has no run times as the operator writes them: delete it") from error
+
+
+def past_use_from_json(item: Json) -> PastUse:
+    """Return what the division follows; nothing where an older operator wrote the map. Raises InvalidInput."""
+    text = (item.get("data") or {}).get("division")
+    if not text:
+        return PastUse()
+    try:
+        past = orjson.loads(text)
+        return PastUse(
+            jobs=int(past["jobs"]),
+            tuned_jobs=int(past["tunedJobs"]),
+            cores_per_gpu=_within(past["coresPerGPU"], MOST_CORES_PER_GPU),
+            large_share=_within(past["largeShare"], 1.0),
+            categories=tuple(
+                [CategoryUse(str(one["category"]), int(one["jobs"]), float(one["coresPerGPU"])) for one in past["use"]]
+            ),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInput(f"ConfigMap {NAME} has no division as the operator writes it: delete it") from error
+
+
+def _within(value: float | None, most: float) -> float | None:
+    """Raises ValueError for what no cluster uses: a division must not follow it."""
+    if value is None:
+        return None
+    if not 0 <= float(value) <= most:
+        raise ValueError("out of range")
+    return float(value)
+
+
+def _past_json(past: PastUse) -> dict[str, Any]:
+    return {
+        "jobs": past.jobs,
+        "tunedJobs": past.tuned_jobs,
+        "coresPerGPU": None if past.cores_per_gpu is None else round(past.cores_per_gpu, 2),
+        "largeShare": None if past.large_share is None else round(past.large_share, 3),
+        "use": [
+            {"category": one.category, "jobs": one.jobs, "coresPerGPU": round(one.cores_per_gpu, 2)}
+            for one in past.categories
+        ],
+    }
 
 
 def _group(item: Json) -> RunGroup:

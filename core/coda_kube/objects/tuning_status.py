@@ -22,6 +22,7 @@ from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 Item = Mapping[str, Any]
 
 _GRANTED, _REFUSED = "Granted", "Refused"
+_TUNED_NOW = frozenset(phase.value for phase in (TuningPhase.MEASURING, TuningPhase.WISHING, TuningPhase.TUNED))
 
 
 def tuning_json(tuning: Tuning) -> Json:
@@ -69,6 +70,14 @@ def wish_from_json(status: Item, *, attempt: int) -> Wish | None:
     if not tuning or tuning.get("attempt") != attempt:
         return None
     return _wish(tuning)
+
+
+def is_tuned_now(status: Item, *, attempt: int) -> bool:
+    """True if somebody tunes this attempt, whose cores can be changed: only such a job asks for cores again."""
+    tuning = status.get("tuning")
+    if not tuning:
+        return False
+    return tuning.get("attempt") == attempt and tuning.get("phase") in _TUNED_NOW
 
 
 def answer_json(answer: WishAnswer) -> Json:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from coda.model import FINISHED, Job, JobId
 from coda.model.live_placement import is_waiting
 from coda.model.world import VirtualCluster
+from coda.nodes.array_use import TenantLoans
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import quantity_from_milli
 
@@ -115,11 +116,19 @@ class VirtualClusters:
         """What the jobs of a tenant hold and wait for."""
         return self._amounts_by_tenant.get(name, _NOTHING)
 
-    def status_of(self, name: str) -> Json:
-        """`status` of a VirtualCluster as it is now, but for the times of its conditions. Raises KeyError."""
+    def status_of(self, name: str, loans: TenantLoans | None = None) -> Json:
+        """`status` of a VirtualCluster as it is now, but for the times of its conditions. Raises KeyError.
+
+        `loans`: what it holds of arrays; None without arrays."""
         entry = self._entry_by_name[name]
         gpus, gpus_asked, cpu_m, cpu_m_asked, running, waiting = self.amounts_of(name)
         tenant = entry.tenant
+        lending: Json = {}
+        if loans is not None:
+            lending["arrays"] = {
+                "fromCPUArray": quantity_from_milli(loans.of_cpu_array_m),
+                "fromGPUArray": quantity_from_milli(loans.of_gpu_array_m),
+            }
         return {
             "observedGeneration": entry.generation,
             "gpus": {"used": gpus, "borrowed": max(0, gpus - (tenant.gpus or 0)), "waiting": gpus_asked},
@@ -128,6 +137,7 @@ class VirtualClusters:
                 "borrowed": quantity_from_milli(max(0, cpu_m - (tenant.cpu_m or 0))),
                 "waiting": quantity_from_milli(cpu_m_asked),
             },
+            **lending,
             "jobs": {"running": running, "waiting": waiting},
             "conditions": [_overlap(self._rivals.get(name, {}), self._tenant_by_namespace, name)],
         }

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from coda.history.division import Shares
 from coda.model.decision import Start
 from coda.model.job import Job, JobId, Phase, Placement, PlacementState, Wish
 from coda.model.resources import NOTHING, Resources
-from coda.model.world import Node, VirtualCluster, World
+from coda.model.world import ArrayQuota, Node, VirtualCluster, World
 from coda.policy.config import PolicyConfig
 from coda.policy.reclaim import WINDOW_S
 from coda.snapshots import VersionedMap
@@ -43,6 +44,7 @@ class Cluster:
     def __init__(self, shape: ClusterShape, virtual_clusters: tuple[VirtualCluster, ...] = ()) -> None:
         self._virtual_clusters = virtual_clusters
         self.nodes = nodes_of_shape(shape)
+        self.array_quotas: tuple[ArrayQuota, ...] = ()
         self.free_gpus = [node.allocatable.gpus for node in self.nodes]
         self.free_cores = [node.allocatable.cpu_m // 1000 for node in self.nodes]
         self.free_memory_bytes = [node.allocatable.memory_bytes for node in self.nodes]
@@ -69,6 +71,7 @@ class Cluster:
             jobs=self._jobs.roster(),
             virtual_clusters=self._virtual_clusters,
             reclaimed=self._reclaimed_s,
+            array_quotas=self.array_quotas,
         )
 
     def spans_racks(self, nodes: tuple[tuple[int, int], ...]) -> bool:
@@ -80,6 +83,11 @@ class Cluster:
         """A borrower is stopped. O(those of the last minute)."""
         recent = {key: moment_s for key, moment_s in self._reclaimed_s.items() if moment_s > now_s - WINDOW_S}
         self._reclaimed_s = {**recent, f"{job.id}-{job.attempt}": now_s}
+
+    def divide(self, shares: Shares) -> None:
+        """Divide all nodes so from now on."""
+        cores_per_gpu, large_share = shares
+        self.array_quotas = (ArrayQuota(name="all", reserve_cores_per_gpu=cores_per_gpu, large_share=large_share),)
 
     def pop_touched(self) -> set[int]:
         """Return the numbers of the nodes that changed since the last call."""

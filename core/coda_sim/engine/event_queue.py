@@ -16,6 +16,7 @@ class Event(Enum):
     RESIZED = "resized"  # the pods can use the cores that the job was given
     PROFILED = "profiled"  # the cores at which the job is fastest are known now
     TUNING_WINDOW = "tuning window"  # a profiling step of the allocator is over
+    WISH_AGAIN = "wish again"  # a job asks again for cores that were taken back
     NODE_WINDOW = "node window"  # a window of the eliminator is over, on one node
     WAKE = "wake"  # the planner asked for a cycle at this time
     END = "end"
@@ -43,7 +44,7 @@ class EventQueue:
         For a window or a profile that is another attempt, for a resize another resize."""
         self._sequence += 1
         version = run.version
-        if event is Event.TUNING_WINDOW or event is Event.PROFILED:
+        if event is Event.TUNING_WINDOW or event is Event.PROFILED or event is Event.WISH_AGAIN:
             version = run.attempt
         elif event is Event.RESIZED:
             version = run.resizes

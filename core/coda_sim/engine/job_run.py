@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from coda.history.division import HeldSpan
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import StopCause
 from coda.model.job import Job, JobId, Phase
@@ -29,6 +30,7 @@ class JobRun:
         "busy_gpus",
         "cores",
         "done_s",
+        "due_cores",
         "gang",
         "gpus",
         "is_profiled",
@@ -68,6 +70,7 @@ class JobRun:
         self.nodes: tuple[tuple[int, int], ...] = ()  # node number and ranks there; empty: not running
         self.cores = gang.cpus_per_replica  # per rank, held while it runs
         self.working_cores = self.cores  # per rank, that its pods can use now: fewer in the middle of a resize
+        self.due_cores = 0  # per rank, that it had before some were taken back; 0: it has them
         self.resizes = 0  # begun so far
         self.pace = 0.0  # work per second, now
         self.busy_gpus = 0.0  # now
@@ -84,14 +87,22 @@ class JobRun:
         self.wishes = 0  # made so far
         self.version = 0  # events added for an older version are void
 
-    def submit(self, cores: int, *, is_resumable: bool) -> None:
+    def submit(self, cores: int, *, is_resumable: bool, is_tunable: bool) -> None:
         """Submit the job; each of its ranks asks for `cores`."""
-        self.job = replace(job_from_gang(self.gang, cores, self.told_factor), resumable=is_resumable)
+        job = job_from_gang(self.gang, cores, self.told_factor)
+        self.job = replace(job, resumable=is_resumable, tunable=is_tunable)
 
     def set_request(self, cores: int) -> None:
         """Set the cores that each rank asks for, as the planner sees it, and remove its wish."""
         request = with_cores(self.job.request, cores)
         self.job = replace(self.job, request=request, cpus_per_replica=cores, wish=None)
+
+    def held_span(self, now_s: float) -> HeldSpan:
+        """Return what its last attempt held, for the division of the arrays; it must run."""
+        assert self.job.placement is not None
+        cores = self.held_cores if self.job.tunable else 0
+        category = self.model.profile.category.value if self.model.profile else ""
+        return HeldSpan(self.job.placement.committed_s, now_s, self.gpus, cores, category)
 
     @property
     def held_cores(self) -> int:
@@ -127,12 +138,13 @@ class JobRun:
         )
 
     def requeue(self, cause: StopCause, cores: int, now_s: float, *, restart_s: float, reclaimed: int) -> None:
-        """Make the stopped job wait again, as the planner sees it. `cores`: what each rank asks for next time.
-        `reclaimed`: as `Job.reclaimed`, with this stop.
+        """Make the stopped job wait again, as the planner sees it. `cores`: what each rank asks for next time, or
+        what it had before some were taken back. `reclaimed`: as `Job.reclaimed`, with this stop.
 
         What it has left includes its restart, so that it is as long while it waits as when it runs again: else it could
         go before the job that it was stopped for."""
         job, began = self.job, self.job.placement
+        cores, self.due_cores = max(cores, self.due_cores), 0
         own = job.cpus_per_replica if cores == self.cores else cores
         self.is_restarting = False
         self.job = replace(

@@ -7,10 +7,12 @@ If it stopped jobs, call it again at the same time. The order of equal jobs in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
+from coda.allocator.config import TuningConfig
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
+from coda.history.division import FollowedPast
 from coda.history.run_times import FinishedRun
 from coda.model.decision import Decision, Stop, StopCause
 from coda.model.job import JobId
@@ -34,6 +36,8 @@ from coda_sim.workload.gangs import Gang
 from coda_sim.workload.job_models import JobModelDraws
 from coda_sim.workload.virtual_clusters import virtual_clusters
 
+WISH_AGAIN_S: Final = TuningConfig().wish_again_s
+_OF_CORES: Final = (Event.TUNING_WINDOW, Event.WISH_AGAIN, Event.PROFILED, Event.RESIZED)
 PROGRESS_EVERY = 500  # simulated times between two reports of progress
 
 
@@ -72,6 +76,7 @@ class Simulation:
         self._events = EventQueue()
         self._contention = NodeContention(config.contention, self._cluster, self._paces, self._events)
         self._spare_cores = SpareCores(self._cluster) if config.lends_spare_cores else None
+        self._past = FollowedPast(config.shares) if config.divides_from_history else None
         self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
         self._models = models
         self._entries: dict[JobId, JobEntry] = {}
@@ -92,6 +97,7 @@ class Simulation:
             self._now_s = now_s
             while self._events.next_s == now_s:
                 ended += self._apply(*self._events.pop())
+            self._divide()
             self._run_cycles()
             self._lend()
             self._usage.record(now_s)
@@ -121,7 +127,7 @@ class Simulation:
                 self._may_start = True
         elif event is Event.SUBMIT:
             self._submit(run)
-        elif event is Event.TUNING_WINDOW or event is Event.PROFILED or event is Event.RESIZED:
+        elif event in _OF_CORES:
             if run.nodes:
                 self._apply_to_cores(event, run, version)
         elif version == run.version:
@@ -141,6 +147,8 @@ class Simulation:
         elif version == run.attempt:
             if event is Event.TUNING_WINDOW:
                 self._tune(run)
+            elif event is Event.WISH_AGAIN:
+                self._wish_again(run)
             else:
                 self._profile(run)
 
@@ -155,7 +163,8 @@ class Simulation:
         self._next_submission()
         run.is_profiled = not (run.gpus and self._config.profiling_s)
         is_resumable = self._config.costs.resumes(run.gang.row.job_id, run.gpus)
-        run.submit(self._starting_cores(run), is_resumable=is_resumable)
+        is_tunable = bool(self._allocator and run.gpus and run.model.profile)
+        run.submit(self._starting_cores(run), is_resumable=is_resumable, is_tunable=is_tunable)
         self._entries[run.job.id] = JobEntry(gang=run.gang)
         self._wait(run)
 
@@ -214,6 +223,8 @@ class Simulation:
             self._begin(run, cost_s)
         for stop in decision.stops:
             self._stop(stop)
+        for grant in decision.returns:
+            self._take_back(self._cluster.running[grant.job], grant.cores)
         if decision.wake_s is not None and not self._now_s < self._wake_s <= decision.wake_s:
             self._wake_s = decision.wake_s
             self._events.add_wake(decision.wake_s)
@@ -272,7 +283,8 @@ class Simulation:
     def _tune(self, run: JobRun) -> None:
         """After a window: wish for the cores that the job's search wants next."""
         assert self._allocator is not None
-        self._want(run, self._allocator.after_window(run, self._cluster.most_cores(run)))
+        wanted, run.due_cores = run.due_cores, 0  # if cores were taken back within the window, it counts for nothing
+        self._want(run, wanted or self._allocator.after_window(run, self._cluster.most_cores(run)))
 
     def _want(self, run: JobRun, cores: int) -> None:
         """Wish for other cores than the job has; if it has them, begin the next window."""
@@ -289,12 +301,34 @@ class Simulation:
         self._resize(run, cores)
         self._want(run, cores)
 
+    def _take_back(self, run: JobRun, cores: int) -> None:
+        """Take cores back from a job. A search finds them gone at the end of its window; else it asks again later."""
+        assert self._allocator is not None
+        is_known, run.due_cores = run.due_cores > 0, max(run.due_cores, run.cores)
+        self._resize(run, cores)
+        if not is_known and not self._allocator.is_searching(run):
+            self._events.add(self._now_s + WISH_AGAIN_S, Event.WISH_AGAIN, run)
+
+    def _wish_again(self, run: JobRun) -> None:
+        """Wish for the cores that were taken back, and go on wishing until it has them."""
+        if run.cores >= run.due_cores:
+            run.due_cores = 0
+            return
+        self._events.add(self._now_s + WISH_AGAIN_S, Event.WISH_AGAIN, run)
+        self._want(run, run.due_cores)
+
     def _deny(self, run: JobRun, most_cores: int) -> None:
         self._cluster.remove_wish(run)
         if self._allocator is None:
             self._want(run, max(run.cores, most_cores))
         else:
             self._want(run, self._allocator.after_denial(run, most_cores))
+
+    def _divide(self) -> None:
+        """Divide the nodes as the past says, if that has changed."""
+        if self._past and self._past.step(self._now_s):
+            self._cluster.divide(self._past.shares)
+            self._may_start = True
 
     def _lend(self) -> None:
         """Lend spare cores to the jobs that gain from them, and take them back, after all events of this time."""
@@ -337,6 +371,8 @@ class Simulation:
         if job.placement is not None and not self._config.inaccuracy.forgets:
             run_s = (job.resumed_s + self._now_s - job.placement.committed_s) * run.told_factor
             self._book.run_times.add(FinishedRun(job.user, job.category, run.gpus, run_s))
+        if self._past and run.gpus:
+            self._past.add(run.held_span(self._now_s))
         self._leave(run, entry)
         entry.end_s = self._now_s
 

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from coda.allocator.config import CoreSearchConfig
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
+from coda.history.division import Shares
 from coda.policy.config import Component, PolicyConfig
 from coda.policy.cores import CoresRule
 from coda.policy.policies import policy_of
@@ -84,7 +85,8 @@ class SimulationConfig:
 
     `planner`: the planner's. `allocator`: GPU jobs get the cores that it finds instead of those they ask for.
     `tuning`: the allocator's search. `contention`: the eliminator's; None: no job is throttled. `inaccuracy`: of what
-    planner and allocator are told."""
+    planner and allocator are told. `divides_from_history`: the arrays follow what finished jobs used, as an ArrayQuota
+    with the division Auto."""
 
     shape: ClusterShape
     profiles: ProfileSet
@@ -94,6 +96,7 @@ class SimulationConfig:
     tuning: CoreSearchConfig = field(default_factory=CoreSearchConfig)
     contention: ContentionConfig | None = None
     inaccuracy: Inaccuracy = EXACT
+    divides_from_history: bool = False
 
     @property
     def cores_rule(self) -> CoresRule:
@@ -102,6 +105,11 @@ class SimulationConfig:
         if self.allocator:
             return CoresRule.TUNED
         return CoresRule.ASKED if rule is CoresRule.TUNED else rule
+
+    @property
+    def shares(self) -> Shares:
+        """The division of all nodes at the beginning."""
+        return Shares(self.planner.arrays.reserve_cores_per_gpu, self.planner.arrays.large_share)
 
     @property
     def lends_spare_cores(self) -> bool:

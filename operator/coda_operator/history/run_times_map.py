@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from math import inf
 from typing import Any, Final, Protocol
 
 from coda.errors import CodaError
 from coda.history import Account, FinishedJob, FinishedRun, RunGroup, accounts, run_groups
+from coda.history.division import SPAN_S, HeldSpan, PastUse, held_span, past_use
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import OPERATOR
@@ -26,7 +27,7 @@ RETRY_S: Final = 10.0
 MOST_RUNS: Final = 20_000
 MOST_GROUPS: Final = 1000
 """A bound of the map: 200 KB, where etcd takes 1.5 MB. Our choice."""
-WEEK_S: Final = 7 * 86400.0
+WEEK_S: Final = SPAN_S
 USAGE_EVERY_S: Final = 600.0
 """The use of a week changes slowly, and to read the records of 100 000 jobs takes seconds."""
 
@@ -61,6 +62,7 @@ class RunTimesMap:
         self._changed = asyncio.Event()
         self._written: Json | None = None
         self._used: tuple[Account, ...] = ()
+        self._past = PastUse()
         self._used_at_s = -inf
 
     def note_change(self) -> None:
@@ -88,9 +90,9 @@ class RunTimesMap:
         now_s = self._clock()
         groups = await self._aside(_groups, records)
         if not 0 <= now_s - self._used_at_s < USAGE_EVERY_S:
-            self._used = await self._aside(_used, records, now_s - WEEK_S, now_s + WEEK_S)
+            self._used, self._past = await self._aside(_used, records, now_s - WEEK_S, now_s + WEEK_S)
             self._used_at_s = now_s
-        wanted = map_json(groups, self._used)
+        wanted = map_json(groups, self._used, self._past)
         if wanted != self._written:
             await self._client.apply(PATH, wanted, manager=OPERATOR)
             self._written = wanted
@@ -100,5 +102,16 @@ def _groups(records: Records) -> tuple[RunGroup, ...]:
     return run_groups(records.runs(MOST_RUNS), MOST_GROUPS)
 
 
-def _used(records: Records, from_s: float, to_s: float) -> tuple[Account, ...]:
-    return accounts(records.jobs(from_s, to_s), from_s, to_s)
+def _used(records: Records, from_s: float, to_s: float) -> tuple[tuple[Account, ...], PastUse]:
+    """What the accounts and the division are made of, in one reading of the records."""
+    spans: list[HeldSpan] = []
+
+    def read() -> Iterator[FinishedJob]:
+        for job in records.jobs(from_s, to_s):
+            span = held_span(job)
+            if span is not None:
+                spans.append(span)
+            yield job
+
+    used = accounts(read(), from_s, to_s)
+    return used, past_use(spans, from_s, to_s)

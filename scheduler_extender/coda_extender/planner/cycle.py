@@ -184,7 +184,8 @@ def _result(
     decision = Decision(
         starts=tuple([item for item in answer if isinstance(item, Start)]),
         stops=tuple([item for item in answer if isinstance(item, Stop)]),
-        grants=tuple([item for item in answer if isinstance(item, Grant)]),
+        grants=tuple([item for item in answer if isinstance(item, Grant) and item.by is None]),
+        returns=tuple([item for item in answer if isinstance(item, Grant) and item.by is not None]),
         denials=tuple([item for item in answer if isinstance(item, Denial)]),
         postponed=end.postponed,
         faults=end.faults,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from coda.cycle import CycleResult, answer_from_denial, answer_from_grant
+from coda.cycle import CycleResult, answer_from_denial, answer_from_grant, answer_from_return
 from coda.model import Job, JobId, Placement
 from coda.model.decision import Stop, name_for
 from coda.model.job import StopOrder, WishAnswer
@@ -36,12 +36,15 @@ class PlacementOrders:
         self._config = config
 
     def writes(self, result: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
-        """One write for each stop, each grant and each denial of the cycle."""
+        """One write for each stop, each grant, each return of cores and each denial of the cycle."""
         now_s, job_by_id = self._writer.now_s(), result.decided_on
         for stop in result.decision.stops:
             yield self._order_stop(job_by_id[stop.job], stop, now_s)
         for grant in result.decision.grants:
             yield self._answer_wish(job_by_id[grant.job], answer_from_grant(grant, now_s, self._config))
+        for grant in result.decision.returns:
+            job = job_by_id[grant.job]
+            yield self._answer_wish(job, answer_from_return(grant, job, now_s, self._config))
         for denial in result.decision.denials:
             yield self._answer_wish(job_by_id[denial.job], answer_from_denial(denial, now_s))
 
@@ -55,8 +58,10 @@ class PlacementOrders:
 
     async def _answer_wish(self, job: Job, answer: WishAnswer) -> Written:
         def done() -> None:
-            self._metrics.answered_wishes.labels(GRANTED if answer.granted else answer.code).inc()
-            said = f"granted {answer.cores} cores per rank" if answer.granted else f"refused: {answer.message}"
+            self._metrics.answered_wishes.labels(answer.code or GRANTED).inc()
+            said = f"refused: {answer.message}"
+            if answer.granted:
+                said = answer.message or f"granted {answer.cores} cores per rank"
             log.info("%s: wish %d %s", job.id, answer.sequence, said)
 
         return await self._write(job, replace(_placement_of(job), answer=answer), done)

@@ -67,7 +67,14 @@ class Answering:
         decision = result.decision
         yield from self._changed_refusals(decision.refusals)
         yield from orders_in_messages(
-            (*decision.starts, *decision.stops, *decision.grants, *decision.denials, *map(_review_of, result.reviews))
+            (
+                *decision.starts,
+                *decision.stops,
+                *decision.grants,
+                *decision.returns,
+                *decision.denials,
+                *map(_review_of, result.reviews),
+            )
         )
         yield AnswerEnd(
             decision.postponed, dict(result.jobs_by_code), result.gpus_wanted, result.wake_s, decision.faults

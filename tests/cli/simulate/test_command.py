@@ -160,6 +160,8 @@ def test_a_truncated_gzip_file_is_a_clear_sentence(tmp_path: Path) -> None:
         (["--policy", "magic"], "there is no policy 'magic': choose of arrival, fifo-skip"),
         (["--without", "luck"], "--without luck: a policy's parts are allocator"),
         (["--policy", "drf", "--without", "arrays"], "--without arrays: drf has no arrays that could be left out"),
+        (["--policy", "drf", "--take-back"], "--take-back has no effect on drf: only coda has arrays"),
+        (["--policy", "drf", "--auto-division"], "--auto-division has no effect on drf"),
         (["--profiles", "none"], "'none' is no profile set: choose one of paper"),
         (["--cluster", "2x2"], "'2x2' is no group of nodes"),
         (["--workload", "a-year"], "--workload a-year: the generated workload is coda-month"),

@@ -20,7 +20,7 @@ from coda.allocator.resize import (
     give_up,
     next_resize,
 )
-from coda.model.job import WishAnswer
+from coda.model.job import TAKEN_BACK, WishAnswer
 
 NOW_S = 100.0
 GRANT = WishAnswer(sequence=3, granted=True, cores=8, answered_s=95.0, deadline_s=125.0)
@@ -129,6 +129,19 @@ def test_a_shrink_has_no_deadline() -> None:
     slow = size(6, wanted=4)
     found = step(slow, answer=SHRINK, before=told(ResizeState.RESIZING, wanted=4), now_s=1e6)
     assert (found.resize.state, found.patches, found.wake_s) == (ResizeState.RESIZING, (), None)
+
+
+def test_cores_that_a_cpu_job_waits_for_are_given_back_by_the_deadline_or_not_at_all() -> None:
+    order = replace(SHRINK, code=TAKEN_BACK)
+    waits = saying(size(wanted=4), Progressing.DEFERRED)
+    assert step(waits, answer=order).wake_s == order.deadline_s
+    late = step(waits, answer=order, before=told(ResizeState.DEFERRED, wanted=4), now_s=order.deadline_s)
+    assert (late.resize.state, late.resize.reason) == (ResizeState.REVERTING, "DeadlineExceeded")
+    assert "did not give cores back in time" in late.resize.message
+    withdrawn = step(waits, answer=order, before=late.resize, now_s=order.deadline_s)
+    assert cores_of(withdrawn.patches) == {"gang-1-0": 6}
+    ended = step(size(), answer=order, before=late.resize, now_s=order.deadline_s + 1)
+    assert (ended.resize.state, ended.resize.cores) == (ResizeState.REFUSED, 6)
 
 
 def test_what_a_node_never_allows_ends_the_resize_at_once() -> None:

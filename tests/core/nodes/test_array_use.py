@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from coda.model import Job, Node
 from coda.model.constraints import NodeConstraints
 from coda.model.world import ArrayQuota
-from coda.nodes.array_use import MOST_CONSTRAINTS, ArrayUse, QuotaUse, Share
+from coda.nodes.array_use import MOST_CONSTRAINTS, ArrayUse, QuotaUse, Share, TenantLoans
 from coda.policy import ArraysConfig
 from tests.builders import job, node, running
 
@@ -58,6 +58,23 @@ def test_jobs_hold_what_is_theirs_or_borrow_it() -> None:
     assert use.gpu_jobs_cpu_m == Share(reserved=24_000, used=20_000, lent=2_000, borrowed=5_000)
     assert use.cpu_jobs_cpu_m == Share(reserved=24_000, used=6_000, lent=5_000, borrowed=2_000)
     assert use.excess_cpu_m == 0
+
+
+def test_what_is_lent_is_told_by_tenant() -> None:
+    """Of `small`, 8 cores are the GPU array's, 2 for each GPU; the GPU jobs hold 14."""
+    jobs = [
+        replace(running(job("a", gpus=2, cores=8), "small"), virtual_cluster="lab"),  # 4 beyond its part
+        replace(running(job("b", gpus=1, cores=4), "small"), virtual_cluster="firm"),  # 2 beyond
+        replace(running(job("c", gpus=1, cores=2), "small"), virtual_cluster="modest"),
+        replace(cpu("d", 1, "small", borrows=True), virtual_cluster="firm"),
+        replace(running(job("e", gpus=1, cores=9), "big"), virtual_cluster="lab"),  # within what `big` has for GPU jobs
+    ]
+    use = ArrayUse(NODES, (ALL,), ArraysConfig())
+    for one in jobs:
+        use.add(one)
+    for _ in use.add_up():
+        pass
+    assert use.loans_by_tenant == {"lab": TenantLoans(4_000), "firm": TenantLoans(2_000, 1_000)}
 
 
 def test_what_cpu_jobs_hold_after_their_array_shrank_is_said() -> None:

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from coda.errors import Outage
+from coda.history.division import PastUse
 from coda.nodes import array_use
 from coda.policy import PolicyConfig
 from coda_extender.planner.quota_status import QuotaStatus
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.run_times import map_json
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, job_json, node_json
 from tests.extender.replicas import replica, state_of
@@ -185,3 +187,46 @@ async def test_other_work_goes_on_while_the_arrays_are_added_up(monkeypatch: pyt
         await QuotaStatus(api, one.cluster, PolicyConfig(policy="coda")).write()
         other.cancel()
         assert 0 < most <= 1000
+
+
+async def test_a_tenant_shows_what_it_holds_of_arrays_that_it_is_not_in_and_auto_shows_its_source() -> None:
+    """A job of two GPUs with more cores than the GPU array has: 8 cores are its GPUs', and the node lends the rest."""
+    api = FakeApi()
+    api.set(NODES, node_json("n1"))
+    api.set(VIRTUAL_CLUSTERS, vc_json("lab", NAMESPACE))
+    api.set(ARRAY_QUOTAS, aq_json("all", division="Auto", gpuArray={"coresPerGPU": 0}))
+    api.set(JOBS, job_json("gang", gpus=2))
+    async with replica(api) as one:
+        await api.until(lambda: state_of(api, "gang") == "Released")
+        status = QuotaStatus(api, one.cluster, PolicyConfig(policy="coda"))
+        await status.write()
+        (job,) = one.cluster.state.starting()
+        held = job.replicas * job.request.cpu_m // 1000
+        assert shown(api)["arrays"] == {"fromCPUArray": str(held), "fromGPUArray": "0"}
+        division = array_shown(api, "all")["division"]
+        assert (division["source"], division["jobs"], division["coresPerGPU"]) == ("TooFewJobs", 0, "0")
+        writes = len(api.writes())
+        await status.write()
+        assert len(api.writes()) == writes
+        past = PastUse(jobs=80, tuned_jobs=80, cores_per_gpu=3.0, large_share=0.7)
+        api.set("/api/v1/namespaces/coda-system/configmaps", map_json((), (), past))
+        again = QuotaStatus(api, one.cluster, PolicyConfig(policy="coda"))
+        await again.write()
+        division = array_shown(api, "all")["division"]
+        assert (division["source"], division["jobs"], division["coresPerGPU"]) == (
+            "History",
+            80,
+            "0",
+        )  # not yet an hour
+
+
+async def test_a_past_that_cannot_be_read_leaves_the_division_as_it_is() -> None:
+    api = FakeApi()
+    api.set(NODES, node_json("n1"))
+    api.set(ARRAY_QUOTAS, aq_json("all", division="Auto"))
+    api.set("/api/v1/namespaces/coda-system/configmaps", map_json((), ()) | {"data": {"division": "[]"}})
+    async with replica(api) as one:
+        await _until(lambda: bool(one.cluster.array_quotas.by_key) and one.cluster.is_synced())
+        await QuotaStatus(api, one.cluster, PolicyConfig(policy="coda")).write()
+        assert array_shown(api, "all")["division"]["source"] == "TooFewJobs"
+        assert array_shown(api, "all")["division"]["coresPerGPU"] == "4"

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from coda.history.division import PastUse
 from coda.model.world import ArrayQuota
 from coda.nodes.array_use import QuotaUse, Share
+from coda.policy import ArraysConfig
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
-from coda_kube.quotas.array_quotas import array_quota_from_json, array_quota_status
+from coda_kube.quotas.array_quotas import array_quota_from_json, array_quota_status, division_status
+
+SINCE_S = 1_795_392_000.0  # 2026-11-23T00:00:00Z
 
 
 def aq_json(name: str, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> Json:
@@ -47,8 +51,54 @@ def test_the_world_has_the_quotas_as_they_are_now() -> None:
     assert state.snapshot().array_quotas == ()
 
 
+def divided(source: str, cores: str, large: str, since: str = "2026-11-23T00:00:00.000Z") -> Json:
+    """An object with Auto whose status has this division."""
+    division = {"source": source, "jobs": 70, "coresPerGPU": cores, "largeShare": large, "since": since}
+    item = aq_json("q", division="Auto", gpuArray={"coresPerGPU": 6, "largeGPUs": 8})
+    return item | {"status": {"division": division}}
+
+
+@pytest.mark.parametrize("source", ["History", "TooFewJobs"])
+def test_the_last_step_counts_for_auto_and_the_spec_is_where_it_begins(source: str) -> None:
+    found = array_quota_from_json(divided(source, "4.5", "35%"))
+    assert (found.reserve_cores_per_gpu, found.large_gpus, found.large_share) == (4.5, None, 0.35)
+    begins = array_quota_from_json(divided("Static", "4.5", "35%"))
+    assert (begins.reserve_cores_per_gpu, begins.large_gpus, begins.large_share) == (6.0, 8, None)
+    again_static = divided(source, "4.5", "35%")
+    again_static["spec"]["division"] = "Static"
+    assert array_quota_from_json(again_static).reserve_cores_per_gpu == 6.0
+
+
+def stepped(item: Json, past: PastUse, *, after_s: float) -> Json:
+    told = item.get("status", {}).get("division", {})
+    return division_status(array_quota_from_json(item), 16, ArraysConfig(), past, told, SINCE_S + after_s)
+
+
+def test_auto_takes_a_step_an_hour() -> None:
+    past = PastUse(jobs=90, tuned_jobs=60, cores_per_gpu=2.0, large_share=0.9)
+    first = stepped(aq_json("q", division="Auto", gpuArray={"coresPerGPU": 6, "largeGPUs": 8}), past, after_s=0.0)
+    assert first == divided("History", "5.5", "55%")["status"]["division"] | {"jobs": 90}
+    item = divided("History", "5.5", "55%")
+    assert stepped(item, past, after_s=3599.0) == first
+    second = stepped(item, past, after_s=3600.0)
+    assert (second["coresPerGPU"], second["largeShare"], second["since"]) == ("5", "60%", "2026-11-23T01:00:00.000Z")
+
+
+def test_auto_stays_where_it_is_without_a_past_and_says_so() -> None:
+    first = stepped(aq_json("q", division="Auto"), PastUse(jobs=3), after_s=0.0)
+    assert (first["source"], first["jobs"], first["coresPerGPU"], first["largeShare"]) == ("TooFewJobs", 3, "4", "70%")
+    later = stepped(divided("History", "5.5", "55%"), PastUse(), after_s=9999.0)
+    assert (later["source"], later["coresPerGPU"], later["since"]) == ("TooFewJobs", "5.5", "2026-11-23T00:00:00.000Z")
+
+
+def test_a_static_division_follows_nobody() -> None:
+    past = PastUse(jobs=90, cores_per_gpu=2.0, large_share=0.9)
+    found = stepped(aq_json("q", gpuArray={"largeGPUs": 4}), past, after_s=0.0)
+    assert found == {"source": "Static", "jobs": 0, "coresPerGPU": "4", "largeShare": "25%"}
+
+
 def status(use: QuotaUse, *, has_arrays: bool = True) -> Json:
-    return array_quota_status(aq_json("q"), use, policy="coda" if has_arrays else "arrival", has_arrays=has_arrays)
+    return array_quota_status(aq_json("q"), use, {}, policy="coda" if has_arrays else "arrival", has_arrays=has_arrays)
 
 
 def condition(shown: Json, kind: str) -> tuple[str, str, str]:

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from coda.errors import Outage
+import pytest
+
+from coda.errors import InvalidInput, Outage
 from coda.history import Account, FinishedJob, FinishedRun, RunGroup, run_groups
-from coda_kube.objects.run_times import MOST_ACCOUNTS, PATH, groups_from_json, map_json
+from coda.history.division import CategoryUse, PastUse
+from coda_kube.objects.run_times import MOST_ACCOUNTS, PATH, groups_from_json, map_json, past_use_from_json
 from coda_operator.history.run_times_map import EVERY_S, MOST_GROUPS, USAGE_EVERY_S, RunTimesMap
 from tests.operator_tests.fake_cluster import FakeCluster, clock
 from tests.operator_tests.history.records import record
@@ -114,3 +117,36 @@ def test_the_map_is_small_even_for_the_largest_cluster() -> None:
     assert groups_from_json(made) == tuple(groups)
     assert f"{owner}{2 * MOST_ACCOUNTS - 1:05}" in made["data"]["usage"]  # the largest are kept
     assert f"{owner}00000" not in made["data"]["usage"]
+
+
+async def test_it_has_what_the_division_follows_of_the_jobs_of_the_week() -> None:
+    api, now_s = FakeCluster(), clock()
+    found = [record(number, ended_s=now_s - 60.0 * number, replicas=1 + number % 2) for number in range(80)]
+
+    class Week(Records):
+        def jobs(self, from_s: float, to_s: float) -> list[FinishedJob]:
+            return found
+
+    week = Week()
+    await RunTimesMap(api, week, clock=clock, aside=at_once).write(week)
+    past = past_use_from_json(api.item(PATH))
+    assert (past.jobs, past.tuned_jobs, past.cores_per_gpu, past.large_share) == (80, 80, 3.0, 1.0)
+    assert past.categories == (CategoryUse("NLP", 80, 3.0),)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"jobs": 1}', "null"])
+def test_a_division_that_somebody_else_wrote_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(InvalidInput, match="no division as the operator writes it: delete it"):
+        past_use_from_json({"data": {"division": text}})
+
+
+@pytest.mark.parametrize(("name", "value"), [("coresPerGPU", -1), ("coresPerGPU", 1e9), ("largeShare", 1.5)])
+def test_no_division_follows_what_no_cluster_uses(name: str, value: float) -> None:
+    item = map_json((), (), PastUse(jobs=60))
+    item["data"]["division"] = item["data"]["division"].replace(f'"{name}":null', f'"{name}":{value}')
+    with pytest.raises(InvalidInput):
+        past_use_from_json(item)
+
+
+def test_a_map_of_an_older_operator_says_nothing_of_the_division() -> None:
+    assert past_use_from_json({"data": {"runTimes": "[]"}}) == PastUse()

@@ -33,7 +33,7 @@ def stopped(cause: StopCause) -> Job:
     gang = gang_from_row(row("a1", duration_s=100), shape_from_text("1x4x8"), Cores())
     assert isinstance(gang, Gang)
     run = JobRun(gang, JobModel(profile=None))
-    run.submit(gang.cpus_per_replica, is_resumable=True)
+    run.submit(gang.cpus_per_replica, is_resumable=True, is_tunable=False)
     run.done_s = 30.0
     run.requeue(cause, run.cores, 50.0, restart_s=40.0, reclaimed=0)
     return run.job
