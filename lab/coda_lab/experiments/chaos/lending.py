@@ -20,6 +20,7 @@ from coda_kube.objects.names import API_VERSION, OPT_IN
 
 NAMESPACE: Final = "chaos-batch"
 QUOTA: Final = "chaos"
+APP: Final = "lent"
 CORES: Final = 2  # of each CPU job
 PODS_PER_NODE: Final = 12  # half of a node's 48 cores: nobody gives cores back to the foreign pods, which need some
 EDIT_EVERY_S: Final = (1.0, 6.0)
@@ -73,8 +74,11 @@ class Lending:
 
     async def ended(self, limit_s: float) -> Lent:
         """Take the quota away, wait until every CPU job runs, and say what came of it. Call it when `run` has ended."""
-        until_s, cpu_jobs = time.monotonic() + limit_s, self._of_the_job + self._of_the_deployment
-        while (running := await self._running()) < cpu_jobs and time.monotonic() < until_s:
+        until_s = time.monotonic() + limit_s
+        while True:
+            cpu_jobs, running = await self._counts()
+            if running == cpu_jobs or time.monotonic() >= until_s:
+                break
             await asyncio.sleep(RETRY_S)
         failed, evictions = 0, 0
         with suppress(CodaError):
@@ -93,7 +97,7 @@ class Lending:
         metadata = {"name": NAMESPACE, "labels": {OPT_IN: "true"}}
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         await _unless_there(self._admin.create("/api/v1/namespaces", namespace))
-        labels = {"app": "lent"}
+        labels = {"app": APP}
         template = {"metadata": {"labels": labels}, "spec": _pod_spec() | {"restartPolicy": "Always"}}
         spec = {"replicas": self._of_the_deployment, "selector": {"matchLabels": labels}, "template": template}
         await _unless_there(self._admin.create(_DEPLOYMENTS, {"metadata": {"name": "lent"}, "spec": spec}))
@@ -119,14 +123,18 @@ class Lending:
         with suppress(NotFound):
             await self._admin.delete(f"{_QUOTAS}/{QUOTA}")
 
-    async def _running(self) -> int:
+    async def _counts(self) -> tuple[int, int]:
+        """How many CPU jobs should run, and how many do. Of the Job only pods that exist should: its controller makes
+        them anew after a pause of up to ten minutes."""
         try:
             await self._make()
             await self._delete_quota()
             pods = (await self._admin.list_pages(_PODS))["items"]
         except CodaError:
-            return 0
-        return sum((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
+            return self._of_the_deployment, 0
+        pods = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+        of_the_job = sum(pod["metadata"].get("labels", {}).get("app") != APP for pod in pods)
+        return self._of_the_deployment + of_the_job, sum(pod["status"].get("phase") == "Running" for pod in pods)
 
 
 async def _unless_there(creation: Awaitable[object]) -> None:
