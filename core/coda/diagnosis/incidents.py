@@ -28,6 +28,10 @@ _CODE: Final = re.compile(
     r"(?:raise|return|assert|except|if|elif|with|from|import|print|for|while|def|class|try|else|logger|warnings)\b"
     r"|[\w.\[\], ]{1,80} = |[~^]{2,}|[\w.]{1,80}\($"
 )
+_INSIDE: Final = re.compile(
+    r"File |\.\.\.|\[|[│╭╰❱]|-{3,}|\d{1,6} |<ipython|Cell In|File [~/<]|[~/][^ ]{1,200} in |Input In|\(\.\.\.\)|<__array"
+)
+_SHOWN_CODE: Final = re.compile(r"[│❱]|-{2,}> ?\d|\d{1,6} {2,}\S")  # by rich and IPython
 _CHAIN_SHAPES: Final = (
     "duringhandlingoftheaboveexceptionanotherexceptionoccurred",
     "theaboveexceptionwasthedirectcauseofthefollowingexception",
@@ -170,7 +174,7 @@ def _hits_of_line(index: int, entries: list[tuple[int, Pattern]], lines: LogLine
 def _is_code(index: int, lines: LogLines) -> bool:
     """True for a line of source code that a traceback shows."""
     line = lines.line(index)
-    if _FRAME.match(line.text):
+    if _FRAME.match(line.text) or _SHOWN_CODE.match(line.text):
         return True
     if index == 0 or not line.indent:
         return False
@@ -210,7 +214,7 @@ def _end_of_traceback(start: int, rank: int | None, lines: LogLines) -> int:
         line = lines.line(index)
         if line.rank != rank and rank is not None:
             continue
-        if line.text and line.indent <= indent and not line.text.startswith(("File ", "...", "[")):
+        if line.text and line.indent <= indent and not _INSIDE.match(line.text):
             return min(len(lines), index + 1 + _AFTER)
     return last
 

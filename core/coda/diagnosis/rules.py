@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -38,10 +39,11 @@ class Kind(IntEnum):
 
     NOISE = 0  # a line that decides nothing, and keeps other rules from deciding by it
     CONSEQUENCE = 1  # something failed: a traceback, a launcher's summary
-    PEER = 2  # another rank went away, or did not answer
-    SIGNAL = 3  # a process was killed or crashed, and the line does not say why
-    WEAK = 4  # names a cause, but programs also print it and go on
-    CAUSE = 5  # names the root cause
+    ABORT = 2  # a process gave up; what it said before is the cause
+    PEER = 3  # another rank went away, or did not answer
+    SIGNAL = 4  # a process was killed or crashed, and the line does not say why
+    WEAK = 5  # names a cause, but programs also print it and go on
+    CAUSE = 6  # names the root cause
 
 
 EXPLICIT: Final = (Kind.CAUSE, Kind.WEAK, Kind.PEER)
@@ -162,7 +164,7 @@ def _exception_pattern(name: str) -> Pattern:
     """Return the pattern of a line that begins with this exception, with or without its module."""
     if not name.replace("_", "").isalnum():
         raise InvalidInput(f"{name[:60]!r} is no name of an exception")
-    return pattern_from_text(rf"(?:^|[\s.\]>:|]){name}(?::|$|\s*\()".replace(r"\s*", r"\s?"))
+    return Pattern(name, letters_of(name), letters_of(name), (re.compile(rf"(?:^|[\s.\]>:|]){name}(?::|$|\s?\()"),))
 
 
 def _text(table: Mapping[str, object], name: str, default: str) -> str:
