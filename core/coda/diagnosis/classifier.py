@@ -60,7 +60,7 @@ class Diagnosis:
 def classify(logs: Sequence[RankLog], ends: Sequence[End] = (), rules: RuleBook | None = None) -> Diagnosis:
     """Return the root cause. It never fails: with nothing known the reason is `No signature`.
 
-    Ties: the earlier time stamp where all ranks have one, else the order of `logs`. O(bytes), at most a mebibyte each."""
+    Ties: the earlier time stamp where all have one, else the order of `logs`. O(bytes), at most a mebibyte each."""
     book = rules or built_in_rules()
     found: list[tuple[Incident, int | None]] = []
     for entry in logs:
@@ -112,4 +112,3 @@ def _incident_of_code(end: End, book: RuleBook) -> Incident | None:
         return None
     found = next(iter(incidents_of(LogLines(f"exit code {end.exit_code}".encode()), book)), None)
     return None if found is None else replace(found, line=None)
-

@@ -13,7 +13,8 @@ from coda.diagnosis.patterns import Pattern
 from coda.diagnosis.rules import Kind, Rule, RuleBook
 
 _LINES_PER_SHAPE: Final = 6  # equal but for their numbers: the first ones, and the last
-_SHAPES_PER_KEY: Final = 400
+_SHAPES_PER_KEY: Final = 60  # from each end of the log
+_MOST_MARKS: Final = 1200  # tracebacks and the words between them; of more, the first and the last
 _LONGEST_TRACEBACK: Final = 400
 _AFTER: Final = 12  # lines after an exception's own that still belong to its message
 _MANY_LETTERS: Final = 1 << 16
@@ -21,7 +22,8 @@ _NEAR: Final = 12  # lines around a line without a traceback in which `within` i
 _MOST_PROGRESS: Final = 8  # lines of progress after a traceback: the program went on
 _SURE: Final = 12  # a rule of this weight is believed in any line; others need a traceback or a word for an error
 _ERROR: Final = re.compile(
-    r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |^FAILED|^E\d{4} |err:|Caused by|what\(\):", re.IGNORECASE
+    r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |^E\d{4} |caused by|what\(\):",
+    re.IGNORECASE,
 )
 _FRAME: Final = re.compile(r'File ".{1,400}", line \d{1,9}')
 _CODE: Final = re.compile(
@@ -29,7 +31,7 @@ _CODE: Final = re.compile(
     r"|[\w.\[\], ]{1,80} = |[~^]{2,}|[\w.]{1,80}\($"
 )
 _INSIDE: Final = re.compile(
-    r"File |\.\.\.|\[|[│╭╰❱]|-{3,}|\d{1,6} |<ipython|Cell In|File [~/<]|[~/][^ ]{1,200} in |Input In|\(\.\.\.\)|<__array"
+    r"File |\.\.\.|\[|[│╭╰❱]|-{3,}|\d{1,6} |<ipython|Cell In|[~/][^ ]{1,200} in |Input In|\(\.\.\.\)|<__array"
 )
 _SHOWN_CODE: Final = re.compile(r"[│❱]|-{2,}> ?\d|\d{1,6} {2,}\S")  # by rich and IPython
 _CHAIN_SHAPES: Final = (
@@ -37,7 +39,9 @@ _CHAIN_SHAPES: Final = (
     "theaboveexceptionwasthedirectcauseofthefollowingexception",
 )
 _TRACEBACK_SHAPE: Final = "tracebackmostrecentcalllast"
-_PROGRESS: Final = re.compile(r"(?:epoch|step|iter(?:ation)?|batch|loss)\b.{0,40}\d|\d(?:it|s)/(?:s|it)\b", re.IGNORECASE)
+_PROGRESS: Final = re.compile(
+    r"(?:epoch|step|iter(?:ation)?|batch|loss)\b.{0,40}\d|\d(?:it|s)/(?:s|it)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +81,17 @@ def incidents_of(lines: LogLines, book: RuleBook) -> list[Incident]:
     best_by_group: dict[tuple[int, int], _Hit] = {}
     for hit in hits:
         chain = _chain_of(hit.line, lines, chains, starts)
-        rule = book.rules[hit.rule]
+        rule, line = book.rules[hit.rule], lines.line(hit.line)
         if rule.within and not _is_within(rule, hit.line, chain, lines):
             continue
         if chain is not None and hit.kind > Kind.SIGNAL and _went_on(chain, lines):
             hit.kind = Kind.WEAK
-        if chain is None and hit.kind == Kind.CAUSE and hit.weight < _SURE and not _ERROR.search(lines.line(hit.line).text):
+        if (
+            chain is None
+            and hit.kind == Kind.CAUSE
+            and hit.weight < _SURE
+            and not _ERROR.search(lines.line(hit.line).text)
+        ):
             hit.kind = Kind.WEAK
         group = (0, hit.line) if chain is None else (1, chain.start)
         known = best_by_group.get(group)
@@ -117,8 +126,8 @@ def _hits(lines: LogLines, book: RuleBook) -> list[_Hit]:
     joined = "\n".join(shapes)
     starts = _starts(shapes)
     for key, entries in _entries_in(joined, lines, book):
-        for shape in _shapes_with(key, joined, starts):
-            for index in by_shape[shapes[shape]]:
+        for number in _shapes_with(key, joined, starts):
+            for index in by_shape[shapes[number]]:
                 tried.setdefault(index, []).extend(entries)
     hits: list[_Hit] = []
     for index in sorted(tried):
@@ -143,14 +152,18 @@ def _starts(shapes: list[str]) -> list[int]:
 
 
 def _shapes_with(key: str, joined: str, starts: list[int]) -> list[int]:
+    """Return the shapes that have the key: the first ones, and the last ones."""
     found: list[int] = []
     at = joined.find(key)
     while at >= 0 and len(found) < _SHAPES_PER_KEY:
-        shape = bisect_right(starts, at) - 1
-        found.append(shape)
-        if shape + 1 >= len(starts):
-            break
-        at = joined.find(key, starts[shape + 1])
+        found.append(bisect_right(starts, at) - 1)
+        at = joined.find(key, starts[found[-1] + 1]) if found[-1] + 1 < len(starts) else -1
+    if at < 0:
+        return found
+    at = joined.rfind(key)
+    while len(found) < 2 * _SHAPES_PER_KEY and (last := bisect_right(starts, at) - 1) > found[_SHAPES_PER_KEY - 1]:
+        found.append(last)
+        at = joined.rfind(key, 0, starts[last])
     return found
 
 
@@ -190,7 +203,11 @@ def _chains(lines: LogLines) -> list[_Chain]:
     """Return the chains of tracebacks, in the order of the log."""
     chains: list[_Chain] = []
     linked: dict[int | None, int] = {}  # rank -> where its last chain goes on
-    for index, shape in enumerate(lines.shapes):
+    marks = [index for index, shape in enumerate(lines.shapes) if _TRACEBACK_SHAPE in shape or "exception" in shape]
+    if len(marks) > _MOST_MARKS:
+        marks = marks[: _MOST_MARKS // 2] + marks[-_MOST_MARKS // 2 :]
+    for index in marks:
+        shape = lines.shapes[index]
         if _TRACEBACK_SHAPE in shape:
             rank = lines.line(index).rank
             end = _end_of_traceback(index, rank, lines)
@@ -201,7 +218,7 @@ def _chains(lines: LogLines) -> list[_Chain]:
                 if last is not None:
                     last.end = min(last.end, index)
                 chains.append(_Chain(index, end, rank))
-        elif shape and shape.endswith(_CHAIN_SHAPES):
+        elif shape.endswith(_CHAIN_SHAPES):
             linked[lines.line(index).rank] = index
     return chains
 

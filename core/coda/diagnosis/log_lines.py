@@ -14,6 +14,7 @@ from typing import Final
 MOST_BYTES: Final = 1 << 20
 LONGEST_LINE: Final = 8192
 _OVERLAP: Final = 256
+_MOST_PIECES: Final = 8  # of a longer line its two ends are looked at
 _MOST_LINES: Final = 200_000
 
 _LOWER: Final = bytes(byte + 32 if 65 <= byte <= 90 else byte for byte in range(256))
@@ -128,9 +129,10 @@ def _split(log: bytes) -> list[bytes]:
     if all(len(line) <= LONGEST_LINE for line in lines):
         return lines
     parts: list[bytes] = []
+    step = LONGEST_LINE - _OVERLAP
     for line in lines:
-        step = LONGEST_LINE - _OVERLAP
-        parts += [line[at : at + LONGEST_LINE] for at in range(0, max(1, len(line)), step)]
+        pieces = [line[at : at + LONGEST_LINE] for at in range(0, max(1, len(line)), step)]
+        parts += pieces if len(pieces) <= _MOST_PIECES else pieces[: _MOST_PIECES // 2] + pieces[-_MOST_PIECES // 2 :]
     return parts
 
 

@@ -6,7 +6,10 @@ import re
 from typing import Final
 
 MASK: Final = "***"
-_NAMES: Final = r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|apikey|access[_-]?key(?:[_-]?id)?|auth|credential|private[_-]?key|sas|sig|signature|account[_-]?key|session[_-]?id|cookie)"
+_NAMES: Final = (
+    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|apikey|access[_-]?key(?:[_-]?id)?|auth|credential"
+    r"|private[_-]?key|sas|sig|signature|account[_-]?key|session[_-]?id|cookie)"
+)
 _RULES: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
     for pattern, replacement in (
@@ -16,11 +19,15 @@ _RULES: Final = tuple(
         (r"(authorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?!bearer|basic))[^\s'\",;]{4,2000}", rf"\1{MASK}"),
         (
             rf"([a-z0-9_.-]{{0,40}}{_NAMES}(?:['\"]?\s{{0,3}}[:=]\s{{0,3}}['\"]?|['\"]\s{{0,3}},\s{{0,3}}['\"]))"
-            r"(?!\*\*\*|(?:none|null|true|false|not|is|must|should|required|expected|invalid|missing)\b)[^\s'\",;&)}\]]{4,2000}",
+            r"(?!\*\*\*|(?:none|null|true|false|not|is|must|should|required|expected|invalid)\b)[^\s'\",;&)}\]]{4,2000}",
             rf"\1{MASK}",
         ),
         (rf"(--[a-z0-9-]{{0,30}}{_NAMES}\s{{1,3}})(?!-)[^\s'\"]{{4,2000}}", rf"\1{MASK}"),
-        (r"\b(?:hf_|hf_oauth_|glpat-|gh[pousr]_|github_pat_|sk-|sk_live_|xox[abprs]-|pypi-|npm_|dckr_pat_|wandb_v\d_|nvapi-|r8_|AIza)[a-z0-9_-]{12,400}", MASK),
+        (
+            r"\b(?:hf_|glpat-|gh[pousr]_|github_pat_|sk-|sk_live_|xox[abprs]-|pypi-|npm_|dckr_pat_|nvapi-|r8_|AIza)"
+            r"[a-z0-9_-]{12,400}",
+            MASK,
+        ),
         (r"\b(?:AKIA|ASIA|AGPA|AROA)[A-Z0-9]{12,40}\b", MASK),
         (r"\beyJ[a-z0-9_-]{8,2000}\.[a-z0-9_-]{4,2000}(?:\.[a-z0-9_-]{0,2000})?", MASK),
         (r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.{0,4000}", MASK),

@@ -70,54 +70,75 @@ def letters_of(text: str) -> str:
 
 def _checked(piece: str, source: str) -> str:
     """Return the longest fixed part of a piece. Raises InvalidInput if it may take more than linear time."""
-    runs, run, depth, choices, last = [""], "", 0, 1, ""
-    alternatives: list[int] = []
+    scan = _Scan(source)
     for token in _TOKEN.finditer(piece):
-        kind, text = token.lastgroup, token.group()
-        repeated = kind == "count" or (kind == "other" and text in "?*+")
-        if kind == "other" and text in "*+":
-            raise _bad(source, f"may not use {text}: write .* between two parts, or a bound such as \\d{{1,9}}")
-        if repeated and last in ("", "repeat", "open"):
-            raise _bad(source, "repeats a repetition")
-        if kind == "count" and last == "close":
-            raise _bad(source, "repeats a group")
-        if repeated:
-            choices *= _choices(text, source)
-            runs.append(run[:-1] if last == "letter" else run)
-            run = ""
-        elif depth == 0 and kind in ("other", "escape") and _is_fixed(kind, text):
-            run += text[-1]
+        kind, text = token.lastgroup or "", token.group()
+        if kind == "count" or (kind == "other" and text in "?*+"):
+            scan.repeat(text)
+        elif kind == "open":
+            scan.open(is_special=piece[token.end() : token.end() + 1] == "?")
+        elif kind == "other" and text in "|)":
+            scan.end_branch(text)
         else:
-            runs.append(run)
-            run = ""
+            scan.take_one(kind, text)
+    if scan.choices > MOST_CHOICES:
+        raise _bad(source, f"has {scan.choices} ways to match, more than {MOST_CHOICES}")
+    return max([*scan.runs, scan.run], key=lambda part: len(letters_of(part)))
+
+
+class _Scan:
+    """What was met so far in a piece: its fixed runs outside of groups, and in how many ways it can match."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._alternatives: list[int] = []  # of each open group
+        self._last = "nothing"  # what a repetition would repeat
+        self.choices = 1
+        self.runs: list[str] = []
+        self.run = ""
+
+    def repeat(self, text: str) -> None:
+        if text in "*+":
+            raise _bad(self._source, f"may not use {text}: write .* between two parts, or a bound such as \\d{{1,9}}")
+        if self._last == "nothing":
+            raise _bad(self._source, "repeats a repetition")
+        if self._last == "group" and text != "?":
+            raise _bad(self._source, "repeats a group")
+        self.choices *= _choices(text, self._source)
+        self._end_run(self.run[:-1] if self._last == "letter" else self.run)
+        self._last = "nothing"
+
+    def open(self, *, is_special: bool) -> None:
+        if is_special:
+            raise _bad(self._source, "may only use ( and (?: as groups")
+        self._alternatives.append(1)
+        self._end_run(self.run)
+        self._last = "nothing"
+
+    def end_branch(self, text: str) -> None:
+        if not self._alternatives:
+            raise _bad(self._source, "needs ( ) around alternatives")
+        if text == "|":
+            self._alternatives[-1] += 1
+            self._last = "nothing"
+        else:
+            self.choices *= self._alternatives.pop()
+            self._last = "group"
+
+    def take_one(self, kind: str, text: str) -> None:
         if kind == "escape" and text[1].isdigit():
-            raise _bad(source, "may not refer back")
-        if kind == "open":
-            depth += 1
-            alternatives.append(1)
-            if piece[token.end() : token.end() + 1] == "?":
-                raise _bad(source, "may only use ( and (?: as groups")
-        if kind == "other" and text == ")" and alternatives:
-            depth -= 1
-            choices *= alternatives.pop()
-        if kind == "other" and text == "|":
-            if not alternatives:
-                raise _bad(source, "needs ( ) around alternatives")
-            alternatives[-1] += 1
-        last = "repeat" if repeated else "open" if kind == "open" else _last(kind, text, depth)
-    if choices > MOST_CHOICES:
-        raise _bad(source, f"has {choices} ways to match, more than {MOST_CHOICES}")
-    return max([*runs, run], key=lambda part: len(letters_of(part)))
+            raise _bad(self._source, "may not refer back")
+        is_fixed = text[1] not in _CLASSES if kind == "escape" else kind == "other" and text not in "^$."
+        if is_fixed and not self._alternatives:
+            self.run += text[-1]
+            self._last = "letter"
+        else:
+            self._end_run(self.run)
+            self._last = "atom"
 
-
-def _last(kind: str | None, text: str, depth: int) -> str:
-    if kind == "other" and text == ")":
-        return "close"
-    return "letter" if depth == 0 and kind in ("other", "escape") and _is_fixed(kind, text) else "atom"
-
-
-def _is_fixed(kind: str, text: str) -> bool:
-    return text[1] not in _CLASSES if kind == "escape" else text not in "^$.|)("
+    def _end_run(self, run: str) -> None:
+        self.runs.append(run)
+        self.run = ""
 
 
 def _choices(text: str, source: str) -> int:

@@ -69,7 +69,9 @@ FACTS: Final[Mapping[Reason, ReasonFacts]] = {
         category="AE/U", retry=Retry.ONCE, advice="a library crashed: look at its version; faulthandler shows where"
     ),
     Reason.INVALID_ACCESS: ReasonFacts(
-        category="U", retry=Retry.ONCE, advice="a kernel or library touched wrong memory: CUDA_LAUNCH_BLOCKING=1 shows where"
+        category="U",
+        retry=Retry.ONCE,
+        advice="wrong memory was touched: CUDA_LAUNCH_BLOCKING=1 shows where",
     ),
     Reason.CHECKPOINT: ReasonFacts(
         category="IF", retry=Retry.YES, advice="check the checkpoint and the storage that holds it"
@@ -85,7 +87,9 @@ FACTS: Final[Mapping[Reason, ReasonFacts]] = {
         category="IF", retry=Retry.YES, advice="the ranks did not find each other: check addresses, ports and arguments"
     ),
     Reason.GPU_MEMORY: ReasonFacts(
-        category="AE", retry=Retry.NO, advice="use a smaller batch or model, checkpoint activations, or shard over more GPUs"
+        category="AE",
+        retry=Retry.NO,
+        advice="use a smaller batch, checkpoint activations, or shard over more GPUs",
     ),
     Reason.MPI_RUNTIME: ReasonFacts(
         category="IF", retry=Retry.OTHER_NODE, advice="a peer or the network failed: other nodes are tried"
@@ -103,22 +107,28 @@ FACTS: Final[Mapping[Reason, ReasonFacts]] = {
         category="AE", retry=Retry.OTHER_NODE, advice="the GPU cannot be opened on this node: another node is tried"
     ),
     Reason.DIVERGED: ReasonFacts(
-        category="U", retry=Retry.NO, advice="lower the learning rate, clip gradients, or check the data and the loss scale"
+        category="U",
+        retry=Retry.NO,
+        advice="lower the learning rate, clip gradients, or check data and loss scale",
     ),
     Reason.CUDA_VERSION: ReasonFacts(
         category="AE", retry=Retry.NO, advice="use an image whose CUDA build fits the driver and the GPU"
     ),
     Reason.ECC: ReasonFacts(
-        category="AE", retry=Retry.OTHER_NODE, advice="the GPU's memory is faulty: drain and reset it; another node is tried"
+        category="AE",
+        retry=Retry.OTHER_NODE,
+        advice="drain and reset the GPU: its memory is faulty; another node is tried",
     ),
-    Reason.OUTPUT: ReasonFacts(
-        category="U", retry=Retry.NO, advice="name an output node that the graph has"
-    ),
+    Reason.OUTPUT: ReasonFacts(category="U", retry=Retry.NO, advice="name an output node that the graph has"),
     Reason.LIBRARIES: ReasonFacts(
-        category="AE", retry=Retry.NO, advice="add the shared library to the image, or mend LD_LIBRARY_PATH and versions"
+        category="AE",
+        retry=Retry.NO,
+        advice="add the shared library to the image, or mend LD_LIBRARY_PATH",
     ),
     Reason.NO_SIGNATURE: ReasonFacts(
-        category="-", retry=Retry.YES, advice="nothing known was printed: read the end of the log of the first failed rank"
+        category="-",
+        retry=Retry.YES,
+        advice="nothing known was printed: read the log of the first failed rank",
     ),
 }
 """Source: Table 6 for the categories; the retries follow the paper's advice and are our choice."""
