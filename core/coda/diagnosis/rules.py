@@ -18,7 +18,7 @@ from coda.errors import InvalidInput
 _T = TypeVar("_T")
 MOST_RULES: Final = 2000
 _FIELDS: Final = frozenset(
-    ("id", "reason", "kind", "weight", "sub", "retry", "advice", "match", "exceptions", "within", "examples")
+    ("id", "reason", "kind", "weight", "sub", "retry", "advice", "match", "exceptions", "codes", "within", "examples")
 )
 FILES: Final = (
     "memory",
@@ -31,6 +31,22 @@ FILES: Final = (
     "checkpoints",
     "platform",
     "launchers",
+)
+
+
+_CODE_WORDS: Final = (
+    "exit ?code(?: is)?",
+    "exit ?status(?: is)?",
+    "exit value",
+    "return ?code",
+    "exited with",
+    "exited with code",
+    "exited with status",
+    "exit_code",
+    "returned non-zero exit status",
+    "error code",
+    "from container .* is",
+    "died with <Signals.*",
 )
 
 
@@ -142,8 +158,9 @@ def _rule(table: Mapping[str, object]) -> tuple[Rule, list[Pattern]]:
     exceptions = _texts(table, "exceptions")
     patterns = [pattern_from_text(text) for text in _texts(table, "match")]
     patterns += [_exception_pattern(name) for name in exceptions]
+    patterns += _code_patterns(_codes(table))
     if not patterns:
-        raise InvalidInput("needs match or exceptions")
+        raise InvalidInput("needs match, exceptions or codes")
     rule = Rule(
         name=_text(table, "id", ""),
         reason=reason,
@@ -165,6 +182,21 @@ def _exception_pattern(name: str) -> Pattern:
     if not name.replace("_", "").isalnum():
         raise InvalidInput(f"{name[:60]!r} is no name of an exception")
     return Pattern(name, letters_of(name), letters_of(name), (re.compile(rf"(?:^|[\s.\]>:|]){name}(?::|$|\s?\()"),))
+
+
+def _codes(table: Mapping[str, object]) -> list[int]:
+    codes = table.get("codes", [])
+    if not isinstance(codes, list) or not all(isinstance(code, int) and abs(code) < 1 << 32 for code in codes):
+        raise InvalidInput("codes must be a list of exit codes")
+    return codes
+
+
+def _code_patterns(codes: list[int]) -> list[Pattern]:
+    """Return the ways in which launchers and platforms write that a process ended with one of these codes."""
+    if not codes:
+        return []
+    one = f"(?:{'|'.join(str(code) for code in codes)})\\b"
+    return [pattern_from_text(rf"{word}[ :='\"]{{0,3}}{one}") for word in _CODE_WORDS]
 
 
 def _text(table: Mapping[str, object], name: str, default: str) -> str:

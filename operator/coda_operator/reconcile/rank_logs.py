@@ -1,0 +1,98 @@
+"""Reads why an attempt failed: the ends of its ranks' logs, a few at a time, none for long and none stored.
+
+First those of failed ranks, the first to end first. Where they name no cause, also those of ranks that still run: the
+rank that failed first may be the last one to be told of. What cannot be read is said in one sentence, and what is known
+of the ends decides alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from coda.diagnosis import Diagnosis, End, RankLog, classify
+from coda.errors import CodaError
+from coda.lifecycle import PodState, RankPod, Situation
+from coda.lifecycle.state import of_attempt
+from coda_kube.api.client import Client
+from coda_operator.view import JobRecord
+
+KEPT_BYTES: Final = 1 << 20
+MOST_BYTES: Final = 64 << 20  # that a kubelet sends of one log; it rotates logs at 10 MiB
+MOST_LINES: Final = 20_000
+LOG_LIMIT_S: Final = 10.0
+ALL_LIMIT_S: Final = 30.0
+MOST_LOGS: Final = 16  # of failed ranks, and as many of the others. Our choice: a peer's log seldom says more
+AT_ONCE: Final = 4  # of all jobs together
+_PLAIN_ENDS: Final = frozenset({"", "Error", "Completed"})
+
+
+class RankLogs:
+    """Reads and classifies. One for all jobs: together they read at most `AT_ONCE` logs at the same time."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def diagnose(self, job: JobRecord, now: Situation) -> tuple[Diagnosis, str]:
+        """Return the root cause, and which logs could not be read ("": none). It never raises and takes 60 s at most."""
+        pods = of_attempt(now)
+        failed = sorted(
+            (pod for pod in pods if pod.state is PodState.FAILED), key=lambda pod: (pod.ended_s or 0.0, pod.rank)
+        )
+        ends = [_end(pod) for pod in failed]
+        logs, unread = await self._read(job, failed[:MOST_LOGS])
+        found = await asyncio.to_thread(classify, logs, ends)
+        if not found.explicit or found.retry.value == "other-node":
+            others = [pod for pod in pods if pod.state is PodState.STARTED][:MOST_LOGS]
+            more, _ = await self._read(job, others)
+            found = await asyncio.to_thread(classify, [*logs, *more], ends) if more else found
+        return found, unread
+
+    async def _read(self, job: JobRecord, pods: Sequence[RankPod]) -> tuple[list[RankLog], str]:
+        tasks = [asyncio.create_task(self._read_one(job, pod)) for pod in pods]
+        if not tasks:
+            return [], ""
+        done, late = await asyncio.wait(tasks, timeout=ALL_LIMIT_S)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        logs: list[RankLog] = []
+        troubles: list[tuple[int, str]] = [
+            (pod.rank, "no time was left") for pod, task in zip(pods, tasks, strict=True) if task in late
+        ]
+        for pod, task in zip(pods, tasks, strict=True):
+            if task not in done:
+                continue
+            answer = task.result()
+            if isinstance(answer, bytes):
+                logs.append(RankLog(log=answer, rank=pod.rank))
+            else:
+                troubles.append((pod.rank, answer))
+        return logs, _said(sorted(troubles))
+
+    async def _read_one(self, job: JobRecord, pod: RankPod) -> bytes | str:
+        """Return the end of the log, or why it cannot be read."""
+        query = {"tailLines": str(MOST_LINES), "limitBytes": str(MOST_BYTES), "timestamps": "true"}
+        query["container"] = job.json["spec"]["template"]["spec"]["containers"][0]["name"]
+        async with self._slots:
+            try:
+                path = f"{job.pods_path}/{pod.name}/log"
+                return await self._client.tail(path, query, keep_bytes=KEPT_BYTES, limit_s=LOG_LIMIT_S)
+            except CodaError as error:
+                return str(error)[:200]
+
+
+def _end(pod: RankPod) -> End:
+    said = [text for text in (pod.reason, pod.message) if text not in _PLAIN_ENDS]
+    return End(exit_code=pod.exit_code, said=tuple(said), rank=pod.rank)
+
+
+def _said(troubles: Sequence[tuple[int, str]]) -> str:
+    """Say in one sentence which logs could not be read; the first reason stands for all."""
+    if not troubles:
+        return ""
+    ranks = ", ".join(str(rank) for rank, _ in troubles[:8]) + (", ..." if len(troubles) > 8 else "")
+    many = "logs of ranks" if len(troubles) > 1 else "log of rank"
+    return f"the {many} {ranks} could not be read: {troubles[0][1]}"
