@@ -7,7 +7,7 @@ with their ranks), then `classifier`. `masking` takes secrets out of what is sho
 
 from __future__ import annotations
 
-from coda.diagnosis.classifier import Diagnosis, End, RankLog, classify
+from coda.diagnosis.classifier import Diagnosis, End, RankLog, classify, conclude, examine
 from coda.diagnosis.reasons import Reason, Retry
 from coda.diagnosis.rules import RuleBook, built_in_rules, rules_from_toml
 
@@ -20,5 +20,7 @@ __all__ = [
     "RuleBook",
     "built_in_rules",
     "classify",
+    "conclude",
+    "examine",
     "rules_from_toml",
 ]

@@ -17,6 +17,8 @@ from coda.diagnosis.masking import masked
 from coda.diagnosis.reasons import FACTS, Reason, Retry
 from coda.diagnosis.rules import EXPLICIT, Rule, RuleBook, built_in_rules
 
+Found = tuple[Incident, int | None]
+"""An incident, and the rank whose log shows it."""
 EVIDENCE_CHARS: Final = 400
 
 
@@ -62,17 +64,25 @@ def classify(logs: Sequence[RankLog], ends: Sequence[End] = (), rules: RuleBook 
 
     Ties: the earlier time stamp where all have one, else the order of `logs`. O(bytes), at most a mebibyte each."""
     book = rules or built_in_rules()
-    found: list[tuple[Incident, int | None]] = []
-    for entry in logs:
-        found += [(incident, entry.rank) for incident in incidents_of(LogLines(entry.log), book)]
+    return conclude([found for log in logs for found in examine(log, book)], ends, book)
+
+
+def examine(log: RankLog, rules: RuleBook | None = None) -> list[Found]:
+    """Return what one log shows: the slow part of `classify`, for callers that must not be held up by many logs."""
+    return [(incident, log.rank) for incident in incidents_of(LogLines(log.log), rules or built_in_rules())]
+
+
+def conclude(found: Sequence[Found], ends: Sequence[End] = (), rules: RuleBook | None = None) -> Diagnosis:
+    """Return the root cause among what the logs show and how the ranks ended."""
+    book, known = rules or built_in_rules(), list(found)
     for end in ends:
-        text = "\n".join(end.said).encode()
-        found += [(replace(incident, line=None), end.rank) for incident in incidents_of(LogLines(text), book)]
-    found += [(incident, end.rank) for end in ends if (incident := _incident_of_code(end, book)) is not None]
-    if not found:
+        said = LogLines("\n".join(end.said).encode())
+        known += [(replace(incident, line=None), end.rank) for incident in incidents_of(said, book)]
+    known += [(incident, end.rank) for end in ends if (incident := _incident_of_code(end, book)) is not None]
+    if not known:
         return _nothing_known(ends)
-    highest = max(incident.kind for incident, _ in found)
-    best = [entry for entry in found if entry[0].kind == highest]
+    highest = max(incident.kind for incident, _ in known)
+    best = [entry for entry in known if entry[0].kind == highest]
     if all(incident.time for incident, _ in best):
         best.sort(key=lambda entry: entry[0].time)
     incident, rank = best[0]

@@ -81,17 +81,13 @@ def incidents_of(lines: LogLines, book: RuleBook) -> list[Incident]:
     best_by_group: dict[tuple[int, int], _Hit] = {}
     for hit in hits:
         chain = _chain_of(hit.line, lines, chains, starts)
-        rule, line = book.rules[hit.rule], lines.line(hit.line)
+        rule = book.rules[hit.rule]
         if rule.within and not _is_within(rule, hit.line, chain, lines):
             continue
         if chain is not None and hit.kind > Kind.SIGNAL and _went_on(chain, lines):
             hit.kind = Kind.WEAK
-        if (
-            chain is None
-            and hit.kind == Kind.CAUSE
-            and hit.weight < _SURE
-            and not _ERROR.search(lines.line(hit.line).text)
-        ):
+        unsure = chain is None and hit.kind == Kind.CAUSE and hit.weight < _SURE
+        if unsure and not _ERROR.search(lines.line(hit.line).text):
             hit.kind = Kind.WEAK
         group = (0, hit.line) if chain is None else (1, chain.start)
         known = best_by_group.get(group)

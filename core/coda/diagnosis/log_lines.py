@@ -14,6 +14,7 @@ from typing import Final
 MOST_BYTES: Final = 1 << 20
 LONGEST_LINE: Final = 8192
 _OVERLAP: Final = 256
+_STAMP_CHARS: Final = 40  # a kubelet's time stamp before a line
 _MOST_PIECES: Final = 8  # of a longer line its two ends are looked at
 _MOST_LINES: Final = 200_000
 
@@ -95,7 +96,7 @@ def _plain(log: bytes) -> bytes:
         log = _ESCAPES.sub(b"", log)
     if b"\r" in log:
         log = log.replace(b"\r", b"\n")
-    if log.lstrip()[:1] == b"{" or b"\n{" in log[: 1 << 16]:
+    if b"{\"" in log[:_STAMP_CHARS] or b"\n{\"" in log or b'Z {"' in log:
         log = _without_json(log)
     if b"Traceback (most recent call last):\\n" in log:
         log = log.replace(b"\\n", b"\n")
@@ -106,7 +107,9 @@ def _without_json(log: bytes) -> bytes:
     """Return the messages of lines that are JSON objects; other lines as they are."""
     lines = []
     for line in log.split(b"\n"):
-        lines.append(_message_of(line) if line.startswith(b"{") and line.rstrip().endswith(b"}") else line)
+        start = line.find(b"{", 0, _STAMP_CHARS)
+        is_object = start >= 0 and line.rstrip().endswith(b"}") and (start == 0 or line[:1].isdigit())
+        lines.append(line[:start] + _message_of(line[start:]) if is_object else line)
     return b"\n".join(lines)
 
 

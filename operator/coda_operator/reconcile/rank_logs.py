@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from coda.diagnosis import Diagnosis, End, RankLog, classify
+from coda.diagnosis import Diagnosis, End, RankLog, Retry, conclude, examine
+from coda.diagnosis.classifier import Found
 from coda.errors import CodaError
 from coda.lifecycle import PodState, RankPod, Situation
 from coda.lifecycle.state import of_attempt
@@ -36,18 +37,18 @@ class RankLogs:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def diagnose(self, job: JobRecord, now: Situation) -> tuple[Diagnosis, str]:
-        """Return the root cause, and which logs could not be read ("": none). It never raises and takes 60 s at most."""
+        """Return the root cause, and which logs could not be read ("": none). It takes a minute at most."""
         pods = of_attempt(now)
-        failed = sorted(
-            (pod for pod in pods if pod.state is PodState.FAILED), key=lambda pod: (pod.ended_s or 0.0, pod.rank)
-        )
+        ended = [pod for pod in pods if pod.state is PodState.FAILED]
+        failed = sorted(ended, key=lambda pod: (pod.ended_s or 0.0, pod.rank))
         ends = [_end(pod) for pod in failed]
         logs, unread = await self._read(job, failed[:MOST_LOGS])
-        found = await asyncio.to_thread(classify, logs, ends)
-        if not found.explicit or found.retry.value == "other-node":
+        shown = await _shown(logs)
+        found = conclude(shown, ends)
+        if not found.explicit or found.retry is Retry.OTHER_NODE:  # perhaps a victim: the root may not be told of yet
             others = [pod for pod in pods if pod.state is PodState.STARTED][:MOST_LOGS]
             more, _ = await self._read(job, others)
-            found = await asyncio.to_thread(classify, [*logs, *more], ends) if more else found
+            found = conclude([*shown, *await _shown(more)], ends)
         return found, unread
 
     async def _read(self, job: JobRecord, pods: Sequence[RankPod]) -> tuple[list[RankLog], str]:
@@ -82,6 +83,15 @@ class RankLogs:
                 return await self._client.tail(path, query, keep_bytes=KEPT_BYTES, limit_s=LOG_LIMIT_S)
             except CodaError as error:
                 return str(error)[:200]
+
+
+async def _shown(logs: Sequence[RankLog]) -> list[Found]:
+    """Examine the logs, one at a time: in between the other tasks go on."""
+    shown: list[Found] = []
+    for log in logs:
+        shown += examine(log)
+        await asyncio.sleep(0)
+    return shown
 
 
 def _end(pod: RankPod) -> End:

@@ -34,7 +34,9 @@ def run(command: str) -> tuple[int, str]:
     with tempfile.TemporaryDirectory(prefix="coda-corpus-") as folder:
         Path(folder).chmod(0o755)
         torchrun = f"{python} -m torch.distributed.run --rdzv-backend c10d --rdzv-endpoint localhost:0"
+        rust = os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup"))
         environment = {
+            "RUSTUP_HOME": rust,
             "PATH": os.environ["PATH"],
             "HOME": folder,
             "LANG": "C.UTF-8",
