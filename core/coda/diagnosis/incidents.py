@@ -13,12 +13,14 @@ from coda.diagnosis.patterns import Pattern
 from coda.diagnosis.rules import Kind, Rule, RuleBook
 
 _LINES_PER_SHAPE: Final = 6  # equal but for their numbers: the first ones, and the last
-_SHAPES_PER_KEY: Final = 60  # from each end of the log
+_SHAPES_PER_KEY: Final = 30  # from each end of the log
 _MOST_MARKS: Final = 1200  # tracebacks and the words between them; of more, the first and the last
 _LONGEST_TRACEBACK: Final = 400
 _AFTER: Final = 12  # lines after an exception's own that still belong to its message
 _MANY_LETTERS: Final = 1 << 16
+_NOISE_LETTERS: Final = 1 << 18
 _NEAR: Final = 12  # lines around a line without a traceback in which `within` is searched
+_PROGRESS_SHAPE: Final = re.compile("epoch|step|loss")
 _MOST_PROGRESS: Final = 8  # lines of progress after a traceback: the program went on
 _SURE: Final = 12  # a rule of this weight is believed in any line; others need a traceback or a word for an error
 _ERROR: Final = re.compile(
@@ -38,6 +40,7 @@ _CHAIN_SHAPES: Final = (
     "duringhandlingoftheaboveexceptionanotherexceptionoccurred",
     "theaboveexceptionwasthedirectcauseofthefollowingexception",
 )
+_MARKS: Final = re.compile("tracebackmostrecentcalllast|exception")
 _TRACEBACK_SHAPE: Final = "tracebackmostrecentcalllast"
 _PROGRESS: Final = re.compile(
     r"(?:epoch|step|iter(?:ation)?|batch|loss)\b.{0,40}\d|\d(?:it|s)/(?:s|it)\b", re.IGNORECASE
@@ -118,10 +121,14 @@ def _hits(lines: LogLines, book: RuleBook) -> list[_Hit]:
         else:
             same[-1] = index
     shapes = list(by_shape)
-    tried: dict[int, list[tuple[int, Pattern]]] = {}
     joined = "\n".join(shapes)
+    words = lines.words() if len(joined) > _MANY_LETTERS else ""
+    if len(words) > _NOISE_LETTERS:  # no program prints so many words: the end of it is enough
+        shapes = shapes[-max(1, len(shapes) // 8) :]
+        joined = "\n".join(shapes)
+    tried: dict[int, list[tuple[int, Pattern]]] = {}
     starts = _starts(shapes)
-    for key, entries in _entries_in(joined, lines, book):
+    for key, entries in _entries_in(words if len(words) <= _NOISE_LETTERS else "", book):
         for number in _shapes_with(key, joined, starts):
             for index in by_shape[shapes[number]]:
                 tried.setdefault(index, []).extend(entries)
@@ -131,11 +138,10 @@ def _hits(lines: LogLines, book: RuleBook) -> list[_Hit]:
     return hits
 
 
-def _entries_in(joined: str, lines: LogLines, book: RuleBook) -> Iterator[tuple[str, tuple[tuple[int, Pattern], ...]]]:
+def _entries_in(words: str, book: RuleBook) -> Iterator[tuple[str, tuple[tuple[int, Pattern], ...]]]:
     """Yield the patterns that may match. In a log without repetitions their words are looked up first: it has few."""
-    words = lines.words() if len(joined) > _MANY_LETTERS else None
     for key, entries in book.entries_by_key.items():
-        if words is None or any(pattern.word in words for _, pattern in entries):
+        if not words or any(pattern.word in words for _, pattern in entries):
             yield key, entries
 
 
@@ -199,7 +205,7 @@ def _chains(lines: LogLines) -> list[_Chain]:
     """Return the chains of tracebacks, in the order of the log."""
     chains: list[_Chain] = []
     linked: dict[int | None, int] = {}  # rank -> where its last chain goes on
-    marks = [index for index, shape in enumerate(lines.shapes) if _TRACEBACK_SHAPE in shape or "exception" in shape]
+    marks = [index for index, shape in enumerate(lines.shapes) if _MARKS.search(shape)]
     if len(marks) > _MOST_MARKS:
         marks = marks[: _MOST_MARKS // 2] + marks[-_MOST_MARKS // 2 :]
     for index in marks:
@@ -251,7 +257,7 @@ def _went_on(chain: _Chain, lines: LogLines) -> bool:
     """True if the same rank printed much progress after the traceback."""
     progress = 0
     for index in range(chain.end, min(len(lines), chain.end + 400)):
-        if "epoch" in lines.shapes[index] or "step" in lines.shapes[index] or "loss" in lines.shapes[index]:
+        if _PROGRESS_SHAPE.search(lines.shapes[index]):
             line = lines.line(index)
             if line.rank == chain.rank and not _FRAME.match(line.text) and _PROGRESS.search(line.text):
                 progress += 1

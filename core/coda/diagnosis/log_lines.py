@@ -22,6 +22,7 @@ _LOWER: Final = bytes(byte + 32 if 65 <= byte <= 90 else byte for byte in range(
 _NO_LETTERS: Final = bytes(byte for byte in range(256) if not (65 <= byte <= 90 or 97 <= byte <= 122) and byte != 10)
 _WORDS: Final = bytes(byte if 97 <= byte <= 122 else byte + 32 if 65 <= byte <= 90 else 32 for byte in range(256))
 _ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-9;?]{0,20}[A-Za-z]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_ERROR_KEYS: Final = ("exc_info", "exception", "stack", "traceback", "error")
 _MESSAGE_KEYS: Final = ("log", "message", "msg", "text", "textPayload", "event")
 
 _TIME: Final = r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[\],]?[:\s]?\s?"
@@ -48,6 +49,10 @@ _PREFIXES: Final = tuple(
     )
 )
 _PLAIN_START: Final = re.compile(r"[A-Z][A-Za-z_.]{3,80}(?::|$| )|\s|Traceback")
+
+
+_WARNS: Final = re.compile("WARN|[Ww]arning")
+_WARNING: Final = re.compile(r"Warning:|^.{0,60}WARNING")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ def _plain(log: bytes) -> bytes:
         log = _ESCAPES.sub(b"", log)
     if b"\r" in log:
         log = log.replace(b"\r", b"\n")
-    if b"{\"" in log[:_STAMP_CHARS] or b"\n{\"" in log or b'Z {"' in log:
+    if b'{"' in log[:_STAMP_CHARS] or b'\n{"' in log or b'Z {"' in log:
         log = _without_json(log)
     if b"Traceback (most recent call last):\\n" in log:
         log = log.replace(b"\\n", b"\n")
@@ -120,7 +125,7 @@ def _message_of(line: bytes) -> bytes:
         return line
     if not isinstance(entry, dict):
         return line
-    said = [entry.get(key) for key in (*_MESSAGE_KEYS, "exc_info", "exception", "stack", "traceback", "error")]
+    said = [entry.get(key) for key in (*_MESSAGE_KEYS, *_ERROR_KEYS)]
     texts = [text.rstrip("\n") for text in said if isinstance(text, str) and text]
     rank = entry.get("rank")
     before = f"[rank{rank}]: " if isinstance(rank, int) and 0 <= rank < 1_000_000 else ""
@@ -142,8 +147,7 @@ def _split(log: bytes) -> list[bytes]:
 def _cleaned(text: str) -> Line:
     rank, time, warns = None, "", False
     for _ in range(5):
-        if "WARN" in text[:40] or "warning" in text[:40].lower():
-            warns = True
+        warns = warns or _WARNS.search(text, 0, 40) is not None
         if _PLAIN_START.match(text):
             break
         found = next((match for prefix in _PREFIXES if (match := prefix.match(text))), None)
@@ -155,5 +159,5 @@ def _cleaned(text: str) -> Line:
         text = text[found.end() :]
     stripped = text.lstrip(" \t|")
     head = stripped[:160]
-    warns = warns or "Warning:" in head or "WARNING" in head[:60]
+    warns = warns or _WARNING.search(head) is not None
     return Line(stripped.rstrip(), rank, time, len(text) - len(stripped), warns)

@@ -76,7 +76,7 @@ def _checked(piece: str, source: str) -> str:
         if kind == "count" or (kind == "other" and text in "?*+"):
             scan.repeat(text)
         elif kind == "open":
-            scan.open(is_special=piece[token.end() : token.end() + 1] == "?")
+            scan.begin_group(is_special=piece[token.end() : token.end() + 1] == "?")
         elif kind == "other" and text in "|)":
             scan.end_branch(text)
         else:
@@ -108,7 +108,7 @@ class _Scan:
         self._end_run(self.run[:-1] if self._last == "letter" else self.run)
         self._last = "nothing"
 
-    def open(self, *, is_special: bool) -> None:
+    def begin_group(self, *, is_special: bool) -> None:
         if is_special:
             raise _bad(self._source, "may only use ( and (?: as groups")
         self._alternatives.append(1)
