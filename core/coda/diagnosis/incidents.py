@@ -175,10 +175,11 @@ def _hits_of_line(index: int, entries: list[tuple[int, Pattern]], lines: LogLine
     if not matched or _is_code(index, lines):
         return []
     rules = [book.rules[rule] for rule in matched]
-    if any(rule.kind is Kind.NOISE for rule in rules):
-        return []
+    noise = max((rule.weight for rule in rules if rule.kind is Kind.NOISE), default=None)
     hits = []
     for number, rule in zip(matched, rules, strict=True):
+        if rule.kind is Kind.NOISE or (noise is not None and rule.weight <= noise):
+            continue
         kind = int(rule.kind)
         if line.is_warning and kind > Kind.SIGNAL:
             kind = Kind.WEAK if rule.weight > 0 else Kind.CONSEQUENCE

@@ -53,7 +53,7 @@ _CODE_WORDS: Final = (
 class Kind(IntEnum):
     """How much a line proves. A higher kind wins over a lower one; within a kind the earliest wins."""
 
-    NOISE = 0  # a line that decides nothing, and keeps other rules from deciding by it
+    NOISE = 0  # decides nothing, and no rule of at most its weight decides by the same line
     CONSEQUENCE = 1  # something failed: a traceback, a launcher's summary
     ABORT = 2  # a process gave up; what it said before is the cause
     PEER = 3  # another rank went away, or did not answer
