@@ -45,6 +45,8 @@ _PREFIXES: Final = tuple(
         r"\[(?:std(?:out|err)|TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|E|W|I)\]:?\s?",
         r"(?:INFO|ERROR|CRITICAL|FATAL|stderr|stdout)\s{0,4}[:|-]\s{1,2}",
         r"std(?:out|err) F ",
+        r"(?:ERROR|WARNING|INFO|CRITICAL|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80}:\d{1,6}\]\s?",
+        r"- ?[\w.]{1,80} - (?:ERROR|INFO|WARNING|CRITICAL|DEBUG) - ",
         r"srun: error: (?=[\w.-]{1,60}: )",
     )
 )
