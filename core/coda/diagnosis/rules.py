@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Final, TypeVar
 
-from coda.diagnosis.patterns import Pattern, letters_of, pattern_from_text
+from coda.diagnosis.patterns import LEAST_LETTERS, Pattern, letters_of, pattern_from_text
 from coda.diagnosis.reasons import FACTS, Reason, Retry
 from coda.errors import InvalidInput
 
@@ -31,6 +31,7 @@ FILES: Final = (
     "checkpoints",
     "platform",
     "launchers",
+    "families",
 )
 
 
@@ -178,10 +179,14 @@ def _rule(table: Mapping[str, object]) -> tuple[Rule, list[Pattern]]:
 
 
 def _exception_pattern(name: str) -> Pattern:
-    """Return the pattern of a line that begins with this exception, with or without its module."""
-    if not name.replace("_", "").isalnum():
+    """Return the pattern of a line that begins with this exception, with or without its module; `*X`: ends with X."""
+    ending = name.removeprefix("*")
+    if not ending.replace("_", "").isalnum() or len(letters_of(ending)) < LEAST_LETTERS:
         raise InvalidInput(f"{name[:60]!r} is no name of an exception")
-    return Pattern(name, letters_of(name), letters_of(name), (re.compile(rf"(?:^|[\s.\]>:|]){name}(?::|$|\s?\()"),))
+    before = "[A-Za-z_]{0,60}" if name.startswith("*") else ""
+    after = r"(?::|$)" if before else r"(?::|$|\s?\()"
+    found = re.compile(rf"(?:^|[\s.\]>:|]){before}{ending}{after}")
+    return Pattern(name, letters_of(ending), letters_of(ending), (found,))
 
 
 def _codes(table: Mapping[str, object]) -> list[int]:
