@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from coda.diagnosis import Diagnosis, End, RankLog, Retry, conclude, examine
+from coda.diagnosis import Diagnosis, End, RankLog, Retry, RuleBook, conclude, examine
 from coda.diagnosis.classifier import Found
 from coda.errors import CodaError
 from coda.lifecycle import PodState, RankPod, Situation
@@ -32,8 +32,9 @@ _PLAIN_ENDS: Final = frozenset({"", "Error", "Completed"})
 class RankLogs:
     """Reads and classifies. One for all jobs: together they read at most `AT_ONCE` logs at the same time."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, rules: RuleBook) -> None:
         self._client = client
+        self._rules = rules
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def diagnose(self, job: JobRecord, now: Situation) -> tuple[Diagnosis, str]:
@@ -43,13 +44,21 @@ class RankLogs:
         failed = sorted(ended, key=lambda pod: (pod.ended_s or 0.0, pod.rank))
         ends = [_end(pod) for pod in failed]
         logs, unread = await self._read(job, failed[:MOST_LOGS])
-        shown = await _shown(logs)
-        found = conclude(shown, ends)
+        shown = await self._shown(logs)
+        found = conclude(shown, ends, self._rules)
         if not found.explicit or found.retry is Retry.OTHER_NODE:  # perhaps a victim: the root may not be told of yet
             others = [pod for pod in pods if pod.state is PodState.STARTED][:MOST_LOGS]
             more, _ = await self._read(job, others)
-            found = conclude([*shown, *await _shown(more)], ends)
+            found = conclude([*shown, *await self._shown(more)], ends, self._rules)
         return found, unread
+
+    async def _shown(self, logs: Sequence[RankLog]) -> list[Found]:
+        """Examine the logs, one at a time: in between the other tasks go on."""
+        shown: list[Found] = []
+        for log in logs:
+            shown += examine(log, self._rules)
+            await asyncio.sleep(0)
+        return shown
 
     async def _read(self, job: JobRecord, pods: Sequence[RankPod]) -> tuple[list[RankLog], str]:
         tasks = [asyncio.create_task(self._read_one(job, pod)) for pod in pods]
@@ -83,15 +92,6 @@ class RankLogs:
                 return await self._client.tail(path, query, keep_bytes=KEPT_BYTES, limit_s=LOG_LIMIT_S)
             except CodaError as error:
                 return str(error)[:200]
-
-
-async def _shown(logs: Sequence[RankLog]) -> list[Found]:
-    """Examine the logs, one at a time: in between the other tasks go on."""
-    shown: list[Found] = []
-    for log in logs:
-        shown += examine(log)
-        await asyncio.sleep(0)
-    return shown
 
 
 def _end(pod: RankPod) -> End:

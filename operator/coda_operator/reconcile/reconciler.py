@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from coda.diagnosis import RuleBook, built_in_rules
 from coda.errors import Conflict
 from coda.lifecycle import (
     Evidence,
@@ -64,6 +65,7 @@ class Reconciler:
         outbox: Outbox,
         *,
         clock: Callable[[], float] = time.time,
+        rules: RuleBook | None = None,
     ) -> None:
         self._outbox = outbox
         self._cluster = cluster
@@ -75,7 +77,7 @@ class Reconciler:
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
         self._acceptor = Acceptor(client, cluster, requests)
         self._gang = GangPods(client, cluster, requests)
-        self._logs = RankLogs(client)
+        self._logs = RankLogs(client, rules or built_in_rules())
         self._endings = PodEndings(client, cluster, requests, clock)
         self._writer = JobWriter(client, cluster, requests, recorder, metrics, clock)
 
