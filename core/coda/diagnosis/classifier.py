@@ -20,6 +20,7 @@ from coda.diagnosis.rules import EXPLICIT, Rule, RuleBook, built_in_rules
 Found = tuple[Incident, int | None]
 """An incident, and the rank whose log shows it."""
 EVIDENCE_CHARS: Final = 400
+_KEPT: Final = 8  # incidents of the highest kind, the first ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,10 @@ def classify(logs: Sequence[RankLog], ends: Sequence[End] = (), rules: RuleBook 
 
 
 def examine(log: RankLog, rules: RuleBook | None = None) -> list[Found]:
-    """Return what one log shows: the slow part of `classify`, for callers that must not be held up by many logs."""
-    return [(incident, log.rank) for incident in incidents_of(LogLines(log.log), rules or built_in_rules())]
+    """Return what may decide of one log: the slow part of `classify`, for callers that must not keep many logs."""
+    incidents = incidents_of(LogLines(log.log), rules or built_in_rules())
+    highest = max((incident.kind for incident in incidents), default=0)
+    return [(incident, log.rank) for incident in incidents if incident.kind == highest][:_KEPT]
 
 
 def conclude(found: Sequence[Found], ends: Sequence[End] = (), rules: RuleBook | None = None) -> Diagnosis:

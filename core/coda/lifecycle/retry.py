@@ -71,7 +71,8 @@ def _judged(now: Situation, failure: Failure, found: Diagnosis) -> tuple[Situati
     repeats = before.repeats + 1 if again and before is not None else 1
     node = next((pod.node for pod in now.pods if pod.rank == found.rank and _is_of_now(pod.attempt, now)), None)
     outside = (found.retry is Retry.OTHER_NODE or _is_preempted(found)) and repeats <= MOST_UNCOUNTED
-    is_last = found.retry is Retry.NO or (found.retry is Retry.ONCE and repeats > 1)
+    is_sure = found.retry is Retry.NO and found.explicit  # a consequence alone may have another cause
+    is_last = is_sure or (found.retry in (Retry.NO, Retry.ONCE) and repeats > 1)
     decision = _decision(found, node, outside=outside, is_last=is_last)
     record = FailureRecord(
         attempt=now.progress.attempt,
@@ -115,7 +116,7 @@ def _decision(found: Diagnosis, node: str | None, *, outside: bool, is_last: boo
         return f"it is tried again {where}, and not counted as a failure"
     if outside:
         return "it is tried again, and not counted as a failure"
-    if is_last and found.retry is Retry.ONCE:
+    if is_last and not (found.retry is Retry.NO and found.explicit):
         return "it is not tried again: it failed so twice"
     if is_last:
         return f"it is not tried again: {found.advice}"

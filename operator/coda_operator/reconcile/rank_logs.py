@@ -23,9 +23,10 @@ KEPT_BYTES: Final = 1 << 20
 MOST_BYTES: Final = 64 << 20  # that a kubelet sends of one log; it rotates logs at 10 MiB
 MOST_LINES: Final = 20_000
 LOG_LIMIT_S: Final = 10.0
-ALL_LIMIT_S: Final = 30.0
+ALL_LIMIT_S: Final = 20.0
+"""For all logs of one round. Two rounds stay well within the 60 s after which a leader without progress hangs."""
 MOST_LOGS: Final = 16  # of failed ranks, and as many of the others. Our choice: a peer's log seldom says more
-AT_ONCE: Final = 4  # of all jobs together
+AT_ONCE: Final = 8  # of all jobs together, each of 2 MiB at most
 _PLAIN_ENDS: Final = frozenset({"", "Error", "Completed"})
 
 
@@ -38,60 +39,51 @@ class RankLogs:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def diagnose(self, job: JobRecord, now: Situation) -> tuple[Diagnosis, str]:
-        """Return the root cause, and which logs could not be read ("": none). It takes a minute at most."""
+        """Return the root cause, and which logs could not be read ("": none). It takes 40 s at most."""
         pods = of_attempt(now)
         ended = [pod for pod in pods if pod.state is PodState.FAILED]
         failed = sorted(ended, key=lambda pod: (pod.ended_s or 0.0, pod.rank))
         ends = [_end(pod) for pod in failed]
-        logs, unread = await self._read(job, failed[:MOST_LOGS])
-        shown = await self._shown(logs)
+        shown, unread = await self._read(job, failed[:MOST_LOGS])
         found = conclude(shown, ends, self._rules)
         if not found.explicit or found.retry is Retry.OTHER_NODE:  # perhaps a victim: the root may not be told of yet
             others = [pod for pod in pods if pod.state is PodState.STARTED][:MOST_LOGS]
             more, _ = await self._read(job, others)
-            found = conclude([*shown, *await self._shown(more)], ends, self._rules)
+            found = conclude([*shown, *more], ends, self._rules)
         return found, unread
 
-    async def _shown(self, logs: Sequence[RankLog]) -> list[Found]:
-        """Examine the logs, one at a time: in between the other tasks go on."""
-        shown: list[Found] = []
-        for log in logs:
-            shown += examine(log, self._rules)
-            await asyncio.sleep(0)
-        return shown
-
-    async def _read(self, job: JobRecord, pods: Sequence[RankPod]) -> tuple[list[RankLog], str]:
+    async def _read(self, job: JobRecord, pods: Sequence[RankPod]) -> tuple[list[Found], str]:
+        """Return what the logs show, in the order of `pods`, and which could not be read in time."""
         tasks = [asyncio.create_task(self._read_one(job, pod)) for pod in pods]
-        if not tasks:
-            return [], ""
-        done, late = await asyncio.wait(tasks, timeout=ALL_LIMIT_S)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-        logs: list[RankLog] = []
-        troubles: list[tuple[int, str]] = [
-            (pod.rank, "no time was left") for pod, task in zip(pods, tasks, strict=True) if task in late
-        ]
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=ALL_LIMIT_S)
+        finally:
+            late = [task for task in tasks if not task.done()]
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        shown: list[Found] = []
+        troubles: list[tuple[int, str]] = []
         for pod, task in zip(pods, tasks, strict=True):
-            if task not in done:
-                continue
-            answer = task.result()
-            if isinstance(answer, bytes):
-                logs.append(RankLog(log=answer, rank=pod.rank))
-            else:
+            answer = "no time was left" if task in late else task.result()
+            if isinstance(answer, str):
                 troubles.append((pod.rank, answer))
-        return logs, _said(sorted(troubles))
+            else:
+                shown += answer
+        return shown, _said(sorted(troubles))
 
-    async def _read_one(self, job: JobRecord, pod: RankPod) -> bytes | str:
-        """Return the end of the log, or why it cannot be read."""
+    async def _read_one(self, job: JobRecord, pod: RankPod) -> list[Found] | str:
+        """Return what the end of the log shows, or why it cannot be read. Of the log nothing is kept."""
         query = {"tailLines": str(MOST_LINES), "limitBytes": str(MOST_BYTES), "timestamps": "true"}
         query["container"] = job.json["spec"]["template"]["spec"]["containers"][0]["name"]
         async with self._slots:
             try:
                 path = f"{job.pods_path}/{pod.name}/log"
-                return await self._client.tail(path, query, keep_bytes=KEPT_BYTES, limit_s=LOG_LIMIT_S)
+                log = await self._client.tail(path, query, keep_bytes=KEPT_BYTES, limit_s=LOG_LIMIT_S)
             except CodaError as error:
                 return str(error)[:200]
+            return examine(RankLog(log=log, rank=pod.rank), self._rules)
 
 
 def _end(pod: RankPod) -> End:

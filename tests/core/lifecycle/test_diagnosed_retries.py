@@ -54,6 +54,12 @@ def test_what_fails_the_same_way_again_stops_at_once() -> None:
     assert progress.message == said
 
 
+def test_a_consequence_alone_does_not_stop_a_job_at_once() -> None:
+    implied = replace(diagnosis(Reason.DIVERGED, Retry.NO), explicit=False)
+    assert after(implied).progress.phase is Phase.RESTARTING
+    assert after(implied, failures=1, before=record(Reason.DIVERGED)).progress.phase is Phase.FAILED
+
+
 def test_infrastructure_is_not_counted_and_its_node_is_avoided() -> None:
     progress = after(diagnosis(Reason.CUDA, Retry.OTHER_NODE)).progress
     assert (progress.phase, progress.failures, progress.disruptions) == (Phase.RESTARTING, 0, 1)
