@@ -12,6 +12,7 @@ import typer
 from coda.compiled import is_compiled
 from coda.errors import CodaError
 from coda_cli import check, local
+from coda_cli.classify import classify_command
 from coda_cli.demo.command import demo_command
 from coda_cli.doctor.command import doctor_command
 from coda_cli.exit_codes import version
@@ -36,6 +37,7 @@ app.command("demo")(demo_command)
 app.command("replay")(replay_command)
 app.command("simulate")(simulate_command)
 app.command("check")(check.check)
+app.command("classify")(classify_command)
 app.command("doctor")(doctor_command)
 app.command("queue")(queue_command)
 app.command("explain")(explain_command)

@@ -20,6 +20,7 @@ from coda_kube.api.probes import Probes
 from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
 from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
+from coda_operator.failure_rules import read_failure_rules
 from coda_operator.feed import feed
 from coda_operator.history import HistoryKeeper, database_url
 from coda_operator.liveness import Liveness
@@ -56,7 +57,10 @@ async def _run(settings: Settings, client: Client) -> None:
     store_url = database_url(settings.history_url.get_secret_value(), settings.history_file)
     history = HistoryKeeper(store_url, client, queue.wake, cluster.learned_cores, REGISTRY, clock=clock)
     lifecycle = settings.lifecycle()
-    reconciler = Reconciler(client, cluster, requests, recorder, metrics, lifecycle, history.outbox, clock=clock)
+    rules = read_failure_rules(settings.failure_rules)
+    reconciler = Reconciler(
+        client, cluster, requests, recorder, metrics, lifecycle, history.outbox, clock=clock, rules=rules
+    )
     metrics.show_leader(elector.held)
     metrics.show_nodes(cluster.nodes.unready_count, cluster.nodes.is_braked)
     metrics.show_jobs(cluster.jobs.by_key.values)

@@ -28,6 +28,7 @@ class Settings(ReplicaSettings):
     """postgresql://USER:PASSWORD@HOST/DATABASE for the records of finished jobs. Empty: SQLite in `history_file`."""
     history_file: str = ""
     """A file of SQLite, on a volume that outlives the pod. Empty, and no URL: no history is kept, and no job waits."""
+    failure_rules: str = ""  # a folder of TOML files with rules for failures; empty: only those that come with Coda
     writes_in_flight: int = Field(default=8, ge=1)  # creates and deletes of pods at the same time
 
     def lifecycle(self) -> LifecycleConfig:

@@ -366,3 +366,19 @@ def test_other_histories_need_no_volume_and_allow_two_operators(helm: Helm, valu
     url = {"name": "CODA_HISTORY_URL", "valueFrom": {"secretKeyRef": {"name": "history", "key": "url"}}}
     assert variables == ({"CODA_HISTORY_URL": url} if values is WITH_POSTGRESQL else {})
     assert not [item for item in items if item["kind"] == "PersistentVolumeClaim"]
+
+
+def test_rules_for_failures_are_mounted_and_a_change_restarts_the_operator(helm: Helm) -> None:
+    def rendered(rule: str) -> list[Json]:
+        return helm.render(f"operator.failureRules.site\\.toml={rule}")
+
+    items = rendered("one")
+    assert find(items, "ConfigMap", "coda-failure-rules")["data"] == {"site.toml": "one"}
+    assert environ_of(items, "operator")["CODA_FAILURE_RULES"] == "/etc/coda/failure-rules"
+    mounts = {mount["name"]: mount["mountPath"] for mount in container_of(items, "operator")["volumeMounts"]}
+    assert mounts == {"history": "/var/lib/coda", "failure-rules": "/etc/coda/failure-rules"}
+    first, second = (
+        find(rendered(rule), "Deployment", "coda-operator")["spec"]["template"]["metadata"]["annotations"]
+        for rule in ("one", "two")
+    )
+    assert first != second

@@ -12,6 +12,7 @@ GRANTED = {
         "trainingjobs": "delete get list patch watch",
         "trainingjobs/status": "patch",
         "pods": "create delete get list patch watch",
+        "pods/log": "get",
         "services": "create delete get",
         "pods/resize": "patch",
         "nodes": "list watch",

@@ -35,6 +35,7 @@ class FakeCluster(FakeApi):
         super().__init__()
         self.admit: Callable[[Json], None] = lambda pod: None
         self.admit_resize: Callable[[str, Json], None] = lambda path, body: None
+        self.log_of: Callable[[str], bytes] = lambda pod: b""  # by the pod's name; raises what an API server would
 
     # --- what a user does --------------------------------------------------------------------------------------------
 
@@ -109,6 +110,10 @@ class FakeCluster(FakeApi):
         await self._enter("delete", path, None)
         if self.exists(path) and uid in (None, self.item(path)["metadata"]["uid"]):
             self.end(path, grace_s=grace_s)
+
+    async def tail(self, path: str, query: Mapping[str, str], *, keep_bytes: int, limit_s: float) -> bytes:
+        await self._enter("get", path, None)
+        return self.log_of(path.removesuffix("/log").rpartition("/")[2])[-keep_bytes:]
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

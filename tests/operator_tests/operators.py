@@ -49,6 +49,10 @@ class Wire(Client):
         await self._alive()
         return await self._to.list_pages(path, query, page)
 
+    async def tail(self, path: str, query: Mapping[str, str], *, keep_bytes: int, limit_s: float) -> bytes:
+        await self._alive()
+        return await self._to.tail(path, query, keep_bytes=keep_bytes, limit_s=limit_s)
+
     async def version_at(self, path: str, key: str, version: int) -> int | None:
         await self._alive()
         return await self._to.version_at(path, key, version)

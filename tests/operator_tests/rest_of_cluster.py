@@ -139,7 +139,7 @@ def stop(pod: Json) -> None:
     pod["metadata"]["stopped"] = True
 
 
-END_BY_CODE = {code: functools.partial(finish, code=code) for code in (0, 1)}
+END_BY_CODE = {code: functools.partial(finish, code=code) for code in (0, 1, 137, 139)}
 
 
 @asynccontextmanager

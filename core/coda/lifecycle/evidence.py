@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from coda.lifecycle.failures import RANK_FAILED, attempt_failure
 from coda.lifecycle.state import (
     LifecycleConfig,
     Situation,
@@ -19,6 +20,8 @@ from coda.lifecycle.state import (
     released_placement,
 )
 from coda.model.job import FINISHED, Phase
+
+_WITH_RANKS = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 
 
 class Evidence(Enum):
@@ -50,6 +53,14 @@ def evidence_needed(now: Situation, now_s: float, config: LifecycleConfig) -> Ev
     if phase is not Phase.QUEUED:
         return Evidence.PODS
     return Evidence.EPOCH if now.room and is_alone(now, now_s, config) else None
+
+
+def logs_needed(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
+    """True if the next step decides on a rank that failed by the job's own fault, and nobody has read why. O(pods)."""
+    if now.diagnosis is not None or now.deleting or now.terms.suspend or now.progress.phase not in _WITH_RANKS:
+        return False
+    failure = attempt_failure(now, now_s, config)
+    return failure is not None and failure.own and failure.reason == RANK_FAILED
 
 
 def _evidence_to_delete(now: Situation, now_s: float, config: LifecycleConfig) -> Evidence | None:

@@ -17,6 +17,7 @@ from coda.lifecycle.state import (
 )
 
 POD_GONE = "PodGone"
+RANK_FAILED = "RankFailed"
 MOST_AVOIDED = 64
 """Nodes that one failure makes a job avoid. Our choice: the status stays short."""
 
@@ -29,6 +30,7 @@ class Failure:
     reason: str
     message: str
     nodes: tuple[str, ...] = ()  # to avoid from now on
+    is_last: bool = False  # another attempt would fail the same way
 
 
 def gang_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
@@ -68,7 +70,7 @@ def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleCo
     if pod.state is PodState.FAILED and not pod.disrupted:
         code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
         said = f": {pod.reason}" if pod.reason not in ("", "Error") else ""
-        return Failure(own=True, reason="RankFailed", message=f"{where} failed{code}{said}")
+        return Failure(own=True, reason=RANK_FAILED, message=f"{where} failed{code}{said}")
     if pod.state is PodState.FAILED:
         message = f"{where} was ended from outside: {pod.reason}" + (f": {pod.message}" if pod.message else "")
         return Failure(own=False, reason=pod.reason or "Disrupted", message=message, nodes=_nodes(pod.node))

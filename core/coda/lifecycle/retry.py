@@ -5,24 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from coda.lifecycle.failures import Failure
-from coda.lifecycle.state import LifecycleConfig, Situation, Step, deletable
+from coda.diagnosis import Diagnosis, Reason, Retry
+from coda.lifecycle.failures import RANK_FAILED, Failure
+from coda.lifecycle.state import FailureRecord, LifecycleConfig, Situation, Step, deletable
 from coda.lifecycle.transitions import finish
 from coda.model.job import Phase
 
 TOLD_S: Final = 30.0
 """A longer back-off is named in the message. Our choice."""
+MOST_UNCOUNTED: Final = 3
+"""Attempts in a row with one reason that is not the job's fault, before they count. Our choice: a rule may be wrong."""
+EVIDENCE_ROOM: Final = 240  # characters of the evidence in the message; the status has all of it
 MESSAGE_ROOM: Final = 880  # characters, so that the time of the next try is not cut off
 
 
 def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleConfig) -> Step:
-    """Count the failure; then begin the next attempt, or fail the job."""
+    """Count the failure; then begin the next attempt, or fail the job: what was found in the logs decides."""
+    if failure.reason == RANK_FAILED and now.diagnosis is not None:
+        now, failure = _judged(now, failure, now.diagnosis)
     failures = now.progress.failures + (1 if failure.own else 0)
     disruptions = now.progress.disruptions + (0 if failure.own else 1)
     in_a_row = 0 if failure.own else _in_a_row(now, now_s, config)
     counted = replace(now.progress, failures=failures, disruptions=disruptions, in_a_row=in_a_row)
-    if failure.own and failures > now.terms.retries:
-        message = f"{failure.message}; all {failures} allowed attempts have failed"
+    if failure.own and (failure.is_last or failures > now.terms.retries):
+        said = "" if failure.is_last else f"; all {failures} allowed attempts have failed"
+        message = f"{failure.message}{said}"
         return finish(replace(now, progress=counted), now_s, Phase.FAILED, (failure.reason, message))
     if failure.own:
         first_s, limit_s, doublings = config.failure_backoff_s, config.failure_backoff_limit_s, failures - 1
@@ -53,3 +60,64 @@ def _in_a_row(now: Situation, now_s: float, config: LifecycleConfig) -> int:
     progress = now.progress
     ran_long = progress.phase is Phase.RUNNING and now_s - progress.launch_s >= config.calm_s
     return 1 if ran_long else progress.in_a_row + 1
+
+
+def _judged(now: Situation, failure: Failure, found: Diagnosis) -> tuple[Situation, Failure]:
+    """Return the failure as its logs show it, and the situation with the record of it.
+
+    Source for the classes: Philly, section 2.4 of the papers' reference."""
+    before = now.progress.failure
+    again = before is not None and before.reason == found.reason.value and before.attempt < now.progress.attempt
+    repeats = before.repeats + 1 if again and before is not None else 1
+    node = next((pod.node for pod in now.pods if pod.rank == found.rank and _is_of_now(pod.attempt, now)), None)
+    outside = (found.retry is Retry.OTHER_NODE or _is_preempted(found)) and repeats <= MOST_UNCOUNTED
+    is_sure = found.retry is Retry.NO and found.explicit  # a consequence alone may have another cause
+    is_last = is_sure or (found.retry in (Retry.NO, Retry.ONCE) and repeats > 1)
+    decision = _decision(found, node, outside=outside, is_last=is_last)
+    record = FailureRecord(
+        attempt=now.progress.attempt,
+        reason=found.reason.value,
+        sub_reason=found.sub_reason,
+        category=found.category,
+        explicit=found.explicit,
+        rank=found.rank,
+        node=node or "",
+        evidence=found.evidence,
+        advice=found.advice,
+        retry=found.retry.value,
+        decision=decision,
+        repeats=repeats,
+        unread=now.unread,
+    )
+    message = failure.message
+    if found.reason is not Reason.NO_SIGNATURE:
+        what = f"{found.reason.value} ({found.sub_reason})" if found.sub_reason else found.reason.value
+        evidence = f": {found.evidence[:EVIDENCE_ROOM]}" if found.evidence else ""
+        message = f"{message}: {what}{evidence}; {decision}"
+    if now.unread:
+        message = f"{message}; {now.unread}"
+    nodes = (node,) if node and found.retry is Retry.OTHER_NODE else failure.nodes
+    judged = replace(failure, own=not outside, is_last=is_last and not outside, nodes=nodes, message=message)
+    return replace(now, progress=replace(now.progress, failure=record)), judged
+
+
+def _is_of_now(attempt: int, now: Situation) -> bool:
+    return attempt == now.progress.attempt
+
+
+def _is_preempted(found: Diagnosis) -> bool:
+    return found.reason is Reason.PREEMPTED and found.retry is Retry.YES
+
+
+def _decision(found: Diagnosis, node: str | None, *, outside: bool, is_last: bool) -> str:
+    """Say in one sentence what follows."""
+    if outside and found.retry is Retry.OTHER_NODE:
+        where = f"without {node}" if node else "elsewhere"
+        return f"it is tried again {where}, and not counted as a failure"
+    if outside:
+        return "it is tried again, and not counted as a failure"
+    if is_last and not (found.retry is Retry.NO and found.explicit):
+        return "it is not tried again: it failed so twice"
+    if is_last:
+        return f"it is not tried again: {found.advice}"
+    return "it is tried again while spec.retries allows"

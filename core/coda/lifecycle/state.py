@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from coda.allocator.resize import RankSize, Resize
+from coda.diagnosis import Diagnosis
 from coda.model.job import Phase, Placement, PlacementState
 
 TEMPLATE_REFUSED: Final = "TemplateRefused"
@@ -77,6 +78,27 @@ class RankPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRecord:
+    """Why the last attempt that failed did: the words of the diagnosis, as the status has them.
+
+    `decision`: one sentence, what followed. `repeats`: attempts in a row with this reason, this one included."""
+
+    attempt: int
+    reason: str
+    sub_reason: str = ""
+    category: str = ""
+    explicit: bool = False
+    rank: int | None = None
+    node: str = ""
+    evidence: str = ""
+    advice: str = ""
+    retry: str = ""
+    decision: str = ""
+    repeats: int = 1
+    unread: str = ""  # which logs could not be read, and why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """The operator's part of the status: everything it must remember. Times are seconds since 1970, 0 for none."""
 
@@ -99,6 +121,7 @@ class Progress:
     message: str = ""
     resize: Resize | None = None  # the state of the last grant of cores in this attempt
     succeeded: frozenset[int] = frozenset()  # ranks of this attempt that succeeded and need no pod any more
+    failure: FailureRecord | None = None  # of the last attempt that failed by the job's own fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +172,8 @@ class Situation:
     given_up: frozenset[str] = frozenset()  # nodes that are deleted or tainted out-of-service: nothing runs there
     braked: bool = False  # many nodes stopped being Ready together: none counts as lost
     outages: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)  # node -> its last: since, until
+    diagnosis: Diagnosis | None = None  # why the attempt failed, once its logs were read
+    unread: str = ""  # which of them could not be read, and why
     untuned: Untuned | None = None  # its cores are to be found, and nobody has begun with that in this attempt
 
 

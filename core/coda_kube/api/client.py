@@ -23,6 +23,7 @@ from aiohttp.http_exceptions import LineTooLong
 from coda.errors import CodaError, Conflict, Outage
 from coda_kube.api.credentials import find_access, new_session
 from coda_kube.api.json_text import read_json
+from coda_kube.api.log_tail import last_bytes
 from coda_kube.api.steady_clock import SteadyClock
 from coda_kube.objects.json_types import Json
 
@@ -180,6 +181,17 @@ class Client:
             items += answer.get("items") or []
             metadata = answer["metadata"]
         return {"metadata": metadata, "items": items}
+
+    async def tail(self, path: str, query: Mapping[str, str], *, keep_bytes: int, limit_s: float) -> bytes:
+        """The last bytes of a text of any length, such as a log. `limit_s`: for the whole answer."""
+        try:
+            session, headers = await self._session()
+            timeout = aiohttp.ClientTimeout(limit_s)
+            async with session.get(self._server + path, params=query, headers=headers, timeout=timeout) as response:
+                await _raise_for(response)
+                return await last_bytes(response.content, keep_bytes)
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Outage(f"GET {path}: {str(error) or f'no answer within {limit_s:g} s'}") from error
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:

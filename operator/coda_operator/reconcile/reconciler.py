@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from coda.diagnosis import RuleBook, built_in_rules
 from coda.errors import Conflict
 from coda.lifecycle import (
     Evidence,
@@ -24,6 +25,7 @@ from coda.lifecycle import (
     step_refused,
 )
 from coda.lifecycle.event_rules import is_passing
+from coda.lifecycle.evidence import logs_needed
 from coda.lifecycle.steps import is_refused_for_good, not_admitted, template_refused
 from coda.lifecycle.waiting import after_acceptance
 from coda.model import FINISHED
@@ -37,6 +39,7 @@ from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.gang_pods import GangPods, PodRefused
 from coda_operator.reconcile.job_writer import JobWriter
 from coda_operator.reconcile.pod_endings import PodEndings
+from coda_operator.reconcile.rank_logs import RankLogs
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.view import ClusterView, JobRecord
 from coda_operator.work_queue import FIRST_DELAY_S, LAST_DELAY_S
@@ -62,6 +65,7 @@ class Reconciler:
         outbox: Outbox,
         *,
         clock: Callable[[], float] = time.time,
+        rules: RuleBook | None = None,
     ) -> None:
         self._outbox = outbox
         self._cluster = cluster
@@ -73,6 +77,7 @@ class Reconciler:
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
         self._acceptor = Acceptor(client, cluster, requests)
         self._gang = GangPods(client, cluster, requests)
+        self._logs = RankLogs(client, rules or built_in_rules())
         self._endings = PodEndings(client, cluster, requests, clock)
         self._writer = JobWriter(client, cluster, requests, recorder, metrics, clock)
 
@@ -135,14 +140,21 @@ class Reconciler:
         now = replace(self._cluster.situation(job), recorded=recorded)
         evidence = evidence_needed(now, self._clock(), self._config)
         if evidence is None:
-            return now
+            return await self._with_diagnosis(job, now)
         epoch = None
         async with self._requests.reading():
             if evidence is Evidence.PODS:
                 await self._cluster.read_pods_again(job)
             else:
                 epoch = await self._cluster.planner_epoch()
-        return replace(self._cluster.situation(job, epoch=epoch), recorded=recorded)
+        return await self._with_diagnosis(job, replace(self._cluster.situation(job, epoch=epoch), recorded=recorded))
+
+    async def _with_diagnosis(self, job: JobRecord, now: Situation) -> Situation:
+        """Add why the attempt failed, if it did by its own fault: from its logs, which are read for that."""
+        if not logs_needed(now, self._clock(), self._config):
+            return now
+        diagnosis, unread = await self._logs.diagnose(job, now)
+        return replace(now, diagnosis=diagnosis, unread=unread)
 
     async def _ask(self, job: JobRecord, step: Step) -> tuple[JobRecord, Json | TemplateRefused | NotAdmitted]:
         """Ask the API server what one rank is, and add our finalizer meanwhile. Returns the job as it is then."""

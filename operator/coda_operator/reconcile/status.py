@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from coda.lifecycle import TEMPLATE_REFUSED, Progress
-from coda.lifecycle.state import UNTUNED_REASONS
+from coda.lifecycle.state import UNTUNED_REASONS, FailureRecord
 from coda.model import FINISHED, Phase
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
@@ -29,6 +29,7 @@ PASSING_FIELDS: Final = (
     "servedSeconds",
     "succeededRanks",
     "resize",
+    "failure",
 )
 """The fields that a later status may lack. Each has a meaning while it is there: it must go, whoever else owns it."""
 
@@ -71,10 +72,32 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
     if request is not None:
         status["request"] = dict(request)
         status["cores"] = spec["replicas"] * request["cpusPerReplica"]
+    if progress.failure is not None:
+        status["failure"] = failure_json(progress.failure)
     if progress.resize is not None:
         status["resize"] = resize_json(progress.resize)
         status["cores"] = spec["replicas"] * progress.resize.cores
     return status
+
+
+def failure_json(failure: FailureRecord) -> Json:
+    """Return why the last failed attempt failed; what is not known is left out."""
+    fields: Json = {
+        "attempt": failure.attempt,
+        "reason": failure.reason,
+        "subReason": failure.sub_reason,
+        "category": failure.category,
+        "explicit": failure.explicit,
+        "rank": failure.rank,
+        "node": failure.node,
+        "evidence": failure.evidence,
+        "advice": failure.advice,
+        "retry": failure.retry,
+        "decision": failure.decision,
+        "repeats": failure.repeats,
+        "unread": failure.unread,
+    }
+    return {name: value for name, value in fields.items() if value is not None and value != ""}
 
 
 def text_from_ranks(ranks: Collection[int]) -> str:

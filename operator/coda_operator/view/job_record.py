@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from coda.allocator import Category, Hints
 from coda.lifecycle import Progress, Terms
+from coda.lifecycle.state import FailureRecord
 from coda.model import Phase, Placement
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER
@@ -145,4 +146,26 @@ def progress_from_json(status: Item) -> Progress:
         message=status.get("message") or "",
         resize=resize_from_json(status),
         succeeded=ranks_from_text(status.get("succeededRanks") or ""),
+        failure=failure_from_json(status.get("failure")),
+    )
+
+
+def failure_from_json(failure: Item | None) -> FailureRecord | None:
+    """Return why the last failed attempt failed, as `reconcile.status.failure_json` wrote it."""
+    if not failure:
+        return None
+    return FailureRecord(
+        attempt=failure.get("attempt") or 1,
+        reason=failure.get("reason") or "",
+        sub_reason=failure.get("subReason") or "",
+        category=failure.get("category") or "",
+        explicit=bool(failure.get("explicit")),
+        rank=failure.get("rank"),
+        node=failure.get("node") or "",
+        evidence=failure.get("evidence") or "",
+        advice=failure.get("advice") or "",
+        retry=failure.get("retry") or "",
+        decision=failure.get("decision") or "",
+        repeats=failure.get("repeats") or 1,
+        unread=failure.get("unread") or "",
     )

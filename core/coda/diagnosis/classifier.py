@@ -1,0 +1,127 @@
+"""From the logs and ends of a job's ranks to the root cause.
+
+Each line that a rule matches is an incident; the lines of one Python traceback, with the tracebacks chained to it, are
+one incident together. Every incident has the kind of its best rule. The root is the earliest incident of the highest
+kind: a cause before a crash without one, that before what peers say, and that before a bare traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from coda.diagnosis.incidents import Incident, incidents_of
+from coda.diagnosis.log_lines import LogLines
+from coda.diagnosis.masking import masked
+from coda.diagnosis.reasons import FACTS, Reason, Retry
+from coda.diagnosis.rules import EXPLICIT, Rule, RuleBook, built_in_rules
+
+Found = tuple[Incident, int | None]
+"""An incident, and the rank whose log shows it."""
+EVIDENCE_CHARS: Final = 400
+_KEPT: Final = 8  # incidents of the highest kind, the first ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLog:
+    """The end of what one rank printed. `rank`: None if the log is of several ranks, or nobody knows."""
+
+    log: bytes
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How a rank ended, as the platform says: exit code, and what Kubernetes or the node's agent says about it."""
+
+    exit_code: int | None = None
+    said: tuple[str, ...] = ()
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Why a job failed. `line`: number of the evidence in its log from 1, or None if it is no line of a log."""
+
+    reason: Reason
+    sub_reason: str = ""
+    explicit: bool = False
+    rank: int | None = None
+    line: int | None = None
+    evidence: str = ""
+    retry: Retry = Retry.YES
+    advice: str = ""
+    rule: str = ""
+
+    @property
+    def category(self) -> str:
+        """IF, AE or U, as in Table 6; several with `/`."""
+        return FACTS[self.reason].category
+
+
+def classify(logs: Sequence[RankLog], ends: Sequence[End] = (), rules: RuleBook | None = None) -> Diagnosis:
+    """Return the root cause. It never fails: with nothing known the reason is `No signature`.
+
+    Ties: the earlier time stamp where all have one, else the order of `logs`. O(bytes), at most a mebibyte each."""
+    book = rules or built_in_rules()
+    return conclude([found for log in logs for found in examine(log, book)], ends, book)
+
+
+def examine(log: RankLog, rules: RuleBook | None = None) -> list[Found]:
+    """Return what may decide of one log: the slow part of `classify`, for callers that must not keep many logs."""
+    incidents = incidents_of(LogLines(log.log), rules or built_in_rules())
+    highest = max((incident.kind for incident in incidents), default=0)
+    return [(incident, log.rank) for incident in incidents if incident.kind == highest][:_KEPT]
+
+
+def conclude(found: Sequence[Found], ends: Sequence[End] = (), rules: RuleBook | None = None) -> Diagnosis:
+    """Return the root cause among what the logs show and how the ranks ended."""
+    book, known = rules or built_in_rules(), list(found)
+    for end in ends:
+        said = LogLines("\n".join(end.said).encode())
+        known += [(replace(incident, line=None), end.rank) for incident in incidents_of(said, book)]
+    known += [(incident, end.rank) for end in ends if (incident := _incident_of_code(end, book)) is not None]
+    if not known:
+        return _nothing_known(ends)
+    highest = max(incident.kind for incident, _ in known)
+    best = [entry for entry in known if entry[0].kind == highest]
+    if all(incident.time for incident, _ in best):
+        best.sort(key=lambda entry: entry[0].time)
+    incident, rank = best[0]
+    return _diagnosis(book.rules[incident.rule], incident, rank)
+
+
+def _diagnosis(rule: Rule, incident: Incident, rank: int | None) -> Diagnosis:
+    return Diagnosis(
+        reason=rule.reason,
+        sub_reason=rule.sub_reason,
+        explicit=rule.kind in EXPLICIT,
+        rank=incident.rank if incident.rank is not None else rank,
+        line=None if incident.line is None else incident.line + 1,
+        evidence=masked(incident.text)[:EVIDENCE_CHARS],
+        retry=rule.retry,
+        advice=rule.advice,
+        rule=rule.name,
+    )
+
+
+def _nothing_known(ends: Sequence[End]) -> Diagnosis:
+    facts = FACTS[Reason.NO_SIGNATURE]
+    first = next((end for end in ends if end.exit_code), None)
+    evidence = "" if first is None else f"exit code {first.exit_code}"
+    return Diagnosis(
+        reason=Reason.NO_SIGNATURE,
+        rank=first.rank if first else None,
+        evidence=evidence,
+        retry=facts.retry,
+        advice=facts.advice,
+    )
+
+
+def _incident_of_code(end: End, book: RuleBook) -> Incident | None:
+    """Return what an exit code alone says: rules match it as the line `exit code N`."""
+    if not end.exit_code:
+        return None
+    found = next(iter(incidents_of(LogLines(f"exit code {end.exit_code}".encode()), book)), None)
+    return None if found is None else replace(found, line=None)

@@ -1,0 +1,267 @@
+"""The incidents of one log: which lines prove what, and which of them belong together."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from coda.diagnosis.log_lines import LogLines
+from coda.diagnosis.patterns import Pattern
+from coda.diagnosis.rules import Kind, Rule, RuleBook
+
+_LINES_PER_SHAPE: Final = 6  # equal but for their numbers: the first ones, and the last
+_SHAPES_PER_KEY: Final = 30  # from each end of the log
+_MOST_MARKS: Final = 1200  # tracebacks and the words between them; of more, the first and the last
+_LONGEST_TRACEBACK: Final = 400
+_AFTER: Final = 20  # lines after an exception's own that still belong to its message
+_MANY_LETTERS: Final = 1 << 16
+_NOISE_LETTERS: Final = 1 << 18
+_NEAR: Final = 12  # lines around a line without a traceback in which `within` is searched
+_PROGRESS_SHAPE: Final = re.compile("epoch|step|loss")
+_MOST_PROGRESS: Final = 8  # lines of progress after a traceback: the program went on
+_SURE: Final = 12  # a rule of this weight is believed in any line; others need a traceback or a word for an error
+_ERROR: Final = re.compile(
+    r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |^E\d{4} |caused by|what\(\):",
+    re.IGNORECASE,
+)
+_FRAME: Final = re.compile(r'File ".{1,400}", line \d{1,9}')
+_CODE: Final = re.compile(
+    r"(?:raise|return|assert|except|if|elif|with|from|import|print|for|while|def|class|try|else|logger|warnings)\b"
+    r"|[\w.\[\], ]{1,80} = |[~^]{2,}|[\w.]{1,80}\($"
+)
+_INSIDE: Final = re.compile(
+    r"File |\.\.\.|\[|[│╭╰❱]|-{3,}|\d{1,6} |<ipython|Cell In|[~/][^ ]{1,200} in |Input In|\(\.\.\.\)|<__array"
+)
+_SHOWN_CODE: Final = re.compile(r"[│❱]|-{2,}> ?\d|\d{1,6} {2,}\S")  # by rich and IPython
+_CHAIN_SHAPES: Final = (
+    "duringhandlingoftheaboveexceptionanotherexceptionoccurred",
+    "theaboveexceptionwasthedirectcauseofthefollowingexception",
+)
+_MARKS: Final = re.compile("tracebackmostrecentcalllast|exception")
+_TRACEBACK_SHAPE: Final = "tracebackmostrecentcalllast"
+_PROGRESS: Final = re.compile(
+    r"(?:epoch|step|iter(?:ation)?|batch|loss)\b.{0,40}\d|\d(?:it|s)/(?:s|it)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """What one line, or one chain of tracebacks, proves. `rule`: number in the book."""
+
+    kind: int
+    rule: int
+    line: int | None
+    rank: int | None
+    time: str
+    text: str
+
+
+@dataclass(slots=True)
+class _Hit:
+    line: int
+    rule: int
+    kind: int
+    weight: int
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Tracebacks that belong together: lines from `start` to `end`, without it."""
+
+    start: int
+    end: int
+    rank: int | None
+
+
+def incidents_of(lines: LogLines, book: RuleBook) -> list[Incident]:
+    """Return the incidents in the order of the log."""
+    hits = _hits(lines, book)
+    chains = _chains(lines)
+    starts = [chain.start for chain in chains]
+    best_by_group: dict[tuple[int, int], _Hit] = {}
+    for hit in hits:
+        chain = _chain_of(hit.line, lines, chains, starts)
+        rule = book.rules[hit.rule]
+        if rule.within and not _is_within(rule, hit.line, chain, lines):
+            continue
+        if chain is not None and hit.kind > Kind.SIGNAL and _went_on(chain, lines):
+            hit.kind = Kind.WEAK
+        unsure = chain is None and hit.kind == Kind.CAUSE and hit.weight < _SURE
+        if unsure and not _ERROR.search(lines.line(hit.line).text):
+            hit.kind = Kind.WEAK
+        group = (0, hit.line) if chain is None else (1, chain.start)
+        known = best_by_group.get(group)
+        if known is None or _order(hit) > _order(known):
+            best_by_group[group] = hit
+    found = sorted(best_by_group.values(), key=lambda hit: hit.line)
+    return [_incident(hit, lines) for hit in found]
+
+
+def _order(hit: _Hit) -> tuple[int, int, int, int]:
+    return hit.kind, hit.weight, -hit.line, -hit.rule
+
+
+def _incident(hit: _Hit, lines: LogLines) -> Incident:
+    line = lines.line(hit.line)
+    return Incident(kind=hit.kind, rule=hit.rule, line=hit.line, rank=line.rank, time=line.time, text=line.text)
+
+
+def _hits(lines: LogLines, book: RuleBook) -> list[_Hit]:
+    """Return every line that a rule matches and no noise rule does, in the order of the log."""
+    by_shape: dict[str, list[int]] = {}
+    for index, shape in enumerate(lines.shapes):
+        same = by_shape.get(shape)
+        if same is None:
+            by_shape[shape] = [index]
+        elif len(same) < _LINES_PER_SHAPE:
+            same.append(index)
+        else:
+            same[-1] = index
+    shapes = list(by_shape)
+    joined = "\n".join(shapes)
+    words = lines.words() if len(joined) > _MANY_LETTERS else ""
+    if len(words) > _NOISE_LETTERS:  # no program prints so many words: the end of it is enough
+        shapes = shapes[-max(1, len(shapes) // 8) :]
+        joined = "\n".join(shapes)
+    tried: dict[int, list[tuple[int, Pattern]]] = {}
+    starts = _starts(shapes)
+    for key, entries in _entries_in(words if len(words) <= _NOISE_LETTERS else "", book):
+        for number in _shapes_with(key, joined, starts):
+            for index in by_shape[shapes[number]]:
+                tried.setdefault(index, []).extend(entries)
+    hits: list[_Hit] = []
+    for index in sorted(tried):
+        hits += _hits_of_line(index, tried[index], lines, book)
+    return hits
+
+
+def _entries_in(words: str, book: RuleBook) -> Iterator[tuple[str, tuple[tuple[int, Pattern], ...]]]:
+    """Yield the patterns that may match. In a log without repetitions their words are looked up first: it has few."""
+    for key, entries in book.entries_by_key.items():
+        if not words or any(pattern.word in words for _, pattern in entries):
+            yield key, entries
+
+
+def _starts(shapes: list[str]) -> list[int]:
+    at, starts = 0, []
+    for shape in shapes:
+        starts.append(at)
+        at += len(shape) + 1
+    return starts
+
+
+def _shapes_with(key: str, joined: str, starts: list[int]) -> list[int]:
+    """Return the shapes that have the key: the first ones, and the last ones."""
+    found: list[int] = []
+    at = joined.find(key)
+    while at >= 0 and len(found) < _SHAPES_PER_KEY:
+        found.append(bisect_right(starts, at) - 1)
+        at = joined.find(key, starts[found[-1] + 1]) if found[-1] + 1 < len(starts) else -1
+    if at < 0:
+        return found
+    at = joined.rfind(key)
+    while len(found) < 2 * _SHAPES_PER_KEY and (last := bisect_right(starts, at) - 1) > found[_SHAPES_PER_KEY - 1]:
+        found.append(last)
+        at = joined.rfind(key, 0, starts[last])
+    return found
+
+
+def _hits_of_line(index: int, entries: list[tuple[int, Pattern]], lines: LogLines, book: RuleBook) -> list[_Hit]:
+    line = lines.line(index)
+    matched = sorted({rule for rule, pattern in entries if pattern.is_in(line.text)})
+    if not matched or _is_code(index, lines):
+        return []
+    rules = [book.rules[rule] for rule in matched]
+    noise = max((rule.weight for rule in rules if rule.kind is Kind.NOISE), default=None)
+    hits = []
+    for number, rule in zip(matched, rules, strict=True):
+        if rule.kind is Kind.NOISE or (noise is not None and rule.weight <= noise):
+            continue
+        kind = int(rule.kind)
+        if line.is_warning and kind > Kind.SIGNAL:
+            kind = Kind.WEAK if rule.weight > 0 else Kind.CONSEQUENCE
+        hits.append(_Hit(index, number, kind, rule.weight))
+    return hits
+
+
+def _is_code(index: int, lines: LogLines) -> bool:
+    """True for a line of source code that a traceback shows."""
+    line = lines.line(index)
+    if _FRAME.match(line.text) or _SHOWN_CODE.match(line.text):
+        return True
+    if index == 0 or not line.indent:
+        return False
+    before = lines.line(index - 1)
+    if _FRAME.match(before.text):
+        return True
+    return bool(_CODE.match(line.text)) and any(
+        _FRAME.match(lines.line(near).text) for near in range(max(0, index - 4), index)
+    )
+
+
+def _chains(lines: LogLines) -> list[_Chain]:
+    """Return the chains of tracebacks, in the order of the log."""
+    chains: list[_Chain] = []
+    linked: dict[int | None, int] = {}  # rank -> where its last chain goes on
+    marks = [index for index, shape in enumerate(lines.shapes) if _MARKS.search(shape)]
+    if len(marks) > _MOST_MARKS:
+        marks = marks[: _MOST_MARKS // 2] + marks[-_MOST_MARKS // 2 :]
+    for index in marks:
+        shape = lines.shapes[index]
+        if _TRACEBACK_SHAPE in shape:
+            rank = lines.line(index).rank
+            end = _end_of_traceback(index, rank, lines)
+            last = next((chain for chain in reversed(chains[-8:]) if chain.rank == rank), None)
+            if last is not None and (linked.pop(rank, -9) >= index - 3 or index < last.end - _AFTER):
+                last.end = max(end, last.end)
+            else:
+                if last is not None:
+                    last.end = min(last.end, index)
+                chains.append(_Chain(index, end, rank))
+        elif shape.endswith(_CHAIN_SHAPES):
+            linked[lines.line(index).rank] = index
+    return chains
+
+
+def _end_of_traceback(start: int, rank: int | None, lines: LogLines) -> int:
+    """Return where the message of a traceback's exception ends, about."""
+    indent = lines.line(start).indent
+    last = min(len(lines), start + _LONGEST_TRACEBACK)
+    for index in range(start + 1, last):
+        line = lines.line(index)
+        if line.rank != rank and rank is not None:
+            continue
+        if line.text and line.indent <= indent and not _INSIDE.match(line.text):
+            return min(len(lines), index + 1 + _AFTER)
+    return last
+
+
+def _chain_of(index: int, lines: LogLines, chains: list[_Chain], starts: list[int]) -> _Chain | None:
+    rank = lines.line(index).rank
+    at = bisect_right(starts, index)
+    for chain in reversed(chains[max(0, at - 8) : at]):
+        if index < chain.end and chain.rank == rank:
+            return chain
+    return None
+
+
+def _is_within(rule: Rule, index: int, chain: _Chain | None, lines: LogLines) -> bool:
+    start, end = (index - _NEAR, index + _NEAR) if chain is None else (chain.start, max(chain.end, index + 1))
+    near = lines.shapes[max(0, start) : end]
+    return any(letters in shape for shape in near for letters in rule.within)
+
+
+def _went_on(chain: _Chain, lines: LogLines) -> bool:
+    """True if the same rank printed much progress after the traceback."""
+    progress = 0
+    for index in range(chain.end, min(len(lines), chain.end + 400)):
+        if _PROGRESS_SHAPE.search(lines.shapes[index]):
+            line = lines.line(index)
+            if line.rank == chain.rank and not _FRAME.match(line.text) and _PROGRESS.search(line.text):
+                progress += 1
+                if progress >= _MOST_PROGRESS:
+                    return True
+    return False

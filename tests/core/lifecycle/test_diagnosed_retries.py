@@ -1,0 +1,137 @@
+"""What the logs of a failed attempt decide: whether, where and how often it is tried again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda.diagnosis import Diagnosis, Reason, Retry
+from coda.lifecycle.evidence import logs_needed
+from coda.lifecycle.failures import RANK_FAILED, Failure
+from coda.lifecycle.retry import MOST_UNCOUNTED, roll_back
+from coda.lifecycle.state import (
+    FailureRecord,
+    LifecycleConfig,
+    PodState,
+    Progress,
+    RankPod,
+    Situation,
+    Step,
+    Terms,
+)
+from coda.model import Phase
+
+CONFIG = LifecycleConfig()
+OWN = Failure(own=True, reason=RANK_FAILED, message="rank 1 on n1 failed with exit code 1")
+
+
+def situation(found: Diagnosis | None, *, failures: int = 0, before: FailureRecord | None = None) -> Situation:
+    pods = tuple(
+        RankPod(name=f"job-2-{rank}", uid=f"u{rank}", attempt=2, rank=rank, node=f"n{rank}", state=state, ended=True)
+        for rank, state in enumerate((PodState.STARTED, PodState.FAILED))
+    )
+    progress = Progress(phase=Phase.RUNNING, attempt=2, failures=failures, launch_s=10.0, failure=before)
+    return Situation(terms=Terms(replicas=2), generation=1, progress=progress, pods=pods, diagnosis=found)
+
+
+def diagnosis(reason: Reason, retry: Retry) -> Diagnosis:
+    return Diagnosis(reason=reason, retry=retry, rank=1, evidence="E: it broke", advice="mend it", explicit=True)
+
+
+def after(found: Diagnosis, *, failures: int = 0, before: FailureRecord | None = None) -> Step:
+    return roll_back(situation(found, failures=failures, before=before), OWN, 100.0, CONFIG)
+
+
+def record(reason: Reason, repeats: int = 1) -> FailureRecord:
+    return FailureRecord(attempt=1, reason=reason.value, repeats=repeats)
+
+
+def test_what_fails_the_same_way_again_stops_at_once() -> None:
+    progress = after(diagnosis(Reason.SYNTAX, Retry.NO)).progress
+    assert (progress.phase, progress.failures, progress.reason) == (Phase.FAILED, 1, RANK_FAILED)
+    said = "rank 1 on n1 failed with exit code 1: Syntax error: E: it broke; it is not tried again: mend it"
+    assert progress.message == said
+
+
+def test_a_consequence_alone_does_not_stop_a_job_at_once() -> None:
+    implied = replace(diagnosis(Reason.DIVERGED, Retry.NO), explicit=False)
+    assert after(implied).progress.phase is Phase.RESTARTING
+    assert after(implied, failures=1, before=record(Reason.DIVERGED)).progress.phase is Phase.FAILED
+
+
+def test_infrastructure_is_not_counted_and_its_node_is_avoided() -> None:
+    progress = after(diagnosis(Reason.CUDA, Retry.OTHER_NODE)).progress
+    assert (progress.phase, progress.failures, progress.disruptions) == (Phase.RESTARTING, 0, 1)
+    assert list(progress.avoid) == ["n1"]
+    assert "without n1, and not counted" in progress.message
+
+
+def test_infrastructure_that_fails_so_everywhere_counts_in_the_end() -> None:
+    """A rule may be wrong: no job is tried for ever."""
+    progress = after(diagnosis(Reason.CUDA, Retry.OTHER_NODE), before=record(Reason.CUDA, MOST_UNCOUNTED)).progress
+    assert (progress.failures, progress.disruptions, list(progress.avoid)) == (1, 0, ["n1"])
+
+
+def test_a_preempted_job_is_queued_again_and_not_counted() -> None:
+    progress = after(diagnosis(Reason.PREEMPTED, Retry.YES)).progress
+    assert (progress.phase, progress.failures, progress.disruptions, progress.avoid) == (Phase.RESTARTING, 0, 1, {})
+
+
+@pytest.mark.parametrize(
+    ("before", "phase"),
+    [
+        pytest.param(None, Phase.RESTARTING, id="the first time it is tried again"),
+        pytest.param(record(Reason.CORE_DUMP), Phase.FAILED, id="the second time it stops"),
+        pytest.param(record(Reason.MPI), Phase.RESTARTING, id="after another reason it is the first time"),
+    ],
+)
+def test_what_may_be_chance_is_tried_once_more(before: FailureRecord | None, phase: Phase) -> None:
+    assert after(diagnosis(Reason.CORE_DUMP, Retry.ONCE), failures=1, before=before).progress.phase is phase
+
+
+@pytest.mark.parametrize(("failures", "phase"), [(2, Phase.RESTARTING), (3, Phase.FAILED)])
+def test_what_may_pass_is_tried_as_often_as_the_job_allows(failures: int, phase: Phase) -> None:
+    assert after(diagnosis(Reason.MPI, Retry.YES), failures=failures).progress.phase is phase
+
+
+def test_the_record_says_what_was_found_and_what_followed() -> None:
+    failure = after(diagnosis(Reason.ECC, Retry.OTHER_NODE)).progress.failure
+    assert failure == FailureRecord(
+        attempt=2,
+        reason="GPU ECC error",
+        category="AE",
+        explicit=True,
+        rank=1,
+        node="n1",
+        evidence="E: it broke",
+        advice="mend it",
+        retry="other-node",
+        decision="it is tried again without n1, and not counted as a failure",
+    )
+
+
+def test_without_a_signature_all_is_as_before() -> None:
+    plain = roll_back(situation(None), OWN, 100.0, CONFIG).progress
+    found = Diagnosis(reason=Reason.NO_SIGNATURE, retry=Retry.YES)
+    assert replace(after(found).progress, failure=None) == plain
+
+
+def test_a_disruption_is_not_diagnosed() -> None:
+    gone = Failure(own=False, reason="NodeLost", message="rank 1: the node is not Ready", nodes=("n1",))
+    progress = roll_back(situation(diagnosis(Reason.SYNTAX, Retry.NO)), gone, 100.0, CONFIG).progress
+    assert (progress.phase, progress.failure) == (Phase.RESTARTING, None)
+
+
+@pytest.mark.parametrize(
+    ("now", "needed"),
+    [
+        pytest.param(situation(None), True, id="a rank failed"),
+        pytest.param(situation(Diagnosis(reason=Reason.NO_SIGNATURE)), False, id="it was read"),
+        pytest.param(replace(situation(None), pods=situation(None).pods[:1]), False, id="none failed"),
+        pytest.param(replace(situation(None), deleting=True), False, id="the job is deleted"),
+        pytest.param(replace(situation(None), terms=Terms(replicas=2, suspend=True)), False, id="it is suspended"),
+    ],
+)
+def test_logs_are_read_only_where_they_decide(now: Situation, needed: bool) -> None:
+    assert logs_needed(now, 100.0, CONFIG) is needed
