@@ -12,37 +12,23 @@ import pytest
 import pytest_asyncio
 
 from coda_kube.api.client import Client
+from coda_kube.api.until import until
 from coda_kube.objects.names import LABEL_LEADER, OPERATOR_LEASE, PLANNER_LEASE
 from coda_kube.objects.write import job_path
 from coda_lab.checker import Checker
-from coda_lab.host import processes
-from coda_lab.host.paths import chart, crds, manifests
+from coda_lab.host.paths import chart
 from coda_lab.host.ports import LOOPBACK
-from coda_lab.host.processes import Process
-from coda_lab.install import objects_in, until, wait_for_leader
+from coda_lab.install import wait_for_leader
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import NAMESPACE, Helm, Json
+from tests.deploy.installed import COLLECTIONS, forward, take_away_what_the_chart_brings
 from tests.deploy.pods_as_processes import PODS, RunningPod, run_pods
 from tests.e2e.jobs import events_of, job_json, submit, wait_for_pending, wait_for_phase, wait_gone
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-COLLECTIONS = {
-    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
-    "ClusterRole": f"{RBAC}/clusterroles",
-    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
-    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
-    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
-    "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
-    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
-    "MutatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
-    "MutatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
-    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-}
 LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LEASES = {"operator": OPERATOR_LEASE, "extender": PLANNER_LEASE, "scheduler": "coda-scheduler"}
 PATIENCE_S = 30  # a take-over takes 15 s at most
@@ -105,14 +91,6 @@ async def installation(helm: Helm) -> AsyncIterator[Installation]:
             yield made
 
 
-async def take_away_what_the_chart_brings(admin: Client) -> None:
-    for item in (*objects_in(manifests()), *objects_in(crds())):
-        if item["kind"] != "Namespace":
-            path = f"{COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
-            await admin.delete(path)
-            await wait_gone(admin, path)
-
-
 def tolerant_pod() -> Json:
     return {
         "metadata": {"name": "tolerant", "annotations": {"coda.scheduler/plan": "forged"}},
@@ -158,21 +136,6 @@ async def plan_beside(cluster: LocalCluster, helm: Helm, pod: Json) -> str:
         await admin.delete(f"{path}/{pod['metadata']['name']}", grace_s=0)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
-
-
-def forward(cluster: LocalCluster) -> Process:
-    """The Service's stand-in."""
-    arguments = ("--kubeconfig", str(cluster.kubeconfig("forwarder")), "--port", str(cluster.ports["forwarder"]))
-    return processes.start(
-        processes.python_command("coda_lab.local.forwarder", *arguments),
-        environ={
-            processes.MARK: str(cluster.layout.folder),
-            "NO_PROXY": LOOPBACK,
-            "PYTHONPATH": processes.python_path(),
-        },
-        log=cluster.log_path("forwarder"),
-        folder=cluster.layout.folder,
-    )
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -306,7 +269,8 @@ async def test_an_upgrade_changes_what_it_concerns_and_an_uninstallation_leaves_
 
     before = await templates()
     installation.run_helm(
-        "upgrade", "coda", str(chart()), "--reset-values", "--set", "pool.mode=shared", *TWO_OPERATORS
+        *("upgrade", "coda", str(chart()), "--reset-values"),
+        *("--set", "pool.mode=shared,definitions.upgrade=false", *TWO_OPERATORS),
     )
     after = await templates()
     assert {name for name in before if before[name] != after[name]} == {"coda-scheduler", "coda-operator"}
@@ -315,6 +279,6 @@ async def test_an_upgrade_changes_what_it_concerns_and_an_uninstallation_leaves_
     assert "Helm installs CustomResourceDefinitions but never upgrades them" in installation.run_helm(
         "get", "notes", "coda"
     )
-    installation.run_helm("uninstall", "coda", "--wait")
+    installation.run_helm("uninstall", "coda", "--wait", "--no-hooks")  # no scheduler for the hook's pod is left here
     assert (await admin.list_pages(DEPLOYMENTS))["items"] == []
     assert (await admin.get(job_path(job)))["spec"]["suspend"] is True
