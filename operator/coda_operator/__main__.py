@@ -17,6 +17,7 @@ from coda_kube.api.cache_metrics import CacheMetrics
 from coda_kube.api.client import Client, connect
 from coda_kube.api.lease import Elector, lead
 from coda_kube.api.probes import Probes
+from coda_kube.metrics_access import judge_of
 from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
 from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
@@ -86,7 +87,8 @@ async def _run(settings: Settings, client: Client) -> None:
             await schema.wait_until_complete()
             await lead(elector, lambda: asyncio.create_task(_term(cluster, queue, works, liveness)))
 
-    probes = Probes(ready=lambda: cluster.is_synced() and schema.is_complete, alive=liveness.is_alive)
+    judge = judge_of(settings.metrics_access, client)
+    probes = Probes(ready=lambda: cluster.is_synced() and schema.is_complete, alive=liveness.is_alive, judge=judge)
     await _serve(probes, settings)
     history.start()
     leading = asyncio.create_task(lead_whenever_possible())

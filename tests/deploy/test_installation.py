@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -18,8 +19,8 @@ from coda_kube.objects.write import job_path
 from coda_lab.checker import Checker
 from coda_lab.host.paths import chart
 from coda_lab.host.ports import LOOPBACK
-from coda_lab.install import wait_for_leader
-from coda_lab.local.cluster import LocalCluster
+from coda_lab.install import wait_for_account, wait_for_leader
+from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import NAMESPACE, Helm, Json
@@ -33,7 +34,9 @@ LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LEASES = {"operator": OPERATOR_LEASE, "extender": PLANNER_LEASE, "scheduler": "coda-scheduler"}
 PATIENCE_S = 30  # a take-over takes 15 s at most
 LEADER = f"{LABEL_LEADER}=true"
-TWO_OPERATORS = ("--set", "history.database=none,operator.replicas=2")  # no volume is provided here
+READER = {"kind": "ServiceAccount", "name": "default", "namespace": "kube-public"}
+VALUES = {"history": {"database": "none"}, "operator": {"replicas": 2}, "metrics": {"readers": [READER]}}  # no volumes
+TWO_OPERATORS = tuple(word for key, value in VALUES.items() for word in ("--set-json", f"{key}={json.dumps(value)}"))
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 
 
@@ -165,10 +168,26 @@ def leading_process(installation: Installation, part: str, holder: str) -> Runni
     return leading
 
 
-async def filter_answers(pod: RunningPod) -> float:
+async def metrics(pod: RunningPod, token: str | None) -> tuple[int, str]:
+    """The status and the text of an answer to whoever has this token."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    url = f"http://{LOOPBACK}:{pod.port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def token_of(admin: Client, namespace: str) -> str:
+    """A token of the account `default` of this namespace."""
+    await wait_for_account(admin, namespace)
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    return str((await admin.create(path, {"spec": {}}))["status"]["token"])
+
+
+async def filter_answers(admin: Client, pod: RunningPod) -> float:
     """How many times kube-scheduler has asked this extender which nodes a pod may take."""
-    async with aiohttp.ClientSession() as session, session.get(f"http://{LOOPBACK}:{pod.port}/metrics") as response:
-        lines = (await response.text()).splitlines()
+    status, text = await metrics(pod, await token_of(admin, READER["namespace"]))
+    assert status == 200, text
+    lines = text.splitlines()
     return sum(
         float(line.split()[-1])
         for line in lines
@@ -179,7 +198,7 @@ async def filter_answers(pod: RunningPod) -> float:
 async def test_a_gang_runs_on_what_the_chart_installs(installation: Installation, admin: Client, user: Client) -> None:
     leader = await leader_of(admin)
     (leading,) = (pod for pod in installation.running["extender"] if pod.name == leader)
-    before = await filter_answers(leading)
+    before = await filter_answers(admin, leading)
     checker = Checker(admin)
     async with checker.watching():
         job = await submit(user, job_json("gang", replicas=3, gpus=8))
@@ -190,9 +209,19 @@ async def test_a_gang_runs_on_what_the_chart_installs(installation: Installation
         await wait_gone(user, job_path(too_large))
     assert len(set(done["status"]["placement"]["nodes"])) == 3
     assert {"Running", "Succeeded"} <= await events_of(user, job)
-    assert await filter_answers(leading) >= before + 3
+    assert await filter_answers(admin, leading) >= before + 3
     assert [breach.sentence for breach in checker.breaches] == []
     assert installation.complaints() == []
+
+
+async def test_only_whom_the_api_server_lets_reads_metrics(installation: Installation, admin: Client) -> None:
+    reader = await token_of(admin, READER["namespace"])
+    other = await token_of(admin, "default")
+    for part in ("operator", "extender"):
+        for pod in installation.running[part]:
+            statuses = [(await metrics(pod, token))[0] for token in (None, "made-up", other, reader, reader)]
+            assert statuses == [401, 401, 403, 200, 200], pod.name
+            assert await answers_ok(f"http://{LOOPBACK}:{pod.port}/healthz")
 
 
 async def test_another_replica_of_each_part_takes_over(installation: Installation, admin: Client, user: Client) -> None:
