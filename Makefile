@@ -6,7 +6,9 @@
 #   prometheus                Prometheus and promtool, from Debian's package, in the cache: prints the folder
 #   node                      what a real node is made of (docs/real-node.md); as root it installs Debian's packages
 #   check unit compiled e2e chain   the parts of make test
-#   agent-image               the agent's container image as an OCI archive, without Docker: OUT=dist/coda-agent.tar
+#   image                     a part's container image as an OCI archive, without Docker, and its bill of materials
+#                             (CycloneDX): PART=operator|extender|agent OUT=dist/coda-operator.tar
+#   oci-images                the same for all three, in dist/
 #   native                    the compiled core, for longer simulations: prints the folder to name in PYTHONPATH
 #   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
 #   chaos                     parts killed, stopped and cut off, and accidents: KILLS=50 ACCIDENTS=20 SEED=7 NODES=100 OUT=chaos.json
@@ -37,7 +39,7 @@ COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tes
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test verify setup kube helm prometheus node agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture lock images clean
+.PHONY: demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture lock images clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -67,8 +69,14 @@ prometheus: $(READY)
 node: kube
 	@$(BIN)/python -m coda_lab.realnode
 
-agent-image: $(READY)
-	@$(BIN)/python -m coda_lab.images $(or $(OUT),dist/coda-agent.tar)
+image: $(READY)
+	@$(BIN)/python -m coda_lab.images $(PART) $(or $(OUT),dist/coda-$(PART).tar)
+
+oci-images: $(READY)
+	@for part in operator extender agent; do $(BIN)/python -m coda_lab.images $$part dist/coda-$$part.tar || exit; done
+
+agent-image:
+	@$(MAKE) --no-print-directory image PART=agent
 
 native: $(READY)
 	@$(BIN)/python -m coda_lab.programs.compiled_core
