@@ -73,7 +73,7 @@ async def _run(settings: Settings, client: Client) -> None:
             schema.wait_until_incomplete(),
             ThrottleRecovery(client, cluster.agents.cache, clock=clock).run(),
             OwnerlessPods(client, cluster, requests, clock=clock).run(),
-            Certificates(client).run(),
+            *([Certificates(client).run()] if settings.certificates == "own" else []),
             PoolList(client, is_shared=settings.pool_mode == "shared").run(),
             history.publish(),
         )

@@ -161,6 +161,7 @@ def test_values_become_settings(helm: Helm) -> None:
         "CODA_HOST": "::",
         "CODA_METRICS_PORT": "9090",
         "CODA_POOL_MODE": "tainted",
+        "CODA_CERTIFICATES": "own",
         "CODA_METRICS_ACCESS": "authorized",
         "CODA_LOG_LEVEL": "DEBUG",
         "CODA_HISTORY_FILE": "/var/lib/coda/history.sqlite",
@@ -270,6 +271,28 @@ def test_both_sides_have_the_secret_that_the_operator_makes_for_them(helm: Helm)
     assert config["enableHTTPS"] is True
     assert config["tlsConfig"]["serverName"] == SERVER_NAME
     assert config["urlPrefix"] == f"https://{SERVER_NAME}:8888"
+
+
+def test_cert_manager_makes_what_both_sides_mount(helm: Helm) -> None:
+    items = helm.render("certificates.issuer=certManager")
+    assert environ_of(items, "operator")["CODA_CERTIFICATES"] == "foreign"
+    made = {item["spec"]["secretName"]: item["spec"] for item in items if item["kind"] == "Certificate"}
+    assert made.keys() == {*SERVES_BY_SECRET, "coda-authority"}
+    for secret, serves in SERVES_BY_SECRET.items():
+        assert ("server auth" in made[secret]["usages"], "client auth" in made[secret]["usages"]) == (
+            serves,
+            not serves,
+        )
+        assert find(items, "Issuer", made[secret]["issuerRef"]["name"])["spec"] == {
+            "ca": {"secretName": "coda-authority"}
+        }
+    assert made["coda-extender-tls"]["dnsNames"] == [SERVER_NAME]
+    named = ("certificates.certManager.issuerRef.name=corp", "certificates.certManager.issuerRef.kind=ClusterIssuer")
+    items = helm.render("certificates.issuer=certManager", *named)
+    issuers = [item["spec"]["issuerRef"] for item in items if item["kind"] == "Certificate"]
+    assert issuers == [{"name": "corp", "kind": "ClusterIssuer"}] * 2
+    assert not [item for item in items if item["kind"] == "Issuer"]
+    assert not [item for item in helm.render() if item["kind"] in ("Issuer", "Certificate")]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ PACKAGES = {"operator": "coda_operator", "extender": "coda_extender", "agent": "
 SET_BY_CHART = {
     "operator": {
         *("kubeconfig", "identity", "host", "metrics_port", "log_level", "pool_mode"),
-        *("history_url", "history_file", "metrics_access"),
+        *("history_url", "history_file", "metrics_access", "certificates"),
     },
     "extender": {
         *("kubeconfig", "identity", "host", "port", "metrics_port", "tls_dir"),

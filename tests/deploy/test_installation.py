@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -24,6 +26,7 @@ from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import NAMESPACE, Helm, Json
+from tests.deploy.golden import compare_with_golden
 from tests.deploy.installed import COLLECTIONS, forward, take_away_what_the_chart_brings
 from tests.deploy.pods_as_processes import PODS, RunningPod, run_pods
 from tests.e2e.jobs import events_of, job_json, submit, wait_for_pending, wait_for_phase, wait_gone
@@ -265,6 +268,21 @@ async def test_a_part_may_not_do_in_a_users_namespace(
     }
     answer = await admin.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
     assert answer["status"]["allowed"] is False
+
+
+@pytest.mark.parametrize("part", ["operator", "extender", "agent"])
+@pytest.mark.parametrize("namespace", ["default", NAMESPACE])
+async def test_a_part_may_do_what_was_reviewed(installation: Installation, part: str, namespace: str) -> None:
+    """As `kubectl auth can-i --list` says, less what every account may."""
+    account = f"system:serviceaccount:{NAMESPACE}:coda-{part}"
+    own = may_do(installation, account, namespace) - may_do(installation, "system:serviceaccount:x:y", namespace)
+    compare_with_golden(f"may-{part}-in-{namespace}.txt", sorted(own))
+
+
+def may_do(installation: Installation, account: str, namespace: str) -> set[str]:
+    words = ("auth", "can-i", "--list", f"--as={account}", f"--namespace={namespace}", "--no-headers")
+    ended = subprocess.run([*installation.cluster.kubectl, *words], check=True, capture_output=True, text=True)
+    return {re.sub(r" {2,}", "  ", line.strip()) for line in ended.stdout.splitlines()}
 
 
 async def test_the_policies_warn_while_a_pod_runs_that_they_would_refuse(
