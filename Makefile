@@ -9,6 +9,7 @@
 #   image                     a part's container image as an OCI archive, without Docker, and its bill of materials
 #                             (CycloneDX): PART=operator|extender|agent OUT=dist/coda-operator.tar
 #   oci-images                the same for all three, in dist/
+#   kind-up kind-down         a cluster of containers with Coda, pretended GPUs and demo jobs (docker, kind, kubectl, helm)
 #   native                    the compiled core, for longer simulations: prints the folder to name in PYTHONPATH
 #   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
 #   chaos                     parts killed, stopped and cut off, and accidents: KILLS=50 ACCIDENTS=20 SEED=7 NODES=100 OUT=chaos.json
@@ -39,7 +40,7 @@ COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tes
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture lock images clean
+.PHONY: demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture lock images kind-up kind-down clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -183,6 +184,12 @@ images:
 	docker build -t coda-operator:$(VERSION) --build-arg PART=operator -f deploy/Dockerfile .
 	docker build -t coda-extender:$(VERSION) --build-arg PART=scheduler_extender -f deploy/Dockerfile .
 	docker build -t coda-agent:$(VERSION) --build-arg PART=node_agent -f deploy/Dockerfile .
+
+kind-up:
+	@deploy/kind/up.sh
+
+kind-down:
+	kind delete cluster --name coda
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

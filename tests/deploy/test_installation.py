@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 import pytest_asyncio
+import yaml
 
 from coda_kube.api.client import Client
 from coda_kube.api.until import until
@@ -28,7 +29,7 @@ from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.golden import compare_with_golden
 from tests.deploy.installed import COLLECTIONS, forward, take_away_what_the_chart_brings
-from tests.deploy.pods_as_processes import PODS, RunningPod, run_pods
+from tests.deploy.pods_as_processes import PODS, ROOT, RunningPod, run_pods
 from tests.e2e.jobs import events_of, job_json, submit, wait_for_pending, wait_for_phase, wait_gone
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
@@ -225,6 +226,17 @@ async def test_only_whom_the_api_server_lets_reads_metrics(installation: Install
             statuses = [(await metrics(pod, token))[0] for token in (None, "made-up", other, reader, reader)]
             assert statuses == [401, 401, 403, 200, 200], pod.name
             assert await answers_ok(f"http://{LOOPBACK}:{pod.port}/healthz")
+
+
+async def test_the_demo_jobs_of_kind_are_taken(admin: Client) -> None:
+    for item in yaml.safe_load_all((ROOT / "deploy" / "kind" / "demo.yaml").read_text()):
+        if item["kind"] == "Namespace":
+            await admin.create("/api/v1/namespaces", item)
+            await wait_for_account(admin, item["metadata"]["name"])
+            continue
+        group, plural = ("batch/v1", "jobs") if item["kind"] == "Job" else ("coda.scheduler/v1alpha1", "trainingjobs")
+        made = await admin.create(f"/apis/{group}/namespaces/coda-demo/{plural}", item, {"dryRun": "All"})
+        assert made["metadata"]["annotations"]["coda.scheduler/user"]
 
 
 async def test_another_replica_of_each_part_takes_over(installation: Installation, admin: Client, user: Client) -> None:
