@@ -16,6 +16,8 @@ from coda_kube.api.client import Client
 from coda_kube.objects.write import job_path
 from coda_lab import install
 from coda_lab.spec import ClusterSpec
+from coda_operator.uninstall.removal import uninstall
+from coda_operator.uninstall.settings import Settings
 from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.installed import COLLECTIONS, TWO_OPERATORS, Installed, ready_for_the_chart
 from tests.e2e.cpu_jobs import BATCH, DEPLOYMENTS, JOBS, PODS, batch_job, deployment, pod_json, wait_until_gated
@@ -171,6 +173,8 @@ async def test_it_leaves_nothing_behind(
     assert leases == []
     for node in (await admin.list_pages("/api/v1/nodes"))["items"]:
         assert "taints" not in node["spec"]
+    await uninstall(admin, Settings())  # once more: nothing is left to do, and nothing fails
+    assert await foreign_pods(admin) == before["foreign"]
     await admin.patch(f"/api/v1/namespaces/{BATCH}", {"metadata": {"labels": {"coda.scheduler/opt-in": None}}})
 
 

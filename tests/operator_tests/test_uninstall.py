@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 import yaml
 
+from coda.errors import Outage
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.node_terms import pinned
 from coda_lab.host.paths import chart, manifests
 from coda_lab.install import objects_in
 from coda_operator.uninstall.leftovers import RECORDS, node_patch
+from coda_operator.uninstall.parallel import AT_ONCE, in_parallel
 from coda_operator.uninstall.removal import MUTATING, VALIDATING
 from coda_operator.uninstall.waiting_pods import Fate, fate_of, remade
 
@@ -22,6 +25,9 @@ RELEASED = {
     "coda.scheduler/queued-time": "2026-01-01T00:00:00Z",
 }
 IGNORING = {"podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}}
+
+
+ENDING = {"podFailurePolicy": {"rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}]}}
 
 
 def pod(owner: str = "", *, notes: dict[str, str] | None = None, **spec: Any) -> Json:
@@ -41,6 +47,7 @@ def pod(owner: str = "", *, notes: dict[str, str] | None = None, **spec: Any) ->
         pytest.param(pod("batch/v1/Job"), {"spec": IGNORING}, Fate.EVICT, id="of a Job that ignores it"),
         pytest.param(pod("batch/v1/Job"), {"spec": {}}, Fate.COUNT, id="of a Job that counts it"),
         pytest.param(pod("batch/v1/Job"), {"spec": {"backoffLimitPerIndex": 1}}, Fate.LET_GO, id="of a Job by index"),
+        pytest.param(pod("batch/v1/Job"), {"spec": ENDING}, Fate.LET_GO, id="of a Job that an eviction would end"),
         pytest.param(pod("batch/v1/Job"), None, Fate.LET_GO, id="of a Job that is gone"),
         pytest.param(pod("argoproj.io/v1/Workflow"), None, Fate.LET_GO, id="of another controller"),
         pytest.param(pod("batch.volcano.sh/v1/Job"), None, Fate.LET_GO, id="of another group's Job"),
@@ -61,6 +68,45 @@ def test_a_pod_that_ends_already_is_left_alone() -> None:
     ending = pod()
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert fate_of(ending, None) is None
+
+
+def test_a_pod_whose_name_somebody_holds_is_only_let_go() -> None:
+    held = pod()
+    held["metadata"]["finalizers"] = ["somebody.example.com/else"]
+    assert fate_of(held, None) is Fate.LET_GO
+
+
+def test_a_pod_that_cannot_be_read_holds_nobody_up() -> None:
+    forged = {"coda.scheduler/plan": "p", "coda.scheduler/planned-time": "yesterday"}
+    assert fate_of(pod(notes=forged), None) is Fate.REMAKE
+    assert fate_of(pod(notes=forged, schedulingGates=[]), None) is None
+
+
+async def test_an_error_of_one_ends_all_and_is_the_one_that_is_raised() -> None:
+    async def fail() -> int:
+        raise Outage("away")
+
+    async def wait() -> int:
+        await asyncio.Event().wait()
+        return 1
+
+    with pytest.raises(Outage, match="away"):
+        await in_parallel([wait(), fail(), wait()])
+
+
+async def test_no_more_than_a_few_requests_are_under_way() -> None:
+    under_way, most = 0, 0
+
+    async def work(number: int) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return number
+
+    assert await in_parallel(work(number) for number in range(100)) == list(range(100))
+    assert most == AT_ONCE
 
 
 def test_a_pod_of_nobodys_is_made_anew_as_its_maker_asked_for_it() -> None:

@@ -10,6 +10,7 @@ from coda.errors import Conflict
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, GROUP, OPERATOR_LEASE, PLANNER_LEASE, POOL_TAINT, SYSTEM_NAMESPACE
+from coda_operator.uninstall.parallel import in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -64,24 +65,26 @@ async def delete_profiles(client: Client) -> None:
         profiles = (await client.list_pages(_PROFILES))["items"]
     except NotFound:
         return
-    for profile in profiles:
-        await client.delete(f"{_PROFILES}/{profile['metadata']['name']}")
+    await in_parallel(client.delete(f"{_PROFILES}/{profile['metadata']['name']}") for profile in profiles)
 
 
 async def clean_nodes(client: Client) -> None:
     """Take the pool's taint and Coda's labels and annotations off every node; names of racks and zones stay."""
-    cleaned = 0
-    for node in (await client.list_pages(_NODES))["items"]:
-        while (patch := node_patch(node)) is not None:
-            path = f"{_NODES}/{node['metadata']['name']}"
-            try:
-                node = await client.patch(path, patch)
-                cleaned += 1
-            except Conflict:
-                node = await client.get(path)
-            except NotFound:
-                break
+    nodes = (await client.list_pages(_NODES))["items"]
+    cleaned = sum(await in_parallel(_clean(client, node) for node in nodes))
     log.info("%d nodes were cleaned", cleaned)
+
+
+async def _clean(client: Client, node: Json) -> bool:
+    path, cleaned = f"{_NODES}/{node['metadata']['name']}", False
+    while (patch := node_patch(node)) is not None:
+        try:
+            node, cleaned = await client.patch(path, patch), True
+        except Conflict:
+            node = await client.get(path)
+        except NotFound:
+            break
+    return cleaned
 
 
 def node_patch(node: Json) -> Json | None:

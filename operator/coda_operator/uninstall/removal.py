@@ -56,7 +56,7 @@ async def uninstall(client: Client, settings: Settings) -> None:
         )
     await delete_profiles(client)
     await lift_finalizers(client)
-    await free_waiting_pods(client)
+    await free_waiting_pods(client, within_s=settings.uninstall_wait_s)
     if settings.uninstall_nodes == "clean":
         await clean_nodes(client)
     # Not before: where Coda's scheduler has room for a pod that keeps its place, it binds it.

@@ -12,6 +12,7 @@ from coda_kube.api.until import until
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, FINALIZER, LABEL_JOB_UID, RANK_FINALIZER
 from coda_kube.objects.write import job_path
+from coda_operator.uninstall.parallel import in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +68,7 @@ async def _lift_all(client: Client, path: str, query: dict[str, str], finalizer:
             continue
         if not held:
             return lifted
-        for item in held:
-            lifted += await _lift(client, path, item, finalizer)
+        lifted += sum(await in_parallel(_lift(client, path, item, finalizer) for item in held))
 
 
 async def _lift(client: Client, path: str, item: Json, finalizer: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
-from coda.errors import Conflict
+from coda.errors import CodaError, Conflict
 from coda_kube.api.client import AlreadyExists, Client, Expired, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
@@ -29,6 +29,7 @@ from coda_kube.objects.names import (
 )
 from coda_kube.objects.pods.cpu_job import cpu_job_from_json, ignores_disruptions, is_recreated
 from coda_kube.objects.pods.node_terms import pin_of
+from coda_operator.uninstall.parallel import in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ QUIET_S: Final = 3.0
 """Our choice: API servers read admission policies once a second, each for itself, and none tells when. After this time
 without a new pod that waits, none comes any more."""
 LOOK_S: Final = 0.5
+MOST_TRIES: Final = 60
+"""Our choice: half a minute. A pod that was never bound goes at once."""
 
 _COUNTING: Final = "batch/Job"
 _OURS: Final = (ANNOTATION_PLAN, ANNOTATION_PLANNED, ANNOTATION_QUEUED, ANNOTATION_BORROWS, ANNOTATION_USER)
@@ -57,25 +60,39 @@ def fate_of(pod: Json, job: Json | None) -> Fate | None:
 
     `job`: the Job that owns it, if one does and still exists."""
     metadata, spec = pod["metadata"], pod["spec"]
-    cpu_job = cpu_job_from_json(metadata, spec)
-    if cpu_job is None or spec.get("nodeName") or metadata.get("deletionTimestamp"):
+    let_go = Fate.LET_GO if _has_gate(spec) else None
+    if spec.get("nodeName") or metadata.get("deletionTimestamp"):
+        return None
+    try:
+        cpu_job = cpu_job_from_json(metadata, spec)
+    except CodaError:  # it was here before Coda kept its keys
+        return let_go
+    if cpu_job is None:
         return None
     kind, uid = cpu_job.controller
     ignoring = frozenset({uid}) if job is not None and ignores_disruptions(job) else frozenset[str]()
     if is_recreated(cpu_job, ignored_disruptions=ignoring):
         return Fate.EVICT
-    if not kind:
+    if not kind and not metadata.get("finalizers"):  # they would keep its name
         return Fate.REMAKE
-    if kind == _COUNTING and job is not None and job["spec"].get("backoffLimitPerIndex") is None:
+    if kind == _COUNTING and job is not None and _only_counts(job):
         return Fate.COUNT
-    return Fate.LET_GO if _has_gate(spec) else None
+    return let_go
+
+
+def _only_counts(job: Json) -> bool:
+    """True if a pod that is evicted before it ran costs the Job one failure at most, of all that it may have."""
+    spec = job["spec"]
+    rules = (spec.get("podFailurePolicy") or {}).get("rules") or ()
+    ends_it = any(rule.get("onPodConditions") and rule.get("action") in ("FailJob", "FailIndex") for rule in rules)
+    return spec.get("backoffLimitPerIndex") is None and not ends_it
 
 
 def remade(pod: Json) -> Json:
     """Return the pod as its maker asked for it: without what Coda or the API server has added."""
     metadata, spec = pod["metadata"], copy.deepcopy(pod["spec"])
     notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in _OURS}
-    kept = ("name", "namespace", "labels", "finalizers", "ownerReferences")
+    kept = ("name", "namespace", "labels", "ownerReferences")
     spec["schedulerName"] = "default-scheduler"
     spec["schedulingGates"] = [gate for gate in spec.get("schedulingGates") or () if gate["name"] != GATE]
     spec["tolerations"] = [one for one in spec.get("tolerations") or () if one.get("key") != POOL_TAINT]
@@ -111,11 +128,13 @@ def _has_gate(spec: Mapping[str, Any]) -> bool:
     return any(gate.get("name") == GATE for gate in spec.get("schedulingGates") or ())
 
 
-async def free_waiting_pods(client: Client) -> None:
-    """Let every pod go that waits for Coda, until no new one has come for a while. Raises an Outage."""
+async def free_waiting_pods(client: Client, *, within_s: float) -> None:
+    """Let every pod go that waits for Coda, until no new one has come for a while. Raises an Outage.
+
+    Whoever makes pods with the gate by himself, again and again, holds it up for `within_s` and no longer."""
     loop, done = asyncio.get_running_loop(), Counter[Fate]()
-    last_s = loop.time()
-    while loop.time() - last_s < QUIET_S:
+    began_s = last_s = loop.time()
+    while loop.time() - last_s < QUIET_S and loop.time() - began_s < within_s:
         if freed := await _sweep(client):
             done += freed
             last_s = loop.time()
@@ -141,9 +160,8 @@ async def _sweep(client: Client) -> Counter[Fate]:
         waiting.pop(Fate.COUNT)
     freed = Counter[Fate]()
     for fate, pods in waiting.items():
-        for pod in pods:
-            freed[fate] += await _free(client, pod, fate)
-    return freed
+        freed[fate] = sum(await in_parallel(_free(client, pod, fate) for pod in pods))
+    return +freed
 
 
 async def _job_of(client: Client, pod: Json, known: dict[str, Json | None]) -> Json | None:
@@ -231,11 +249,13 @@ async def _remake(client: Client, pod: Json, collection: str) -> None:
 
 
 async def _create(client: Client, pods: str, pod: Json) -> None:
-    """Create the pod once the name of the one before it is free."""
-    while True:
+    """Create the pod once the name of the one before it is free. Raises an Outage."""
+    for _ in range(MOST_TRIES):
         try:
             await client.create(pods, pod)
-        except AlreadyExists:  # a finalizer of somebody else's holds it
+        except AlreadyExists:
             await asyncio.sleep(LOOK_S)
         else:
             return
+    where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    log.error("pod %s was not made anew: something holds the one before it", where)
