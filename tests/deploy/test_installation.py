@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import re
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -17,6 +19,7 @@ import yaml
 
 from coda_kube.api.client import Client
 from coda_kube.api.until import until
+from coda_kube.certificates import KeyPair, files_of, new_leaf
 from coda_kube.objects.names import LABEL_LEADER, OPERATOR_LEASE, PLANNER_LEASE
 from coda_kube.objects.write import job_path
 from coda_lab.checker import Checker
@@ -26,6 +29,7 @@ from coda_lab.install import wait_for_account, wait_for_leader
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
+from coda_operator.certificates import SERVES_BY_SECRET
 from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.golden import compare_with_golden
 from tests.deploy.installed import COLLECTIONS, forward, take_away_what_the_chart_brings
@@ -237,6 +241,39 @@ async def test_the_demo_jobs_of_kind_are_taken(admin: Client) -> None:
         group, plural = ("batch/v1", "jobs") if item["kind"] == "Job" else ("coda.scheduler/v1alpha1", "trainingjobs")
         made = await admin.create(f"/apis/{group}/namespaces/coda-demo/{plural}", item, {"dryRun": "All"})
         assert made["metadata"]["annotations"]["coda.scheduler/user"]
+
+
+async def test_certificates_are_renewed_under_load(installation: Installation, admin: Client, user: Client) -> None:
+    """The Secrets change, and the files with them, while jobs are scheduled. The next test needs new handshakes."""
+    jobs = [await submit(user, job_json(f"before-{number}", run_s=0.2)) for number in range(10)]
+    await renew_certificates(installation, admin)
+    jobs += [await submit(user, job_json(f"after-{number}", run_s=0.2)) for number in range(10)]
+    async with asyncio.timeout(PATIENCE_S):
+        for pod in installation.running["extender"]:
+            while "took up the renewed certificate" not in pod.log.read_text():
+                await asyncio.sleep(0.1)  # a log is asked, it tells nobody
+    jobs += [await submit(user, job_json(f"then-{number}", run_s=0.2)) for number in range(10)]
+    for job in jobs:
+        done = await wait_for_phase(user, job, "Succeeded", within_s=60)
+        assert (done["status"]["attempt"], done["status"]["failures"], done["status"]["disruptions"]) == (1, 0, 0)
+    said = [line for pod in installation.running["scheduler"] for line in pod.log.read_text().splitlines()]
+    assert [line for line in said if "x509" in line or "tls:" in line] == []
+
+
+async def renew_certificates(installation: Installation, admin: Client) -> None:
+    """New leaves of the same authority, as the operator makes them, in the Secrets and in the pods' folders."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+    authority = (await admin.get(f"{path}/coda-authority"))["data"]
+    pair = KeyPair(*(base64.b64decode(authority[file]) for file in ("tls.crt", "tls.key")))
+    for name, serves in SERVES_BY_SECRET.items():
+        files = files_of(new_leaf(pair, serves=serves, now_s=time.time()), pair)
+        encoded = {file: base64.b64encode(content).decode() for file, content in files.items()}
+        await admin.patch(f"{path}/{name}", {"data": encoded})
+        for pod in installation.running["extender" if serves else "scheduler"]:
+            for file, content in files.items():
+                fresh = pod.log.parent / "tls" / f"{file}.new"
+                fresh.write_bytes(content)
+                fresh.rename(fresh.with_suffix(""))
 
 
 async def test_another_replica_of_each_part_takes_over(installation: Installation, admin: Client, user: Client) -> None:
