@@ -135,16 +135,19 @@ async def free_waiting_pods(client: Client, *, within_s: float) -> None:
     loop, done = asyncio.get_running_loop(), Counter[Fate]()
     began_s = last_s = loop.time()
     while loop.time() - last_s < QUIET_S and loop.time() - began_s < within_s:
-        if freed := await _sweep(client):
-            done += freed
+        freed, is_clean = await _sweep(client)
+        done += freed
+        if not is_clean:
             last_s = loop.time()
         await asyncio.sleep(LOOK_S)
     for fate, count in sorted(done.items(), key=lambda item: item[0].name):
         log.info("%d waiting pods: %s", count, fate.value)
 
 
-async def _sweep(client: Client) -> Counter[Fate]:
-    """Go once over all pods that wait; a pod that changes meanwhile is left for the next time."""
+async def _sweep(client: Client) -> tuple[Counter[Fate], bool]:
+    """Go once over all pods that wait; a pod that changes meanwhile is left for the next time.
+
+    Returns how many were let go, and whether none waited."""
     jobs: dict[str, Json | None] = {}
     waiting: dict[Fate, list[Json]] = {}
     try:
@@ -153,7 +156,8 @@ async def _sweep(client: Client) -> Counter[Fate]:
                 if (fate := fate_of(pod, await _job_of(client, pod, jobs))) is not None:
                     waiting.setdefault(fate, []).append(pod)
     except Expired:
-        return Counter()
+        return Counter(), False
+    is_clean = not waiting
     try:
         await _raise_limits(client, waiting.get(Fate.COUNT, []), jobs)
     except (Conflict, NotFound):  # a Job has just gone
@@ -161,7 +165,7 @@ async def _sweep(client: Client) -> Counter[Fate]:
     freed = Counter[Fate]()
     for fate, pods in waiting.items():
         freed[fate] = sum(await in_parallel(_free(client, pod, fate) for pod in pods))
-    return +freed
+    return +freed, is_clean
 
 
 async def _job_of(client: Client, pod: Json, known: dict[str, Json | None]) -> Json | None:
