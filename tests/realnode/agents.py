@@ -56,8 +56,10 @@ class Agents:
 
     async def install(self, *values: str, more: tuple[str, ...] = ()) -> Json:
         """Apply the chart's DaemonSet with these values (`more`: words for Helm); its pod, once it is ready."""
-        given = ("agent.enabled=true", f"agent.image.repository={AGENT.repository}", "agent.image.pullPolicy=Never")
-        given = (*given, "metrics.protected=false")  # they are read from the pod's address, without an account
+        given = (
+            *("agent.enabled=true", f"agent.image.repository={AGENT.repository}", "agent.image.pullPolicy=Never"),
+            "metrics.protected=false",  # they are read from the pod's address, without an account
+        )
         rendered = self.helm.render(*given, f"agent.runtimeClassName={NVIDIA}", *values, more=more)
         await self.admin.apply(DAEMON_SET, find(rendered, "DaemonSet", "coda-agent"), manager=MANAGER)
         return await self.ready()
