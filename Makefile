@@ -6,7 +6,10 @@
 #   prometheus                Prometheus and promtool, from Debian's package, in the cache: prints the folder
 #   node                      what a real node is made of (docs/real-node.md); as root it installs Debian's packages
 #   check unit compiled e2e chain   the parts of make test
-#   agent-image               the agent's container image as an OCI archive, without Docker: OUT=dist/coda-agent.tar
+#   image                     a part's container image as an OCI archive, without Docker, and its bill of materials
+#                             (CycloneDX): PART=operator|extender|agent OUT=dist/coda-operator.tar
+#   oci-images                the same for all three, in dist/
+#   kind-up kind-down         a cluster of containers with Coda, pretended GPUs and demo jobs (docker, kind, kubectl, helm)
 #   native                    the compiled core, for longer simulations: prints the folder to name in PYTHONPATH
 #   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
 #   chaos                     parts killed, stopped and cut off, and accidents, while CPU jobs borrow: KILLS=50 ACCIDENTS=20 SEED=7 NODES=100 OUT=chaos.json
@@ -37,7 +40,7 @@ COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tes
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test verify setup kube helm prometheus node agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture lock images clean
+.PHONY: demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture lock images kind-up kind-down clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -67,8 +70,14 @@ prometheus: $(READY)
 node: kube
 	@$(BIN)/python -m coda_lab.realnode
 
-agent-image: $(READY)
-	@$(BIN)/python -m coda_lab.images $(or $(OUT),dist/coda-agent.tar)
+image: $(READY)
+	@$(BIN)/python -m coda_lab.images $(PART) $(or $(OUT),dist/coda-$(PART).tar)
+
+oci-images: $(READY)
+	@for part in operator extender agent; do $(BIN)/python -m coda_lab.images $$part dist/coda-$$part.tar || exit; done
+
+agent-image:
+	@$(MAKE) --no-print-directory image PART=agent
 
 native: $(READY)
 	@$(BIN)/python -m coda_lab.programs.compiled_core
@@ -81,7 +90,7 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_layout.py
 
-# What the tests of the agent, of the history store, of alerts and of dashboards need of the machine, where it can be installed; else those tests say in one line what is missing.
+# What the tests of the agent, of the history store, of images, of alerts and of dashboards need of the machine, where it can be installed; else those tests say in one line what is missing.
 rigs: $(READY)
 	@$(BIN)/python -c 'import mfusepy' 2>/dev/null || test "$$(id -u)" != 0 || { \
 		echo "==> installing libfuse (Debian's fuse3) for the emulated resctrl"; \
@@ -93,6 +102,11 @@ rigs: $(READY)
 		apt-get install -qq -y --no-install-recommends postgresql >/dev/null 2>&1 \
 		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends postgresql >/dev/null; } \
 		|| echo "PostgreSQL could not be installed: tests of the history store run on SQLite alone"; }
+	@command -v mmdebstrap >/dev/null || test "$$(id -u)" != 0 || { \
+		echo "==> installing mmdebstrap for images without Docker"; \
+		apt-get install -qq -y --no-install-recommends mmdebstrap >/dev/null 2>&1 \
+		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends mmdebstrap >/dev/null; } \
+		|| echo "mmdebstrap could not be installed: tests of images are skipped"; }
 	@$(BIN)/python -m coda_lab.programs.prometheus >/dev/null || echo "tests of alerts and dashboards are skipped"
 
 unit: rigs
@@ -175,6 +189,12 @@ images:
 	docker build -t coda-operator:$(VERSION) --build-arg PART=operator -f deploy/Dockerfile .
 	docker build -t coda-extender:$(VERSION) --build-arg PART=scheduler_extender -f deploy/Dockerfile .
 	docker build -t coda-agent:$(VERSION) --build-arg PART=node_agent -f deploy/Dockerfile .
+
+kind-up:
+	@deploy/kind/up.sh
+
+kind-down:
+	kind delete cluster --name coda
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

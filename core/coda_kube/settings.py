@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -39,6 +39,9 @@ class ReplicaSettings(ProgramSettings):
     """Nothing is written this long after the last renewal."""
 
     lease_retry_s: float = Field(default=2.0, gt=0)
+
+    metrics_access: Literal["open", "authorized"] = "open"
+    """authorized: /metrics is for whom the API server lets `get` that path. open: for everybody."""
 
     @model_validator(mode="after")
     def _lease_has_a_margin(self) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import yaml
 
 from coda.errors import InvalidInput, Outage
 from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
-from coda_kube.api.watch_cache import WatchCache
+from coda_kube.api.until import until
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
     API_VERSION,
@@ -171,31 +171,6 @@ async def wait_for_nodes(api: Client, count: int) -> None:
 async def wait_for_leader(api: Client) -> None:
     """Wait until an extender replica has labelled its pod as the leader's."""
     await until(api, _PODS, bool, query={"labelSelector": f"{LABEL_LEADER}=true"})
-
-
-async def until(
-    api: Client,
-    path: str,
-    satisfied: Callable[[Mapping[str, Json]], bool],
-    *,
-    query: Mapping[str, str] | None = None,
-) -> None:
-    """Watch the collection until `satisfied` is true of its objects, by `namespace/name`."""
-    changed = asyncio.Event()
-
-    def listener(_old: Json | None, _new: Json | None) -> None:
-        changed.set()
-
-    cache = WatchCache(api, path, listener=listener, query=query)
-    watching = asyncio.create_task(cache.run())
-    try:
-        await cache.synced.wait()
-        while not satisfied(cache.by_key):
-            await changed.wait()
-            changed.clear()
-    finally:
-        watching.cancel()
-        await asyncio.wait({watching})
 
 
 def _holds(item: Mapping[str, Any], condition: str) -> bool:

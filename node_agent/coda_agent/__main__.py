@@ -23,6 +23,7 @@ from coda_agent.settings import Settings, read_settings
 from coda_kube.api.cache_metrics import CacheMetrics
 from coda_kube.api.client import Client, connect
 from coda_kube.api.probes import Probes
+from coda_kube.metrics_access import judge_of
 
 log = logging.getLogger("coda_agent")
 
@@ -44,7 +45,7 @@ async def run(settings: Settings, node: Node, *, once: bool) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    probes = Probes(ready=cluster.is_synced, alive=loop.is_alive)
+    probes = Probes(ready=cluster.is_synced, alive=loop.is_alive, judge=judge_of(settings.metrics_access, client))
     watching = asyncio.create_task(cluster.run())
     try:
         if once:

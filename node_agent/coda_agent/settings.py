@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -28,6 +28,7 @@ class Settings(ProgramSettings):
     node_name: str = Field(default_factory=socket.gethostname)  # as the API server calls this node
     metrics_port: int = Field(default=9092, ge=0, le=65535)  # /healthz, /readyz, /metrics; 0 takes a free port
     host: str = "0.0.0.0"  # noqa: S104  a pod serves its probes on every address
+    metrics_access: Literal["open", "authorized"] = "open"  # authorized: whom the API server lets `get` /metrics
     tune: TuneMode = TuneMode.ON  # off, advise or on: what becomes of the cores of jobs with `cpusPerReplica: auto`
     throttle: ThrottleMode = ThrottleMode.ON  # off, observe or on: what becomes of pods that take memory bandwidth
     state_dir: Path = Path("/var/lib/coda")  # journal and measured peaks; must outlive the process, a hostPath

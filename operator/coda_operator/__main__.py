@@ -17,6 +17,7 @@ from coda_kube.api.cache_metrics import CacheMetrics
 from coda_kube.api.client import Client, connect
 from coda_kube.api.lease import Elector, lead
 from coda_kube.api.probes import Probes
+from coda_kube.metrics_access import judge_of
 from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
 from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
@@ -76,7 +77,7 @@ async def _run(settings: Settings, client: Client) -> None:
             schema.wait_until_incomplete(),
             ThrottleRecovery(client, cluster.agents.cache, clock=clock).run(),
             OwnerlessPods(client, cluster, requests, clock=clock).run(),
-            Certificates(client).run(),
+            *([Certificates(client).run()] if settings.certificates == "own" else []),
             PoolList(client, is_shared=settings.pool_mode == "shared").run(),
             history.publish(),
         )
@@ -90,7 +91,8 @@ async def _run(settings: Settings, client: Client) -> None:
             await schema.wait_until_complete()
             await lead(elector, lambda: asyncio.create_task(_term(cluster, queue, works, liveness)))
 
-    probes = Probes(ready=lambda: cluster.is_synced() and schema.is_complete, alive=liveness.is_alive)
+    judge = judge_of(settings.metrics_access, client)
+    probes = Probes(ready=lambda: cluster.is_synced() and schema.is_complete, alive=liveness.is_alive, judge=judge)
     await _serve(probes, settings)
     history.start()
     leading = asyncio.create_task(lead_whenever_possible())

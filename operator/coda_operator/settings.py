@@ -24,6 +24,7 @@ class Settings(ReplicaSettings):
         default=604800.0, ge=0
     )  # finished jobs that say nothing are kept so long; 0: for ever
     pool_mode: Literal["tainted", "shared"] = "tainted"  # shared: nodes with GPUs belong to the pool without its taint
+    certificates: Literal["own", "foreign"] = "own"  # foreign: somebody else makes those of extender and scheduler
     history_url: SecretStr = SecretStr("")
     """postgresql://USER:PASSWORD@HOST/DATABASE for the records of finished jobs. Empty: SQLite in `history_file`."""
     history_file: str = ""

@@ -30,6 +30,7 @@ from coda_extender.settings import Settings, read_settings
 from coda_kube.api.cache_metrics import CacheMetrics
 from coda_kube.api.client import Client, connect
 from coda_kube.api.lease import Elector
+from coda_kube.metrics_access import judge_of
 from coda_kube.objects.names import PLANNER_LEASE, SYSTEM_NAMESPACE
 
 log = logging.getLogger("coda_extender")
@@ -98,6 +99,7 @@ async def _serve(settings: Settings, client: Client, lease_client: Client) -> No
         synced=lambda: cluster.is_synced() and planner.schema.is_complete,
         alive=planner.is_alive,
         body_limit_bytes=settings.body_limit_bytes,
+        judge=judge_of(settings.metrics_access, client),
     )
     tls = ServerTls(Path(settings.tls_dir)) if settings.tls_dir else None
     servers = _servers(settings, dependencies, tls)

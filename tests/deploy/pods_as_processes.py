@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from typing import Any
 import yaml
 
 from coda_kube.api.client import Client
+from coda_kube.api.until import until
 from coda_lab.host import processes
 from coda_lab.host.ports import LOOPBACK, free_ports
 from coda_lab.host.processes import Process
-from coda_lab.install import until
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.parts import PORT_ANNOTATION
 from tests.deploy.charts import NAMESPACE, Json
@@ -55,19 +56,50 @@ class RunningPod:
         return f"{probe.get('scheme', 'HTTP').lower()}://{LOOPBACK}:{self.port}{probe['path']}"
 
 
-async def run_pods(cluster: LocalCluster, admin: Client, part: str) -> list[RunningPod]:
-    """A process for each pod of that part."""
+async def run_pods(
+    cluster: LocalCluster, admin: Client, part: str, *, but: Collection[str] = (), path: str | None = None
+) -> list[RunningPod]:
+    """A process for each pod of that part that does not end, `but` those of these names.
+
+    `path`: where Python finds the programs; None: those of this checkout."""
     selector = {"labelSelector": f"app.kubernetes.io/component={part}"}
-    pods = sorted((await admin.list_pages(PODS, selector))["items"], key=lambda pod: str(pod["metadata"]["name"]))
+    items = (await admin.list_pages(PODS, selector))["items"]
+    living = [pod for pod in items if "deletionTimestamp" not in pod["metadata"] and pod["metadata"]["name"] not in but]
+    pods = sorted(living, key=lambda pod: str(pod["metadata"]["name"]))
     ports = free_ports(2 * len(pods), random.Random())
     pairs = list(zip(ports[::2], ports[1::2], strict=True))
-    return [await _run(cluster, admin, part, pod, pair) for pod, pair in zip(pods, pairs, strict=True)]
+    return [await _run(cluster, admin, part, pod, pair, path) for pod, pair in zip(pods, pairs, strict=True)]
 
 
-async def _run(cluster: LocalCluster, admin: Client, part: str, pod: Json, ports: tuple[int, int]) -> RunningPod:
+async def run_hook(cluster: LocalCluster, admin: Client, part: str) -> str:
+    """Run the pod of a hook's Job once it is there, tell the API server how it ended, and return what it said.
+
+    Meanwhile the processes of pods that are deleted are the caller's to end."""
+    selector = {"labelSelector": f"app.kubernetes.io/component={part}"}
+    found: list[Json] = []
+
+    def is_bound(by_key: Mapping[str, Json]) -> bool:
+        found[:] = [pod for pod in by_key.values() if pod["spec"].get("nodeName")]
+        return bool(found)
+
+    async with asyncio.timeout(60):
+        await until(admin, PODS, is_bound, query=selector)
+    (pod,) = found
+    running = await _run(cluster, admin, part, pod, (0, 0))
+    code = await running.process.ended()
+    phase = "Failed" if code else "Succeeded"
+    await admin.patch(f"{PODS}/{running.name}/status", {"status": {"phase": phase}})
+    return running.log.read_text()
+
+
+async def _run(
+    cluster: LocalCluster, admin: Client, part: str, pod: Json, ports: tuple[int, int], path: str | None = None
+) -> RunningPod:
     port, verbs = ports
     name = pod["metadata"]["name"]
     (container,) = pod["spec"]["containers"]
+    if part == "extender" and "verbs" not in {each["name"] for each in container["ports"]}:
+        port = verbs  # an earlier version has one port for both
     folder = cluster.layout.folder / "pods" / name
     folder.mkdir(parents=True)
     kubeconfig = await _kubeconfig(cluster, admin, pod["spec"]["serviceAccountName"], folder)
@@ -77,9 +109,9 @@ async def _run(cluster: LocalCluster, admin: Client, part: str, pod: Json, ports
     if part == "scheduler":
         argv = _scheduler_command(cluster, container, kubeconfig, port, folder_by_mount)
     else:
-        argv = _entry_point(part)
+        argv = _entry_point(part, container)
         environ |= {
-            "PYTHONPATH": processes.python_path(),
+            "PYTHONPATH": path or processes.python_path(),
             "CODA_KUBECONFIG": str(kubeconfig),
             "CODA_HOST": LOOPBACK,
             "CODA_METRICS_PORT": str(port),
@@ -104,9 +136,13 @@ def _environ(pod: Json, container: Json) -> dict[str, str]:
     return environ
 
 
-def _entry_point(part: str) -> tuple[str, ...]:
-    """As the image has it."""
-    return processes.python_command(module_of(part))
+def _entry_point(part: str, container: Json) -> tuple[str, ...]:
+    """As the image has it, or the pod says."""
+    if "command" not in container:
+        return processes.python_command(module_of(part))
+    python, flag, module = container["command"]
+    assert (python, flag) == ("python", "-m")
+    return processes.python_command(module)
 
 
 async def _mount(admin: Client, spec: Json, container: Json, folder: Path) -> dict[str, str]:
@@ -147,8 +183,9 @@ def _scheduler_command(
     configuration = yaml.safe_load((Path(folder_by_mount[mounted]) / name).read_text())
     configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
     (extender,) = configuration["extenders"]
-    extender["urlPrefix"] = f"https://{LOOPBACK}:{cluster.ports['forwarder']}"
-    for file in ("certFile", "keyFile", "caFile"):
+    scheme = extender["urlPrefix"].partition(":")[0]
+    extender["urlPrefix"] = f"{scheme}://{LOOPBACK}:{cluster.ports['forwarder']}"
+    for file in ("certFile", "keyFile", "caFile") if scheme == "https" else ():
         mounted, _, name = extender["tlsConfig"][file].rpartition("/")
         extender["tlsConfig"][file] = f"{folder_by_mount[mounted]}/{name}"
     changed = kubeconfig.with_name("scheduler.yaml")

@@ -24,11 +24,11 @@ PACKAGES = {"operator": "coda_operator", "extender": "coda_extender", "agent": "
 SET_BY_CHART = {
     "operator": {
         *("kubeconfig", "identity", "host", "metrics_port", "log_level", "pool_mode"),
-        *("history_url", "history_file", "failure_rules"),
+        *("history_url", "history_file", "failure_rules", "metrics_access", "certificates"),
     },
     "extender": {
         *("kubeconfig", "identity", "host", "port", "metrics_port", "tls_dir"),
-        *("pod_name", "pod_namespace", "topology_levels", "log_level"),
+        *("pod_name", "pod_namespace", "topology_levels", "log_level", "metrics_access"),
     },
 }
 

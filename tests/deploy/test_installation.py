@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import json
+import re
+import subprocess
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import aiohttp
 import pytest
 import pytest_asyncio
+import yaml
 
 from coda_kube.api.client import Client
+from coda_kube.api.until import until
+from coda_kube.certificates import KeyPair, files_of, new_leaf
 from coda_kube.objects.names import LABEL_LEADER, OPERATOR_LEASE, PLANNER_LEASE
 from coda_kube.objects.write import job_path
 from coda_lab.checker import Checker
-from coda_lab.host import processes
-from coda_lab.host.paths import chart, crds, manifests
+from coda_lab.host.paths import chart
 from coda_lab.host.ports import LOOPBACK
-from coda_lab.host.processes import Process
-from coda_lab.install import objects_in, until, wait_for_leader
-from coda_lab.local.cluster import LocalCluster
+from coda_lab.install import wait_for_account, wait_for_leader
+from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
+from coda_operator.certificates import SERVES_BY_SECRET
 from tests.deploy.charts import NAMESPACE, Helm, Json
-from tests.deploy.pods_as_processes import PODS, RunningPod, run_pods
+from tests.deploy.golden import compare_with_golden
+from tests.deploy.installed import COLLECTIONS, forward, take_away_what_the_chart_brings
+from tests.deploy.pods_as_processes import PODS, ROOT, RunningPod, run_pods
 from tests.e2e.jobs import events_of, job_json, submit, wait_for_pending, wait_for_phase, wait_gone
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-COLLECTIONS = {
-    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
-    "ClusterRole": f"{RBAC}/clusterroles",
-    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
-    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
-    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
-    "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
-    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
-    "MutatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
-    "MutatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
-    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-}
 LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LEASES = {"operator": OPERATOR_LEASE, "extender": PLANNER_LEASE, "scheduler": "coda-scheduler"}
 PATIENCE_S = 30  # a take-over takes 15 s at most
 LEADER = f"{LABEL_LEADER}=true"
-TWO_OPERATORS = ("--set", "history.database=none,operator.replicas=2")  # no volume is provided here
+READER = {"kind": "ServiceAccount", "name": "default", "namespace": "kube-public"}
+VALUES = {"history": {"database": "none"}, "operator": {"replicas": 2}, "metrics": {"readers": [READER]}}  # no volumes
+TWO_OPERATORS = tuple(word for key, value in VALUES.items() for word in ("--set-json", f"{key}={json.dumps(value)}"))
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 
 
@@ -105,14 +102,6 @@ async def installation(helm: Helm) -> AsyncIterator[Installation]:
             yield made
 
 
-async def take_away_what_the_chart_brings(admin: Client) -> None:
-    for item in (*objects_in(manifests()), *objects_in(crds())):
-        if item["kind"] != "Namespace":
-            path = f"{COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
-            await admin.delete(path)
-            await wait_gone(admin, path)
-
-
 def tolerant_pod() -> Json:
     return {
         "metadata": {"name": "tolerant", "annotations": {"coda.scheduler/plan": "forged"}},
@@ -160,21 +149,6 @@ async def plan_beside(cluster: LocalCluster, helm: Helm, pod: Json) -> str:
     return ended.stdout
 
 
-def forward(cluster: LocalCluster) -> Process:
-    """The Service's stand-in."""
-    arguments = ("--kubeconfig", str(cluster.kubeconfig("forwarder")), "--port", str(cluster.ports["forwarder"]))
-    return processes.start(
-        processes.python_command("coda_lab.local.forwarder", *arguments),
-        environ={
-            processes.MARK: str(cluster.layout.folder),
-            "NO_PROXY": LOOPBACK,
-            "PYTHONPATH": processes.python_path(),
-        },
-        log=cluster.log_path("forwarder"),
-        folder=cluster.layout.folder,
-    )
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def admin(installation: Installation) -> AsyncIterator[Client]:
     async with installation.cluster.client("admin") as client:
@@ -202,10 +176,26 @@ def leading_process(installation: Installation, part: str, holder: str) -> Runni
     return leading
 
 
-async def filter_answers(pod: RunningPod) -> float:
+async def metrics(pod: RunningPod, token: str | None) -> tuple[int, str]:
+    """The status and the text of an answer to whoever has this token."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    url = f"http://{LOOPBACK}:{pod.port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def token_of(admin: Client, namespace: str) -> str:
+    """A token of the account `default` of this namespace."""
+    await wait_for_account(admin, namespace)
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    return str((await admin.create(path, {"spec": {}}))["status"]["token"])
+
+
+async def filter_answers(admin: Client, pod: RunningPod) -> float:
     """How many times kube-scheduler has asked this extender which nodes a pod may take."""
-    async with aiohttp.ClientSession() as session, session.get(f"http://{LOOPBACK}:{pod.port}/metrics") as response:
-        lines = (await response.text()).splitlines()
+    status, text = await metrics(pod, await token_of(admin, READER["namespace"]))
+    assert status == 200, text
+    lines = text.splitlines()
     return sum(
         float(line.split()[-1])
         for line in lines
@@ -216,7 +206,7 @@ async def filter_answers(pod: RunningPod) -> float:
 async def test_a_gang_runs_on_what_the_chart_installs(installation: Installation, admin: Client, user: Client) -> None:
     leader = await leader_of(admin)
     (leading,) = (pod for pod in installation.running["extender"] if pod.name == leader)
-    before = await filter_answers(leading)
+    before = await filter_answers(admin, leading)
     checker = Checker(admin)
     async with checker.watching():
         job = await submit(user, job_json("gang", replicas=3, gpus=8))
@@ -227,9 +217,63 @@ async def test_a_gang_runs_on_what_the_chart_installs(installation: Installation
         await wait_gone(user, job_path(too_large))
     assert len(set(done["status"]["placement"]["nodes"])) == 3
     assert {"Running", "Succeeded"} <= await events_of(user, job)
-    assert await filter_answers(leading) >= before + 3
+    assert await filter_answers(admin, leading) >= before + 3
     assert [breach.sentence for breach in checker.breaches] == []
     assert installation.complaints() == []
+
+
+async def test_only_whom_the_api_server_lets_reads_metrics(installation: Installation, admin: Client) -> None:
+    reader = await token_of(admin, READER["namespace"])
+    other = await token_of(admin, "default")
+    for part in ("operator", "extender"):
+        for pod in installation.running[part]:
+            statuses = [(await metrics(pod, token))[0] for token in (None, "made-up", other, reader, reader)]
+            assert statuses == [401, 401, 403, 200, 200], pod.name
+            assert await answers_ok(f"http://{LOOPBACK}:{pod.port}/healthz")
+
+
+async def test_the_demo_jobs_of_kind_are_taken(admin: Client) -> None:
+    for item in yaml.safe_load_all((ROOT / "deploy" / "kind" / "demo.yaml").read_text()):
+        if item["kind"] == "Namespace":
+            await admin.create("/api/v1/namespaces", item)
+            await wait_for_account(admin, item["metadata"]["name"])
+            continue
+        group, plural = ("batch/v1", "jobs") if item["kind"] == "Job" else ("coda.scheduler/v1alpha1", "trainingjobs")
+        made = await admin.create(f"/apis/{group}/namespaces/coda-demo/{plural}", item, {"dryRun": "All"})
+        assert made["metadata"]["annotations"]["coda.scheduler/user"]
+
+
+async def test_certificates_are_renewed_under_load(installation: Installation, admin: Client, user: Client) -> None:
+    """The Secrets change, and the files with them, while jobs are scheduled. The next test needs new handshakes."""
+    jobs = [await submit(user, job_json(f"before-{number}", run_s=0.2)) for number in range(10)]
+    await renew_certificates(installation, admin)
+    jobs += [await submit(user, job_json(f"after-{number}", run_s=0.2)) for number in range(10)]
+    async with asyncio.timeout(PATIENCE_S):
+        for pod in installation.running["extender"]:
+            while "took up the renewed certificate" not in pod.log.read_text():
+                await asyncio.sleep(0.1)  # a log is asked, it tells nobody
+    jobs += [await submit(user, job_json(f"then-{number}", run_s=0.2)) for number in range(10)]
+    for job in jobs:
+        done = await wait_for_phase(user, job, "Succeeded", within_s=60)
+        assert (done["status"]["attempt"], done["status"]["failures"], done["status"]["disruptions"]) == (1, 0, 0)
+    said = [line for pod in installation.running["scheduler"] for line in pod.log.read_text().splitlines()]
+    assert [line for line in said if "x509" in line or "tls:" in line] == []
+
+
+async def renew_certificates(installation: Installation, admin: Client) -> None:
+    """New leaves of the same authority, as the operator makes them, in the Secrets and in the pods' folders."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+    authority = (await admin.get(f"{path}/coda-authority"))["data"]
+    pair = KeyPair(*(base64.b64decode(authority[file]) for file in ("tls.crt", "tls.key")))
+    for name, serves in SERVES_BY_SECRET.items():
+        files = files_of(new_leaf(pair, serves=serves, now_s=time.time()), pair)
+        encoded = {file: base64.b64encode(content).decode() for file, content in files.items()}
+        await admin.patch(f"{path}/{name}", {"data": encoded})
+        for pod in installation.running["extender" if serves else "scheduler"]:
+            for file, content in files.items():
+                fresh = pod.log.parent / "tls" / f"{file}.new"
+                fresh.write_bytes(content)
+                fresh.rename(fresh.with_suffix(""))
 
 
 async def test_another_replica_of_each_part_takes_over(installation: Installation, admin: Client, user: Client) -> None:
@@ -275,6 +319,21 @@ async def test_a_part_may_not_do_in_a_users_namespace(
     assert answer["status"]["allowed"] is False
 
 
+@pytest.mark.parametrize("part", ["operator", "extender", "agent"])
+@pytest.mark.parametrize("namespace", ["default", NAMESPACE])
+async def test_a_part_may_do_what_was_reviewed(installation: Installation, part: str, namespace: str) -> None:
+    """As `kubectl auth can-i --list` says, less what every account may."""
+    account = f"system:serviceaccount:{NAMESPACE}:coda-{part}"
+    own = may_do(installation, account, namespace) - may_do(installation, "system:serviceaccount:x:y", namespace)
+    compare_with_golden(f"may-{part}-in-{namespace}.txt", sorted(own))
+
+
+def may_do(installation: Installation, account: str, namespace: str) -> set[str]:
+    words = ("auth", "can-i", "--list", f"--as={account}", f"--namespace={namespace}", "--no-headers")
+    ended = subprocess.run([*installation.cluster.kubectl, *words], check=True, capture_output=True, text=True)
+    return {re.sub(r" {2,}", "  ", line.strip()) for line in ended.stdout.splitlines()}
+
+
 async def test_the_policies_warn_while_a_pod_runs_that_they_would_refuse(
     installation: Installation, admin: Client
 ) -> None:
@@ -306,7 +365,8 @@ async def test_an_upgrade_changes_what_it_concerns_and_an_uninstallation_leaves_
 
     before = await templates()
     installation.run_helm(
-        "upgrade", "coda", str(chart()), "--reset-values", "--set", "pool.mode=shared", *TWO_OPERATORS
+        *("upgrade", "coda", str(chart()), "--reset-values"),
+        *("--set", "pool.mode=shared,definitions.upgrade=false", *TWO_OPERATORS),
     )
     after = await templates()
     assert {name for name in before if before[name] != after[name]} == {"coda-scheduler", "coda-operator"}
@@ -315,6 +375,6 @@ async def test_an_upgrade_changes_what_it_concerns_and_an_uninstallation_leaves_
     assert "Helm installs CustomResourceDefinitions but never upgrades them" in installation.run_helm(
         "get", "notes", "coda"
     )
-    installation.run_helm("uninstall", "coda", "--wait")
+    installation.run_helm("uninstall", "coda", "--wait", "--no-hooks")  # no scheduler for the hook's pod is left here
     assert (await admin.list_pages(DEPLOYMENTS))["items"] == []
     assert (await admin.get(job_path(job)))["spec"]["suspend"] is True

@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
 from coda_lab.host.paths import Settings
-from coda_lab.images.agent import REPOSITORY, write_agent_image
+from coda_lab.images.image import AGENT, write_image
 from coda_lab.realnode.configuration import NVIDIA
 from coda_lab.realnode.node import RealNode
 from tests.deploy.charts import NAMESPACE, Helm, find
@@ -48,7 +48,7 @@ class Agents:
         """With the image on the node and nothing installed yet."""
         archive = node.share / "agent.tar"
         settings = Settings.from_environ()
-        await asyncio.to_thread(write_agent_image, archive, metadata.version("coda"), settings, print)
+        await asyncio.to_thread(write_image, AGENT, archive, metadata.version("coda"), settings, print)
         await node.import_image(archive)
         archive.unlink()
         await admin.apply(f"/apis/node.k8s.io/v1/runtimeclasses/{NVIDIA}", RUNTIME, manager=MANAGER)
@@ -56,7 +56,10 @@ class Agents:
 
     async def install(self, *values: str, more: tuple[str, ...] = ()) -> Json:
         """Apply the chart's DaemonSet with these values (`more`: words for Helm); its pod, once it is ready."""
-        given = ("agent.enabled=true", f"agent.image.repository={REPOSITORY}", "agent.image.pullPolicy=Never")
+        given = (
+            *("agent.enabled=true", f"agent.image.repository={AGENT.repository}", "agent.image.pullPolicy=Never"),
+            "metrics.protected=false",  # they are read from the pod's address, without an account
+        )
         rendered = self.helm.render(*given, f"agent.runtimeClassName={NVIDIA}", *values, more=more)
         await self.admin.apply(DAEMON_SET, find(rendered, "DaemonSet", "coda-agent"), manager=MANAGER)
         return await self.ready()

@@ -24,7 +24,7 @@ from coda_kube.objects.names import THROTTLING
 from coda_kube.objects.write import job_path
 from coda_lab.emulators.load import Trainer
 from coda_lab.host.processes import python_path
-from coda_lab.images.agent import REPOSITORY
+from coda_lab.images.image import AGENT
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.startup import running_cluster
 from coda_lab.realnode.configuration import GPUS, NVML_STATE, gpu_ids
@@ -137,7 +137,7 @@ def tuned_job(name: str, *, replicas: int, cores_needed: int) -> Json:
     job["spec"] |= {"replicas": replicas, "cpusPerReplica": "auto"}
     amounts = {"memory": "64Mi"}
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    container |= {"image": f"{REPOSITORY}:{metadata.version('coda')}", "imagePullPolicy": "Never"}
+    container |= {"image": f"{AGENT.repository}:{metadata.version('coda')}", "imagePullPolicy": "Never"}
     container |= {"command": ["python", "-c", LOADING.format(needed=cores_needed)]}
     container["resources"] = {"requests": amounts, "limits": amounts}
     return job

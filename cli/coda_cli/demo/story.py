@@ -16,6 +16,7 @@ from coda.wording import counted
 from coda_cli.demo import story_objects as objects
 from coda_cli.explain.explain_command import explained
 from coda_kube.api.client import Client
+from coda_kube.api.until import until
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_BORROWS, API_VERSION
 from coda_lab import install
@@ -142,7 +143,7 @@ class Story:
             seen.update({key.rpartition("/")[2]: item for key, item in by_key.items()})
             return holds(seen)
 
-        await install.until(self._admin, path, is_there, query=query)
+        await until(self._admin, path, is_there, query=query)
         return seen
 
 

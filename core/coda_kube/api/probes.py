@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 
 from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
 
 class Probes:
     """Serves probes and metrics between `start` and `stop`."""
 
-    def __init__(self, *, ready: Callable[[], bool], alive: Callable[[], bool] = lambda: True) -> None:
-        """`alive`: whether the daemon's work goes on. An answer alone says nothing about its other threads."""
+    def __init__(
+        self,
+        *,
+        ready: Callable[[], bool],
+        alive: Callable[[], bool] = lambda: True,
+        judge: Callable[[str | None], Awaitable[HTTPStatus]] | None = None,
+    ) -> None:
+        """`alive`: whether the daemon's work goes on. An answer alone says nothing about its other threads.
+
+        `judge`: who may read the metrics, by the header Authorization; None: everybody. Probes are open."""
+        self._judge = judge
         self._ready = ready
         self._alive = alive
         self._runner: web.AppRunner | None = None
@@ -44,5 +56,8 @@ class Probes:
             status=200 if ready else 503,
         )
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self, request: web.Request) -> web.Response:
+        status = HTTPStatus.OK if self._judge is None else await self._judge(request.headers.get("Authorization"))
+        if status is not HTTPStatus.OK:
+            return web.Response(status=status, text=f"{status.phrase.lower()}\n", headers=CHALLENGE)
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,4 +1,4 @@
-"""`python -m coda_lab.images OUT` (`make agent-image`): writes the agent's image as an OCI archive."""
+"""`python -m coda_lab.images PART OUT` (`make image`): writes a part's image, and what it is made of."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from pathlib import Path
 
 from coda.errors import CodaError
 from coda_lab.host.paths import Settings
-from coda_lab.images.agent import write_agent_image
+from coda_lab.images.image import PARTS, write_image
 
 
 def main(words: list[str]) -> int:
     """Write it and print its name; 1 with one sentence on failure."""
+    if len(words) != 2 or words[0] not in PARTS:
+        print(f"usage: python -m coda_lab.images {'|'.join(PARTS)} OUT", file=sys.stderr)  # noqa: T201
+        return 2
+    part, out = words
     try:
-        print(write_agent_image(Path(words[0]), metadata.version("coda"), Settings.from_environ(), _tell))  # noqa: T201
+        name = write_image(PARTS[part], Path(out), metadata.version("coda"), Settings.from_environ(), _tell)
+        print(name)  # noqa: T201
     except CodaError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

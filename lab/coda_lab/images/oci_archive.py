@@ -24,6 +24,7 @@ class ImageConfig:
 
     entrypoint: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""  # `number:number`; empty: root
 
 
 def write_archive(path: Path, name: str, layers: Sequence[Path], config: ImageConfig) -> None:
@@ -35,6 +36,7 @@ def write_archive(path: Path, name: str, layers: Sequence[Path], config: ImageCo
         "config": {
             "Entrypoint": list(config.entrypoint),
             "Env": [f"{key}={value}" for key, value in config.environ.items()],
+            **({"User": config.user} if config.user else {}),
         },
         "rootfs": {"type": "layers", "diff_ids": digests},
     }

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from coda.errors import CodaError
 from coda_kube.api.client import connect
+from coda_kube.api.until import until
 from coda_kube.objects import names
 from coda_kube.objects.json_types import Json
-from coda_lab import install
 from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings
 from coda_lab.host.ports import LOOPBACK
@@ -74,7 +74,7 @@ def is_usable(node: Mapping[str, Json]) -> bool:
 async def _wait_until_usable(options: argparse.Namespace) -> None:
     api = await connect(str(options.credentials / f"{KUBELET}.yaml"), timeout_s=10.0)
     try:
-        await install.until(api, "/api/v1/nodes", is_usable, query=_NODE_ONLY)
+        await until(api, "/api/v1/nodes", is_usable, query=_NODE_ONLY)
     finally:
         await api.close()
 

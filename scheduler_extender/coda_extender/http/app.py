@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Header, Response
 
 from coda_extender.guard.guard import Guard
 from coda_extender.http.endpoints import Endpoints, Receive, Send
 from coda_extender.metrics import Metrics
+from coda_kube.api.probes import CHALLENGE
+from coda_kube.metrics_access import Judge, anybody
 
 Asgi = Callable[[Any, Receive, Send], Awaitable[None]]
 
@@ -29,6 +32,7 @@ class Dependencies:
     synced: Callable[[], bool]
     body_limit_bytes: int
     alive: Callable[[], bool] = lambda: True
+    judge: Judge = anybody  # who may read the metrics
 
 
 def create_app(dependencies: Dependencies) -> Asgi:
@@ -75,7 +79,12 @@ def create_status_app(dependencies: Dependencies) -> FastAPI:
         )
 
     @app.get("/metrics")
-    async def metrics() -> Response:
+    async def metrics(authorization: Annotated[str | None, Header()] = None) -> Response:
+        status = await dependencies.judge(authorization)
+        if status is not HTTPStatus.OK:
+            return Response(
+                f"{status.phrase.lower()}\n", status_code=status, media_type="text/plain", headers=CHALLENGE
+            )
         in_flight = dependencies.guard.in_flight
         dependencies.metrics.in_flight.set(len(in_flight))
         dependencies.metrics.in_flight_timeouts.set(in_flight.timed_out)

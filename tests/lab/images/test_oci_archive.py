@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from coda_lab.images.agent import CONFIG
+from coda_lab.images.image import PARTS
 from coda_lab.images.oci_archive import ImageConfig, write_archive, write_layer
-from tests.deploy.images import instructions, module_of
+from tests.deploy.images import FOLDERS, instructions, module_of
 
 NAME = "registry.local/some/image:1.2"
 RUN = ImageConfig(entrypoint=("python", "-m", "program"), environ={"PATH": "/bin"})
@@ -67,9 +67,26 @@ def test_files_of_a_layer_are_readable_by_all_and_in_the_order_of_their_paths(la
         ]
 
 
-def test_the_agents_image_runs_what_the_dockerfile_says() -> None:
-    assert CONFIG.entrypoint == ("python", "-m", module_of("agent"))
-    (line,) = (line for line in instructions("program") if line.startswith("ENV "))
-    wanted = dict(word.split("=", 1) for word in line.removeprefix("ENV ").split())
-    assert CONFIG.environ["PATH"].split(":")[0] == wanted.pop("PATH").split(":")[0]
-    assert {name: CONFIG.environ[name] for name in wanted} == wanted
+@pytest.mark.parametrize("part", FOLDERS)
+def test_an_image_runs_what_the_dockerfile_says(part: str) -> None:
+    image, lines = PARTS[part], instructions(FOLDERS[part])
+    assert (image.folder, image.package) == (FOLDERS[part], module_of(part))
+    assert image.config.entrypoint == ("python", "-m", module_of(part))
+    wanted: dict[str, str] = {}
+    for line in lines:
+        if line.startswith("ENV "):
+            wanted |= dict(word.split("=", 1) for word in line.removeprefix("ENV ").split())
+    assert image.config.environ["PATH"].split(":")[0] == wanted.pop("PATH").split(":")[0]
+    assert {name: image.config.environ[name] for name in wanted} == wanted
+    assert set(image.config.environ) == {"PATH", *wanted}
+    assert image.config.user == next((line.split()[1] for line in lines if line.startswith("USER ")), "")
+
+
+def test_the_user_of_an_image_is_in_its_configuration(tmp_path: Path, layers: list[Path]) -> None:
+    write_archive(tmp_path / "image.tar", NAME, layers, ImageConfig(entrypoint=("x",), user="65532:65532"))
+    found = [
+        json.loads(text)
+        for name, text in members(tmp_path / "image.tar").items()
+        if name.startswith("blobs/") and text.startswith(b"{")
+    ]
+    assert [each["config"]["User"] for each in found if "rootfs" in each] == ["65532:65532"]

@@ -1,71 +1,108 @@
-"""The agent's image: a layer of Debian's Python with the locked wheels, kept in the cache, and one of Coda's sources.
+"""A part's image: a layer of Debian's Python with the locked wheels, kept in the cache, and one of Coda's sources.
 
 mmdebstrap unpacks Debian's packages as root, with the mirrors that apt is set up for. pip takes only wheels, only with
-the hashes of the agent's lock file. Two builds differ only where Debian has published newer packages in between.
+the hashes of the part's lock file; with PIP_NO_INDEX and PIP_FIND_LINKS it takes them from a folder, without a network.
+Two builds differ only where Debian has published newer packages in between.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import marshal
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from coda_lab.host.errors import LabFailure
 from coda_lab.host.file_lock import locked
 from coda_lab.host.paths import Settings, sources
+from coda_lab.images.bill_of_materials import bill_of_materials
 from coda_lab.images.oci_archive import ImageConfig, write_archive, write_layer
 from coda_lab.programs.cache import key_of
 from coda_lab.spec import Tell
 
 PROGRAM: Final = "mmdebstrap"
-REPOSITORY: Final = "coda.local/coda-agent"
+DEBIAN_LIST: Final = "usr/share/coda/debian-packages"
+"""In the image: the digest and the file name of each Debian package, as sha256sum writes them."""
 
 _SUITE: Final = "bookworm"  # whose Python is the one that the lock files are made for
 _PYTHON: Final = "3.11"
-_RECIPE: Final = "1"  # raise it when the commands below change
+_RECIPE: Final = "2"  # raise it when the commands below change
 _SITE: Final = f"packages/lib/python{_PYTHON}/site-packages"
 _PLATFORMS: Final = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
-_SOURCES: Final = ("core/coda", "core/coda_kube", "node_agent/coda_agent")
+_CORE: Final = ("core/coda", "core/coda_kube")
 _RARE: Final = "site-packages/kubernetes/"  # imported for rare kinds of login only, and 60 MB when compiled
 _UNREAD: Final = ("doc", "man", "locale", "info")
-
-CONFIG: Final = ImageConfig(
-    entrypoint=("python", "-m", "coda_agent"),
-    environ={
-        "PATH": "/packages/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-    },
-)
-"""As deploy/Dockerfile has it."""
+_ENVIRON: Final = {
+    "PATH": "/packages/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+}
 
 
-def write_agent_image(path: Path, version: str, settings: Settings, tell: Tell) -> str:
-    """Write the agent's image of this checkout as an OCI archive; return its name. Needs root and mmdebstrap.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePart:
+    """What the image of one program holds and runs, as deploy/Dockerfile has it."""
 
-    Raises LabFailure with one sentence."""
-    name = f"{REPOSITORY}:{version}"
-    base = _base_layer(settings, tell)
+    name: str
+    folder: str
+    package: str
+    is_root: bool = False
+
+    @property
+    def repository(self) -> str:
+        """The image's name, without a tag."""
+        return f"coda.local/coda-{self.name}"
+
+    @property
+    def config(self) -> ImageConfig:
+        """What a container of it runs. The user is a number, so that runAsNonRoot can be checked."""
+        entrypoint = ("python", "-m", self.package)
+        if self.is_root:
+            return ImageConfig(entrypoint=entrypoint, environ=_ENVIRON)
+        environ = {**_ENVIRON, "USER": "coda", "HOME": "/"}
+        return ImageConfig(entrypoint=entrypoint, environ=environ, user="65532:65532")
+
+
+AGENT: Final = ImagePart(name="agent", folder="node_agent", package="coda_agent", is_root=True)
+PARTS: Final = {
+    part.name: part
+    for part in (
+        ImagePart(name="operator", folder="operator", package="coda_operator"),
+        ImagePart(name="extender", folder="scheduler_extender", package="coda_extender"),
+        AGENT,
+    )
+}
+
+
+def write_image(part: ImagePart, path: Path, version: str, settings: Settings, tell: Tell) -> str:
+    """Write a part's image of this checkout as an OCI archive; return its name. Needs root and mmdebstrap.
+
+    Beside it lies its bill of materials, `<path without suffix>.cdx.json`. Raises LabFailure with one sentence."""
+    name = f"{part.repository}:{version}"
+    base = _base_layer(part, settings, tell)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="coda-image-", dir=path.parent) as scratch:
         coda = Path(scratch) / "coda.tar"
-        write_layer(coda, _coda_files(sources()))
+        write_layer(coda, _coda_files(sources(), (*_CORE, f"{part.folder}/{part.package}")))
         unfinished = Path(scratch) / "image.tar"
-        write_archive(unfinished, name, (base, coda), CONFIG)
+        write_archive(unfinished, name, (base, coda), part.config)
+        bill = bill_of_materials(name, base, site=_SITE, debian_list=DEBIAN_LIST)
+        path.with_suffix(".cdx.json").write_text(json.dumps(bill, indent=1) + "\n")
         unfinished.replace(path)
     return name
 
 
-def _coda_files(root: Path) -> dict[str, bytes]:
+def _coda_files(root: Path, folders: Sequence[str]) -> dict[str, bytes]:
     """Coda's modules, with their compiled form where this Python is of the image's version."""
     files: dict[str, bytes] = {}
-    for folder in _SOURCES:
+    for folder in folders:
         package = root / folder
         for path in sorted(package.rglob("*.py")):
             inside = f"{_SITE}/{path.relative_to(package.parent)}"
@@ -83,12 +120,14 @@ def _compiled(source: bytes, path: str) -> bytes:
     return importlib.util.MAGIC_NUMBER + (0b01).to_bytes(4, "little") + importlib.util.source_hash(source) + code
 
 
-def _base_layer(settings: Settings, tell: Tell) -> Path:
-    lock = sources() / "node_agent" / "requirements.lock"
-    layer = settings.cache / "agent-image" / f"{key_of(_RECIPE, (lock,))}.tar"
+def _base_layer(part: ImagePart, settings: Settings, tell: Tell) -> Path:
+    lock = sources() / part.folder / "requirements.lock"
+    layer = settings.cache / f"{part.name}-image" / f"{key_of(_RECIPE, (lock,))}.tar"
+    layer.parent.mkdir(parents=True, exist_ok=True)
     with locked(layer.with_suffix(".lock"), wait=True):
         if not layer.exists():
-            tell("Making the agent's image: Debian's Python and the locked wheels, once per lock file (a minute).")
+            what = "Debian's Python and the locked wheels, once per lock file (a minute)"
+            tell(f"Making the image of the {part.name}: {what}.")
             with tempfile.TemporaryDirectory(prefix="coda-image-", dir=layer.parent) as scratch:
                 packages = Path(scratch) / "packages"
                 _install_wheels(packages, lock, settings)
@@ -115,7 +154,8 @@ def _install_wheels(packages: Path, lock: Path, settings: Settings) -> None:
 
 def _unpack_debian(layer: Path, packages: Path, settings: Settings) -> None:
     if os.geteuid() != 0:
-        raise LabFailure("The agent's image is made of Debian's packages by mmdebstrap, which needs root here.")
+        raise LabFailure("The images are made of Debian's packages by mmdebstrap, which needs root here.")
+    list_folder = DEBIAN_LIST.rpartition("/")[0]
     folders = f"/packages/lib /usr/lib/python{_PYTHON}"
     compiling = f"python{_PYTHON} -m compileall -q -x '{_RARE}' --invalidation-mode unchecked-hash {folders}"
     command = [
@@ -123,6 +163,8 @@ def _unpack_debian(layer: Path, packages: Path, settings: Settings) -> None:
         f"--include=python{_PYTHON},libpython{_PYTHON}-stdlib,libstdc++6,ca-certificates",
         *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _UNREAD),
         f"--extract-hook=copy-in {packages} /",
+        f'--extract-hook=mkdir -p "$1/{list_folder}"',
+        f'--extract-hook=cd "$1/var/cache/apt/archives"; sha256sum *.deb > "$1/{DEBIAN_LIST}"',
         f'--extract-hook=chroot "$1" {compiling}',
         *(_SUITE, str(layer)),
     ]
@@ -133,8 +175,6 @@ def _run(command: Sequence[str], settings: Settings, **more: str) -> None:
     try:
         ended = subprocess.run(command, capture_output=True, text=True, check=False, env={**settings.environ, **more})
     except FileNotFoundError:
-        raise LabFailure(
-            f"The agent's image needs {command[0]}: install it (Debian: apt-get install {PROGRAM})."
-        ) from None
+        raise LabFailure(f"The images need {command[0]}: install it (Debian: apt-get install {PROGRAM}).") from None
     if ended.returncode != 0:
         raise LabFailure(f"{command[0]} failed: {ended.stderr.strip()[-500:]}")
