@@ -17,7 +17,7 @@ from rich.console import Console
 from coda.errors import InvalidInput
 from coda.policy import DEFAULT, POLICIES
 from coda.wording import counted
-from coda_cli.exit_codes import one_sentence, result_console, version
+from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.simulate.comparison import show
 from coda_cli.simulate.html_report import write_report
 from coda_cli.simulate.plots import write_plots
@@ -33,6 +33,7 @@ from coda_cli.trace_options import (
     WindowOption,
     selection_from_options,
 )
+from coda_kube.api.installed_version import installed_version
 from coda_sim.durations import duration_from_seconds, seconds_from_duration
 from coda_sim.engine import COSTS_BY_SETTING, CostSetting
 from coda_sim.results.metrics import window_of
@@ -200,7 +201,7 @@ def _study(
     window_of(found.submits_s, warmup_s=warmup_s, drain_s=template.drain_s)  # refuses one in which nothing is left
     _tell_account(template, found, warmup_s, notes)
     head = {
-        "version": version(),
+        "version": installed_version(),
         "command": "simulate",
         "workload": {**json_from_source(template.source, found), "profiles": template.profiles},
         "cluster": str(shape),
