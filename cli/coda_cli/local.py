@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -77,6 +79,15 @@ def status(name: Name = "default") -> None:
     _print_access(state)
     if not all(health.ready for health in parts):
         raise typer.Exit(1)
+
+
+@app.command()
+def env(name: Name = "default") -> None:
+    """Print what lets this shell use it: eval "$(coda local env)"."""
+    state = _state(name)
+    kubeconfig, programs = Layout(folder=state.folder).kubeconfig("admin"), Path(state.kubectl).parent
+    print(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}")
+    print(f'export PATH={shlex.quote(str(programs))}:"$PATH"')
 
 
 @app.command()
