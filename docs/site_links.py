@@ -31,8 +31,9 @@ def page_of(name: str, of: str) -> str | None:
         path = os.path.normpath(start / plain)
         if re.search(r"decisions/\d{4}$", path):
             found = sorted(DOCS.glob(f"{path}-*.md"))
-            return found[0].relative_to(DOCS).as_posix() if found else None
-        if (DOCS / path).is_file() and not path.startswith(".."):
+            if found:
+                return found[0].relative_to(DOCS).as_posix()
+        elif (DOCS / path).is_file() and not path.startswith(".."):
             return path
     return None
 
