@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -45,6 +45,7 @@ from coda_sim.workload.gangs import Change
 from coda_sim.workload.workload import MONTH, Load, default_shape, default_warmup_s, json_from_source
 
 ALL = "all"
+TIMELINES = 2
 SHOWN = 20  # refused rows that are named one by one; the rest are counted
 
 
@@ -272,8 +273,18 @@ def _perform_and_report(study: Study, jobs: int, notes: Console, *, all_measures
     _write_json(study.out / "summary.json", summary)
     _write_json(study.out / "timing.json", json_from_timings(results))
     plots = write_plots(outcomes, study.out)
-    write_report(results, study.head, plots, study.out / "report.html")
+    records: dict[str, Path] = {}
+    for order in study.orders:  # the first seed of each policy that was asked for as it is
+        if order.records is not None and not order.without:
+            records.setdefault(order.policy, order.records)
+    write_report(results, study.head, plots, study.out / "report.html", records=_shown(records))
     notes.print(f"Written to {study.out}: {_written(study.out, outcomes)}", highlight=False, soft_wrap=True)
+
+
+def _shown(records: Mapping[str, Path]) -> dict[str, Path]:
+    """The default policy first, and at most `TIMELINES` others."""
+    names = sorted(records, key=lambda name: name != DEFAULT)
+    return {name: records[name] for name in names[: TIMELINES + 1]}
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
