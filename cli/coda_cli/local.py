@@ -101,7 +101,9 @@ def down(name: Name = "default") -> None:
 
 @app.command()
 def logs(
-    part: Annotated[str, typer.Argument(help="A part that `coda local status` names, or `supervisor`.")],
+    part: Annotated[
+        str, typer.Argument(metavar="PART", help="A part that `coda local status` names, or `supervisor`.")
+    ],
     name: Name = "default",
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Number of lines from the end.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing as the log grows.")] = False,

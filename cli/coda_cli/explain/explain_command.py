@@ -28,7 +28,10 @@ KINDS: Final = ("trainingjob", "tj", "job", "replicaset", "statefulset", "pod")
 
 
 def explain_command(
-    name: Annotated[str, typer.Argument(help="A TrainingJob, or KIND/NAME of a Job, ReplicaSet, StatefulSet or pod.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A TrainingJob, or KIND/NAME of a Job, ReplicaSet, StatefulSet or pod."),
+    ],
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Its namespace [default: that of your kubeconfig].")
     ] = None,
