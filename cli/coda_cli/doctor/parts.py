@@ -16,7 +16,7 @@ from coda_kube.objects.names import POOL_TAINT, SCHEDULER
 
 DAY_S: Final = 86_400.0
 SOON_S: Final = 5 * DAY_S
-"""The operator renews after two thirds of 30 days, so less than 10 days left is late already."""
+"""The operator renews with a third of 30 days left, so 5 days left say that nobody has renewed for days."""
 
 _VERBS: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
 _ROLL_OUT: Final = "helm upgrade coda deploy/helm/coda -n coda-system --reuse-values"
@@ -59,7 +59,7 @@ def _faults(seen: Seen) -> Iterator[str]:
     profile = next((one for one in _mappings(found, "profiles") if one.get("schedulerName") == SCHEDULER), None)
     if profile is None:
         yield f"no profile is called {SCHEDULER}: nothing places Coda's pods"
-    elif "DefaultPreemption" not in str((profile.get("plugins") or {}).get("postFilter")):
+    elif "DefaultPreemption" not in str(profile.get("plugins")):
         yield "DefaultPreemption is not disabled: single ranks of a gang may be preempted"
     extenders = [one for one in _mappings(found, "extenders") if "coda-extender" in str(one.get("urlPrefix"))]
     if not extenders:

@@ -110,10 +110,10 @@ def drawn(bars: Iterable[Bar], view: View, title: str) -> str:
     parts, top = [], 6.0
     for node in view.nodes:
         lanes = [*_lanes(by_node[node])]
-        height = LANE * max([8, *(lane + bar.gpus for bar, lane in lanes)])
+        height = LANE * max([8, *(lane + gpus for _, lane, gpus in lanes)])
         parts.append(f'<text x="{LEFT - 8:g}" y="{top + height / 2 + 4:g}" text-anchor="end">{escape(node)}</text>')
         parts.append(f'<rect class="node" x="{LEFT:g}" y="{top:g}" width="{WIDTH:g}" height="{height:g}"/>')
-        parts += [_rect(bar, view, top + lane * LANE) for bar, lane in lanes]
+        parts += [_rect(bar, view, top + lane * LANE, gpus) for bar, lane, gpus in lanes]
         top += height + GAP
     marks = "".join(_mark(view, step, top) for step in range(6))
     return (
@@ -122,16 +122,21 @@ def drawn(bars: Iterable[Bar], view: View, title: str) -> str:
     )
 
 
-def _lanes(bars: Sequence[Bar]) -> Iterator[tuple[Bar, int]]:
-    """Each bar with its first GPU, the lowest place where as many as it holds are free: no record says which."""
+def _lanes(bars: Sequence[Bar]) -> Iterator[tuple[Bar, int, int]]:
+    """Yield each bar with its first GPU and their number: the lowest that are free, since no record says which.
+
+    A bar comes several times where these are not beside each other."""
     busy_until: list[float] = []
     for bar in sorted(bars, key=lambda bar: (bar.start_s, -bar.gpus, bar.job)):
-        lane = 0
-        while any(until_s > bar.start_s for until_s in busy_until[lane : lane + bar.gpus]):
-            lane += 1
-        busy_until += [0.0] * (lane + bar.gpus - len(busy_until))
-        busy_until[lane : lane + bar.gpus] = [bar.end_s] * bar.gpus
-        yield bar, lane
+        free = [lane for lane, until_s in enumerate(busy_until) if until_s <= bar.start_s][: bar.gpus]
+        free += range(len(busy_until), len(busy_until) + bar.gpus - len(free))
+        busy_until += [0.0] * (max(free) + 1 - len(busy_until))
+        first = free[0]
+        for lane, following in zip(free, [*free[1:], -1], strict=True):
+            busy_until[lane] = bar.end_s
+            if following != lane + 1:
+                yield bar, first, lane + 1 - first
+                first = following
 
 
 def _x(view: View, at_s: float) -> float:
@@ -139,7 +144,7 @@ def _x(view: View, at_s: float) -> float:
     return LEFT + WIDTH * (min(max(at_s, view.from_s), view.to_s) - view.from_s) / length_s
 
 
-def _rect(bar: Bar, view: View, y: float) -> str:
+def _rect(bar: Bar, view: View, y: float, gpus: int) -> str:
     left = _x(view, bar.start_s)
     width = max(0.7, _x(view, bar.end_s) - left)
     hue = zlib.crc32(bar.user.encode()) % 360
@@ -149,7 +154,7 @@ def _rect(bar: Bar, view: View, y: float) -> str:
         f"{duration_from_seconds(bar.end_s)}{'' if bar.finished else '; it did not finish'}"
     )
     return (
-        f'<rect class="job" x="{left:.1f}" y="{y:g}" width="{width:.1f}" height="{bar.gpus * LANE - 0.5:g}" '
+        f'<rect class="job" x="{left:.1f}" y="{y:g}" width="{width:.1f}" height="{gpus * LANE - 0.5:g}" '
         f'style="--hue:{hue}"><title>{escape(said)}</title></rect>'
     )
 

@@ -192,6 +192,11 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
             id="no YAML",
         ),
         pytest.param(
+            {"scheduler": {"data": {"scheduler.yaml": "profiles: [{schedulerName: coda, plugins: 3}]"}}},
+            (Level.BAD, "scheduler", "DefaultPreemption is not disabled: single ranks of a gang may be preempted"),
+            id="plugins that are none",
+        ),
+        pytest.param(
             {"scheduler": configured(urlPrefix="https://other")},
             (Level.BAD, "scheduler", "no extender is coda-extender: foreign pods may take what Coda has promised"),
             id="no extender",

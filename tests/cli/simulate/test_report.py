@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from coda_cli.__main__ import app
 from coda_cli.simulate.comparison import Comparison
-from coda_cli.simulate.timeline import MOST_BARS, MOST_NODES, Bar, View, drawn, read_bars, view_of
+from coda_cli.simulate.timeline import LANE, MOST_BARS, MOST_NODES, Bar, View, drawn, read_bars, view_of
 from coda_cli.simulate.verdict import ASKED, verdict
 from coda_sim.results.job_records import COLUMNS
 from coda_sim.results.measure_meanings import GLOSSARY, MEANINGS
@@ -44,11 +44,12 @@ def compared(**means: float | tuple[float, float]) -> Comparison:
         (compared(drf=90.0, coda=180.0), "is drf: 1m 30s, so this is worse: 2.0 times as much."),
         (compared(coda=60.0, drf=61.0), "is drf: 1m 1s, which is about the same."),
         (compared(coda=(60.0, 30.0), drf=(100.0, 20.0)), "which is about the same."),
+        (compared(coda=6.0, drf=6000.0), "so this is better: less than a hundredth."),
         (compared(coda=60.0, drf=0.0), "is drf: 0s, so this is worse."),
         (compared(coda=60.0, srtf=1.0), "mean wait of GPU jobs: 1m."),
         (compared(drf=60.0), "Under drf, mean wait of GPU jobs: 1m."),
     ],
-    ids=["less", "more", "near", "chance", "nothing", "a bound is no rival", "alone"],
+    ids=["less", "more", "near", "chance", "nearly nothing", "nothing", "a bound is no rival", "alone"],
 )
 def test_the_verdict_names_the_best_of_the_others(comparison: Comparison, end: str) -> None:
     (sentence,) = verdict(comparison)
@@ -96,12 +97,16 @@ def test_a_view_is_of_all_runs_and_bounded() -> None:
 
 
 def test_bars_of_one_node_do_not_overlap_and_names_cannot_break_the_page() -> None:
-    jobs = [bar("a", gpus=2), bar("b", gpus=1), bar("c", gpus=2, start_s=10.0, end_s=20.0), bar("<script>", gpus=1)]
+    jobs = [
+        *(bar("a", gpus=2), bar("b", gpus=1, end_s=30.0), bar("c<script>", gpus=1)),
+        bar("in two parts", gpus=3, start_s=10.0, end_s=20.0),
+    ]
     drawing = drawn(jobs, View(0.0, 20.0, ("n1",)), "t")
     assert "<script>" not in drawing
     spots = re.findall(r'class="job" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', drawing)
     boxes = [tuple(map(float, spot)) for spot in spots]
-    assert len(boxes) == 4
+    assert len(boxes) == 5  # one is on both sides of "b"
+    assert max(y + height for _, y, _, height in boxes) <= 6 + 8 * LANE
     for number, (x, y, width, height) in enumerate(boxes):
         for other_x, other_y, other_width, other_height in boxes[number + 1 :]:
             apart = x + width <= other_x + 0.2 or other_x + other_width <= x + 0.2
