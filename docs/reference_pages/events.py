@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from coda.model import WaitCode
+from coda_cli.explain.advice import ADVICE
 from docs.reference_pages.markdown import cell, code, table
 
 HEAD: Final = """# Events and reasons
@@ -82,5 +83,5 @@ def events_page() -> str:
     text = HEAD
     for title, meanings in sections.items():
         text += f"\n## {title}\n\n" + table(heads, ((code(word), cell(says)) for word, says in meanings.items()))
-    codes = ", ".join(f"`{one.value}`" for one in WaitCode)
-    return f"{text}\n## Why something waits\n\n`../why-jobs-wait.md` explains each, and what you can do.\n\n- {codes}\n"
+    codes = table(("code", "what you can do"), ((code(one.value), cell(ADVICE[one])) for one in WaitCode))
+    return f"{text}\n## Why something waits\n\n`../why-jobs-wait.md` explains each.\n\n{codes}"
