@@ -171,7 +171,7 @@ reference: $(READY)
 
 # The site, without network: every link and every page is checked. Open site/index.html, or put the folder on any server.
 docs: $(READY)
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "site/index.html"
 
 lock: $(READY)
