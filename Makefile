@@ -18,7 +18,8 @@
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
 #   bench                     everything that has a budget, measured: a table, also in docs/benchmarks.md (BENCH="--quick")
 #   results                   every simulation of docs/results.md, its tables and plots: TRACES=folder JOBS=2 ONLY=month QUICK=1
-#   chart dashboards picture lock images clean   the chart's copies and dashboards, the README's picture, the lock files, the images, none of it
+#   docs                      the documentation as a site, in site/
+#   chart dashboards picture reference lock images clean   the chart's copies and dashboards, the pictures, docs/reference, the lock files, the images, none of it
 
 PYTHON ?= python3
 VENV   := .venv
@@ -40,7 +41,7 @@ COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tes
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture lock images kind-up kind-down clean
+.PHONY: demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture reference docs lock images kind-up kind-down clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -177,6 +178,15 @@ dashboards: $(READY)
 
 picture:
 	$(PYTHON) docs/architecture.py
+	$(PYTHON) docs/concepts.py
+
+reference: $(READY)
+	$(BIN)/python -m docs.reference_pages
+
+# The site, without network: every link and every page is checked. Open site/index.html, or put the folder on any server.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "site/index.html"
 
 lock: $(READY)
 	$(COMPILE) --extra cli pyproject.toml -o requirements.lock
@@ -197,4 +207,4 @@ kind-down:
 	kind delete cluster --name coda
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,28 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
+from typing import Final
 
 import typer
 from rich.console import Console
 
-from coda.errors import CodaError, InvalidInput
+from coda.errors import CodaError, InvalidInput, Outage
+from coda_kube.api.client import Rejected
+
+EXIT_CODES: Final = {
+    0: "done, and nothing is bad",
+    1: "failed, or something is bad: `check` found a breach, `doctor` something to mend, `local status` a dead part",
+    2: "wrong usage or bad input; `check` and `doctor`: the cluster does not answer, so nothing was looked at",
+    130: "interrupted by Ctrl-C or SIGTERM",
+}
+"""What the exit code of every command means. `coda --help` ends with it."""
 
 
 @contextmanager
-def one_sentence(console: Console) -> Iterator[None]:
-    """Turn Coda's errors into a sentence and exit code 2 (bad input) or 1; Ctrl-C into 130."""
+def one_sentence(console: Console, *, failed: int = 1) -> Iterator[None]:
+    """Turn Coda's errors into a sentence and exit code 2 (bad input) or `failed`; Ctrl-C into 130."""
     try:
         yield
     except InvalidInput as error:
         _say(console, str(error))
         raise typer.Exit(2) from error
     except CodaError as error:
-        _say(console, str(error))
-        raise typer.Exit(1) from error
+        _say(console, _explained(error))
+        raise typer.Exit(failed) from error
     except KeyboardInterrupt as error:
         _say(console, "interrupted")
         raise typer.Exit(130) from error
+
+
+def _explained(error: CodaError) -> str:
+    """The sentence of an error, with whose it is where it does not say so itself."""
+    if isinstance(error, Rejected):
+        return f"the cluster refuses this: {error}"
+    if isinstance(error, Outage):
+        return f"the cluster does not answer: {error}"
+    return str(error)
 
 
 def result_console() -> Console:
@@ -34,14 +52,6 @@ def result_console() -> Console:
     if not console.is_terminal:
         console.width = max(console.width, 140)
     return console
-
-
-def version() -> str:
-    """Return the version of the installed package, or `unknown` in a checkout without one."""
-    try:
-        return metadata.version("coda")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _say(console: Console, sentence: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -80,6 +82,15 @@ def status(name: Name = "default") -> None:
 
 
 @app.command()
+def env(name: Name = "default") -> None:
+    """Print what lets this shell use it: eval "$(coda local env)"."""
+    state = _state(name)
+    kubeconfig, programs = Layout(folder=state.folder).kubeconfig("admin"), Path(state.kubectl).parent
+    print(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}")
+    print(f'export PATH={shlex.quote(str(programs))}:"$PATH"')
+
+
+@app.command()
 def down(name: Name = "default") -> None:
     """End a control plane, and remove everything it left."""
     if named_clusters.down(name, Settings.from_environ()):
@@ -90,7 +101,9 @@ def down(name: Name = "default") -> None:
 
 @app.command()
 def logs(
-    part: Annotated[str, typer.Argument(help="A part that `coda local status` names, or `supervisor`.")],
+    part: Annotated[
+        str, typer.Argument(metavar="PART", help="A part that `coda local status` names, or `supervisor`.")
+    ],
     name: Name = "default",
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Number of lines from the end.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing as the log grows.")] = False,

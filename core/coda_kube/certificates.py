@@ -73,6 +73,14 @@ def files_of(leaf: KeyPair, authority: KeyPair) -> dict[str, bytes]:
     return {"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate}
 
 
+def end_s(certificate: bytes) -> float | None:
+    """Return when a certificate (PEM) ends, in seconds since 1970; None if it is none."""
+    try:
+        return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
+    except ValueError:
+        return None
+
+
 def is_good(pair: KeyPair, authority: KeyPair, *, now_s: float) -> bool:
     """True if the authority signed the leaf, the key is its own, and less than a third of its time is over."""
     try:

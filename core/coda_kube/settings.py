@@ -20,6 +20,7 @@ class ProgramSettings(BaseSettings):
     """Path of a kubeconfig. None: the pod's service account, else the user's kubeconfig."""
 
     log_level: str = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
 
     @field_validator("log_level")
     @classmethod
@@ -39,6 +40,7 @@ class ReplicaSettings(ProgramSettings):
     """Nothing is written this long after the last renewal."""
 
     lease_retry_s: float = Field(default=2.0, gt=0)
+    """Between two renewals, and twice as long as between two looks at another's Lease."""
 
     metrics_access: Literal["open", "authorized"] = "open"
     """authorized: /metrics is for whom the API server lets `get` that path. open: for everybody."""

@@ -32,11 +32,11 @@ class Settings(ProgramSettings):
     tune: TuneMode = TuneMode.ON  # off, advise or on: what becomes of the cores of jobs with `cpusPerReplica: auto`
     throttle: ThrottleMode = ThrottleMode.ON  # off, observe or on: what becomes of pods that take memory bandwidth
     state_dir: Path = Path("/var/lib/coda")  # journal and measured peaks; must outlive the process, a hostPath
-    proc: Path = Path("/proc")
-    sys: Path = Path("/sys")
-    cgroup: Path = Path("/sys/fs/cgroup")
-    resctrl: Path = Path("/sys/fs/resctrl")
-    pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    proc: Path = Path("/proc")  # of the node
+    sys: Path = Path("/sys")  # of the node
+    cgroup: Path = Path("/sys/fs/cgroup")  # of the node, version 1 or 2
+    resctrl: Path = Path("/sys/fs/resctrl")  # of the node; not there: no memory bandwidth is seen or limited
+    pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")  # says whose a GPU is
     peak_gb_per_s: dict[int, float] = Field(default_factory=dict)  # by socket, as its meter counts; else measured
     calibrate: bool = True  # measure the peak once while the node is idle: all cores for some 15 s
     window_s: float = Field(default=CoreSearchConfig().window_s, gt=0)  # of one tuning measurement

@@ -41,6 +41,8 @@ class Settings(ReplicaSettings):
     with a certificate of that authority. Renewed files are taken up by themselves. None: any program here may ask."""
 
     pod_namespace: str | None = None
+    """Where `pod_name` is."""
+
     pod_name: str | None = None
     """The extender's own pod, which the leader labels. None: nothing is labelled (no Service in front)."""
 

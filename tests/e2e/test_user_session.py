@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from coda_cli.doctor.findings import Level, findings
+from coda_cli.doctor.finding import Level
+from coda_cli.doctor.findings import findings
 from coda_cli.doctor.seen import look
 from coda_kube.api.client import Client
 from coda_kube.objects.write import job_path

@@ -93,7 +93,7 @@ class Story:
         )
         await self._submit(objects.training_job("too-early", replicas=2, gpus=8, cpus=8))
         await self._until(_TRAINING_JOBS, lambda found: bool(_status(found, "too-early").get("pending")))
-        self._say("A job says why it waits", await explained(self._user, objects.TRAINING, "too-early"))
+        self._say("A job says why it waits", (await explained(self._user, objects.TRAINING, "too-early")).sentences)
 
     async def _tune(self) -> None:
         def is_tuned(found: Mapping[str, Json]) -> bool:

@@ -5,36 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import orjson
 import typer
 from rich.console import Console
 
-from coda.errors import InvalidInput
-from coda_cli.doctor.findings import Finding, Level, findings
+from coda_cli.doctor.finding import Finding, Level
+from coda_cli.doctor.findings import findings
 from coda_cli.doctor.seen import Seen, look
 from coda_cli.exit_codes import one_sentence, result_console
+from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs
 from coda_kube.api.client import connect
 
-FORMATS: Final = ("text", "json")
 _STYLES: Final = {Level.GOOD: "green", Level.NOTE: "yellow", Level.BAD: "red", Level.UNKNOWN: "yellow"}
 
 
 def doctor_command(
-    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
-    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster to ask [default: your current one].")] = None,
+    output: TextOption = TextOutput.TEXT,
+    kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Say whether this cluster is fit for Coda, and whether Coda is well in it.
 
     It only reads. Exit code 0: nothing is bad; 1: something is; 2: the cluster does not answer."""
-    with one_sentence(Console(stderr=True)):
-        if output not in FORMATS:
-            raise InvalidInput(f"--output {output}: there are {' and '.join(FORMATS)}")
+    with one_sentence(Console(stderr=True), failed=2):
         found = [*findings(asyncio.run(_look(kubeconfig)))]
-    if output == "json":
-        print(orjson.dumps([_json(one) for one in found], option=orjson.OPT_INDENT_2).decode())
-    else:
+    if not print_for_programs([_json(one) for one in found], output):
         show(found, result_console())
     if any(one.level is Level.BAD for one in found):
         raise typer.Exit(1)

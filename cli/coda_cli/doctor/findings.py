@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from coda.wording import counted, listed
+from coda_cli.doctor.finding import MOST_SKEW_S, Finding, Level, few, unreadable
+from coda_cli.doctor.parts import certificates, node_clocks, scheduler, versions
 from coda_cli.doctor.seen import LEASES, Seen
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT, GPU, OPT_IN, POOL_TAINT
@@ -19,39 +19,31 @@ from coda_kube.served_schema import missing_fields
 CPU_JOBS_POLICY: Final = "coda-cpu-jobs"
 OLDEST: Final = (1, 33)  # of Kubernetes
 CPU_JOBS_FROM: Final = (1, 36)
-MOST_SKEW_S: Final = 5.0
+_LACKS: Final = {
+    "another program": "one program alone should use resctrl: see docs/decisions/0018",
+    "hardware has no": "nothing: these nodes limit cores, and no memory bandwidth",
+    "resctrl": "mount it on the node: mount -t resctrl resctrl /sys/fs/resctrl (Intel RDT, AMD QoS)",
+    "NVML": "install the driver, or set agent.securityContext.privileged=true (docs/installing.md)",
+    "driver": "look at nvidia-smi on the node: its driver answers nothing",
+}
+"""What to do, by a word of what agents report; the first that fits."""
 _NAMED: Final = 3  # nodes or DaemonSets that a sentence names
-
-
-class Level(Enum):
-    """How good it is."""
-
-    GOOD = "ok"
-    NOTE = "note"  # it works; something is left unused
-    BAD = "bad"
-    UNKNOWN = "?"  # the user may not look
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. `fix`: what to do about it, if anything."""
-
-    level: Level
-    about: str
-    says: str
-    fix: str = ""
 
 
 def findings(seen: Seen) -> Iterator[Finding]:
     """Yield what was found, the most basic first."""
     yield _kubernetes(seen)
     yield _definitions(seen)
+    yield from versions(seen)
     yield from _leaders(seen)
+    yield from scheduler(seen)
+    yield from certificates(seen)
     yield _policies(seen)
     yield from _cpu_jobs(seen)
     yield from _gpu_nodes(seen)
     yield from _agents(seen)
     yield _clock(seen)
+    yield from node_clocks(seen)
 
 
 def _kubernetes(seen: Seen) -> Finding:
@@ -88,7 +80,7 @@ def _leaders(seen: Seen) -> Iterator[Finding]:
 def _policies(seen: Seen) -> Finding:
     about = "policies"
     if seen.refusing is None:
-        return _unreadable(about)
+        return unreadable(about)
     ours = [item for item in seen.refusing if item["metadata"]["name"].startswith("coda-")]
     if not ours:
         says = "none: users may forge what Coda writes"
@@ -103,7 +95,7 @@ def _policies(seen: Seen) -> Finding:
 def _cpu_jobs(seen: Seen) -> Iterator[Finding]:
     about = "CPU jobs"
     if seen.namespaces is None or seen.mutating is None:
-        yield _unreadable(about)
+        yield unreadable(about)
         return
     opted_in = sum((item["metadata"].get("labels") or {}).get(OPT_IN) == "true" for item in seen.namespaces)
     if not opted_in:
@@ -118,7 +110,7 @@ def _cpu_jobs(seen: Seen) -> Iterator[Finding]:
 def _gpu_nodes(seen: Seen) -> Iterator[Finding]:
     about = "GPU nodes"
     if seen.nodes is None:
-        yield _unreadable(about)
+        yield unreadable(about)
         return
     with_gpus = [node for node in seen.nodes if _gpus(node)]
     if not with_gpus:
@@ -128,7 +120,7 @@ def _gpu_nodes(seen: Seen) -> Iterator[Finding]:
     gpus = counted(sum(map(_gpus, with_gpus)), "GPU")
     if pool and len(pool) < len(with_gpus):
         outside = [node["metadata"]["name"] for node in with_gpus if not _has_pool_taint(node)]
-        says = f"{_few(outside)} of {len(with_gpus)} lack the pool's taint: others may take their GPUs"
+        says = f"{few(outside)} of {len(with_gpus)} lack the pool's taint: others may take their GPUs"
         yield Finding(Level.NOTE, about, says, f"kubectl taint node NODE {POOL_TAINT}=:NoSchedule")
     else:
         tainted = ", all with the pool's taint" if pool else ""
@@ -136,7 +128,7 @@ def _gpu_nodes(seen: Seen) -> Iterator[Finding]:
     if pool and seen.daemon_sets is not None:
         kept_out = [_name(item) for item in seen.daemon_sets if not _tolerates_pool(item) and _is_for_all_nodes(item)]
         if kept_out:
-            says = f"{_few(kept_out)} not on nodes of the pool"
+            says = f"{few(kept_out)} not on nodes of the pool"
             fix = f"if it must be there, add a toleration: {{key: {POOL_TAINT}, operator: Exists}}"
             yield Finding(Level.NOTE, "DaemonSets", says, fix)
 
@@ -144,7 +136,7 @@ def _gpu_nodes(seen: Seen) -> Iterator[Finding]:
 def _agents(seen: Seen) -> Iterator[Finding]:
     about = "agents"
     if seen.nodes is None or seen.profiles is None:
-        yield _unreadable(about)
+        yield unreadable(about)
         return
     profiled = {item["metadata"]["name"] for item in seen.profiles}
     with_gpus = [node["metadata"]["name"] for node in seen.nodes if _gpus(node)]
@@ -155,12 +147,17 @@ def _agents(seen: Seen) -> Iterator[Finding]:
         )
     elif without:
         fix = f"kubectl -n coda-system get pods -o wide -l app.kubernetes.io/component={AGENT.removeprefix('coda-')}"
-        yield Finding(Level.BAD, about, f"no NodeProfile of {_few(without)}", fix)
+        yield Finding(Level.BAD, about, f"no NodeProfile of {few(without)}", fix)
     elif with_gpus:
         yield Finding(Level.GOOD, about, f"one on each of {counted(len(with_gpus), 'GPU node')}")
     lacks = Counter(lack for item in seen.profiles for lack in (item.get("status") or {}).get("lacks") or ())
     for lack, nodes in lacks.most_common(_NAMED):
-        yield Finding(Level.NOTE, about, f"{counted(nodes, 'node')}: {lack}")
+        yield Finding(Level.NOTE, about, f"{counted(nodes, 'node')}: {lack}", _fix_of_lack(lack))
+
+
+def _fix_of_lack(lack: str) -> str:
+    """What can be done about something that an agent lacks; empty where it is as the hardware is."""
+    return next((fix for word, fix in _LACKS.items() if word in lack), "")
 
 
 def _clock(seen: Seen) -> Finding:
@@ -168,10 +165,6 @@ def _clock(seen: Seen) -> Finding:
         says = f"this machine is {seen.clock_ahead_s:+.0f} s off the API server"
         return Finding(Level.NOTE, "clock", says, "set its clock by NTP: times that commands show are off by as much")
     return Finding(Level.GOOD, "clock", "as the API server's")
-
-
-def _unreadable(about: str) -> Finding:
-    return Finding(Level.UNKNOWN, about, "you may not look", "ask somebody who manages the cluster")
 
 
 def _version(seen: Seen) -> tuple[int, int]:
@@ -206,8 +199,3 @@ def _is_for_all_nodes(daemon_set: Json) -> bool:
 
 def _name(item: Json) -> str:
     return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
-
-
-def _few(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return listed([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from coda.errors import CodaError
+from coda_cli.version.parts import Part, parts_of
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, OPERATOR_LEASE, PLANNER_LEASE, SYSTEM_NAMESPACE
+from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.served_schema import OPENAPI
 
 LEASES: Final = {PLANNER_LEASE: "planner", OPERATOR_LEASE: "operator"}
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+_CERTIFICATES: Final = {"labelSelector": "app.kubernetes.io/name=coda,app.kubernetes.io/component=tls"}
 _OURS: Final = {"labelSelector": "app.kubernetes.io/name=coda"}
 _RENEWED_WITHIN_S: Final = 8.0  # leaders renew every 2 s
 _LOOK_EVERY_S: Final = 0.5
@@ -37,6 +42,11 @@ class Seen:
     refusing: Items  # bindings of validating policies
     mutating: Items  # bindings of mutating policies
     clock_ahead_s: float  # how far this machine's clock is before the API server's
+    now_s: float  # by the API server's clock, since 1970
+    node_clocks_s: Mapping[str, float] | None  # the same of each node, by its Lease
+    parts: Sequence[Part]  # the versions of everything
+    scheduler: Json | None  # ConfigMap of Coda's kube-scheduler; empty: none is there
+    certificates: Mapping[str, bytes] | None  # PEM, by the name of the Secret
 
 
 async def look(client: Client) -> Seen:
@@ -51,8 +61,15 @@ async def look(client: Client) -> Seen:
         _items(client, f"{_ADMISSION}/validatingadmissionpolicybindings", _OURS),
         _items(client, f"{_ADMISSION}/mutatingadmissionpolicybindings", _OURS),
     )
+    more = asyncio.gather(
+        _items(client, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"),
+        _one(client, f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/coda-scheduler"),
+        _items(client, f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets", _CERTIFICATES),
+        parts_of(client),
+    )
     renewals = asyncio.gather(*(_is_renewed(client, name) for name in LEASES))
     nodes, daemon_sets, profiles, namespaces, refusing, mutating = await asyncio.gather(*reads)
+    leases, scheduler, secrets, parts = await more
     return Seen(
         version=version,
         schema=await _schema(client),
@@ -64,7 +81,48 @@ async def look(client: Client) -> Seen:
         refusing=refusing,
         mutating=mutating,
         clock_ahead_s=ahead_s,
+        now_s=client.clock(),
+        node_clocks_s=None if leases is None else dict(_clocks(leases)),
+        parts=parts,
+        scheduler=scheduler,
+        certificates=None if secrets is None else dict(_certificates(secrets)),
     )
+
+
+def _clocks(leases: Sequence[Json]) -> Iterator[tuple[str, float]]:
+    """How far each node's clock is before the API server's: both have written the time of the last renewal.
+
+    The API server's time has whole seconds, so the difference is rounded down to them, too."""
+    for lease in leases:
+        renewed_s = seconds_from_time((lease.get("spec") or {}).get("renewTime"))
+        stamped_s = max((seconds_from_time(by.get("time")) for by in _writers_of_renewals(lease)), default=0.0)
+        if renewed_s and stamped_s:
+            yield str(lease["metadata"]["name"]), math.floor(renewed_s) - stamped_s
+
+
+def _writers_of_renewals(lease: Json) -> list[Json]:
+    writers = lease["metadata"].get("managedFields") or ()
+    return [by for by in writers if "f:renewTime" in ((by.get("fieldsV1") or {}).get("f:spec") or {})]
+
+
+def _certificates(secrets: Sequence[Json]) -> Iterator[tuple[str, bytes]]:
+    """The certificates alone: no key is kept."""
+    for secret in secrets:
+        text = (secret.get("data") or {}).get("tls.crt") or ""
+        try:
+            yield str(secret["metadata"]["name"]), base64.b64decode(text, validate=True)
+        except ValueError:
+            yield str(secret["metadata"]["name"]), b""
+
+
+async def _one(client: Client, path: str) -> Json | None:
+    """The object; empty if it is not there, None if the user may not look."""
+    try:
+        return await client.get(path)
+    except NotFound:
+        return {}
+    except Rejected:
+        return None
 
 
 async def _items(client: Client, path: str, query: Mapping[str, str] | None = None) -> Items:

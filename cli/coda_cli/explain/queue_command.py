@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
-import orjson
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,30 +18,36 @@ from coda.errors import InvalidInput
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.waiting import Waiting, queue_of
+from coda_cli.output import KubeconfigOption, TableOutput, print_for_programs
 from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.objects.names import API_VERSION, EXTENDER
 from coda_sim.durations import duration_from_seconds
 
-FORMATS: Final = ("table", "json")
+_ONE_IN_FULL: Final = "One of them in full: coda explain NAME"
+_COLUMNS: Final = ("name", "user", "wants", "waits", "priority", "why")
+_NARROW_COLUMNS: Final = ("name", "wants", "waits", "why")
+_NARROW: Final = 100  # columns of a terminal; below it, a sentence in a table is a tower of words
 
 
 def queue_command(
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only this namespace [default: all].")] = "",
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
-    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster to ask [default: your current one].")] = None,
+    _all: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces, which is the default.")] = False,
+    output: Annotated[
+        TableOutput, typer.Option("--output", "-o", help="How it is written; wide folds no line.")
+    ] = TableOutput.TABLE,
+    kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Show the TrainingJobs and CPU jobs that wait, and why.
 
     Pods of one owner are one line. Higher priority comes first, then who has waited longest. The planner may try them
     in another order: shares of users count too."""
     with one_sentence(Console(stderr=True)):
-        if output not in FORMATS:
-            raise InvalidInput(f"--output {output}: there are {' and '.join(FORMATS)}")
+        if _all and namespace:
+            raise InvalidInput(f"--all-namespaces and --namespace {namespace}: give one of them")
         lines = asyncio.run(_read(kubeconfig, namespace))
-    if output == "json":
-        print(orjson.dumps([line.as_json() for line in lines], option=orjson.OPT_INDENT_2).decode())
+    if print_for_programs([line.as_json() for line in lines], output):
         return
-    show(result_console(), lines, time.time())
+    show(result_console(), lines, time.time(), is_wide=output is TableOutput.WIDE)
 
 
 async def _read(kubeconfig: Path | None, namespace: str) -> list[Waiting]:
@@ -66,20 +72,48 @@ async def read_queue(client: Client, namespace: str = "") -> list[Waiting]:
     return queue_of(jobs["items"], pods["items"], events["items"])
 
 
-def show(console: Console, lines: Sequence[Waiting], now_s: float) -> None:
-    """Print the table, and how many lines it has."""
+def show(console: Console, lines: Sequence[Waiting], now_s: float, *, is_wide: bool = False) -> None:
+    """Print the table, and how many lines it has. A narrow terminal shows the codes of the reasons alone."""
     if not lines:
         console.print("Nothing waits.", highlight=False)
         return
-    table = Table()
-    for column in ("name", "user", "wants", "waits", "priority", "why"):
+    if is_wide:
+        _show_wide(console, lines, now_s)
+        return
+    is_narrow = console.width < _NARROW
+    shown = _NARROW_COLUMNS if is_narrow else _COLUMNS
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in shown:
         table.add_column(column, overflow="fold", justify="right" if column in ("waits", "priority") else "left")
     for line in lines:
-        why = ": ".join(part for part in (line.code, line.message) if part)
-        amounts = (Text(line.wants), waited(line, now_s), str(line.priority))
-        table.add_row(Text(line.name), Text(line.user), *amounts, Text(why))
+        cells: dict[str, Text | str] = {
+            "name": Text(line.name),
+            "user": Text(line.user),
+            "wants": Text(line.wants),
+            "waits": waited(line, now_s),
+            "priority": str(line.priority),
+            "why": Text(line.code or line.message if is_narrow else _why(line)),
+        }
+        table.add_row(*(cells[column] for column in shown))
     console.print(table)
-    console.print(f"{counted(len(lines), 'line')}. One of them in full: coda explain NAME", highlight=False)
+    more = "In full: coda queue -o wide, or one of them: coda explain NAME" if is_narrow else _ONE_IN_FULL
+    console.print(f"{counted(len(lines), 'line')}. {more}", highlight=False, soft_wrap=True)
+
+
+def _show_wide(console: Console, lines: Sequence[Waiting], now_s: float) -> None:
+    """Each line is one line, however long, as `kubectl get -o wide` has it."""
+    rows = [("NAME", "USER", "WANTS", "WAITS", "PRIORITY", "HELD BY", "WHY")]
+    for line in lines:
+        amounts = (line.wants, waited(line, now_s), str(line.priority), ",".join(line.holders) or "-")
+        rows.append((line.name, line.user, *amounts, _why(line)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        text = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        console.print(text.rstrip(), highlight=False, markup=False, soft_wrap=True)
+
+
+def _why(line: Waiting) -> str:
+    return ": ".join(part for part in (line.code, line.message) if part)
 
 
 def waited(line: Waiting, now_s: float) -> str:

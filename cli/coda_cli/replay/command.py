@@ -19,7 +19,7 @@ from rich.console import Console
 from coda.errors import InvalidInput
 from coda.policy import DEFAULT
 from coda.wording import counted, listed
-from coda_cli.exit_codes import one_sentence, result_console, version
+from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.progress import ReplayDisplay
 from coda_cli.replay.metrics import ReplayRun, ReplaySummary, Workload, summary_from_run
 from coda_cli.replay.run import ReplayLimits, replay
@@ -38,6 +38,7 @@ from coda_cli.trace_options import (
     positive,
     selection_from_options,
 )
+from coda_kube.api.installed_version import installed_version
 from coda_sim.durations import seconds_from_duration
 from coda_sim.engine import CostSetting
 from coda_sim.traces import Format, OnError, Selected, Selection, Trace, read_request_table, read_trace, select
@@ -190,7 +191,7 @@ def _replay_and_report(settings: ReplayOptions, notes: Console) -> None:
     summary = asyncio.run(_run(settings, notes))
     show(summary, result_console())
     if settings.out is not None:
-        result = json_from_summary(summary, version=version())
+        result = json_from_summary(summary, version=installed_version())
         settings.out.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     if summary.problems:
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -18,7 +18,7 @@ from coda.errors import InvalidInput
 from coda.policy import DEFAULT, POLICIES, ArraysConfig, PolicyConfig
 from coda.policy.locality import locality_from_text
 from coda.wording import counted
-from coda_cli.exit_codes import one_sentence, result_console, version
+from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.simulate.comparison import show
 from coda_cli.simulate.html_report import write_report
 from coda_cli.simulate.plots import write_plots
@@ -34,6 +34,7 @@ from coda_cli.trace_options import (
     WindowOption,
     selection_from_options,
 )
+from coda_kube.api.installed_version import installed_version
 from coda_sim.durations import duration_from_seconds, seconds_from_duration
 from coda_sim.engine import COSTS_BY_SETTING, CostSetting
 from coda_sim.results.metrics import window_of
@@ -45,6 +46,7 @@ from coda_sim.workload.gangs import Change
 from coda_sim.workload.workload import MONTH, Load, default_shape, default_warmup_s, json_from_source
 
 ALL = "all"
+TIMELINES = 2
 SHOWN = 20  # refused rows that are named one by one; the rest are counted
 
 
@@ -226,7 +228,7 @@ def _study(
     window_of(found.submits_s, warmup_s=warmup_s, drain_s=template.drain_s)  # refuses one in which nothing is left
     _tell_account(template, found, warmup_s, notes)
     head = {
-        "version": version(),
+        "version": installed_version(),
         "command": "simulate",
         "workload": {**json_from_source(template.source, found), "profiles": template.profiles},
         "cluster": str(shape),
@@ -297,8 +299,18 @@ def _perform_and_report(study: Study, jobs: int, notes: Console, *, all_measures
     _write_json(study.out / "summary.json", summary)
     _write_json(study.out / "timing.json", json_from_timings(results))
     plots = write_plots(outcomes, study.out)
-    write_report(results, study.head, plots, study.out / "report.html")
+    records: dict[str, Path] = {}
+    for order in study.orders:  # the first seed of each policy that was asked for as it is
+        if order.records is not None and not order.without:
+            records.setdefault(order.policy, order.records)
+    write_report(results, study.head, plots, study.out / "report.html", records=_shown(records))
     notes.print(f"Written to {study.out}: {_written(study.out, outcomes)}", highlight=False, soft_wrap=True)
+
+
+def _shown(records: Mapping[str, Path]) -> dict[str, Path]:
+    """The default policy first, and at most `TIMELINES` others."""
+    names = sorted(records, key=lambda name: name != DEFAULT)
+    return {name: records[name] for name in names[: TIMELINES + 1]}
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -3,45 +3,100 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from coda.wording import counted
 from coda_cli.simulate.comparison import comparison_of, title_of
+from coda_cli.simulate.timeline import drawn, read_bars, view_of
+from coda_cli.simulate.verdict import verdict
 from coda_sim.durations import duration_from_seconds
+from coda_sim.results.measure_meanings import GLOSSARY, MEANINGS
 from coda_sim.results.measure_names import SECTIONS
 from coda_sim.results.summary import RunResult
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1b1f24; }
+:root { color-scheme: light dark; --paper: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #d8dee4; --said: #f0f4f8;
+        --light: 55%; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #0f1419; --ink: #e6edf3; --soft: #9da7b3; --line: #30363d; --said: #1a222b; --light: 60%; }
+  .plot svg { filter: invert(0.91) hue-rotate(180deg); } }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: var(--ink);
+       background: var(--paper); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid #d8dee4; padding: .2rem .8rem; text-align: right; white-space: nowrap; }
+th, td { border-bottom: 1px solid var(--line); padding: .2rem .8rem; text-align: right; white-space: nowrap; }
 th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left; }
-td:nth-child(2) { color: #59636e; font-family: ui-monospace, monospace; font-size: 13px; }
+td:nth-child(2) { color: var(--soft); font-family: ui-monospace, monospace; font-size: 13px; }
 tr.section th { padding-top: 1rem; }
+abbr { text-decoration: underline dotted var(--soft); cursor: help; }
 svg { display: block; height: auto; max-width: 100%; margin: 1.5rem 0; }
 .wide { overflow-x: auto; }
+.said { background: var(--said); border-left: 4px solid var(--soft); padding: .5rem 1rem; }
+.said p { margin: .3rem 0; }
+.timeline text { font: 11px system-ui, sans-serif; fill: var(--soft); }
+.timeline .node { fill: none; stroke: var(--line); }
+.timeline .job { fill: hsl(var(--hue) 55% var(--light)); }
+.timeline .job:hover { stroke: var(--ink); stroke-width: 1.5; }
+.timeline line { stroke: var(--line); stroke-width: .5; }
+dt { font-weight: 600; }
+dd { margin: 0 0 .4rem 1.5rem; }
 """
 _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 _IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 
-def write_report(results: Sequence[RunResult], head: dict[str, Any], plots: Sequence[Path], path: Path) -> None:
-    """Write the report; `plots` are drawn in the order given."""
+def write_report(
+    results: Sequence[RunResult],
+    head: dict[str, Any],
+    plots: Sequence[Path],
+    path: Path,
+    *,
+    records: Mapping[str, Path] = MappingProxyType({}),
+) -> None:
+    """Write the report. `plots` are drawn in the order given; `records`: of the runs whose timelines are drawn."""
     comparison = comparison_of(results)
     rows = [_row("th", "measure", "key in summary.json", comparison.titles)]
     for section, measures in SECTIONS:
         rows.append(f'<tr class="section"><th colspan="{len(comparison.titles) + 2}">{escape(section)}</th></tr>')
         rows += [_row("td", measure.name, measure.key, comparison.cells(measure)) for measure in measures]
-    drawn = "\n".join(_inlined(plot, number) for number, plot in enumerate(plots))
+    shown = "\n".join(f'<div class="plot">{_inlined(plot, number)}</div>' for number, plot in enumerate(plots))
+    said = "\n".join(f"<p>{escape(sentence)}</p>" for sentence in verdict(comparison))
     path.write_text(
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(title_of(head))}</title>\n'
-        f"<style>{_STYLE}</style>\n<h1>{escape(title_of(head))}</h1>\n{_facts(results, head)}\n"
-        f'<div class="wide"><table>\n{chr(10).join(rows)}\n</table></div>\n{drawn}\n</html>\n',
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title_of(head))}</title>\n"
+        f"<style>{_STYLE}</style>\n<h1>{escape(title_of(head))}</h1>\n"
+        f'<div class="said">{said}</div>\n{_facts(results, head)}\n'
+        f"<h2>All measures</h2>\n<p>Point at a name to read what it means.</p>\n"
+        f'<div class="wide"><table>\n{chr(10).join(rows)}\n</table></div>\n'
+        f"{_timelines(records)}<h2>Plots</h2>\n{shown}\n{_glossary()}\n</html>\n",
         encoding="utf-8",
     )
+
+
+def _timelines(records: Mapping[str, Path]) -> str:
+    """The runs below each other, over the same time and nodes."""
+    bars_by_title = {title: read_bars(path) for title, path in records.items()}
+    view = view_of([*bars_by_title.values()])
+    if view is None:
+        return ""
+    text = "<h2>Jobs on nodes</h2>\n<p>Each bar is a GPU job on a node, as high as the GPUs that it holds there; "
+    text += "a colour is a user. Point at a bar to read what it is. "
+    text += f"Shown: {counted(len(view.nodes), 'node')} with the most work, from {duration_from_seconds(view.from_s)} "
+    text += f"to {duration_from_seconds(view.to_s)}.</p>\n"
+    for title, bars in bars_by_title.items():
+        text += (
+            f'<h3>{escape(title)}</h3>\n<div class="wide">{drawn(bars, view, f"Jobs on nodes under {title}")}</div>\n'
+        )
+    return text
+
+
+def _glossary() -> str:
+    words = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>\n" for word, meaning in GLOSSARY.items())
+    return f"<h2>Words</h2>\n<dl>\n{words}</dl>"
 
 
 def _facts(results: Sequence[RunResult], head: dict[str, Any]) -> str:
@@ -63,7 +118,8 @@ def _facts(results: Sequence[RunResult], head: dict[str, Any]) -> str:
 
 
 def _row(tag: str, name: str, key: str, cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in (name, key, *cells)) + "</tr>"
+    said = f'<abbr title="{escape(MEANINGS[key])}">{escape(name)}</abbr>' if key in MEANINGS else escape(name)
+    return "<tr>" + "".join(f"<{tag}>{text}</{tag}>" for text in (said, *map(escape, (key, *cells)))) + "</tr>"
 
 
 def _inlined(plot: Path, number: int) -> str:

@@ -63,11 +63,11 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterUse:
-    """Everything that `coda top` shows."""
+    """Everything that `coda top` shows. `throttles`: None if this user may not know."""
 
     nodes: tuple[NodeUse, ...]
     arrays: tuple[ArrayUse, ...]
-    throttles: tuple[Throttle, ...]
+    throttles: tuple[Throttle, ...] | None
 
     def as_json(self) -> Json:
         """For programs."""
@@ -75,9 +75,11 @@ class ClusterUse:
 
 
 def cluster_use(
-    nodes: Iterable[Item], pods: Iterable[Item], jobs: Iterable[Item], profiles: Iterable[Item]
+    nodes: Iterable[Item], pods: Iterable[Item], jobs: Iterable[Item], profiles: Iterable[Item] | None
 ) -> ClusterUse:
-    """Return how the nodes are used. A pod counts where it is bound, with what it asks for; an ended one does not."""
+    """Return how the nodes are used. A pod counts where it is bound, with what it asks for; an ended one does not.
+
+    `profiles`: the NodeProfiles; None if they may not be read."""
     node_by_name = {use.name: use for use in sorted(map(_empty, nodes), key=lambda use: use.name)}
     array_by_name = {name: ArrayUse(name=name) for name in ARRAYS}
     array_by_job: dict[str, str] = {}
@@ -91,15 +93,19 @@ def cluster_use(
         name_by_uid[pod.uid] = pod.id
         if not pod.ended:
             _add(pod, node_by_name, array_by_name, array_by_job)
-    throttles = [throttle for profile in profiles for throttle in _throttles(profile, name_by_uid)]
+    throttles = [throttle for profile in profiles or () for throttle in _throttles(profile, name_by_uid)]
     for throttle in throttles:
         if throttle.node in node_by_name:
             node_by_name[throttle.node].throttles += 1
     return ClusterUse(
         nodes=tuple(node_by_name.values()),
         arrays=tuple(array_by_name.values()),
-        throttles=tuple(sorted(throttles, key=lambda one: (one.node, one.pod, one.what))),
+        throttles=None if profiles is None else tuple(sorted(throttles, key=_place)),
     )
+
+
+def _place(one: Throttle) -> tuple[str, str, str]:
+    return one.node, one.pod, one.what
 
 
 def _empty(item: Item) -> NodeUse:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final
 
-import orjson
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -16,44 +17,42 @@ from rich.text import Text
 from coda.errors import InvalidInput
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
-from coda_cli.top.cluster_use import ClusterUse, cluster_use
+from coda_cli.output import KubeconfigOption, SheetOutput, print_for_programs
+from coda_cli.top.cluster_use import ClusterUse, Throttle, cluster_use
 from coda_cli.trace_options import positive
-from coda_kube.api.client import Client, NotFound, connect
+from coda_kube.api.client import Client, NotFound, Rejected, connect
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 
-FORMATS: Final = ("table", "json")
 LIVE_PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 SPARE_LINES: Final = 16  # of a terminal, for everything but the lines of nodes
 
 
 def top_command(
     once: Annotated[
-        bool, typer.Option("--once", help="Print it once; so does json, and output to no terminal.")
+        bool, typer.Option("--once", help="Print it once; so do json, yaml, and output to no terminal.")
     ] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
-    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster to ask [default: your current one].")] = None,
+    output: Annotated[SheetOutput, typer.Option("--output", "-o", help="How it is written.")] = SheetOutput.TABLE,
+    kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Show who uses the nodes' GPUs and cores, and what is throttled, until Ctrl-C.
 
     A terminal shows as many nodes as it has lines for, those with throttles and the fullest first."""
     with one_sentence(Console(stderr=True)):
-        if output not in FORMATS:
-            raise InvalidInput(f"--output {output}: there are {' and '.join(FORMATS)}")
         positive("--every", every)
         console = result_console()
-        is_live = console.is_terminal and not once and output == "table"
+        is_live = console.is_terminal and not once and output is SheetOutput.TABLE
         asyncio.run(_top(kubeconfig, console, every if is_live else None, output))
 
 
-async def _top(kubeconfig: Path | None, console: Console, every_s: float | None, output: str) -> None:
+async def _top(kubeconfig: Path | None, console: Console, every_s: float | None, output: SheetOutput) -> None:
     client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
     try:
         use = await read_use(client)
-        if output == "json":
-            print(orjson.dumps(use.as_json(), option=orjson.OPT_INDENT_2).decode())
-        elif every_s is None:
+        if print_for_programs(use.as_json(), output):
+            return
+        if every_s is None:
             console.print(drawn(use))
         else:
             with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -76,20 +75,28 @@ async def read_use(client: Client) -> ClusterUse:
     return cluster_use(nodes["items"], pods["items"], jobs["items"], await _profiles(client))
 
 
-async def _profiles(client: Client) -> list[Json]:
+async def _profiles(client: Client) -> list[Json] | None:
+    """The NodeProfiles; None if this user may not read them, as most users may not."""
     try:
         return list((await client.list_pages(f"/apis/{API_VERSION}/nodeprofiles"))["items"])
     except NotFound:
         return []
+    except Rejected:
+        return None
 
 
 def drawn(use: ClusterUse, *, lines: int | None = None) -> Group:
     """Return the tables. `lines`: of nodes, at most."""
-    return Group(_arrays(use), _nodes(use, lines), *([_throttles(use)] if use.throttles else []))
+    parts: list[Table | str] = [_arrays(use), _nodes(use, lines)]
+    if use.throttles is None:
+        parts.append("Throttles are not shown: you may not read NodeProfiles.")
+    elif use.throttles:
+        parts.append(_throttles(use.throttles))
+    return Group(*parts)
 
 
 def _arrays(use: ClusterUse) -> Table:
-    table = Table(title="Arrays")
+    table = Table(title="Arrays", box=SIMPLE_HEAD, pad_edge=False)
     for column in ("", "pods", "GPUs", "cores", "borrowed", "waiting"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for array in use.arrays:
@@ -101,9 +108,10 @@ def _arrays(use: ClusterUse) -> Table:
 
 
 def _nodes(use: ClusterUse, lines: int | None) -> Table:
-    table = Table(title="Nodes")
-    for column in ("node", "GPUs", "cores", "GPU jobs", "CPU jobs", "borrowed", "others", "throttles"):
-        table.add_column(column, justify="left" if column == "node" else "right", no_wrap=True)
+    table = Table(title="Nodes", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("node", overflow="fold")  # numbers are never cut: a long name takes several lines
+    for column in ("GPUs", "cores", "GPU jobs", "CPU jobs", "borrowed", "others", "throttles"):
+        table.add_column(column, justify="right", no_wrap=True, min_width=len(column))
     shown = use.nodes
     if lines is not None and len(shown) > lines:
         ordered = sorted(shown, key=lambda node: (-node.throttles, -node.used_gpus, -node.used_cores, node.name))
@@ -121,10 +129,10 @@ def _nodes(use: ClusterUse, lines: int | None) -> Table:
     return table
 
 
-def _throttles(use: ClusterUse) -> Table:
-    table = Table(title="Throttles")
+def _throttles(throttles: Iterable[Throttle]) -> Table:
+    table = Table(title="Throttles", box=SIMPLE_HEAD, pad_edge=False)
     for column in ("node", "pod", "what", "now", "before", "since"):
         table.add_column(column, overflow="fold")
-    for one in use.throttles:
+    for one in throttles:
         table.add_row(*map(Text, (one.node, one.pod, one.what, one.value, one.original, one.since)))
     return table

@@ -95,6 +95,21 @@ def plain_access(where: str) -> Access | None:
     return _of_kubeconfig(paths[0]) if len(paths) == 1 else None
 
 
+def current_namespace(kubeconfig: Path | None) -> str:
+    """Return the namespace that the kubeconfig's current context names, as kubectl takes it; else `default`."""
+    import yaml
+
+    where = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
+    for path in [Path(path).expanduser() for path in where.split(os.pathsep) if path]:
+        try:
+            config = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
+            context = _named(config, "contexts", "context", config["current-context"])
+        except (OSError, yaml.YAMLError, LookupError, TypeError, UnicodeDecodeError):
+            continue
+        return str(context.get("namespace") or "default")
+    return "default"
+
+
 def _of_service_account(environ: Mapping[str, str], folder: Path) -> Access:
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     access = Access(

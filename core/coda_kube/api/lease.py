@@ -18,7 +18,9 @@ from typing import Final
 
 from coda.errors import CodaError
 from coda_kube.api.client import Client, NotFound
+from coda_kube.api.installed_version import installed_version
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import ANNOTATION_VERSION
 from coda_kube.objects.quantities import micro_time_from_seconds
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class Elector:
         self._name = name
         self._identity = identity
         self._holder = f"{identity}_{uuid.uuid4().hex[:8]}"
+        self._version = installed_version()
         self._has_held = False
         self._times = times or LeaseTimes()
         self._renewed_s = float("-inf")  # monotonic, taken before the request that renewed
@@ -156,6 +159,7 @@ class Elector:
         spec["leaseDurationSeconds"] = int(self._times.duration_s)
         spec["renewTime"] = micro_time_from_seconds(time.time())
         lease["spec"] = spec
+        lease["metadata"].setdefault("annotations", {})[ANNOTATION_VERSION] = self._version
         return self._won(await self._client.replace(f"{self._collection}/{self._name}", lease), started_s)
 
     async def _make_again(self, started_s: float) -> bool:
@@ -194,7 +198,7 @@ class Elector:
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self._name},
+            "metadata": {"name": self._name, "annotations": {ANNOTATION_VERSION: self._version}},
             "spec": {
                 "holderIdentity": self._holder,
                 "leaseDurationSeconds": int(self._times.duration_s),

@@ -52,6 +52,9 @@ OPT_IN: Final = f"{GROUP}/opt-in"
 # "true" on a CPU pod: it serves requests, so it never has cores that it must give back.
 SERVICE: Final = f"{GROUP}/service"
 
+# On the Leases: which version their holder runs.
+ANNOTATION_VERSION: Final = f"{GROUP}/version"
+
 # On the extender's own pod; the Service selects it.
 LABEL_LEADER: Final = f"{GROUP}/leader"
 

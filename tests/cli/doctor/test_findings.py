@@ -6,9 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
-from coda_cli.doctor.findings import Level, findings
+from coda_cli.doctor.finding import Level
+from coda_cli.doctor.findings import findings
 from coda_cli.doctor.seen import Seen
+from coda_cli.version.parts import Part
+from coda_kube.certificates import new_authority, new_leaf
 from coda_kube.objects.json_types import Json
 from coda_kube.served_schema import WRITTEN
 
@@ -44,6 +48,36 @@ def daemon_set(name: str, *tolerations: Json, **spec: Any) -> Json:
     return {"metadata": {"name": name, "namespace": "gpu"}, "spec": {"template": {"spec": pod}}}
 
 
+NOW_S = 1_795_000_000.0
+LEAF = new_leaf(new_authority(NOW_S), serves=True, now_s=NOW_S).certificate
+SCHEDULER: Json = {
+    "profiles": [{"schedulerName": "coda", "plugins": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}}],
+    "extenders": [
+        {
+            "urlPrefix": "https://coda-extender.coda-system.svc:8888",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "preemptVerb": "preempt",
+            "ignorable": True,
+        }
+    ],
+}
+PARTS = [
+    Part("coda", "1.2.0"),
+    Part("operator", "1.2.0"),
+    Part("planner", "1.2.0"),
+    Part("agent", "1.2.0"),
+    Part("kube-scheduler", "v1.36.3"),
+    Part("Kubernetes", "v1.36.3"),
+]
+
+
+def configured(**changes: Any) -> Json:
+    """The scheduler's ConfigMap with other entries in its extender."""
+    content = SCHEDULER | {"extenders": [SCHEDULER["extenders"][0] | changes]}
+    return {"data": {"scheduler.yaml": yaml.safe_dump(content)}}
+
+
 WELL = Seen(
     version="v1.36.3",
     schema=schema(),
@@ -55,6 +89,11 @@ WELL = Seen(
     refusing=[binding("coda-reserved-keys", "Deny")],
     mutating=[binding("coda-cpu-jobs")],
     clock_ahead_s=0.4,
+    now_s=NOW_S,
+    node_clocks_s={"n1": 0.0, "n2": -1.0},
+    parts=PARTS,
+    scheduler={"data": {"scheduler.yaml": yaml.safe_dump(SCHEDULER)}},
+    certificates={"coda-extender-tls": LEAF},
 )
 
 
@@ -66,7 +105,8 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
     found = [*findings(WELL)]
     assert {one.level for one in found} == {Level.GOOD}
     assert [one.about for one in found] == [
-        *("Kubernetes", "definitions", "planner", "operator", "policies", "CPU jobs", "GPU nodes", "agents", "clock"),
+        *("Kubernetes", "definitions", "versions", "planner", "operator", "scheduler", "certificates", "policies"),
+        *("CPU jobs", "GPU nodes", "agents", "clock", "node clocks"),
     ]
     assert "2 with 16 GPUs, all with the pool's taint" in [one.says for one in found]
 
@@ -135,6 +175,57 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
         pytest.param(
             {"clock_ahead_s": -61.0}, (Level.NOTE, "clock", "this machine is -61 s off the API server"), id="clock"
         ),
+        pytest.param(
+            {"parts": [Part("coda", "1.2.0"), Part("planner", "1.1.0"), Part("operator", "")]},
+            (Level.NOTE, "versions", "planner is 1.1.0, and this command 1.2.0: use the version that the cluster has"),
+            id="skew",
+        ),
+        pytest.param({"scheduler": None}, (Level.UNKNOWN, "scheduler", "you may not look"), id="a hidden scheduler"),
+        pytest.param(
+            {"scheduler": {"data": {"scheduler.yaml": "profiles: 3"}}},
+            (Level.BAD, "scheduler", "no profile is called coda: nothing places Coda's pods"),
+            id="no profile",
+        ),
+        pytest.param(
+            {"scheduler": {"data": {"scheduler.yaml": "{"}}},
+            (Level.BAD, "scheduler", "scheduler.yaml of the ConfigMap coda-scheduler cannot be read"),
+            id="no YAML",
+        ),
+        pytest.param(
+            {"scheduler": {"data": {"scheduler.yaml": "profiles: [{schedulerName: coda, plugins: 3}]"}}},
+            (Level.BAD, "scheduler", "DefaultPreemption is not disabled: single ranks of a gang may be preempted"),
+            id="plugins that are none",
+        ),
+        pytest.param(
+            {"scheduler": configured(urlPrefix="https://other")},
+            (Level.BAD, "scheduler", "no extender is coda-extender: foreign pods may take what Coda has promised"),
+            id="no extender",
+        ),
+        pytest.param(
+            {"scheduler": configured(filterVerb="")},
+            (Level.BAD, "scheduler", "the extender is not asked: filterVerb is missing"),
+            id="no filter",
+        ),
+        pytest.param(
+            {"certificates": {}},
+            (Level.BAD, "certificates", "none: kube-scheduler cannot reach the extender"),
+            id="no certificates",
+        ),
+        pytest.param(
+            {"now_s": NOW_S + 31 * 86400, "certificates": {"a": LEAF, "b": b"no PEM"}},
+            (Level.BAD, "certificates", "a and b over or unreadable"),
+            id="old certificates",
+        ),
+        pytest.param(
+            {"now_s": NOW_S + 27 * 86400},
+            (Level.NOTE, "certificates", "coda-extender-tls over in less than 5 days"),
+            id="nobody renews",
+        ),
+        pytest.param(
+            {"node_clocks_s": {"n1": 0.0, "n2": 61.0, "n3": -6.0}},
+            (Level.NOTE, "node clocks", "n2 (+61 s) and n3 (-6 s) off the API server"),
+            id="node clocks",
+        ),
         pytest.param({"nodes": None}, (Level.UNKNOWN, "GPU nodes", "you may not look"), id="no rights"),
     ],
 )
@@ -156,5 +247,10 @@ def test_everything_that_is_bad_says_what_to_do() -> None:
         refusing=[],
         mutating=None,
         clock_ahead_s=0.0,
+        now_s=NOW_S,
+        node_clocks_s=None,
+        parts=PARTS,
+        scheduler={"data": {}},
+        certificates={},
     )
     assert all(one.fix for one in findings(ill) if one.level is Level.BAD)

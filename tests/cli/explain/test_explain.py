@@ -149,7 +149,7 @@ async def api() -> FakeApi:
     ],
 )
 async def test_anything_can_be_asked_about(api: FakeApi, name: str, says: str) -> None:
-    assert says in await explained(api, "default", name)
+    assert says in (await explained(api, "default", name)).sentences
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,9 @@ def test_a_study_writes_summary_records_plots_and_one_report(tmp_path: Path) -> 
     audited = measures(jobs, 4, 16, 0.0, 4000.0)
     assert {name: run["metrics"][name] for name in audited} == pytest.approx(audited, rel=1e-9)
     report = (out / "report.html").read_text()
-    assert report.count("<svg") == 4
+    assert report.count("<svg") == 5  # four plots and a timeline
     assert "src=" not in report
-    assert all(f"<td>{measure.name}</td><td>{key}</td>" in report for key, measure in MEASURE_BY_KEY.items())
+    assert all(f">{measure.name}</abbr></td><td>{key}</td>" in report for key, measure in MEASURE_BY_KEY.items())
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:

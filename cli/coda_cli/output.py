@@ -1,0 +1,55 @@
+"""How a result is written: as text for people, or as JSON or YAML for programs."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+KubeconfigOption = Annotated[
+    Path | None, typer.Option(help="The cluster to ask [default: KUBECONFIG, else ~/.kube/config].")
+]
+
+
+class TableOutput(Enum):
+    """The forms of a table. `wide`: no line is folded, and there are more columns."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class TextOutput(Enum):
+    """The forms of sentences."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class SheetOutput(Enum):
+    """The forms of tables that have nothing to add when there is more space."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+TextOption = Annotated[TextOutput, typer.Option("--output", "-o", help="How it is written.")]
+
+
+def print_for_programs(content: Any, output: Enum) -> bool:
+    """Print `content`, which JSON can hold, as JSON or YAML. False if `output` is a form for people."""
+    if output.value == "json":
+        print(orjson.dumps(content, option=orjson.OPT_INDENT_2).decode())
+    elif output.value == "yaml":
+        import yaml  # takes time that no other command should wait for
+
+        print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), end="")
+    else:
+        return False
+    return True

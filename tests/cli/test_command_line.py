@@ -1,0 +1,143 @@
+"""What all commands have in common: forms of output, exit codes, colours, completion."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+from typer.testing import CliRunner
+
+from coda_cli.__main__ import app
+from coda_cli.exit_codes import EXIT_CODES
+from coda_cli.explain.queue_command import show
+from coda_cli.explain.waiting import Waiting
+from coda_cli.output import TableOutput, print_for_programs
+from coda_kube.api.credentials import current_namespace
+
+BIN = Path(sys.executable).parent
+LONG = "needs 2 ranks of 8 GPUs each; " * 8
+LINE = Waiting(name="team/train", wants="2 ranks of 8 GPUs", user="ana", code="InsufficientGPUs", message=LONG)
+NOBODY = "{clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: a, user: {token: t}}],"
+
+
+def kubeconfig(folder: Path, *, namespace: str = "") -> Path:
+    """Of a server that nobody has started."""
+    path = folder / "config"
+    context = f"{{cluster: a, user: a{f', namespace: {namespace}' if namespace else ''}}}"
+    path.write_text(f"{NOBODY} current-context: a, contexts: [{{name: a, context: {context}}}]}}\n")
+    return path
+
+
+def shown(width: int, *, is_wide: bool = False) -> str:
+    said = io.StringIO()
+    show(Console(file=said, width=width), [LINE], 0.0, is_wide=is_wide)
+    return said.getvalue()
+
+
+def test_a_narrow_terminal_has_the_code_and_a_wide_table_has_each_line_whole() -> None:
+    assert "ranks of 8 GPUs each" not in shown(80)
+    assert "InsufficientGPUs" in shown(80)
+    assert max(map(len, shown(80).splitlines())) <= 80
+    assert "ranks of 8 GPUs each" in shown(120)
+    assert LONG.strip() in shown(80, is_wide=True).splitlines()[1]
+
+
+@pytest.mark.parametrize(("output", "load"), [(TableOutput.JSON, json.loads), (TableOutput.YAML, yaml.safe_load)])
+def test_json_and_yaml_say_the_same(output: TableOutput, load: object, capsys: pytest.CaptureFixture[str]) -> None:
+    assert callable(load)
+    assert print_for_programs([LINE.as_json()], output)
+    assert load(capsys.readouterr().out) == [LINE.as_json()]
+
+
+def test_forms_for_people_are_left_to_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not print_for_programs([], TableOutput.WIDE)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("version --client", 0),
+        ("queue --kubeconfig CONFIG", 1),
+        ("version --kubeconfig CONFIG", 1),
+        ("doctor --kubeconfig CONFIG", 2),
+        ("check --kubeconfig CONFIG", 2),
+        ("queue --kubeconfig CONFIG -o xml", 2),
+        ("queue --kubeconfig CONFIG.missing", 2),
+        ("queue -A -n team --kubeconfig CONFIG", 2),
+        ("nothing", 2),
+    ],
+)
+def test_exit_codes_are_those_that_help_names(words: str, code: int, tmp_path: Path) -> None:
+    known = str(kubeconfig(tmp_path))
+    ended = CliRunner().invoke(app, words.replace("CONFIG", known).split())
+    assert ended.exit_code == code, ended.output
+    assert code in EXIT_CODES
+    if code == 1:
+        assert "the cluster does not answer" in ended.stderr
+
+
+def test_help_names_every_exit_code() -> None:
+    told = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    assert all(f"{code} {meaning}" in told for code, meaning in EXIT_CODES.items())
+
+
+@pytest.mark.parametrize(
+    ("environ", "has_colour"), [({"FORCE_COLOR": "1"}, True), ({"NO_COLOR": "1"}, False), ({}, False)]
+)
+def test_colours_are_only_for_terminals_and_no_color_wins(
+    environ: dict[str, str], has_colour: bool, tmp_path: Path
+) -> None:
+    """FORCE_COLOR stands for a terminal."""
+    known = {"FORCE_COLOR": "1", **environ} if "NO_COLOR" in environ else environ
+    done = subprocess.run(
+        [BIN / "coda", "doctor", "--kubeconfig", kubeconfig(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "TERM": "xterm-256color", **known},
+        check=False,
+    )
+    assert "does not answer" in done.stderr
+    assert ("\x1b[31m" in done.stderr) is has_colour
+
+
+def test_the_namespace_is_that_of_the_kubeconfig(tmp_path: Path) -> None:
+    assert current_namespace(kubeconfig(tmp_path, namespace="team")) == "team"
+    assert current_namespace(kubeconfig(tmp_path)) == "default"
+    assert current_namespace(tmp_path / "missing") == "default"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell_has_no_fault(shell: str, tmp_path: Path) -> None:
+    script = tmp_path / f"script.{shell}"
+    script.write_text(CliRunner().invoke(app, ["completion", shell]).output)
+    assert "_CODA_COMPLETE" in script.read_text()
+    if shutil.which(shell):
+        subprocess.run([shell, "-n", script], check=True)
+
+
+def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
+    def completed(*words: str) -> list[str]:
+        script = f"""source <({BIN}/coda completion bash)
+            COMP_WORDS=(coda {" ".join(words)}); COMP_CWORD={len(words)}
+            _coda_completion {BIN}/coda; printf '%s\\n' "${{COMPREPLY[@]}}" """
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+        return done.stdout.split()
+
+    assert completed("expl") == ["explain"]
+    assert "--output" in completed("queue", "--o")
+    assert completed("queue", "-o", "ya") == ["yaml"]
+
+
+def test_kubectl_completes_the_plugin() -> None:
+    done = subprocess.run(
+        [BIN / "kubectl_complete-coda", "queue", "-o", ""], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["table", "wide", "json", "yaml", ":4"]
