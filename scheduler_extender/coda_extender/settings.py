@@ -10,9 +10,9 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from coda.errors import InvalidInput
 from coda.model.job import LocalityStep
+from coda.nodes.locality import locality_from_text
 from coda.policy import DEFAULT, ArraysConfig, Level, PolicyConfig, policy_of, why_not_live
 from coda.policy.config import ReclaimConfig
-from coda.policy.locality import locality_from_text
 from coda.policy.priorities import HIGHEST_OF_USERS, PriorityRule
 from coda_extender.cluster.cluster import GATHER_S
 from coda_kube.objects.names import SCHEDULER

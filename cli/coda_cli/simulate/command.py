@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
+from coda.nodes.locality import locality_from_text
 from coda.policy import DEFAULT, POLICIES, ArraysConfig, PolicyConfig
-from coda.policy.locality import locality_from_text
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.simulate.comparison import show

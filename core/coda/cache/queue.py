@@ -16,9 +16,9 @@ from coda.model.live_placement import is_waiting
 from coda.model.resources import key_of_amount
 from coda.model.world import World
 from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.locality import LevelHold
 from coda.nodes.preferred_levels import PreferredLevels, RunS
 from coda.policy.config import PolicyConfig
-from coda.policy.locality import LevelHold
 from coda.policy.order import Order, by_arrival
 
 Party = Callable[[Job], Hashable]

@@ -23,8 +23,8 @@ from coda.model.job import Job, JobId, WriteTrouble
 from coda.model.resources import CPU, GPUS, MEMORY, PODS
 from coda.nodes.bottleneck import sides_texts
 from coda.nodes.eligibility import Exclusion
+from coda.nodes.locality import LevelHold, hold_text
 from coda.nodes.node_search import RankClass
-from coda.policy.locality import LevelHold, hold_text
 from coda.promises import Kept, promise_text
 from coda.wording import (
     amount_text,

@@ -11,8 +11,8 @@ from math import inf
 from coda.model.job import Job, JobId
 from coda.model.resources import key_of_amount
 from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.locality import LevelHold, hold_of, steps_of
 from coda.policy.config import PolicyConfig
-from coda.policy.locality import LevelHold, hold_of, steps_of
 
 RunS = Callable[[Job], float]
 """How long a job is expected to run in all, in seconds; 0: nobody knows."""

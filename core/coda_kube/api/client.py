@@ -21,9 +21,9 @@ import orjson
 from aiohttp.http_exceptions import LineTooLong
 
 from coda.errors import CodaError, Conflict, Outage
+from coda_kube.api.bodies.json_text import read_json
+from coda_kube.api.bodies.log_tail import last_bytes
 from coda_kube.api.credentials import find_access, new_session
-from coda_kube.api.json_text import read_json
-from coda_kube.api.log_tail import last_bytes
 from coda_kube.api.steady_clock import SteadyClock
 from coda_kube.objects.json_types import Json
 

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from coda.errors import Outage
+from coda_kube.api.bodies.json_text import CutJson
 from coda_kube.api.client import Client, Expired, NotFound, Rejected
 from coda_kube.api.history import history_of
-from coda_kube.api.json_text import CutJson
 from coda_kube.api.retry_pauses import pause_s, spread_s
 from coda_kube.objects.json_types import Json
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coda.history.division import Shares
-from coda.model.decision import Start
+from coda.model.decision import Start, StopCause
 from coda.model.job import Job, JobId, Phase, Placement, PlacementState, Wish
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import ArrayQuota, Node, VirtualCluster, World
-from coda.policy.config import PolicyConfig
-from coda.policy.reclaim import WINDOW_S
+from coda.policy.config import PolicyConfig, ReclaimConfig
+from coda.policy.reclaim import WINDOW_S, times_reclaimed
 from coda.snapshots import VersionedMap
 from coda_sim.engine.job_run import JobRun
 from coda_sim.workload.cluster_shape import GIB, ClusterShape
@@ -79,10 +79,13 @@ class Cluster:
         racks = self._rack_by_node
         return racks is not None and len({racks[number] for number, _ in nodes}) > 1
 
-    def note_reclaim(self, job: Job, now_s: float) -> None:
-        """A borrower is stopped. O(those of the last minute)."""
+    def times_reclaimed(self, job: Job, cause: StopCause, now_s: float, rule: ReclaimConfig) -> int:
+        """A job is stopped. Return how often it was reclaimed, with this stop. O(those of the last minute)."""
+        if cause is not StopCause.RECLAIM:
+            return job.reclaimed
         recent = {key: moment_s for key, moment_s in self._reclaimed_s.items() if moment_s > now_s - WINDOW_S}
         self._reclaimed_s = {**recent, f"{job.id}-{job.attempt}": now_s}
+        return times_reclaimed(job, now_s, rule)
 
     def divide(self, shares: Shares) -> None:
         """Divide all nodes so from now on."""

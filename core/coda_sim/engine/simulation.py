@@ -14,13 +14,12 @@ from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.history.division import FollowedPast
 from coda.history.run_times import FinishedRun
-from coda.model.decision import Decision, Stop, StopCause
+from coda.model.decision import Decision, Stop
 from coda.model.job import JobId
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda.policy.cores import CoresRule, proportional_share, starting_cores
 from coda.policy.policies import policy_of
-from coda.policy.reclaim import times_reclaimed
 from coda.promises import PromiseBook
 from coda_sim.engine.allocator_model import AllocatorModel
 from coda_sim.engine.cluster import Cluster
@@ -239,10 +238,7 @@ class Simulation:
         if not run.job.resumable:
             entry.discard_work()
             run.done_s = 0.0
-        reclaimed = run.job.reclaimed
-        if stop.cause is StopCause.RECLAIM:
-            reclaimed = times_reclaimed(run.job, self._now_s, self._config.planner.reclaim)
-            self._cluster.note_reclaim(run.job, self._now_s)
+        reclaimed = self._cluster.times_reclaimed(run.job, stop.cause, self._now_s, self._config.planner.reclaim)
         restart_s = self._config.costs.of(run.gpus)
         run.requeue(stop.cause, cores, self._now_s, restart_s=restart_s, reclaimed=reclaimed)
         self._wait(run)

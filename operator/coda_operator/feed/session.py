@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import orjson
 
+from coda_kube.api.bodies.json_text import read_json, shallow
 from coda_kube.api.client import Client
-from coda_kube.api.json_text import read_json, shallow
 from coda_operator.feed.lean_kopf import kopf
 
 

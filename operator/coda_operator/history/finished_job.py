@@ -52,7 +52,7 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
         cores_given=cores_given,
         ending=_ending(progress.phase),
         reason=_text(progress.reason, RECORDED_REASON_CHARACTERS) if has_ended else "Deleted",
-        failure_class="",
+        failure_class=_text((status.get("failure") or {}).get("reason", ""), 64),
         queued_s=times.queued_s,
         started_s=times.started_s,
         ended_s=times.ended_s,

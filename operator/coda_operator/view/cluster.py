@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from coda.errors import CodaError
 from coda.lifecycle import LifecycleConfig, PodState, RankPod, Situation
+from coda_kube.api.bodies.json_text import shallow
 from coda_kube.api.client import Client, NotFound
-from coda_kube.api.json_text import shallow
 from coda_kube.api.watch_cache import WatchCache, key_of, metadata_only, version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, FINALIZER, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE

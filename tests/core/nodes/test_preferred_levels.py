@@ -15,8 +15,8 @@ from coda.errors import InvalidInput
 from coda.history.run_times import FinishedRun
 from coda.model import Decision, Job, WaitCode, World
 from coda.model.job import LocalityStep
+from coda.nodes.locality import hold_of, locality_from_text
 from coda.policy import PolicyConfig
-from coda.policy.locality import hold_of, locality_from_text
 from coda.promises import PromiseBook
 from tests.builders import job, rack, running, world
 from tests.strategies import worlds

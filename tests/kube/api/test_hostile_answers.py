@@ -14,9 +14,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from coda.errors import Outage
+from coda_kube.api.bodies.json_text import CUT, CutJson, parse_deep, read_json
 from coda_kube.api.client import Client, Expired
 from coda_kube.api.credentials import Access
-from coda_kube.api.json_text import CUT, CutJson, parse_deep, read_json
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
 from tests.virtual_time import VirtualLoop
