@@ -149,6 +149,7 @@ class Situation:
     given_up: frozenset[str] = frozenset()  # nodes that are deleted or tainted out-of-service: nothing runs there
     braked: bool = False  # many nodes stopped being Ready together: none counts as lost
     outages: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)  # node -> its last: since, until
+    converged: str = ""  # why it is to end by its own rule: it no longer learns; "": it is not
     untuned: Untuned | None = None  # its cores are to be found, and nobody has begun with that in this attempt
 
 

@@ -6,7 +6,7 @@ checkpoint, and is believed; what was best stays. The times are those of who rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from coda.progress.job_report import JobReport
@@ -45,6 +45,7 @@ class TrainingProgress:
     plateau: Plateau | None = None
     saved_step: int | None = None
     saved_s: float = 0.0  # when the save was first seen
+    changed_s: float = 0.0  # when anything of it was last seen to change
     end_s: float = 0.0  # when it is expected to end
     message: str = ""  # what is not believed, or what is advised
 
@@ -61,11 +62,10 @@ class TrainingProgress:
 def progress_after(
     before: TrainingProgress | None, report: JobReport, attempt: int, now_s: float, margin: float = DEFAULT_MARGIN
 ) -> TrainingProgress:
-    """Return what is known after a report; `end_s` and `message` are left to the caller. The same report again changes
+    """Return what is known after a report; `end_s` and `message` stay as they were. The same report again changes
     nothing. `before` of another attempt counts for nothing. `margin`: the part of the loss that is an improvement."""
     if before is None or before.attempt != attempt:
         before = TrainingProgress(attempt=attempt)
-    epoch = _newer(report.epoch, before.epoch)
     of_loss = report.loss_epoch
     if of_loss is None and report.epoch is not None:
         of_loss = int(report.epoch)
@@ -75,11 +75,11 @@ def progress_after(
     saved_s = before.saved_s
     if report.saved_step is not None and report.saved_step != before.saved_step:
         saved_s = now_s
-    return TrainingProgress(
-        attempt=attempt,
+    after = replace(
+        before,
         step=_newer(report.step, before.step),
         total_steps=_newer(report.total_steps, before.total_steps),
-        epoch=epoch,
+        epoch=_newer(report.epoch, before.epoch),
         total_epochs=_newer(report.total_epochs, before.total_epochs),
         loss=_newer(report.loss, before.loss),
         learning_rate=_newer(report.learning_rate, before.learning_rate),
@@ -89,6 +89,7 @@ def progress_after(
         saved_step=_newer(report.saved_step, before.saved_step),
         saved_s=saved_s,
     )
+    return after if after == before else replace(after, changed_s=now_s)
 
 
 def _newer(new: _T | None, old: _T | None) -> _T | None:

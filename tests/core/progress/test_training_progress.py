@@ -66,7 +66,7 @@ def test_what_a_report_leaves_out_stays() -> None:
 
 def test_another_attempt_begins_anew() -> None:
     before = after(JobReport(step=500, loss=0.1, epoch=4.0))
-    assert progress_after(before, JobReport(step=3), 2, 9.0) == TrainingProgress(attempt=2, step=3)
+    assert progress_after(before, JobReport(step=3), 2, 9.0) == TrainingProgress(attempt=2, step=3, changed_s=9.0)
 
 
 def test_a_step_that_goes_back_is_believed_and_the_best_loss_stays() -> None:
