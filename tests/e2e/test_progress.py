@@ -31,15 +31,19 @@ async def test_a_job_shows_its_progress_and_ends_once_it_has_converged(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
     stop = {"noImprovementEpochs": 2, "action": "Stop"}
-    learns = await submit(user, speaking("learns", total_steps=1_000_000, step_seconds=0.01))
+    learns = await submit(
+        user, speaking("learns", spec={"cpusPerReplica": "auto"}, total_steps=1_000_000, step_seconds=0.01)
+    )
     silent = await submit(user, speaking("silent", spec={"reportProgress": False}, step_seconds=0.01))
     stands = speaking("stands", spec={"stopWhen": stop}, step_seconds=0.01, steps_per_epoch=400, best_epoch=1)
     ends = await submit(user, stands)
 
-    def has_end(item: Json) -> bool:
-        return "estimatedEnd" in ((item.get("status") or {}).get("progress") or {})
+    def has_both(item: Json) -> bool:
+        """Progress and tuning, which the same agent writes: neither takes the other away."""
+        status = item.get("status") or {}
+        return "estimatedEnd" in (status.get("progress") or {}) and "tuning" in status
 
-    status = (await wait_for(user, job_path(learns), has_end, within_s=60))["status"]
+    status = (await wait_for(user, job_path(learns), has_both, within_s=60))["status"]
     progress = status["progress"]
     assert progress["step"] > 0
     assert progress["totalSteps"] == 1_000_000
