@@ -40,7 +40,12 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.placement.grant.deadline status.placement.grant.message status.placement.grant.mostCores
         status.placement.grant.sequence status.placement.grant.state status.placement.grant.time
         status.placement.nodes status.placement.planId status.placement.rank0Node status.placement.state
-        status.placement.stop.by status.placement.stop.cause status.placement.stop.time status.queuedTime status.reason
+        status.placement.stop.by status.placement.stop.cause status.placement.stop.time
+        status.progress.attempt status.progress.bestEpoch status.progress.bestLoss status.progress.epoch
+        status.progress.estimatedEnd status.progress.learningRate status.progress.loss status.progress.message
+        status.progress.plateau.epoch status.progress.plateau.epochs status.progress.plateau.lastEpoch
+        status.progress.plateau.loss status.progress.savedStep status.progress.savedTime status.progress.step
+        status.progress.time status.progress.totalEpochs status.progress.totalSteps status.queuedTime status.reason
         status.request.cpusPerReplica status.request.nodeSelector status.request.nodeSelectorTerms
         status.request.priority status.request.quota status.request.resources status.request.tolerations
         status.resize.attempt status.resize.coresPerReplica status.resize.message status.resize.reason

@@ -22,6 +22,7 @@ from coda_agent.cluster import AgentCaches, BackgroundWrites, Claims, LocalPod
 from coda_agent.gpus import LibraryState, Moment
 from coda_agent.modes import ThrottleMode, TuneMode
 from coda_agent.node import Node
+from coda_agent.progress import ProgressFollower, find_report
 from coda_agent.report import LastWindow, Metrics, ProfileWriter, events_json, profile_status
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
@@ -82,6 +83,7 @@ class Loop:
             metrics.count_failed_write, lambda: self._clock().monotonic_s, muted=node.reads_only
         )
         self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
+        self._progress = ProgressFollower(settings.progress_s, cluster, self._writes)
         self._profile_writer = ProfileWriter(settings.node_name, settings.tune, node, cluster, self._writes)
 
         # Kept between rounds.
@@ -135,11 +137,12 @@ class Loop:
                 self._metrics.observe_throttle(self._clock().monotonic_s - senses.at.monotonic_s)
             problems += await self._calibrate_if_idle(local, senses)
 
-        # 4. Write to the cluster: events, tunings, and the NodeProfile.
+        # 4. Write to the cluster: events, tunings, progress, and the NodeProfile.
         pods = {pod.uid: pod for pod in local}
         self._report_actions(actions, pods, senses.at.wall_s)
         if self._settings.tune is not TuneMode.OFF:
             problems += self._tuner.step(senses, local, self.eliminator.disturbed_at_s)
+        problems += await self._follow_progress(local, senses.at)
         self._log_problems(problems)
         self._profile_writer.write_profile(senses, self._tuner.reports)
 
@@ -183,6 +186,13 @@ class Loop:
     def profile(self, senses: Senses) -> Json:
         """Return the `status` of the NodeProfile, without its time."""
         return profile_status(self._node, senses, self._settings.tune)
+
+    async def _follow_progress(self, local: tuple[LocalPod, ...], now: Moment) -> tuple[str, ...]:
+        folder = self._settings.pods_dir
+        if folder is None or not (due := self._progress.due(local, now.monotonic_s)):
+            return ()
+        found = await self._on_node(lambda: {pod.uid: find_report(folder, pod.uid) for pod in due})
+        return self._progress.take(due, found, now)
 
     def _sense(self, local: tuple[LocalPod, ...], claims: Claims) -> Senses:
         self._node.look_again(self._clock().monotonic_s)

@@ -30,6 +30,7 @@ AGENT: Final = "coda-agent"
 AGENTS_PATH: Final = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/daemonsets/{AGENT}"
 PODS_PATH: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
 CHECK_EVERY_S: Final = 30.0
+PODS_VOLUME: Final = "pods"  # of the chart: the folders of all pods of the node
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 """Which GPUs NVIDIA's runtime puts into a container; with `void` it does nothing, also as the default runtime."""
 ENDED: Final = ("Succeeded", "Failed")
@@ -95,7 +96,8 @@ class ThrottleRecovery:
 def restoring_pod(agents: Json, node: str) -> Json:
     """Return the pod that undoes what the agent left on `node`, made from the agents' DaemonSet, which owns it.
 
-    It needs no GPU, so it starts where the GPU runtime is broken, and on nodes that the agents' pods have left."""
+    It needs no GPU, so it starts where the GPU runtime is broken, and on nodes that the agents' pods have left. It
+    reads no job's progress, so it sees no volume of other pods."""
     template = copy.deepcopy(agents["spec"]["template"])
     spec = template["spec"]
     for field in ("nodeSelector", "affinity", "runtimeClassName"):
@@ -107,6 +109,8 @@ def restoring_pod(agents: Json, node: str) -> Json:
     for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
         container.pop(probe, None)
     container.pop("ports", None)
+    container["volumeMounts"] = [mount for mount in container.get("volumeMounts") or () if mount["name"] != PODS_VOLUME]
+    spec["volumes"] = [volume for volume in spec.get("volumes") or () if volume["name"] != PODS_VOLUME]
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": AGENT, "uid": agents["metadata"]["uid"]}
     return {
         "apiVersion": "v1",

@@ -62,6 +62,16 @@ def test_it_is_not_privileged_and_writes_to_cgroups_resctrl_and_its_journal_alon
     assert environ(helm)["CODA_SYS"] == hardware["mountPath"]
 
 
+def test_it_sees_volumes_of_pods_only_to_read_their_progress_and_only_if_that_is_switched_on(helm: Helm) -> None:
+    assert "CODA_PODS_DIR" not in environ(helm)
+    assert "pods" not in {volume["name"] for volume in pod_spec(helm)["volumes"]}
+    spec = pod_spec(helm, "agent.progress=true")
+    (mount,) = (mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] == "pods")
+    assert mount == {"name": "pods", "mountPath": "/host/pods", "readOnly": True, "recursiveReadOnly": "IfPossible"}
+    assert {"name": "pods", "hostPath": {"path": "/var/lib/kubelet/pods"}} in spec["volumes"]
+    assert {"name": "CODA_PODS_DIR", "value": "/host/pods"} in spec["containers"][0]["env"]
+
+
 def test_privileges_are_a_value(helm: Helm) -> None:
     (container,) = pod_spec(helm, "agent.securityContext.privileged=true")["containers"]
     assert container["securityContext"]["privileged"] is True
@@ -73,10 +83,11 @@ def test_privileges_are_a_value(helm: Helm) -> None:
 
 def test_the_pod_that_restores_needs_no_gpu_and_no_more_of_the_kernel_than_the_agent(helm: Helm) -> None:
     """It must start where the GPU runtime is broken, and on a node that the agents' pods have left."""
-    daemon_set = agents(helm, "agent.runtimeClassName=nvidia", "agent.nodeSelector.gpu=yes")
+    daemon_set = agents(helm, "agent.runtimeClassName=nvidia", "agent.nodeSelector.gpu=yes", "agent.progress=true")
     daemon_set["metadata"]["uid"] = "0"
     spec = restoring_pod(daemon_set, "n1")["spec"]
     assert kernel_paths(spec) == KERNEL
+    assert "pods" not in {one["name"] for one in (*spec["volumes"], *spec["containers"][0]["volumeMounts"])}
     assert not {"runtimeClassName", "nodeSelector", "affinity"} & spec.keys()
     (container,) = spec["containers"]
     visible = [entry["value"] for entry in container["env"] if entry["name"] == "NVIDIA_VISIBLE_DEVICES"]

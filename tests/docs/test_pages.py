@@ -8,6 +8,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -44,21 +45,31 @@ def test_every_setting_says_what_it_is(made: dict[str, str]) -> None:
 
 def test_every_reason_in_the_code_is_in_the_reference() -> None:
     """Given as `reason=`, or as the second argument of a call that posts an event."""
-    found = set()
-    for folder in ("core/coda/lifecycle", "operator/coda_operator", "scheduler_extender/coda_extender"):
-        for path in (ROOT / folder).rglob("*.py"):
-            found |= {word for node in ast.walk(ast.parse(path.read_text())) for word in reasons(node)}
+    folders = ("core/coda/lifecycle", "operator/coda_operator", "scheduler_extender/coda_extender")
+    trees = [ast.parse(path.read_text()) for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    words = {name: word for tree in trees for name, word in constants(tree)}
+    found = {word for tree in trees for node in ast.walk(tree) for word in reasons(node, words)}
     assert {"RankFailed", "PlaceLost", "BindDeadlineExceeded"} <= found
     assert found - OF_A_JOB.keys() - OF_CPU_JOBS.keys() == set()
 
 
-def reasons(node: ast.AST) -> set[str]:
+def constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The names that a module gives to words."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and isinstance(node.value.value, str):
+                yield target.id, node.value.value
+
+
+def reasons(node: ast.AST, word_by_name: Mapping[str, str]) -> set[str]:
     if not isinstance(node, ast.Call):
         return set()
     given = [word.value for word in node.keywords if word.arg == "reason"]
     if isinstance(node.func, ast.Attribute) and node.func.attr.startswith("post") and len(node.args) > 1:
         given.append(node.args[1])
     words = {one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    words |= {word_by_name.get(one.id, "") for one in given if isinstance(one, ast.Name)}
     return words - {""}
 
 

@@ -174,6 +174,7 @@ class Situation:
     outages: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)  # node -> its last: since, until
     diagnosis: Diagnosis | None = None  # why the attempt failed, once its logs were read
     unread: str = ""  # which of them could not be read, and why
+    converged: str = ""  # why it is to end by its own rule: it no longer learns; "": it is not
     untuned: Untuned | None = None  # its cores are to be found, and nobody has begun with that in this attempt
 
 

@@ -258,6 +258,8 @@ def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     failure = gang_failure(now, now_s, config)
     if failure is not None:
         return roll_back(now, failure, now_s, config)
+    if now.converged:
+        return finish(now, now_s, Phase.SUCCEEDED, ("Converged", now.converged))
     told = with_node_trouble(replace(now.progress, generation=now.generation), now, now_s, config)
     step = Step(progress=_with_missing_agent(told, now, now_s), delete=strays(now))
     return _with_resize(step, now, now_s)

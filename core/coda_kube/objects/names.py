@@ -22,6 +22,7 @@ SCHEDULER: Final = "coda"  # the profile of kube-scheduler that places Coda's po
 OPERATOR: Final = "coda-operator"
 EXTENDER: Final = "coda-extender"
 AGENT: Final = "coda-agent"
+AGENT_PROGRESS: Final = "coda-agent-progress"  # an apply takes away what its manager does not say again
 
 FINALIZER: Final = f"{GROUP}/operator"
 RANK_FINALIZER: Final = f"{GROUP}/rank"  # on pods: their end is seen, whoever deletes them and whenever
@@ -61,6 +62,12 @@ LABEL_LEADER: Final = f"{GROUP}/leader"
 # "true" on a namespace: its CPU pods may be throttled for training jobs. "false" on a pod: this pod may not. "protect"
 # on a pod with GPUs: others may be throttled for it, as for a rank of a TrainingJob.
 THROTTLING: Final = f"{GROUP}/throttling"
+
+# In the pod of rank 0: a directory of its own, in which the job says how far it is (docs/progress.md).
+JOB_VOLUME: Final = "coda-job"
+JOB_DIRECTORY: Final = "/run/coda-job"
+JOB_VARIABLE: Final = "CODA_JOB_DIR"
+PROGRESS_FILE: Final = "progress"
 
 POOL_TAINT: Final = f"{GROUP}/pool"
 

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from coda.allocator import Tuning
 from coda.errors import Conflict, Outage
+from coda.progress import TrainingProgress
 from coda_agent.cluster.caches import AgentCaches
 from coda_agent.cluster.claims import Claims
 from coda_agent.cluster.jobs import TunedJob
@@ -21,6 +22,7 @@ from coda_agent.node import Node
 from coda_agent.report.metrics import Metrics
 from coda_agent.sensor import GpuSource
 from coda_agent.settings import Settings
+from coda_kube.job_progress import progress_json
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.tuning_status import tuning_json
 from coda_lab.emulators.node import EmulatedNode
@@ -76,6 +78,11 @@ class Api:
         if job.version != self.jobs[job.id]["metadata"]["resourceVersion"]:
             raise Conflict(f"{job.id} is not as it was read")
         self.write_status(job.id, {"tuning": tuning_json(tuning)})
+
+    async def write_progress(self, metadata: Json, progress: TrainingProgress) -> None:
+        """As the agent's own cluster."""
+        self._answers()
+        self.write_status(f"{metadata['namespace']}/{metadata['name']}", {"progress": progress_json(progress)})
 
     async def read_profile(self, node: str) -> Json | None:
         """As the agent's own cluster: the last one that `node` wrote."""

@@ -15,6 +15,7 @@ HARDWARE: Final = "intel"
 SAMPLES_PER_WINDOW: Final = 30  # half of them count and 10 are needed: samples may be late on a busy machine
 MOST_ROUND_S: Final = 1.0
 SETTLE_SHARE: Final = 0.2
+PROGRESS_S: Final = 2.0  # people watch
 
 
 def machines_command(spec: ClusterSpec, layout: Layout) -> tuple[str, ...]:
@@ -42,6 +43,8 @@ def agent_environ(number: int, spec: ClusterSpec, layout: Layout) -> dict[str, s
     return {
         "CODA_NODE_NAME": node,
         "CODA_STATE_DIR": str(places.disk),
+        "CODA_PODS_DIR": str(places.pods),
+        "CODA_PROGRESS_S": f"{PROGRESS_S:g}",
         "CODA_POD_RESOURCES": str(places.kubelet_socket),
         "CODA_PEAK_GB_PER_S": json.dumps(dict.fromkeys(hardware.domains, hardware.peak_bytes_per_s / 1e9)),
         "CODA_WINDOW_S": f"{spec.agent_window_s:g}",

@@ -28,6 +28,7 @@ from coda_lab.kubelets.nodes import NodeSpec, node_specs
 from coda_lab.machines.file_server import serving
 from coda_lab.machines.paths import MachinePlaces
 from coda_lab.machines.pod_host import Host
+from coda_lab.machines.pod_reports import PodReports
 
 TRAIN_S = 0.25  # between two updates of the GPUs
 FLOW_S = 0.01  # a counter is at most this old when it is read
@@ -63,6 +64,7 @@ class Simulated:
         machine.proc.boot_id = str(uuid.uuid4())
         self._flowed_s = time.monotonic()
         self.host = Host(machine)
+        self.reports = PodReports(self.places.pods)
         self.devices = PodResourcesServer(self.places.kubelet_socket)
 
     @asynccontextmanager
@@ -83,10 +85,12 @@ class Simulated:
         """Let the GPUs show the jobs' present cores and bandwidth."""
         self.flow()
         self.host.machine.train()
+        self.reports.speak(time.monotonic())
 
     def follow(self, pods: WatchCache, category_by_job: dict[str, str]) -> None:
         """Take over the API server's list of its pods."""
         mine = [pod for pod in pods.by_key.values() if pod["spec"].get("nodeName") == self.places.node]
+        self.reports.follow(mine, time.monotonic())
         if self.host.follow(mine, category_by_job):
             grants = self.host.machine.grants()
             self.devices.give(

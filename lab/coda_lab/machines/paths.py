@@ -38,6 +38,11 @@ class MachinePlaces:
         return self.machine / "sys"
 
     @property
+    def pods(self) -> Path:
+        """The folder of its kubelet's pods."""
+        return self.machine / "pods"
+
+    @property
     def nvml_state(self) -> Path:
         """The answers of its NVML."""
         return self.machine / "nvml"

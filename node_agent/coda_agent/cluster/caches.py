@@ -13,14 +13,16 @@ from typing import Final
 
 from coda.allocator import Tuning
 from coda.errors import CodaError, Outage
+from coda.progress import TrainingProgress
 from coda_agent.cluster.claims import ClaimingPod, ClaimReader, Claims
 from coda_agent.cluster.jobs import TunedJob
 from coda_agent.cluster.pods import LocalPod, local_pod_from_json
 from coda_kube.api.client import AlreadyExists, Client, NotFound
 from coda_kube.api.retry_pauses import growing_s, write_pause_s
 from coda_kube.api.watch_cache import WatchCache, version_of
+from coda_kube.job_progress import progress_json
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import AGENT, API_VERSION, GROUP, KIND, THROTTLING, VERSION
+from coda_kube.objects.names import AGENT, AGENT_PROGRESS, API_VERSION, GROUP, KIND, THROTTLING, VERSION
 from coda_kube.objects.quantities import milli_from_quantity, time_from_seconds
 from coda_kube.objects.tuning_status import tuning_json
 
@@ -131,6 +133,18 @@ class AgentCaches:
         path = f"/apis/{API_VERSION}/namespaces/{job.namespace}/trainingjobs/{job.name}/status"
         with suppress(NotFound):  # deleted meanwhile
             self._jobs.put(await self._client.apply(path, body, manager=AGENT))
+
+    async def write_progress(self, metadata: Json, progress: TrainingProgress) -> None:
+        """Apply `status.progress` of the job with this metadata, as a manager of its own. Raises Outage.
+
+        Whatever else changed meanwhile: it says its attempt. The API server refuses it if rank 0 is elsewhere now."""
+        name, namespace = metadata["name"], metadata["namespace"]
+        body: Json = {"apiVersion": API_VERSION, "kind": KIND}
+        body |= {"metadata": {"name": name, "namespace": namespace, "uid": metadata["uid"]}}
+        body |= {"status": {"progress": progress_json(progress)}}
+        path = f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs/{name}/status"
+        with suppress(NotFound):  # deleted meanwhile
+            self._jobs.put(await self._client.apply(path, body, manager=AGENT_PROGRESS))
 
     async def read_profile(self, node: str) -> Json | None:
         """Return the NodeProfile of a node; None if there is none. Raises Outage."""

@@ -17,6 +17,9 @@ from coda_kube.objects.names import (
     ANNOTATION_USER,
     API_VERSION,
     GPU,
+    JOB_DIRECTORY,
+    JOB_VARIABLE,
+    JOB_VOLUME,
     KIND,
     LABEL_ATTEMPT,
     LABEL_JOB,
@@ -96,6 +99,8 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int) -> Json:
         "tolerations": [*(wanted.get("tolerations") or ()), {"key": POOL_TAINT, "operator": "Exists"}, *_NODE_TROUBLE],
         "containers": [_equipped(main, job, attempt=attempt, rank=rank, cores=cores), *others],
     }
+    if rank == 0 and spec.get("reportProgress", True):
+        pod_spec |= _job_directory(pod_spec)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -142,6 +147,30 @@ def _equipped(container: Job, job: Job, *, attempt: int, rank: int, cores: int) 
     wanted = _rendezvous(job, attempt=attempt, rank=rank)
     more = ({"name": name, "value": value} for name, value in wanted.items() if name not in taken)
     return {**container, "resources": resources | amounts, "env": [*env, *more]}
+
+
+def _job_directory(spec: Job) -> Json:
+    """Return volumes and containers with the directory in which the main container may say how far it is.
+
+    Nothing, where the user has one of these names already. On the node's disk, not in memory: the agent sees no
+    mounts of pods. Without a size limit: a pod that exceeds one is evicted, and a report is no reason for that."""
+    main, *others = spec["containers"]
+    env, mounts, volumes = main["env"], main.get("volumeMounts") or (), spec.get("volumes") or ()
+    is_taken = (
+        any(entry.get("name") == JOB_VARIABLE for entry in env)
+        or any(mount.get("mountPath", "").rstrip("/") == JOB_DIRECTORY for mount in mounts)
+        or any(volume.get("name") == JOB_VOLUME for volume in volumes)
+    )
+    if is_taken:
+        return {}
+    equipped = main | {
+        "env": [*env, {"name": JOB_VARIABLE, "value": JOB_DIRECTORY}],
+        "volumeMounts": [*mounts, {"name": JOB_VOLUME, "mountPath": JOB_DIRECTORY}],
+    }
+    return {
+        "volumes": [*volumes, {"name": JOB_VOLUME, "emptyDir": {}}],
+        "containers": [equipped, *others],
+    }
 
 
 def _rendezvous(job: Job, *, attempt: int, rank: int) -> dict[str, str]:

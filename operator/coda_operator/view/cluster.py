@@ -182,6 +182,7 @@ class ClusterView:
             given_up=self.nodes.given_up(nodes),
             braked=self.nodes.is_braked(),
             outages=self.nodes.outages(nodes),
+            converged=job.converged,
             untuned=self.agents.why_untuned(job),
         )
 

@@ -10,6 +10,7 @@ from coda.allocator import Category, Hints
 from coda.lifecycle import Progress, Terms
 from coda.lifecycle.state import FailureRecord
 from coda.model import Phase, Placement
+from coda_kube.job_progress import stop_text
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER
 from coda_kube.objects.quantities import seconds_from_time
@@ -58,6 +59,11 @@ class JobRecord:
         spec, tuning = self.json["spec"], (self.json.get("status") or {}).get("tuning") or {}
         is_auto = spec.get("cpusPerReplica") == AUTO and bool(spec.get("gpusPerReplica"))
         return is_auto and tuning.get("attempt") != self.progress.attempt
+
+    @property
+    def converged(self) -> str:
+        """Why this attempt is to end by `spec.stopWhen`, in a clause; "" if it is not."""
+        return stop_text(self.json["spec"], self.json.get("status") or {}, self.progress.attempt)
 
 
 def record_from_json(key: str, job: Json) -> JobRecord:

@@ -94,13 +94,14 @@ class KnownJob(dict[str, Any]):
 
 
 def _without_finished_parts(job: Json) -> Json:
-    """Return a finished job without template, placement, tuning and annotations but its user: nothing reads them again.
+    """Return a finished job without what nothing reads again: template, placement, progress, tuning, annotations.
 
     A refused template stays: it may be edited. What tuning found stays until the job's record is stored."""
     status = job.get("status") or {}
     if status.get("phase") not in FINISHED_PHASES or status.get("reason") == TEMPLATE_REFUSED:
         return job
-    unread = ("placement",) if FINALIZER in (job["metadata"].get("finalizers") or ()) else ("placement", "tuning")
+    is_held = FINALIZER in (job["metadata"].get("finalizers") or ())
+    unread = ("placement", "progress") if is_held else ("placement", "progress", "tuning")
     return job | {
         "metadata": {name: field for name, field in job["metadata"].items() if name != "annotations"} | _stamp(job),
         "spec": {name: field for name, field in job["spec"].items() if name != "template"},

@@ -69,6 +69,7 @@ situations = st.builds(
     pods=st.lists(pods, max_size=4, unique_by=lambda pod: (pod.attempt, pod.rank)).map(tuple),
     vanished=st.sampled_from([frozenset(), frozenset(), frozenset({1})]),
     unready_since_s=st.sampled_from([{}, {"n1": 900.0}, {"n2": 999.0}]),
+    converged=st.sampled_from(["", "", "the loss has not improved"]),
 )
 
 

@@ -153,6 +153,26 @@ MIGRATED = StopOrder(cause=StopCause.MIGRATE, by=JobId("team/other"), since_s=99
             id="rank 0 decides",
         ),
         pytest.param(
+            replace(situation(Phase.RUNNING, running(0), running(1)), converged="the loss has not improved"),
+            Phase.SUCCEEDED,
+            "Converged",
+            id="it no longer learns",
+        ),
+        pytest.param(
+            replace(
+                situation(Phase.RUNNING, running(0), pod(1, state=PodState.FAILED, exit_code=1)), converged="no better"
+            ),
+            Phase.RESTARTING,
+            "RankFailed",
+            id="it failed before it was seen to have converged",
+        ),
+        pytest.param(
+            replace(situation(Phase.STARTING, running(0), pod(1, started_s=None)), converged="no better"),
+            Phase.STARTING,
+            "Starting",
+            id="a gang that does not run yet has learned nothing",
+        ),
+        pytest.param(
             situation(Phase.RUNNING, running(0), pod(1, state=PodState.FAILED, exit_code=1)),
             Phase.RESTARTING,
             "RankFailed",

@@ -100,6 +100,47 @@ def test_what_the_user_set_in_the_environment_stays() -> None:
     assert [entry["value"] for entry in env if entry["name"] == "MASTER_PORT"] == ["1234"]
 
 
+def test_rank_zero_has_a_directory_to_say_how_far_it_is() -> None:
+    spec = rank_pod(JOB, PLAN, 0)["spec"]
+    main, logs = spec["containers"]
+    assert spec["volumes"] == [{"name": "coda-job", "emptyDir": {}}]
+    assert main["volumeMounts"] == [{"name": "coda-job", "mountPath": "/run/coda-job"}]
+    assert main["env"][-1] == {"name": "CODA_JOB_DIR", "value": "/run/coda-job"}
+    assert logs == JOB["spec"]["template"]["spec"]["containers"][1]
+
+
+def plain(spec: dict[str, Any]) -> dict[str, Any]:
+    return {name: spec.get(name) for name in ("volumes",)} | {
+        "mounts": [one.get("volumeMounts") for one in spec["containers"]]
+    }
+
+
+@pytest.mark.parametrize(
+    ("of_job", "of_pod", "of_main", "rank"),
+    [
+        pytest.param({}, {}, {}, 1, id="another rank"),
+        pytest.param({"reportProgress": False}, {}, {}, 0, id="the job does not want it"),
+        pytest.param(
+            {}, {"volumes": [{"name": "coda-job", "hostPath": {"path": "/x"}}]}, {}, 0, id="a volume so named"
+        ),
+        pytest.param({}, {}, {"volumeMounts": [{"name": "x", "mountPath": "/run/coda-job/"}]}, 0, id="a mount there"),
+        pytest.param({}, {}, {"env": [{"name": "CODA_JOB_DIR", "value": "/mine"}]}, 0, id="a directory of its own"),
+    ],
+)
+def test_where_a_job_has_no_such_directory_its_pod_is_as_the_user_wrote_it(
+    of_job: dict[str, Any], of_pod: dict[str, Any], of_main: dict[str, Any], rank: int
+) -> None:
+    job = copy.deepcopy(JOB)
+    job["spec"] |= of_job
+    template = job["spec"]["template"]["spec"]
+    template |= of_pod
+    template["containers"][0] |= of_main
+    spec = rank_pod(job, PLAN, rank)["spec"]
+    assert plain(spec) == plain(template)
+    given = [entry["value"] for entry in spec["containers"][0]["env"] if entry["name"] == "CODA_JOB_DIR"]
+    assert given == (["/mine"] if "env" in of_main else [])
+
+
 def test_only_the_main_container_gets_gpus_and_cores_and_keeps_its_memory() -> None:
     main, logs = rank_pod(JOB, PLAN, 0)["spec"]["containers"]
     assert main["resources"] == {

@@ -1,0 +1,116 @@
+"""The file `progress` in the directory of CODA_JOB_DIR: it is replaced whole, so no reader sees a half of it."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import logging
+import os
+import threading
+import time
+from typing import Callable, Mapping
+
+log = logging.getLogger("coda_job")
+
+DIRECTORY = "CODA_JOB_DIR"
+NAME = "progress"
+EVERY_S = 1.0  # between two writes; who reads looks less often
+
+_WHOLE = frozenset(("step", "total_steps", "total_epochs", "saved", "loss_epoch"))
+
+
+class ProgressFile:
+    """What was said, and when it was written. Any thread may speak."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._texts: dict[str, str] = {}
+        self._written_s: float | None = None
+        self._is_unwritten = False
+        self._pid = 0  # who writes the rest at its end: a forked child has this state too, and nothing to say
+        self._warned: set[str] = set()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def say(self, values: Mapping[str, object]) -> None:
+        """Take over what is not None; write it unless that was done a moment ago."""
+        if self._directory() is not None:
+            self._say(values, at_once=False)
+
+    def say_saved(self, step: object) -> None:
+        """Say what is saved, at once."""
+        if self._directory() is None:
+            return
+        if step is None and "step" not in self._texts:
+            self._warn("saved() needs a step, saved(step=...), where none was reported")
+            return
+        self._say({"saved": self._texts["step"] if step is None else step}, at_once=True)
+
+    def flush(self) -> None:
+        """Write what was said since the last write. Called at the end of the process."""
+        with self._lock:
+            if self._is_unwritten and self._pid == os.getpid():
+                self._write()
+
+    def _say(self, values: Mapping[str, object], *, at_once: bool) -> None:
+        said = {name: text for name, value in values.items() if (text := self._text(name, value)) is not None}
+        if not said:
+            return
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid = os.getpid()
+                atexit.register(self.flush)
+            self._texts.update(said)
+            if "loss" in said and "epoch" in self._texts:
+                self._texts["loss_epoch"] = str(int(float(self._texts["epoch"])))
+            self._is_unwritten = True
+            if at_once or self._written_s is None or self._clock() - self._written_s >= EVERY_S:
+                self._write()
+
+    def _text(self, name: str, value: object) -> str | None:
+        if value is None:
+            return None
+        try:
+            number = int(value) if name in _WHOLE else float(value)  # type: ignore[call-overload,arg-type]
+            if name == "epoch" and not 0 <= number < 1e9:
+                raise ValueError(number)
+        except Exception:  # a tensor may raise anything
+            self._warn(f"{name} is {type(value).__name__} {value!r:.40}: a number is needed, and it was left out")
+            return None
+        return repr(number)
+
+    def _write(self) -> None:
+        directory = self._directory()
+        if directory is None:
+            return
+        self._written_s, self._is_unwritten = self._clock(), False
+        text = "".join(f"{name}={value}\n" for name, value in sorted(self._texts.items()))
+        part = os.path.join(directory, f".{NAME}.{os.getpid()}")  # noqa: PTH118  a string is enough, and older
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(part, flags, 0o644)
+            try:
+                os.fchmod(descriptor, 0o644)  # whatever the umask: its reader has no right to read what it may not
+                taken = os.write(descriptor, text.encode())
+            finally:
+                os.close(descriptor)
+            if taken < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.replace(part, os.path.join(directory, NAME))  # noqa: PTH105, PTH118
+        except OSError as error:
+            self._warn(f"progress cannot be written to {directory}: {error.strerror}")
+
+    def _forked(self) -> None:
+        """Another thread of the parent may have held the lock, and is not here to release it."""
+        self._lock = threading.Lock()
+
+    def _directory(self) -> str | None:
+        """None where nobody listens: not rank 0, or not under Coda. torchrun gives each of its workers a RANK."""
+        directory = os.environ.get(DIRECTORY)
+        return directory if directory and os.environ.get("RANK", "0") == "0" else None
+
+    def _warn(self, sentence: str) -> None:
+        """Each once: a script reports for days."""
+        if sentence not in self._warned and len(self._warned) < 10:
+            self._warned.add(sentence)
+            log.warning("%s", sentence)
