@@ -61,6 +61,7 @@ OF_CPU_JOBS: Final[Mapping[str, str]] = MappingProxyType(
         "Reclaimed": "it was evicted, and for whom",
         "ReclaimRefused": "a disruption budget kept it; which one, and who waits for it",
         "PlaceLost": "its node cannot take it any more: its owner makes it anew, or you must",
+        "PlaceTaken": "for 5 s or longer others were bound to its place before it was released; it is tried again",
     }
 )
 
