@@ -60,8 +60,8 @@ class GpuChoice:
 def gpus_for_guaranteed(uid: str, gpus: int, cluster: Sequence[SharedGpu]) -> GpuChoice:
     """Return the GPUs on which a guaranteed job starts, or those that it reserves while it waits.
 
-    On one node if one is large enough, else on the fewest. Ties: fewest neighbours to slow down, fullest node, name,
-    index. O(GPUs log GPUs)."""
+    On one node if one is large enough, else on the fewest. Ties: the fullest node that fits (opportunistic jobs fill
+    none), fewest neighbours to slow down, name, index. O(GPUs log GPUs)."""
     if gpus < 1:
         raise InvalidInput(f"a job that shares GPUs needs at least one, got {gpus}")
     nodes = [(name, list(members)) for name, members in groupby(sorted(cluster, key=_place), key=lambda one: one.node)]
@@ -73,9 +73,8 @@ def gpus_for_guaranteed(uid: str, gpus: int, cluster: Sequence[SharedGpu]) -> Gp
         able = [name for name, members in nodes if len(members) >= gpus]
         enough = [name for name in able if len(open_to[name]) >= gpus]
         if enough:
-            return GpuChoice(
-                gpus=min((_calmest(open_to[name], gpus) for name in enough), key=_disturbance), starts=True
-            )
+            ways = ((len(open_to[name]) - gpus, *_disturbed(open_to[name], gpus)) for name in enough)
+            return GpuChoice(gpus=min(ways, key=lambda way: way[:3])[3], starts=True)
         best = min(able, key=lambda name: (-len(open_to[name]), name))
         return _reserved(open_to[best], gpus)
     taken: list[SharedGpu] = []
@@ -92,17 +91,19 @@ def gpus_for_opportunistic(
     cluster: Sequence[SharedGpu],
     config: SharingConfig,
     pairs: MeasuredPairs = NOTHING_MEASURED,
+    *,
+    by_load: bool = False,
 ) -> GpuChoice:
     """Return the GPUs on which an opportunistic job starts, or why it waits.
 
     The order: memory fits, expected speed (of the slowest GPU; less on several nodes), Eq. 1, load, name, index. Adding
-    a free GPU never hurts. O(GPUs log GPUs)."""
+    a free GPU never hurts. `by_load`: least load, name, index instead, as AntMan. O(GPUs log GPUs)."""
     if gpus < 1:
         raise InvalidInput(f"a job that shares GPUs needs at least one, got {gpus}")
     admitting = [one for one in cluster if _admits(profile, one, config)]
     speeds = {_place(one): speed_on(profile, one, config, pairs) for one in admitting}
     ranked = sorted(
-        (_rank(profile, one, speeds[_place(one)]), _place(one), one)
+        (_rank(profile, one, speeds[_place(one)], by_load=by_load), _place(one), one)
         for one in admitting
         if speeds[_place(one)] >= config.least_speed
     )
@@ -115,7 +116,9 @@ def gpus_for_opportunistic(
     if len(by_node) > 1 and gpus > 1:
         ways.append(ranked[:gpus])
     best = min(ways, key=_worst)
-    return GpuChoice(gpus=tuple(one[2] for one in best), starts=True, speed=-_worst(best)[1])
+    chosen = tuple(one[2] for one in best)
+    apart = _APART_SPEED if len({one.node for one in chosen}) > 1 else 1.0
+    return GpuChoice(gpus=chosen, starts=True, speed=apart * min(speeds[_place(one)] for one in chosen))
 
 
 _Rank = tuple[bool, float, float, float]
@@ -166,8 +169,9 @@ def _calmest(members: Sequence[SharedGpu], gpus: int) -> tuple[SharedGpu, ...]:
     return tuple(sorted(members, key=lambda one: (len(one.sharers), one.load, one.index))[:gpus])
 
 
-def _disturbance(way: Sequence[SharedGpu]) -> tuple[int, str]:
-    return sum(len(gpu.sharers) for gpu in way), way[0].node
+def _disturbed(members: Sequence[SharedGpu], gpus: int) -> tuple[int, str, tuple[SharedGpu, ...]]:
+    way = _calmest(members, gpus)
+    return sum(len(gpu.sharers) for gpu in way), way[0].node, way
 
 
 def _reserved(gpus: Sequence[SharedGpu], asked: int) -> GpuChoice:
@@ -186,7 +190,9 @@ def _peaks(gpu: SharedGpu) -> int:
     return guaranteed + sum(sharer.floor_bytes for sharer in gpu.sharers)
 
 
-def _rank(profile: GpuProfile, gpu: SharedGpu, speed: float) -> _Rank:
+def _rank(profile: GpuProfile, gpu: SharedGpu, speed: float, *, by_load: bool) -> _Rank:
+    if by_load:
+        return False, gpu.load, 0.0, 0.0
     residents = [*([gpu.profile] if gpu.profile else []), *gpu.sharers]
     in_host_memory = sum(one.peak_bytes for one in (profile, *residents)) > gpu.total_bytes
     return in_host_memory, -speed, equation_1(residents[0], profile) if residents else 0.0, gpu.load
