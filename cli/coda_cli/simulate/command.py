@@ -61,6 +61,7 @@ class Study:
 
 
 def simulate_command(
+    context: typer.Context,
     workload: Annotated[
         str | None, typer.Option(help=f"The generated workload [default: {MONTH}]; not with --trace.")
     ] = None,
@@ -152,10 +153,7 @@ def simulate_command(
         if restart_aborted:
             raise InvalidInput("--restart-aborted is the default now, as --costs paid: leave it out")
         if sharing:
-            if policy or trace is not None or cluster is not None:
-                raise InvalidInput(
-                    "--sharing has its own policies and workloads: leave out --policy, --trace, --cluster"
-                )
+            refuse_other_options(context)
             simulate_sharing(sharing, workload, without or (), seed or (1,), out, result_console())
             return
         _check_workload(workload, trace, on_error, request_table)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -14,6 +15,17 @@ from coda.errors import InvalidInput
 from coda.sharing.policies import SharingPart
 from coda_cli.exit_codes import version
 from coda_sim.sharing.studies import GPU_TRACE, check_sharing, policies_of, run_sharing
+
+_OPTIONS = frozenset({"sharing", "workload", "without", "seed", "out"})
+
+
+def refuse_other_options(context: typer.Context) -> None:
+    """Raise InvalidInput if an option is given that would have no effect beside --sharing."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in _OPTIONS and source is not None and source.name == "COMMANDLINE":
+            option = "--" + name.replace("_", "-")
+            raise InvalidInput(f"{option} has no effect with --sharing: leave it out (docs/gpu-sharing.md)")
 
 
 def simulate_sharing(

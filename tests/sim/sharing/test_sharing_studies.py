@@ -67,8 +67,8 @@ def test_tenant_a_is_as_fast_as_with_preemption_and_nobody_is_stopped() -> None:
     assert mean(run.jct_s for run in antman) < mean(run.jct_s for run in on_64_gpus("serial"))
 
 
-def test_without_pacing_tenant_a_is_slower() -> None:
-    assert mean_of_a(on_64_gpus("antman", SharingPart.PACING)) > 1.1 * mean_of_a(on_64_gpus("antman"))
+def test_without_pacing_tenant_a_is_slower_than_the_band_allows() -> None:
+    assert mean_of_a(on_64_gpus("antman", SharingPart.PACING)) > 1.03 * mean_of_a(on_64_gpus("antman"))
 
 
 @pytest.mark.parametrize("name", SHARING_POLICIES)
