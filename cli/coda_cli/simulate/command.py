@@ -24,7 +24,7 @@ from coda_cli.simulate.comparison import show
 from coda_cli.simulate.html_report import write_report
 from coda_cli.simulate.plots import write_plots
 from coda_cli.simulate.runs import performed
-from coda_cli.simulate.sharing import simulate_sharing
+from coda_cli.simulate.sharing import refuse_other_options, simulate_sharing
 from coda_cli.trace_options import (
     CompressOption,
     GpuJobsOnlyOption,
