@@ -17,12 +17,14 @@ from rich.console import Console
 from coda.errors import InvalidInput
 from coda.nodes.locality import locality_from_text
 from coda.policy import DEFAULT, POLICIES, ArraysConfig, PolicyConfig
+from coda.sharing.policies import SHARING_POLICIES
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.simulate.comparison import show
 from coda_cli.simulate.html_report import write_report
 from coda_cli.simulate.plots import write_plots
 from coda_cli.simulate.runs import performed
+from coda_cli.simulate.sharing import refuse_other_options, simulate_sharing
 from coda_cli.trace_options import (
     CompressOption,
     GpuJobsOnlyOption,
@@ -40,6 +42,7 @@ from coda_sim.engine import COSTS_BY_SETTING, CostSetting
 from coda_sim.results.metrics import window_of
 from coda_sim.results.summary import json_from_results, json_from_timings
 from coda_sim.runs import PARTS, RunOrder, RunOutcome, check, shape_of
+from coda_sim.sharing.studies import GPU_TRACE, JOB_SETS
 from coda_sim.traces import OnError
 from coda_sim.workload import WorkloadSource, load
 from coda_sim.workload.gangs import Change
@@ -60,6 +63,7 @@ class Study:
 
 
 def simulate_command(
+    context: typer.Context,
     workload: Annotated[
         str | None, typer.Option(help=f"The generated workload [default: {MONTH}]; not with --trace.")
     ] = None,
@@ -74,6 +78,13 @@ def simulate_command(
         list[str] | None,
         typer.Option(
             help=f"Policy to simulate [default: {DEFAULT}]; may be given again. `all` means {', '.join(POLICIES)}."
+        ),
+    ] = None,
+    sharing: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Simulate jobs that share GPUs under this policy instead (docs/gpu-sharing.md): "
+            f"{', '.join(SHARING_POLICIES)}, or all. --workload is then {GPU_TRACE} or {JOB_SETS}."
         ),
     ] = None,
     without: Annotated[
@@ -149,6 +160,10 @@ def simulate_command(
     with one_sentence(notes):
         if restart_aborted:
             raise InvalidInput("--restart-aborted is the default now, as --costs paid: leave it out")
+        if sharing:
+            refuse_other_options(context)
+            simulate_sharing(sharing, workload, without or (), seed or (1,), out, result_console())
+            return
         _check_workload(workload, trace, on_error, request_table)
         source = WorkloadSource(
             trace=trace,

@@ -1,0 +1,249 @@
+"""Who may have how much of a GPU's memory: the guaranteed job as much as it needs, the others what is left.
+
+A limit is on device memory; what does not fit lies in host memory for a moment, so that nobody fails.
+Source: AntMan (OSDI 2020), local coordinator; margins and holds are ours (`SharingConfig`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from coda.errors import InvalidInput
+from coda.sharing.config import SharingConfig
+from coda.sharing.memory_trial import MemoryTrials, TrialMember, tried
+
+
+class MemoryControl(Enum):
+    """What a job's framework can do. FRACTION: a limit without host memory behind it. NONE: nothing."""
+
+    FULL = "Full"
+    FRACTION = "Fraction"
+    NONE = "None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """What one job has of one GPU, in bytes. Raises InvalidInput for impossible numbers.
+
+    peak_bytes: of the last minute, or of its history before it runs; on the device if nothing were limited
+    floor_bytes: what it keeps between two mini-batches
+    context_bytes: what it needs beside its tensors; nobody can limit it
+    refusals: requests that found no memory since the last report
+    speed: mini-batches per second in the last period; None: not known"""
+
+    uid: str
+    peak_bytes: int
+    floor_bytes: int = 0
+    device_bytes: int = 0
+    host_bytes: int = 0
+    context_bytes: int = 0
+    refusals: int = 0
+    control: MemoryControl = MemoryControl.FULL
+    speed: float | None = None
+
+    def __post_init__(self) -> None:
+        sizes = (self.peak_bytes, self.floor_bytes, self.device_bytes, self.host_bytes, self.context_bytes)
+        if min(sizes) < 0 or self.refusals < 0:
+            raise InvalidInput(f"memory of {self.uid} cannot be negative")
+        if self.floor_bytes > self.peak_bytes:
+            raise InvalidInput(f"{self.uid} cannot keep more memory than its peak")
+        if self.speed is not None and not (math.isfinite(self.speed) and self.speed >= 0):
+            raise InvalidInput(f"the speed of {self.uid} must be finite and not negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryReport:
+    """The jobs of one GPU. `arriving`: the guaranteed job has not shown yet what it needs. `period`: one has ended."""
+
+    total_bytes: int
+    guaranteed: MemoryUse | None
+    opportunistic: tuple[MemoryUse, ...]
+    arriving: bool = False
+    period: bool = True
+
+    def __post_init__(self) -> None:
+        if self.total_bytes <= 0:
+            raise InvalidInput(f"a GPU has memory, got {self.total_bytes} bytes")
+        everyone = [use.uid for use in self.opportunistic] + ([self.guaranteed.uid] if self.guaranteed else [])
+        if len(set(everyone)) < len(everyone):
+            raise InvalidInput("a job can be on a GPU only once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimit:
+    """The device memory that one opportunistic job may have, and since when it may."""
+
+    uid: str
+    device_bytes: int
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryState:
+    """What is remembered of one GPU.
+
+    limits: of the opportunistic jobs, by uid; empty: none is limited
+    misfits: uids of those for which the card is too small beside the others: stand still, and move elsewhere
+    hurried: uids of those that must give memory back now: not paced until they have
+    drains: the guaranteed job's overflow may return to the device, once nobody is hurried
+    peak_bytes, lower_since_s: what is kept for the guaranteed job, and since when it needs less
+    pressed_at_s: when its overflow last took memory from the others beyond that"""
+
+    guaranteed: str | None = None
+    limits: tuple[MemoryLimit, ...] = ()
+    misfits: tuple[str, ...] = ()
+    hurried: tuple[str, ...] = ()
+    drains: bool = False
+    peak_bytes: int = 0
+    lower_since_s: float | None = None
+    pressed_at_s: float = -math.inf
+    trials: MemoryTrials = field(default_factory=MemoryTrials)
+
+    def limit_of(self, uid: str) -> int | None:
+        """Return the bytes that this job may have on the device; None: as many as it finds."""
+        return next((limit.device_bytes for limit in self.limits if limit.uid == uid), None)
+
+
+def shifted(state: MemoryState, report: MemoryReport, now_s: float, config: SharingConfig) -> MemoryState:
+    """Return the next limits of one GPU. The guaranteed job is never limited.
+
+    Limits, contexts and what is kept for the guaranteed job fit the card together. Limits fall at once, and rise at
+    most once per `memory_hold_s`. Ties: the smaller uid keeps its place. O(jobs log jobs)."""
+    if not report.opportunistic:
+        return MemoryState(guaranteed=report.guaranteed.uid if report.guaranteed else None)
+    if report.guaranteed is None:
+        return _among_equals(state, report, now_s, config)
+    return _beside(state, report.guaranteed, report, now_s, config)
+
+
+def _beside(
+    state: MemoryState, first: MemoryUse, report: MemoryReport, now_s: float, config: SharingConfig
+) -> MemoryState:
+    """Cases 1 to 3: a guaranteed job comes, a neighbour comes, or the guaranteed job grows."""
+    state = state if state.guaranteed == first.uid else MemoryState(guaranteed=first.uid, limits=state.limits)
+    state = _with_peak(state, first, now_s, config)
+    kept_bytes = math.ceil(config.peak_margin * state.peak_bytes) + first.context_bytes
+    contexts = sum(use.context_bytes for use in report.opportunistic)
+    free_bytes = max(0, report.total_bytes - kept_bytes - contexts)
+    overflows = first.host_bytes > 0 or first.refusals > 0
+    if overflows and not 0 <= now_s - state.pressed_at_s < config.silent_s:  # what was ordered shows in a few steps
+        state = replace(state, pressed_at_s=now_s)
+        short_bytes = math.ceil(first.host_bytes * (1 + config.shrink_margin)) or config.trial_bytes
+        held = sum(
+            min(use.device_bytes, _or(state.limit_of(use.uid), use.device_bytes)) for use in report.opportunistic
+        )
+        free_bytes = max(0, min(free_bytes, held - short_bytes))
+    wanted = [use.floor_bytes if report.arriving else use.peak_bytes for use in report.opportunistic]
+    parts, misfits = _divided(free_bytes, report.opportunistic, wanted)
+    if not report.arriving and not misfits and len(parts) == 1:
+        parts = [free_bytes]  # whoever is alone beside it gets all that is left
+    limits = tuple(
+        _limit(state, use, part, now_s, config)
+        for use, part in sorted(zip(report.opportunistic, parts, strict=True), key=lambda pair: pair[0].uid)
+    )
+    by_uid = {limit.uid: limit.device_bytes for limit in limits}
+    hurried = tuple(sorted(use.uid for use in report.opportunistic if use.device_bytes > by_uid[use.uid]))
+    return replace(
+        state,
+        limits=limits,
+        misfits=misfits,
+        hurried=hurried if overflows or report.arriving else (),
+        drains=first.host_bytes > 0 and not hurried,
+        trials=MemoryTrials(),
+    )
+
+
+def _with_peak(state: MemoryState, first: MemoryUse, now_s: float, config: SharingConfig) -> MemoryState:
+    """A peak rises at once, by what lies in host memory too; it falls when it has been lower for a while."""
+    need = max(first.peak_bytes, first.device_bytes + first.host_bytes)
+    if need >= state.peak_bytes:
+        return replace(state, peak_bytes=need, lower_since_s=None)
+    since_s = now_s if state.lower_since_s is None else min(now_s, state.lower_since_s)
+    if now_s - since_s >= config.memory_hold_s:
+        return replace(state, peak_bytes=need, lower_since_s=None)
+    return replace(state, lower_since_s=since_s)
+
+
+def _divided(free_bytes: int, members: Sequence[MemoryUse], wanted: Sequence[int]) -> tuple[list[int], tuple[str, ...]]:
+    """Return a part of `free_bytes` for each: its least first, the rest in proportion to what it wants beyond."""
+    parts = [0] * len(members)
+    misfits = []
+    left = free_bytes
+    for at in sorted(range(len(members)), key=lambda at: members[at].uid):
+        member = members[at]
+        least = _least_of(member)
+        if member.control is MemoryControl.NONE or least > left:
+            misfits.append(member.uid)
+        else:
+            parts[at] = least
+            left -= least
+    rest = [
+        0 if member.uid in misfits else max(0, want - part)
+        for member, want, part in zip(members, wanted, parts, strict=True)
+    ]
+    total = sum(rest)
+    for at, more in enumerate(rest):
+        parts[at] += more if total <= left else left * more // total
+    return parts, tuple(misfits)
+
+
+def _least_of(use: MemoryUse) -> int:
+    """What it keeps between mini-batches, or its peak if host memory cannot help it."""
+    return use.floor_bytes if use.control is MemoryControl.FULL else use.peak_bytes
+
+
+def _limit(state: MemoryState, use: MemoryUse, part: int, now_s: float, config: SharingConfig) -> MemoryLimit:
+    before = next((limit for limit in state.limits if limit.uid == use.uid), None)
+    if before is None or part < before.device_bytes:
+        return MemoryLimit(uid=use.uid, device_bytes=part, since_s=now_s)
+    held = 0 <= now_s - before.since_s < config.memory_hold_s and before.device_bytes >= _least_of(use)
+    if part == before.device_bytes or held:
+        return before
+    return MemoryLimit(uid=use.uid, device_bytes=part, since_s=now_s)
+
+
+def _among_equals(state: MemoryState, report: MemoryReport, now_s: float, config: SharingConfig) -> MemoryState:
+    """Cases 4 and 5: nobody to protect. One job gets everything; several share by trial and error."""
+    if len(report.opportunistic) == 1:
+        return MemoryState()
+    free_bytes = max(0, report.total_bytes - sum(use.context_bytes for use in report.opportunistic))
+    wanted = [use.peak_bytes for use in report.opportunistic]
+    parts, misfits = _divided(free_bytes, report.opportunistic, wanted)
+    same = state.guaranteed is None and {one.uid for one in state.limits} == {use.uid for use in report.opportunistic}
+    short = any(
+        _or(state.limit_of(use.uid), 0) < _least_of(use) for use in report.opportunistic if use.uid not in misfits
+    )
+    started = state
+    if not same or short or sum(one.device_bytes for one in state.limits) > free_bytes or misfits != state.misfits:
+        limits = tuple(
+            MemoryLimit(uid=use.uid, device_bytes=part, since_s=now_s)
+            for use, part in sorted(zip(report.opportunistic, parts, strict=True), key=lambda pair: pair[0].uid)
+        )
+        started = MemoryState(limits=limits, misfits=misfits)
+    if not report.period or sum(wanted) <= free_bytes:
+        return started
+    members = [
+        TrialMember(
+            uid=use.uid,
+            limit_bytes=_or(started.limit_of(use.uid), 0),
+            least_bytes=_least_of(use),
+            host_bytes=use.host_bytes,
+            speed=use.speed,
+        )
+        for use in report.opportunistic
+        if use.uid not in misfits
+    ]
+    moved, trials = tried(started.trials, members, now_s, config)
+    limits = tuple(
+        replace(limit, device_bytes=moved[limit.uid], since_s=now_s)
+        if moved.get(limit.uid, limit.device_bytes) != limit.device_bytes
+        else limit
+        for limit in started.limits
+    )
+    return replace(started, limits=limits, trials=trials)
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
