@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from coda.diagnosis import Diagnosis, End, RankLog, Retry, RuleBook, conclude, examine
@@ -37,6 +39,8 @@ class RankLogs:
         self._client = client
         self._rules = rules
         self._slots = asyncio.Semaphore(AT_ONCE)
+        # A log of noise takes half a second: no event loop, and so no other job, waits for that.
+        self._examiner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="logs")
 
     async def diagnose(self, job: JobRecord, now: Situation) -> tuple[Diagnosis, str]:
         """Return the root cause, and which logs could not be read ("": none). It takes 40 s at most."""
@@ -83,7 +87,8 @@ class RankLogs:
                 log = await self._client.tail(path, query, keep_bytes=KEPT_BYTES, limit_s=LOG_LIMIT_S)
             except CodaError as error:
                 return str(error)[:200]
-            return examine(RankLog(log=log, rank=pod.rank), self._rules)
+            examined = partial(examine, RankLog(log=log, rank=pod.rank), self._rules)
+            return await asyncio.get_running_loop().run_in_executor(self._examiner, examined)
 
 
 def _end(pod: RankPod) -> End:
