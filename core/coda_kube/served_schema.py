@@ -31,7 +31,11 @@ _SHOWN: Final = 5
 _WRITTEN: Final[Mapping[str, str]] = {
     "TrainingJob": """
         status.array status.attempt status.avoidNodes status.completionTime status.conditions status.cores
-        status.disruptions status.disruptionsInARow status.failures status.gpus status.launchTime status.message
+        status.disruptions status.disruptionsInARow
+        status.failure.advice status.failure.attempt status.failure.category status.failure.decision
+        status.failure.evidence status.failure.explicit status.failure.node status.failure.rank status.failure.reason
+        status.failure.repeats status.failure.retry status.failure.subReason status.failure.unread
+        status.failures status.gpus status.launchTime status.message
         status.notBefore status.observedGeneration status.pending.code status.pending.generation
         status.pending.holders status.pending.message status.pending.numbers status.pending.since status.phase
         status.placement.attempt status.placement.bindDeadline status.placement.borrows
