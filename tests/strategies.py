@@ -78,7 +78,7 @@ def twins(draw: st.DrawFn, names: tuple[str, ...]) -> tuple[Node, ...]:
 
 
 @st.composite
-def jobs(draw: st.DrawFn, name: str, node_names: tuple[str, ...]) -> Job:
+def jobs(draw: st.DrawFn, name: str, node_names: tuple[str, ...], *, preferring: bool = False) -> Job:
     built = job(
         name,
         namespace=draw(st.sampled_from(("team", "other"))),
@@ -101,7 +101,7 @@ def jobs(draw: st.DrawFn, name: str, node_names: tuple[str, ...]) -> Job:
     )
     built = replace(
         built,
-        prefers=draw(st.sampled_from(_PREFERENCES)),
+        prefers=draw(st.sampled_from(_PREFERENCES)) if preferring else (),
         served_s=draw(st.sampled_from((0.0, 0.0, 600.0, 9000.0))),
         remaining_s=draw(st.sampled_from((None, 50.0, 500.0, 5000.0))),
     )
@@ -158,14 +158,15 @@ def array_quotas() -> st.SearchStrategy[tuple[ArrayQuota, ...]]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, max_nodes: int = 6, max_jobs: int = 7) -> World:
+def worlds(draw: st.DrawFn, *, max_nodes: int = 6, max_jobs: int = 7, preferring: bool = False) -> World:
+    """With `preferring`, some gangs wait to be close together although they could start."""
     names = tuple(f"n{number}" for number in range(draw(st.integers(2, max_nodes))))
     amounts = st.builds(
         resources, gpus=st.integers(0, 2), cores=st.integers(0, 3), memory_gib=st.integers(0, 3), pods=st.integers(0, 1)
     )
     return world(
         draw(st.one_of(twins(names), st.tuples(*(nodes(name) for name in names)))),
-        [draw(jobs(f"j{number}", names)) for number in range(draw(st.integers(2, max_jobs)))],
+        [draw(jobs(f"j{number}", names, preferring=preferring)) for number in range(draw(st.integers(2, max_jobs)))],
         quotas=[draw(quotas(f"q{number}")) for number in range(draw(st.sampled_from((0, 0, 0, 1, 2))))],
         foreign=draw(st.dictionaries(st.sampled_from(names), amounts, max_size=2)),
         virtual_clusters=draw(tenants()),

@@ -19,7 +19,7 @@ from typing import Any, Final
 from coda.compiled import is_compiled
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
-from coda.policy.config import ArraysConfig, Component, PolicyConfig
+from coda.policy.config import ArraysConfig, Component, PolicyConfig, ReclaimConfig
 from coda.policy.cores import CoresRule
 from coda.policy.node_score import least_fragmenting, mix_of
 from coda.policy.policies import POLICIES, Policy, policy_of
@@ -64,7 +64,7 @@ def _built(cls: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     return cls(**values)
 
 
-for _sent in (ArraysConfig, Costs, PolicyConfig, Series):  # orders and outcomes go to other processes
+for _sent in (ArraysConfig, Costs, PolicyConfig, ReclaimConfig, Series):  # orders and outcomes go to other processes
     copyreg.pickle(_sent, _by_fields)
 
 

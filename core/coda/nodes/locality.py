@@ -49,8 +49,9 @@ def hold_of(
     """Return the level that a job waits for, if it has waited since `since_s` and runs for `expected_s` (0: unknown).
 
     All steps together last no longer than the run would take longer outside: `spread_cost` of its expected time.
-    `holds`: whether one empty domain of a level, by its index, holds the gang. A step is left out if none does, if
-    nobody knows its level, and if the job requires a narrower one. The last moment of a step belongs to the next."""
+    `holds`: whether one empty domain of a level, by its index, holds the gang within what it requires. A step is left
+    out if none does, if nobody knows its level, and if the job requires a narrower one. The last moment of a step
+    belongs to the next."""
     required = None if job.within is None else config.level_index(job.within)
     if job.within is not None and required is None:
         return LevelHold(job.within)  # nobody knows the level that it requires: it must not start

@@ -36,6 +36,7 @@ class PreferredLevels:
         self._run_s: RunS | None = None
         self._domains_by_level: dict[int, Counter[frozenset[tuple[int, int]]]] = {}
         self._most_by_request: dict[tuple[int, Hashable], int] = {}
+        self._nested: dict[tuple[int, int], bool] = {}  # whether the domains of one level lie within another's
 
     def follow(self, gone: Iterable[Job], come: Iterable[Job]) -> None:
         """These jobs wait no longer, or in another version; these wait."""
@@ -62,7 +63,7 @@ class PreferredLevels:
             return []
         if self._version != version or self._capacity is not capacity:
             self._version, self._capacity = version, capacity
-            self._domains_by_level, self._most_by_request = {}, {}
+            self._domains_by_level, self._most_by_request, self._nested = {}, {}, {}
             asked = list(self._job_by_id.values())
         elif now_s < self._earliest_s() and not self._entered:
             return []
@@ -104,11 +105,26 @@ class PreferredLevels:
         return due
 
     def _holds(self, job: Job, level: int) -> bool:
+        if job.within is not None and not self._lies_within(level, job.within):
+            return False
         key = (level, key_of_amount(job.request))
         most = self._most_by_request.get(key)
         if most is None:
             most = self._most_by_request[key] = self._most_when_empty(job, level)
         return most >= job.replicas
+
+    def _lies_within(self, level: int, required: str) -> bool:
+        """True if each domain of a level is part of one domain of the required level. Labels need not be nested."""
+        wider, capacity = self._config.level_index(required), self._capacity
+        assert capacity is not None
+        if wider is None:
+            return False
+        nested = self._nested.get((level, wider))
+        if nested is None:
+            domain_by_node = capacity.levels[wider].domain_by_node
+            around = [{domain_by_node[n] for n in nodes} for nodes in capacity.levels[level].nodes_by_domain.values()]
+            nested = self._nested[level, wider] = all(len(one) == 1 and None not in one for one in around)
+        return nested
 
     def _most_when_empty(self, job: Job, level: int) -> int:
         """Return how many ranks the best domain of a level holds when it is empty."""

@@ -42,7 +42,7 @@ def with_other_jobs(data: st.DataObject, before: World, plan: Decision, step: in
         return with_starts(before, started, CONFIG, NOW_S)
     if change == "new":
         names = tuple(node.name for node in before.nodes)
-        new: Job = data.draw(jobs(f"j{data.draw(st.integers(0, 9))}", names))
+        new: Job = data.draw(jobs(f"j{data.draw(st.integers(0, 9))}", names, preferring=True))
         return replace(before, jobs=(*(job for job in before.jobs if job.id != new.id), new))
     if change == "end" and before.jobs:
         ended = data.draw(st.sampled_from(before.jobs))
@@ -79,7 +79,7 @@ def with_other_use(data: st.DataObject, before: World, plan: Decision, step: int
 
 
 @law
-@given(worlds(), st.data())
+@given(worlds(preferring=True), st.data())
 def test_what_was_decided_before_changes_no_decision(world: World, data: st.DataObject) -> None:
     cache, now_s = PlannerCache(), NOW_S
     for step in range(data.draw(st.integers(2, 6))):
@@ -90,7 +90,7 @@ def test_what_was_decided_before_changes_no_decision(world: World, data: st.Data
 
 
 @settings(law, max_examples=50)
-@given(worlds(), st.data())
+@given(worlds(preferring=True), st.data())
 def test_a_world_kept_in_blocks_is_decided_like_any_other(world: World, data: st.DataObject) -> None:
     cache, jobs, used = PlannerCache(), VersionedMap[JobId, Job](), VersionedMap[str, Resources]()
     for step in range(data.draw(st.integers(2, 6))):

@@ -72,7 +72,7 @@ def changed(data: st.DataObject, now: World, plan: Decision, config: PolicyConfi
 @pytest.mark.parametrize("policy", ["arrival", "coda", "drf-multi", "srtf", "tiresias-las", "yarn-cs-preempt"])
 @pytest.mark.parametrize("limit_s", [None, 1.0])
 @law
-@given(worlds(), st.data())
+@given(worlds(preferring=True), st.data())
 def test_jobs_that_change_where_they_are_change_decisions_only_as_they_would_at_first_sight(
     policy: str, limit_s: float | None, now: World, data: st.DataObject
 ) -> None:

@@ -62,11 +62,6 @@ def could_start(job: Job, world: World, free: dict[str, Resources]) -> bool:
     return not held_back and quotas_leave and fits_somewhere(job, world, free)
 
 
-def indifferent(world: World) -> World:
-    """The world without preferences: who prefers to be close together may be refused although it could start."""
-    return replace(world, jobs=tuple(replace(job, prefers=()) for job in world.jobs))
-
-
 def quota_leaves(job: Job, world: World) -> bool:
     """Judged by adding up every planned rank without a pod."""
     for quota in world.quotas:
@@ -160,7 +155,7 @@ def test_starts_only_use_nodes_that_accept_the_job(world: World) -> None:
 
 
 @law
-@given(worlds())
+@given(worlds(preferring=True))
 def test_a_required_level_keeps_all_ranks_in_one_domain(world: World) -> None:
     plan, _ = decided(world)
     job_by_id = {job.id: job for job in world.jobs}
@@ -199,7 +194,7 @@ def test_the_order_of_the_input_does_not_matter(world: World, data: st.DataObjec
 
 
 @law
-@given(worlds())
+@given(worlds(preferring=True))
 def test_deciding_again_starts_nothing_and_says_the_same(world: World) -> None:
     plan, after = decided(world)
     again = decide(after, CONFIG, NOW_S)
@@ -209,7 +204,7 @@ def test_deciding_again_starts_nothing_and_says_the_same(world: World) -> None:
 @law
 @given(worlds())
 def test_no_job_is_refused_that_could_start(world: World) -> None:
-    plan, after = decided(indifferent(world))
+    plan, after = decided(world)
     free = free_by_node(after)
     job_by_id = {job.id: job for job in after.jobs}
     for refusal in plan.refusals:
@@ -219,7 +214,6 @@ def test_no_job_is_refused_that_could_start(world: World) -> None:
 @law
 @given(worlds())
 def test_the_first_in_order_that_can_start_starts_first(world: World) -> None:
-    world = indifferent(world)
     plan, _ = decided(world)
     free = free_by_node(world)
     able = [job.id for job in waiting_jobs(world) if could_start(job, world, free)]

@@ -16,9 +16,9 @@ from coda.history.run_times import FinishedRun
 from coda.model import Decision, Job, WaitCode, World
 from coda.model.job import LocalityStep
 from coda.nodes.locality import hold_of, locality_from_text
-from coda.policy import PolicyConfig
+from coda.policy import Level, PolicyConfig
 from coda.promises import PromiseBook
-from tests.builders import job, rack, running, world
+from tests.builders import RACK_LABEL, job, rack, running, world
 from tests.strategies import worlds
 
 RACK_300_S = (LocalityStep("rack", 300.0),)
@@ -120,6 +120,16 @@ def test_a_required_level_stays_required() -> None:
     assert refusal.code is WaitCode.NO_DOMAIN_FITS
 
 
+def test_racks_that_are_not_within_the_required_level_are_not_waited_for() -> None:
+    """The nodes have no zone: whoever is held to a rack could start outside the zone that it requires."""
+    config = PolicyConfig(levels=(Level("zone", "zone"), Level("rack", RACK_LABEL)))
+    needs_zone = gang(within="zone")
+    assert not decided(needs_zone, 1000.0, config, HALF_FULL[0]).starts
+    zoned = [replace(node, labels={**node.labels, "zone": "z"}) for node in RACKS]
+    (start,) = decide(world(zoned, [HALF_FULL[0], needs_zone]), config, 1000.0).starts
+    assert start.nodes == ("b-0", "b-1")
+
+
 def test_no_gang_waits_longer_than_closeness_can_save_it() -> None:
     book = PromiseBook()
     for _ in range(50):
@@ -130,7 +140,7 @@ def test_no_gang_waits_longer_than_closeness_can_save_it() -> None:
     assert decide(waiting, PolicyConfig(), now_s, book=book).starts
 
 
-@given(worlds(), st.lists(st.floats(0.0, 120.0), min_size=1, max_size=6))
+@given(worlds(preferring=True), st.lists(st.floats(0.0, 120.0), min_size=1, max_size=6))
 def test_a_cycle_with_a_cache_decides_as_one_without_while_levels_relax(before: World, passed_s: list[float]) -> None:
     config, cache, now_s = PolicyConfig(locality=(LocalityStep("rack", 101.0),)), PlannerCache(), 90.0
     for seconds in passed_s:
@@ -138,7 +148,7 @@ def test_a_cycle_with_a_cache_decides_as_one_without_while_levels_relax(before: 
         assert decide(before, config, now_s, cache) == decide(before, config, now_s)
 
 
-@given(worlds())
+@given(worlds(preferring=True))
 def test_a_gang_that_has_waited_long_enough_is_treated_as_one_that_prefers_nothing(before: World) -> None:
     without = replace(before, jobs=tuple(replace(job, prefers=()) for job in before.jobs))
     assert decide(before, PolicyConfig(), 1000.0) == decide(without, PolicyConfig(), 1000.0)
