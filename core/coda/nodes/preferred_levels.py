@@ -31,6 +31,7 @@ class PreferredLevels:
         self._job_by_id: dict[JobId, Job] = {}  # as the world has them
         self._entered: list[Job] = []
         self._moments: list[tuple[float, JobId]] = []  # a heap: when a job may go on to its next step
+        self._listed: set[tuple[float, JobId]] = set()  # what is in the heap: a job comes in many versions
         self._capacity: FreeCapacity | None = None
         self._version = -1
         self._run_s: RunS | None = None
@@ -77,7 +78,8 @@ class PreferredLevels:
             before = self._hold_by_job.get(job.id)
             hold = hold_of(job, since_s(job), run_s(job), self._config, now_s, partial(self._holds, job))
             self._hold_by_job[job.id] = hold
-            if hold.until_s is not None and hold.until_s < inf:
+            if hold.until_s is not None and hold.until_s < inf and (hold.until_s, job.id) not in self._listed:
+                self._listed.add((hold.until_s, job.id))
                 heappush(self._moments, (hold.until_s, job.id))
             if hold.level != (job.within if before is None else before.level):
                 moved.append((job, hold.level))
@@ -95,13 +97,15 @@ class PreferredLevels:
             hold = self._hold_by_job.get(job)
             if hold is not None and hold.until_s == moment_s:
                 return moment_s
-            heappop(self._moments)
+            self._listed.discard(heappop(self._moments))
         return inf
 
     def _due(self, now_s: float) -> list[Job]:
         due: list[Job] = []
         while self._earliest_s() <= now_s:
-            due.append(self._job_by_id[heappop(self._moments)[1]])
+            moment = heappop(self._moments)
+            self._listed.discard(moment)
+            due.append(self._job_by_id[moment[1]])
         return due
 
     def _holds(self, job: Job, level: int) -> bool:
