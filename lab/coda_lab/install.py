@@ -14,6 +14,7 @@ from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
 from coda_kube.api.until import until
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
+    ANNOTATION_USER,
     API_VERSION,
     GROUP,
     KIND,
@@ -104,18 +105,23 @@ async def wait_until_allowed(api: Client, *, verb: str, resource: str) -> None:
 
 
 async def wait_until_jobs_are_taken(api: Client) -> None:
-    """Wait until `api`'s identity can create TrainingJobs. For some seconds after their definition is installed the
-    policy that stamps them refuses all: the API server looks for new kinds every 5 s."""
+    """Wait until `api`'s identity can create TrainingJobs, and they are stamped with it.
+
+    The API server looks for new policies every second and for new kinds every 5 s. In between the policy that stamps
+    TrainingJobs first does nothing, then refuses all of them: only a stamp proves that it knows the kind.
+    """
     template = {"spec": {"containers": [{"name": "main", "image": "probe"}]}}
     spec = {"gpusPerReplica": 1, "template": template}
     job = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "probe"}, "spec": spec}
     while True:
         try:
-            await api.create(f"/apis/{API_VERSION}/namespaces/default/trainingjobs", job, {"dryRun": "All"})
+            taken = await api.create(f"/apis/{API_VERSION}/namespaces/default/trainingjobs", job, {"dryRun": "All"})
         except Outage:
-            await asyncio.sleep(_PROPAGATION_S)
+            pass
         else:
-            return
+            if ANNOTATION_USER in (taken["metadata"].get("annotations") or {}):
+                return
+        await asyncio.sleep(_PROPAGATION_S)
 
 
 async def wait_until_refused(api: Client) -> None:
