@@ -19,7 +19,8 @@ from typing import Any, Final
 from coda.compiled import is_compiled
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
-from coda.policy.config import ArraysConfig, Component, PolicyConfig, ReclaimConfig
+from coda.model.world import VirtualCluster
+from coda.policy.config import ArraysConfig, Component, FairShareConfig, PolicyConfig, ReclaimConfig
 from coda.policy.cores import CoresRule
 from coda.policy.node_score import least_fragmenting, mix_of
 from coda.policy.policies import POLICIES, Policy, policy_of
@@ -34,6 +35,7 @@ from coda_sim.workload.cluster_shape import ClusterShape, shape_from_argument
 from coda_sim.workload.inaccuracy import EXACT, Inaccuracy
 from coda_sim.workload.job_models import JobModelConfig, JobModelDraws
 from coda_sim.workload.model_profiles import ProfileSet, profile_set
+from coda_sim.workload.tenant_tree import tenants_of
 from coda_sim.workload.workload import Load, WorkloadSource, default_warmup_s, load
 
 PARTS: Final = tuple(part.value for part in Component)
@@ -46,7 +48,8 @@ def _parts(policy: Policy) -> tuple[Component, ...]:
     eliminator = (Component.ELIMINATOR,) if policy.throttles else ()
     short_first = (Component.SHORT_FIRST,) if policy.favours_short else ()
     time_slices = (Component.TIME_SLICES,) if policy.has_time_slices else ()
-    return (*allocator, *arrays, *eliminator, *time_slices, *short_first)
+    fair_share = (Component.FAIR_SHARE,) if policy.shares_tenants_first else ()
+    return (*allocator, *arrays, *eliminator, *time_slices, *fair_share, *short_first)
 
 
 PARTS_BY_POLICY: Final[Mapping[str, tuple[Component, ...]]] = {
@@ -64,7 +67,15 @@ def _built(cls: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     return cls(**values)
 
 
-for _sent in (ArraysConfig, Costs, PolicyConfig, ReclaimConfig, Series):  # orders and outcomes go to other processes
+for _sent in (
+    ArraysConfig,
+    Costs,
+    FairShareConfig,
+    PolicyConfig,
+    ReclaimConfig,
+    Series,
+    VirtualCluster,
+):  # orders and outcomes go to other processes
     copyreg.pickle(_sent, _by_fields)
 
 
@@ -77,7 +88,8 @@ class RunOrder:
     """The order for one run. `records`: the path of its `jobs.csv.gz`; None: not written. `warmup_s` None: default.
 
     `models`: what its jobs train. `inaccuracy`: of what planner and allocator are told; its seed is the order's.
-    `planner`: its numbers; the order's policy, parts left out and racks are set in it."""
+    `planner`: its numbers; the order's policy, parts left out and racks are set in it. `tenants`: a file of virtual
+    clusters, or SHARES, see `tenant_tree`; empty: none."""
 
     source: WorkloadSource
     cluster: str
@@ -94,6 +106,7 @@ class RunOrder:
     inaccuracy: Inaccuracy = EXACT
     planner: PolicyConfig = field(default_factory=PolicyConfig)
     divides_from_history: bool = False
+    tenants: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +185,14 @@ def run_with_log(order: RunOrder, on_progress: OnProgress | None = None) -> tupl
         config = replace(config, mix=mix_of(ranks))
     inaccuracy = replace(order.inaccuracy, seed=order.seed)
     simulation_config = simulation_config_of(config, shape, profiles, order.costs, inaccuracy)
-    simulation_config = replace(simulation_config, divides_from_history=order.divides_from_history)
+    tenants, gangs = tenants_of(order.tenants, found.gangs, shape.gpus)
+    simulation_config = replace(
+        simulation_config, divides_from_history=order.divides_from_history, virtual_clusters=tenants
+    )
     with without_collecting():
         models = JobModelDraws(profiles, order.models, seed=order.seed)
         jobs = len(found.gangs)
-        log = Simulation(simulation_config, found.gangs, models).run(
+        log = Simulation(simulation_config, gangs, models).run(
             None if on_progress is None else lambda _now_s, ended: on_progress(ended, jobs)
         )
     warmup_s = default_warmup_s(found) if order.warmup_s is None else order.warmup_s

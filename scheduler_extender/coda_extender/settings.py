@@ -12,7 +12,7 @@ from coda.errors import InvalidInput
 from coda.model.job import LocalityStep
 from coda.nodes.locality import locality_from_text
 from coda.policy import DEFAULT, ArraysConfig, Level, PolicyConfig, policy_of, why_not_live
-from coda.policy.config import ReclaimConfig
+from coda.policy.config import FairShareConfig, ReclaimConfig
 from coda.policy.priorities import HIGHEST_OF_USERS, PriorityRule
 from coda_extender.cluster.cluster import GATHER_S
 from coda_kube.objects.names import SCHEDULER
@@ -94,6 +94,23 @@ class Settings(ReplicaSettings):
     """CPU jobs that are evicted for training jobs in any minute; 0: any number. A training job that needs more at once
     gets all of them, and the next one waits for a minute at most. Default: what controllers of Kubernetes make anew
     without falling behind."""
+
+    fair_share_preemption: bool = True
+    """Gangs on lent GPUs stop for tenants within their quota, while so many GPUs are in use as the next setting says."""
+
+    fair_share_from_use: float = Field(default=FairShareConfig().from_use or 0.0, ge=0, le=1)
+    """The share of the pool's GPUs in use from which they do. Default: as Philly."""
+
+    fair_share_min_runtime_s: float = Field(default=FairShareConfig().min_runtime_s, ge=0)
+    """A gang runs so long at least before it stops for a tenant within its quota. Default: a restart costs about a
+    minute, so at most a tenth of the time."""
+
+    fair_share_stops_per_minute: int = Field(default=FairShareConfig().stops_per_minute, ge=0)
+    """Gangs that stop for tenants within their quota in any minute; 0: any number. What crosses it is done as a whole,
+    and the next job waits for a minute at most."""
+
+    fair_share_only_resumable: bool = FairShareConfig().only_resumable
+    """Of the gangs on lent GPUs, only those with `spec.resumable` stop. Otherwise they only go first."""
 
     promise_patience_s: float = Field(default=PolicyConfig().promise_patience_s or 0.0, ge=0)
     """After this time in the queue a job is promised a start: nodes are kept for it (`docs/decisions/0047`).
@@ -206,6 +223,12 @@ class Settings(ReplicaSettings):
                 min_runtime_s=self.reclaim_min_runtime_s,
                 min_runtime_limit_s=self.reclaim_min_runtime_limit_s,
                 evictions_per_minute=self.reclaim_evictions_per_minute,
+            ),
+            fair_share=FairShareConfig(
+                from_use=self.fair_share_from_use if self.fair_share_preemption else None,
+                min_runtime_s=self.fair_share_min_runtime_s,
+                stops_per_minute=self.fair_share_stops_per_minute,
+                only_resumable=self.fair_share_only_resumable,
             ),
         )
 

@@ -197,7 +197,11 @@ async def test_a_template_the_api_server_refuses_fails_the_job_and_an_edit_mends
     ("spec", "path"),
     [
         pytest.param({}, "spec.namespaces", id="no namespaces"),
-        pytest.param({"namespaces": []}, "spec.namespaces", id="an empty list"),
+        pytest.param({"namespaces": None}, "spec.namespaces", id="null"),
+        pytest.param({"namespaces": [], "parent": "bad"}, "spec.parent", id="its own parent"),
+        pytest.param({"namespaces": [], "parent": ""}, "spec.parent", id="an empty parent"),
+        pytest.param({"namespaces": [], "parent": "A b"}, "spec.parent", id="no name of a virtual cluster"),
+        pytest.param({"namespaces": [], "parent": ["a"]}, "spec.parent", id="several parents"),
         pytest.param({"namespaces": ["a", "a"]}, "spec.namespaces", id="the same twice"),
         pytest.param({"namespaces": ["A_b"]}, "spec.namespaces", id="no name of a namespace"),
         pytest.param({"namespaces": ["a"], "quota": {"gpus": -1}}, "spec.quota.gpus", id="negative GPUs"),

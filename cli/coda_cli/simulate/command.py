@@ -87,6 +87,13 @@ def simulate_command(
             f"{', '.join(SHARING_POLICIES)}, or all. --workload is then {GPU_TRACE} or {JOB_SETS}."
         ),
     ] = None,
+    tenants: Annotated[
+        str,
+        typer.Option(
+            help="Virtual clusters: a CSV FILE (name,parent,gpus,cpus,weight,mayBorrow), or `shares`: those of the "
+            "trace, or groups of its users, in two levels, with quotas by what their jobs use."
+        ),
+    ] = "",
     without: Annotated[
         list[str] | None,
         typer.Option(help=f"Leave this part of the policy out; may be given again: {', '.join(PARTS)}."),
@@ -191,6 +198,7 @@ def simulate_command(
             policy="",
             without=tuple(sorted(set(without or ()))),
             divides_from_history=auto_division,
+            tenants=tenants,
             planner=PolicyConfig(locality=locality_from_text(prefer), arrays=ArraysConfig(takes_back=take_back)),
             seed=0,
             costs=replace(COSTS_BY_SETTING[costs], resuming_gpu_jobs=resumable),

@@ -126,14 +126,14 @@ class Holdings:
         )
         return tuple(job for _, job in nsmallest(self._count, (entry for entry in amounts if entry[0] < 0)))
 
-    def of_tenant(self, virtual_cluster: str, resource: str) -> tuple[JobId, ...]:
-        """Return its jobs that hold most of a resource: largest first, then id. O(jobs that hold).
+    def of_tenants(self, virtual_clusters: Collection[str], resource: str) -> tuple[JobId, ...]:
+        """Return their jobs that hold most of a resource: largest first, then id. O(jobs that hold).
 
-        Cores of GPU jobs are not counted, as `Tenants` does not."""
+        Cores of GPU jobs are not counted, as `TenantLedger` does not."""
         amounts = (
             (-amount_of(job.request, resource) * len(nodes), job.id)
             for job, nodes in self._holding_by_job.values()
-            if job.virtual_cluster == virtual_cluster and (resource == GPUS or not job.request.gpus)
+            if job.virtual_cluster in virtual_clusters and (resource == GPUS or not job.request.gpus)
         )
         return tuple(job for _, job in nsmallest(self._count, (entry for entry in amounts if entry[0] < 0)))
 

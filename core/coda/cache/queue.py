@@ -106,6 +106,10 @@ class Queue:
         """Return the ids of the waiting jobs, in no order."""
         return self._queued_by_job.keys()
 
+    def get(self, job: JobId) -> QueuedJob | None:
+        """Return a waiting job by its id; None if it does not wait."""
+        return self._queued_by_job.get(job)
+
     def without(self, jobs: Collection[JobId]) -> list[QueuedJob]:
         """Return the waiting jobs in order, except these. O(log jobs) for each of a few, and a copy of the list."""
         if len(jobs) > _FEW:

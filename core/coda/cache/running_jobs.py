@@ -14,6 +14,8 @@ from coda.model.job import Job
 from coda.model.live_placement import live_placement
 from coda.policy.arrays import RUNNING
 from coda.policy.preemption import PreemptionRule
+from coda.tenants import TenantLedger
+from coda.tenants.fair_share import Takings
 
 
 class RunningJobs:
@@ -25,6 +27,7 @@ class RunningJobs:
         self._runners: list[tuple[float, str, Job, tuple[str, ...]]] = []
         self._count_by_priority: dict[int, int] = {}
         self.safe_nodes: frozenset[str] = frozenset()  # nobody is stopped there now
+        self.tenants: TenantLedger | None = None  # tenants that hold no more than their own are protected
         self._gpus_by_node: dict[str, int] | None = None  # of the first `_counted` runners; None: count again
         self._counted = 0
 
@@ -87,6 +90,10 @@ class RunningJobs:
             if borrowers is None or job_id in borrowers:
                 yield runner, nodes
 
+    def takings(self, job: Job) -> Takings | None:
+        """Return what protects tenants from stops for this job; None if nothing does."""
+        return None if self.tenants is None else Takings(self.tenants, job, owns=False)
+
     def _of_lower_rank(self, job: Job, now_s: float, *, is_overdue: bool) -> Iterator[tuple[Job, tuple[str, ...]]]:
         """Those whose slice is over and that go after the job, the last that had it first.
 
@@ -97,9 +104,11 @@ class RunningJobs:
         if not job.request.gpus or most < min(self._count_by_priority, default=inf):
             return
         safe, gpus = self.safe_nodes, job.request.gpus * job.replicas
-        larger: list[tuple[Job, tuple[str, ...]]] = []
+        takings, larger = self.takings(job), list[tuple[Job, tuple[str, ...]]]()
         for _, _, runner, nodes in reversed(self._runners[: bisect_right(self._runners, now_s, key=_moment)]):
             if runner.priority > most or not safe.isdisjoint(nodes):
+                continue
+            if takings is not None and not takings.may_take(runner):
                 continue
             if runner.request.gpus * runner.replicas <= gpus:
                 yield runner, nodes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from coda.cache.tenants import Tenants
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING
 from coda.model.world import Node, VirtualCluster, World
 from coda.nodes.free_capacity import FreeCapacity
 from coda.policy.fair_share import NO_AMOUNTS, Amounts, Fairness, quota_share
+from coda.tenants import TenantLedger
 
 
 class Usage:
@@ -82,7 +82,7 @@ class Usage:
         return (self._fairness.account(job), self._fairness.party(job))
 
 
-_Charge = tuple[Usage | Tenants, Job, tuple[str, ...]]
+_Charge = tuple[Usage | TenantLedger, Job, tuple[str, ...]]
 
 
 class LeavingJobs:
@@ -103,7 +103,7 @@ class LeavingJobs:
         """It is gone, or it is another version."""
         self._leaving.pop(job, None)
 
-    def charge(self, capacity: FreeCapacity, usage: Usage | None, tenants: Tenants | None) -> None:
+    def charge(self, capacity: FreeCapacity, usage: Usage | None, tenants: TenantLedger | None) -> None:
         """Count them, but for nodes that take no pods: what was lost or is drained may be made again at once."""
         for job, names in self._leaving.values():
             counted = tuple([name for name in names if _takes_pods(capacity, name)])
@@ -111,6 +111,8 @@ class LeavingJobs:
                 if shares is not None:
                     shares.add(job, counted)
                     self._charges.append((shares, job, counted))
+        if tenants is not None:
+            tenants.set_leaving([(job, counted) for shares, job, counted in self._charges if shares is tenants])
 
     def discharge(self) -> None:
         """Undo the last `charge`."""

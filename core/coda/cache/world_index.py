@@ -18,7 +18,6 @@ from coda.cache.job_facts import JobFacts, OpenWish, facts_of
 from coda.cache.judging_budget import Clock, JudgingBudget
 from coda.cache.queue import Queue, within_tenant
 from coda.cache.running_jobs import RunningJobs
-from coda.cache.tenants import Tenants
 from coda.cache.usage import LeavingJobs, Usage
 from coda.history.expected_runs import ExpectedRuns
 from coda.model.capacity import free_on
@@ -35,6 +34,7 @@ from coda.policy.node_score import Mix, Scorer
 from coda.policy.order import Order, SortKey, by_expected_run, rank_by_slices
 from coda.policy.policies import policy_of
 from coda.snapshots import changed_keys, removed_and_added
+from coda.tenants import TenantLedger
 
 _SPARE_GROUPS: Final = 256  # groups, rank classes and amounts that no job needs now, kept in case one does
 _SPARE_RANK_CLASSES: Final = 1000
@@ -73,7 +73,7 @@ class PlannerCache:
         self._index = index
 
 
-_Observer = Holdings | Usage | Tenants | ArrayCapacity | RunningJobs
+_Observer = Holdings | Usage | TenantLedger | ArrayCapacity | RunningJobs
 """It counts what jobs hold, by `add`, `remove` and `renew`. A union, no protocol: compiled calls of it are faster."""
 
 _Version = tuple[Job, JobFacts]
@@ -98,8 +98,8 @@ class WorldIndex:
         self._expected = expected
         self._favours_short = self.policy.favours_short and Component.SHORT_FIRST not in config.without
         self.usage = Usage(self.policy.fairness) if self.policy.fairness else None
-        self.tenants: Tenants | None = None  # None: there are no virtual clusters
-        self._shares_within_tenants = bool(self.policy.fairness and self.policy.fairness.within_tenants)
+        self.tenants: TenantLedger | None = None  # None: there are no virtual clusters
+        self._shares_within_tenants = self.policy.shares_tenants_first
         rule = self.policy.preempts
         self._has_slices = config.has_time_slices
         is_ruled = self._has_slices or not self.policy.has_time_slices
@@ -166,7 +166,7 @@ class WorldIndex:
             return queued.sort_key
         rank: SortKey = self.usage.rank(queued.job)
         if self.tenants is not None and self._shares_within_tenants:
-            rank = (rank[0], self.tenants.share(queued.job), rank[1])
+            rank = (rank[0], *self.tenants.share(queued.job), rank[1])
         shared = (rank, queued.sort_key)
         return rank_by_slices(queued.job, shared) if self._has_slices else shared
 
@@ -273,10 +273,7 @@ class WorldIndex:
         if now is before or now == before:
             return False
         if self.tenants is None:
-            self.tenants = Tenants()
-            self.tenants.set_total(self.capacity.nodes)
-            for job, nodes in self.holdings.all():
-                self.tenants.add(job, nodes)
+            self.tenants = TenantLedger(self.capacity.nodes, self.holdings.all())
         self.tenants.set_quotas(now)
         if now and before:
             return False
@@ -357,6 +354,8 @@ class WorldIndex:
     def _set_observers(self) -> None:
         observers = (self.holdings, self.usage, self.tenants, self.arrays, self.running)
         self._observers: tuple[_Observer, ...] = tuple(one for one in observers if one is not None)
+        if self.running is not None and self._shares_within_tenants:
+            self.running.tenants = self.tenants
 
     def _nodes_changed(self, *, match_others: bool) -> None:
         self.nodes_version += 1

@@ -60,21 +60,23 @@ def decide(
     this = CycleStarts(index, quotas, judging, now_s, reclaim_s)
     this.stops = answers.stops
 
-    # 3. Start the overdue jobs, and keep nodes for the first of them that does not fit and can pay.
+    # 3. Start the jobs that gangs were stopped for, then the overdue ones, and keep nodes for the first of them that
+    # does not fit and can pay.
+    this.start_claimed(book)
     kept = None if this.stops else this.start_overdue(book)
 
     # 4. Start the others in order, beside the kept nodes; then, on these, those that are expected to end in time.
     hold = PromiseHold(index, kept)
     with hold:
         this.start_in_order()
+        this.return_lent_gpus(book)
     if kept is not None:
         this.start_in_between(kept, hold, book)
         hold.count_idle()
     this.release_delayed()
 
     # 5. Explain why the rest waits.
-    delays = {job: delay.reason() for job, delay in this.delays.items()}
-    refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept, own=delays)
+    refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept, own=this.reasons)
     book.settle(kept.promise if kept is not None else None, index.queue.job_ids())
     used_up_s = None if kept is None else kept.promise.used_up_s(now_s)
     moments_s = (this.wake_s(), judging.end(), used_up_s, index.queue.next_level_s(now_s))

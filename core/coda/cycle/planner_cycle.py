@@ -10,9 +10,9 @@ from typing import Final
 from coda.cache.judging_budget import Clock
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide, decide_around
-from coda.cycle.ended_runs import EndedRuns
 from coda.cycle.faults import text_of
 from coda.cycle.isolation import SetApart
+from coda.history.ended_runs import EndedRuns
 from coda.model.decision import Decision, Denial, Fault, Grant, Start, Stop, WaitCode
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING

@@ -11,9 +11,10 @@ from coda.cache.gang_class import GangClass, QueuedJob
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
 from coda.cycle.judging import Judging
+from coda.cycle.lent_gpus import LentGpus
 from coda.cycle.start_ways import NO_START, Attempt, start_way
 from coda.cycle.victims import Delay, stopped_in_turn
-from coda.model.decision import Grant, Start, Stop
+from coda.model.decision import Grant, Start, Stop, WaitReason
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources
 from coda.policy.order import SortKey
@@ -47,7 +48,45 @@ class CycleStarts:
         self._now_s = now_s
         self._way = start_way(index, now_s, next_reclaim_s)
         self._lines: list[_Line] = []
-        self._overdue: set[JobId] = set()  # those that started because they are overdue
+        self._early: set[JobId] = set()  # those that started before all others: they are overdue, or others stopped
+        self._lent: LentGpus | None = None
+        if index.tenants is not None and index.config.returns_lent_gpus:
+            self._lent = LentGpus(index, index.tenants, now_s)
+
+    @property
+    def reasons(self) -> dict[JobId, WaitReason]:
+        """Why single jobs wait, instead of what is short: what they need is lent, and comes back later."""
+        reasons = {} if self._lent is None else self._lent.reasons
+        return reasons | {job: delay.reason() for job, delay in self.delays.items()}
+
+    def start_claimed(self, book: PromiseBook) -> None:
+        """Start the jobs first that gangs stopped for: what these leave is for nobody else."""
+        if self.is_over or self._lent is None:
+            return
+        for job_id in book.fair_shares.claims(self._index.queue.job_ids(), self._now_s):
+            queued = self._index.queue.get(job_id)
+            if queued is None or not queued.may_start(self._now_s):
+                continue
+            if self._is_barred(queued.job) or self._is_beyond_quota(queued):
+                continue
+            if self._start(queued, may_stop=False):
+                self._early.add(job_id)
+
+    def return_lent_gpus(self, book: PromiseBook) -> None:
+        """Stop gangs that hold lent GPUs for the first waiting job that is owed them, and then fits."""
+        if self.is_over or self._lent is None or not self._lent.is_due():
+            return
+        for queued in self._lent.owed():
+            job = queued.job
+            if self._is_barred(job) or self._is_beyond_quota(queued) or self._merely_prefers(queued):
+                continue
+            self.stops = self._judging.ask(
+                queued.gang_class, partial(self._lent.stops_for, book.fair_shares), queued, ()
+            )
+            if self.stops:
+                stopped = [f"{stop.job}-{stop.attempt}" for stop in self.stops]
+                book.fair_shares.note(job.id, stopped, self._now_s)
+                return
 
     def start_overdue(self, book: PromiseBook) -> Kept | None:
         """Start the jobs that waited too long; return what is kept for the first that does not fit and can pay.
@@ -60,7 +99,7 @@ class CycleStarts:
             if queued.gang_class in hopeless or self._is_barred(job) or self._is_beyond_quota(queued):
                 continue
             if self._start(queued, is_overdue=True):
-                self._overdue.add(job.id)
+                self._early.add(job.id)
                 continue
             if self.is_over:
                 return None
@@ -133,7 +172,8 @@ class CycleStarts:
         """When time alone lets a job be stopped, if nobody is stopped now."""
         if self.is_over:
             return None
-        moments_s = [self._way.wake_s(), *(delay.until_s for delay in self.delays.values())]
+        lent_s = None if self._lent is None else self._lent.wake_s
+        moments_s = [self._way.wake_s(), lent_s, *(delay.until_s for delay in self.delays.values())]
         return min((moment_s for moment_s in moments_s if moment_s is not None), default=None)
 
     def _start_classes(self, gang_classes: Sequence[GangClass]) -> None:
@@ -182,7 +222,7 @@ class CycleStarts:
 
     def _startable(self, gang_class: GangClass) -> Iterator[QueuedJob]:
         startable = gang_class.startable(self._now_s)
-        return (queued for queued in startable if queued.job.id not in self._overdue) if self._overdue else startable
+        return (queued for queued in startable if queued.job.id not in self._early) if self._early else startable
 
     def _is_barred(self, job: Job) -> bool:
         """True if it requires a level that is not configured."""
@@ -248,7 +288,12 @@ class CycleStarts:
 
     def _stopped_for_promise(self, queued: QueuedJob) -> tuple[Stop, ...]:
         victims = stopped_for_promise(self._index, queued.job)
-        return stopped_in_turn(victims, queued.job, self._index.rank_class(queued.gang_class)) if victims else ()
+        if not victims:
+            return ()
+        running, rank_class = self._index.running, self._index.rank_class(queued.gang_class)
+        return stopped_in_turn(
+            victims, queued.job, rank_class, None if running is None else running.takings(queued.job)
+        )
 
     def _start(self, queued: QueuedJob, *, is_overdue: bool = False, may_stop: bool = True) -> bool:
         """Start the job if it fits; if not, set who must stop for it. What an overdue GPU job takes is its own."""

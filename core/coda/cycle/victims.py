@@ -15,6 +15,7 @@ from coda.model.resources import NOTHING, Resources
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import Victim, stopped_at_s
 from coda.policy.reclaim import WINDOW_S
+from coda.tenants.fair_share import Takings
 from coda.wording import clock_text, counted, numbers_of
 
 _TRIED: Final = 8
@@ -74,18 +75,29 @@ def preempted_for(
 
     Jobs in reach are chosen in order until the job fits. Then, in the opposite order, each is spared if the job
     fits without stopping it. O(jobs in reach x their nodes); O(nodes) more for a job that needs one domain."""
-    return stopped_in_turn(running.in_reach(job, now_s, is_overdue=is_overdue), job, rank_class)
+    runners = running.in_reach(job, now_s, is_overdue=is_overdue)
+    return stopped_in_turn(runners, job, rank_class, running.takings(job))
 
 
 def stopped_in_turn(
-    runners: Iterable[tuple[Job, tuple[str, ...]]], job: Job, rank_class: RankClass
+    runners: Iterable[tuple[Job, tuple[str, ...]]],
+    job: Job,
+    rank_class: RankClass,
+    takings: Takings | None = None,
+    cause: StopCause = StopCause.PREEMPT,
 ) -> tuple[Stop, ...]:
-    """Return who of these running jobs is preempted so that the job fits, as `preempted_for`."""
+    """Return who of these running jobs stops so that the job fits, as `preempted_for`.
+
+    `takings`: leaves out whoever must not be taken from its tenant, after those taken before."""
     what_if = WhatIf(rank_class, job.replicas)
     chosen: list[tuple[Job, tuple[str, ...]]] = []
     for runner, nodes in runners:
+        if takings is not None and not takings.may_take(runner):
+            continue
         if what_if.remove(runner, nodes):
             chosen.append((runner, nodes))
+            if takings is not None:
+                takings.take(runner)
             if what_if.fits():
                 break
     else:
@@ -96,7 +108,7 @@ def stopped_in_turn(
             chosen.remove((runner, nodes))
         else:
             what_if.remove(runner, nodes)
-    stops = (Stop(job=runner.id, attempt=runner.attempt, cause=StopCause.PREEMPT, by=job.id) for runner, _ in chosen)
+    stops = (Stop(job=runner.id, attempt=runner.attempt, cause=cause, by=job.id) for runner, _ in chosen)
     return tuple(sorted(stops, key=lambda stop: stop.job))
 
 

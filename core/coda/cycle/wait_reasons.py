@@ -112,6 +112,7 @@ def refusals_of(
             and not queued.is_held
             and queued.job.id != promised
             and queued.job.id not in own
+            and queued.job.virtual_cluster not in finder.troubles
             and (refusal := queued.refusal) is not None
             else finder.refusal(queued)
             for queued in queued_jobs
@@ -142,6 +143,7 @@ class _ReasonFinder:
         self._may_hold_back = index.policy.may_hold_back or kept is not None
         self._promised = None if kept is None else kept.job.id
         self._promise_text = "" if kept is None else promise_text(kept.promise)
+        self.troubles: Mapping[str, str] = {} if index.tenants is None else index.tenants.tree.troubles
 
     def judge(self, gang_class: GangClass, judging: Judging) -> None:
         """Find the reason that all jobs of a class share. If there is no time for it, the last one stays a while."""
@@ -189,6 +191,9 @@ class _ReasonFinder:
             reason = self._while_it_prefers(queued, hold, reason)
         if job.id == self._promised and not verdict.comes_first:
             reason = replace(reason, message=f"{reason.message}; {self._promise_text}")
+        trouble = self.troubles.get(job.virtual_cluster)
+        if trouble is not None:
+            reason = replace(reason, message=f"{reason.message}; {trouble}")
         refusal = queued.refusal
         if refusal is None or queued.reason != reason:
             refusal = queued.refusal = Refusal(job.id, job.generation, reason)
@@ -262,19 +267,20 @@ class _ReasonFinder:
         )
 
     def _tenant_is_full(self, job: Job) -> WaitReason | None:
-        """Its virtual cluster may not borrow, and leaves too little for the whole gang."""
+        """A virtual cluster of its path may not borrow, and leaves too little for the whole gang."""
         tenants = self._index.tenants
         short = tenants.shortage(job) if tenants is not None else None
-        if short is None:
+        if tenants is None or short is None:
             return None
         kind = GPUS if job.request.gpus else CPU
         needed, left = amount_text(kind, short.needed), amount_text(kind, short.left)
-        of = f"VirtualCluster {short.virtual_cluster}, which may not borrow,"
+        below = "" if short.virtual_cluster == job.virtual_cluster else f" and {job.virtual_cluster} is a part of"
+        of = f"VirtualCluster {short.virtual_cluster}, which may not borrow{below},"
         return WaitReason(
             code=WaitCode.VIRTUAL_CLUSTER_FULL,
             message=f"the whole gang needs {needed}, and the quota of {of} leaves {left}",
             numbers=numbers_of(needed=short.needed, left=short.left),
-            holders=self._holdings.of_tenant(short.virtual_cluster, kind),
+            holders=self._holdings.of_tenants(tenants.tree.below(short.virtual_cluster), kind),
         )
 
     def _unknown_level(self, job: Job) -> WaitReason | None:

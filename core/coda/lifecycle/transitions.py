@@ -6,13 +6,18 @@ from dataclasses import replace
 from typing import Final
 
 from coda.lifecycle.state import Progress, Situation, Step, deletable
-from coda.model.job import Phase, PlacementState, StopCause, StopOrder
+from coda.model.job import RETURNING, Phase, PlacementState, StopCause, StopOrder
 
 LAUNCHED = "Launched"
 """The reason of a gang whose pods all exist."""
 STARTING = "Starting"
 """The reason of a gang whose pods are bound, if nothing keeps them from starting."""
-_STOPPED: Final = {StopCause.RECLAIM: "Reclaimed", StopCause.MIGRATE: "Migrated", StopCause.PREEMPT: "Preempted"}
+_STOPPED: Final = {
+    StopCause.RECLAIM: "Reclaimed",
+    StopCause.MIGRATE: "Migrated",
+    StopCause.PREEMPT: "Preempted",
+    StopCause.FAIR_SHARE: "LentGPUsReturned",
+}
 
 
 def suspend(now: Situation) -> Step:
@@ -89,7 +94,7 @@ def stop(now: Situation, order: StopOrder) -> Step:
     stopped = replace(
         now.progress,
         phase=Phase.RESTARTING,
-        returned=order.cause is not StopCause.PREEMPT,
+        returned=order.cause in RETURNING,
         not_before_s=0.0,
         reason=_STOPPED[order.cause],
         message=f"attempt {now.progress.attempt}: stopped so that {order.by} gets its room",

@@ -103,6 +103,11 @@ class StopCause(Enum):
     RECLAIM = "Reclaim"  # a GPU job needs borrowed cores back: aborted, unsaved work is lost
     MIGRATE = "Migrate"  # a large GPU job needs its nodes back: a job that resumes goes on elsewhere
     PREEMPT = "Preempt"  # for a job that goes first: a job that resumes goes on later
+    FAIR_SHARE = "FairShare"  # a tenant needs its own GPUs, which were lent: a job that resumes goes on later
+
+
+RETURNING: Final = frozenset({StopCause.RECLAIM, StopCause.MIGRATE})
+"""Whoever is stopped for one of these waits at the head of its queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,13 +50,15 @@ class ArrayQuota:
 class VirtualCluster:
     """A tenant and what is its own. A job without a known tenant borrows all it uses.
 
-    `gpus` counts the GPUs of training jobs, `cpu_m` the millicores of CPU jobs; None: no quota."""
+    `gpus` counts the GPUs of training jobs, `cpu_m` the millicores of CPU jobs, each with those of the tenants below;
+    None: no quota, or as much as those below have together."""
 
     name: str
     gpus: int | None = None
     cpu_m: int | None = None
     weight: float = 1.0  # of what it borrows, above 0
     may_borrow: bool = True  # it may hold more than its quota
+    parent: str = ""  # the tenant that it is a part of; empty: of none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

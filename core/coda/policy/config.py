@@ -31,6 +31,7 @@ class Component(Enum):
     MIGRATION = "migration"  # without: small jobs stay where they borrow
     ELIMINATOR = "eliminator"  # without: no job is throttled
     TIME_SLICES = "time-slices"  # without: no GPU job is stopped for one that was served less
+    FAIR_SHARE = "fair-share"  # without: no gang is stopped for a tenant within its quota
     SHORT_FIRST = "short-first"  # without: jobs that are expected to be short go by arrival as all others
 
 
@@ -77,6 +78,33 @@ class ReclaimConfig:
         require(self.min_runtime_s >= 0, "min_runtime_s must not be negative", self.min_runtime_s)
         require(self.min_runtime_limit_s >= 0, "min_runtime_limit_s must not be negative", self.min_runtime_limit_s)
         require(self.evictions_per_minute >= 0, "evictions_per_minute must not be negative", self.evictions_per_minute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairShareConfig:
+    """When gangs on lent GPUs stop for a tenant that is within its quota (`tenants`). Raises InvalidInput out of range.
+
+    Only under a policy in which tenants share first, and only where there are virtual clusters."""
+
+    from_use: float | None = 0.9
+    """Share of all GPUs in use from which gangs stop, 0..1; None: none ever stops. Default: Philly, section 2.3."""
+
+    min_runtime_s: float = 600.0
+    """Seconds that a gang runs at least before it stops, >= 0. Our choice: a restart costs about a minute, so at most a
+    tenth of the time is lost, whoever comes."""
+
+    stops_per_minute: int = 30
+    """Gangs that stop in any minute, >= 0; 0: any number. What crosses it is done as a whole. Our choice: what an API
+    server and a file system with checkpoints notice."""
+
+    only_resumable: bool = False
+    """Only gangs that say they resume stop. Default: no, for whoever runs on lent GPUs gives them back; those that
+    resume go first."""
+
+    def __post_init__(self) -> None:
+        require(self.from_use is None or 0 <= self.from_use <= 1, "from_use must be 0 to 1", self.from_use)
+        require(self.min_runtime_s >= 0, "min_runtime_s must not be negative", self.min_runtime_s)
+        require(self.stops_per_minute >= 0, "stops_per_minute must not be negative", self.stops_per_minute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +156,9 @@ class PolicyConfig:
     reclaim: ReclaimConfig = ReclaimConfig()
     """How long borrowers keep what they borrowed, if the policy has arrays."""
 
+    fair_share: FairShareConfig = FairShareConfig()
+    """When gangs on lent GPUs stop for the owners, if tenants share first under the policy."""
+
     promise_patience_s: float | None = 72 * 3600.0
     """Seconds after which a waiting job that does not fit is promised a start (`promises`), > 0; None: never. Only for
     policies that limit overtaking. Our choice: three days, so that promises are for jobs that the order alone leaves
@@ -164,13 +195,19 @@ class PolicyConfig:
 
     @property
     def has_time_slices(self) -> bool:
-        """True if the policy has them, and nothing that they need is left out.
+        """True if the policy has them, and nothing that they need is left out."""
+        return policy_of(self.policy).has_time_slices and Component.TIME_SLICES not in self.without and self._let_in
 
-        Arrays that do not borrow or move jobs would not let a job in where others made room."""
-        arrays_let_in = Component.ARRAYS in self.without or self.without.isdisjoint(
-            (Component.BORROWING, Component.MIGRATION)
-        )
-        return policy_of(self.policy).has_time_slices and Component.TIME_SLICES not in self.without and arrays_let_in
+    @property
+    def returns_lent_gpus(self) -> bool:
+        """True if gangs may stop for tenants that are within their quota."""
+        is_on = self.fair_share.from_use is not None and Component.FAIR_SHARE not in self.without
+        return policy_of(self.policy).shares_tenants_first and is_on and self._let_in
+
+    @property
+    def _let_in(self) -> bool:
+        """True if the arrays let a job in wherever others made room."""
+        return Component.ARRAYS in self.without or self.without.isdisjoint((Component.BORROWING, Component.MIGRATION))
 
     def bind_time_s(self, ranks: int) -> float:
         """Return how long a gang of `ranks` may take from its commit until all of it is bound."""

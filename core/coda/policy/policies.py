@@ -82,6 +82,11 @@ class Policy:
         return self.fairness is not None and self.fairness.measure is quota_share
 
     @property
+    def shares_tenants_first(self) -> bool:
+        """True if virtual clusters share before anybody else: then gangs on lent GPUs may stop for the owners."""
+        return self.fairness is not None and self.fairness.within_tenants
+
+    @property
     def has_time_slices(self) -> bool:
         """True if GPU jobs that were served little go before all others of their priority, and stop them."""
         return self.preempts is TIME_SLICED

@@ -18,6 +18,7 @@ from coda.history.expected_runs import ExpectedRuns
 from coda.history.run_times import RunTimes
 from coda.model.job import Job, JobId
 from coda.promises.expected_ends import ExpectedEnds
+from coda.tenants import FairShareMemory
 from coda.wording import moment_text
 
 _ROUNDING: Final = 1e-9  # a price is used up when so little of it is left
@@ -125,6 +126,7 @@ class PromiseBook:
         self.ends = ExpectedEnds(self.run_times)
         self.expected = ExpectedRuns(self.run_times)
         self.promise_by_job: dict[JobId, Promise] = {}
+        self.fair_shares = FairShareMemory()
         self.spent_gpu_s = 0.0  # kept idle for GPU jobs so far, by all promises
         self.most_spent_gpu_s = 0.0  # by any of them
 
@@ -133,6 +135,7 @@ class PromiseBook:
         book = PromiseBook(self.run_times)
         book.ends, book.expected = self.ends, self.expected
         book.promise_by_job = {job: promise.copied() for job, promise in self.promise_by_job.items()}
+        book.fair_shares = self.fair_shares.copied()
         book.spent_gpu_s, book.most_spent_gpu_s = self.spent_gpu_s, self.most_spent_gpu_s
         return book
 

@@ -10,6 +10,7 @@ from coda.model import FINISHED, Job, JobId
 from coda.model.live_placement import is_waiting
 from coda.model.world import VirtualCluster
 from coda.nodes.array_use import TenantLoans
+from coda.tenants import TenantTree
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import quantity_from_milli
 
@@ -47,7 +48,8 @@ class VirtualClusters:
         self._entry_by_name: dict[str, _Entry] = {}
         self._tenant_by_namespace: dict[str, str] = {}
         self._rivals: dict[str, dict[str, str]] = {}  # by tenant: its namespaces that another one names too, and which
-        self._amounts_by_tenant: dict[str, TenantAmounts] = {}
+        self._amounts_by_tenant: dict[str, TenantAmounts] = {}  # of its own jobs, without those below it
+        self._tree: TenantTree | None = None  # None: it has changed
         self._changed: set[str] = set()  # namespaces that changed hands, and whose jobs were not looked for yet
         self._outdated: list[JobId] = []  # jobs of such namespaces
 
@@ -63,6 +65,13 @@ class VirtualClusters:
         entry = self._entry_by_name.get(name)
         return entry.tenant if entry is not None else None
 
+    @property
+    def tree(self) -> TenantTree:
+        """The tree of all. O(virtual clusters x levels) after a change."""
+        if self._tree is None:
+            self._tree = TenantTree(self.by_name().values())
+        return self._tree
+
     def note(self, old: Json | None, new: Json | None) -> Collection[str]:
         """One came, changed or went. Returns the namespaces that belong to another tenant now.
 
@@ -70,6 +79,7 @@ class VirtualClusters:
         name = (new or old or {})["metadata"]["name"]
         entry = _entry_from_json(new) if new is not None else None
         known = self._entry_by_name.pop(name, None)
+        self._tree = None
         if entry is not None:
             self._entry_by_name[name] = entry
             if known is not None and (entry.namespaces, entry.age) == (known.namespaces, known.age):
@@ -113,8 +123,11 @@ class VirtualClusters:
                 self._amounts_by_tenant[job.virtual_cluster] = _added(amounts, job, sign)
 
     def amounts_of(self, name: str) -> TenantAmounts:
-        """What the jobs of a tenant hold and wait for."""
-        return self._amounts_by_tenant.get(name, _NOTHING)
+        """What the jobs of a tenant and of those below it hold and wait for. O(those below it)."""
+        sums = self._amounts_by_tenant.get(name, _NOTHING)
+        for child in self.tree.children(name):
+            sums = TenantAmounts(*[one + other for one, other in zip(sums, self.amounts_of(child), strict=True)])
+        return sums
 
     def status_of(self, name: str, loans: TenantLoans | None = None) -> Json:
         """`status` of a VirtualCluster as it is now, but for the times of its conditions. Raises KeyError.
@@ -122,7 +135,7 @@ class VirtualClusters:
         `loans`: what it holds of arrays; None without arrays."""
         entry = self._entry_by_name[name]
         gpus, gpus_asked, cpu_m, cpu_m_asked, running, waiting = self.amounts_of(name)
-        tenant = entry.tenant
+        seat = self.tree.seat(name)
         lending: Json = {}
         if loans is not None:
             lending["arrays"] = {
@@ -131,15 +144,26 @@ class VirtualClusters:
             }
         return {
             "observedGeneration": entry.generation,
-            "gpus": {"used": gpus, "borrowed": max(0, gpus - (tenant.gpus or 0)), "waiting": gpus_asked},
+            "path": "/".join(one for one in self.tree.path(name) if not one.endswith("/")),
+            "gpus": {
+                "used": gpus,
+                "own": seat.own_gpus,
+                "borrowed": max(0, gpus - seat.own_gpus),
+                "waiting": gpus_asked,
+            },
             "cpus": {
                 "used": quantity_from_milli(cpu_m),
-                "borrowed": quantity_from_milli(max(0, cpu_m - (tenant.cpu_m or 0))),
+                "own": quantity_from_milli(seat.own_cpu_m),
+                "borrowed": quantity_from_milli(max(0, cpu_m - seat.own_cpu_m)),
                 "waiting": quantity_from_milli(cpu_m_asked),
             },
             **lending,
             "jobs": {"running": running, "waiting": waiting},
-            "conditions": [_overlap(self._rivals.get(name, {}), self._tenant_by_namespace, name)],
+            "conditions": [
+                _overlap(self._rivals.get(name, {}), self._tenant_by_namespace, name),
+                _detached(self.tree, name, has_parent=bool(entry.tenant.parent)),
+                _oversubscribed(self.tree, name),
+            ],
         }
 
 
@@ -154,8 +178,9 @@ def _entry_from_json(item: Json) -> _Entry:
             cpu_m=None if cpus is None else int(cpus) * 1000,
             weight=float(spec.get("weight") or 1),
             may_borrow=spec.get("mayBorrow") is not False,
+            parent=spec.get("parent") or "",
         ),
-        namespaces=tuple(spec["namespaces"]),
+        namespaces=tuple(spec.get("namespaces") or ()),
         age=(metadata.get("creationTimestamp") or "", metadata["name"]),
         generation=int(metadata.get("generation") or 0),
     )
@@ -187,3 +212,23 @@ def _overlap(rivals: Mapping[str, str], tenant_by_namespace: Mapping[str, str], 
     holder = tenant_by_namespace[namespace]
     message = f"{message}: {namespace} is named by {rivals[namespace]} too, and counts for {holder}, the older"
     return {"type": "Overlapping", "status": "True", "reason": "NamedTwice", "message": message}
+
+
+def _detached(tree: TenantTree, name: str, *, has_parent: bool) -> Json:
+    """The condition that says whether the parent that it names counts."""
+    found = tree.detached(name)
+    if found is None:
+        reason, message = ("InTree", "its parent counts") if has_parent else ("TopLevel", "it names no parent")
+        return {"type": "Detached", "status": "False", "reason": reason, "message": message}
+    return {"type": "Detached", "status": "True", "reason": found[0].value, "message": found[1]}
+
+
+def _oversubscribed(tree: TenantTree, name: str) -> Json:
+    """The condition that says whether its own, or that of those below it, is less than what was asked for."""
+    part, short = tree.part_text(name), tree.shortage_of_children(name)
+    if part is not None:
+        return {"type": "Oversubscribed", "status": "True", "reason": "ParentOwnsLess", "message": part}
+    if short is not None:
+        return {"type": "Oversubscribed", "status": "True", "reason": "ChildrenAskForMore", "message": short}
+    message = "it owns its quota, and so do those below it"
+    return {"type": "Oversubscribed", "status": "False", "reason": "WithinQuota", "message": message}

@@ -11,7 +11,7 @@ from typing import Final
 from coda.history.division import HeldSpan
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import StopCause
-from coda.model.job import Job, JobId, Phase
+from coda.model.job import RETURNING, Job, JobId, Phase
 from coda.model.resources import Resources
 from coda_sim.engine.log import Piece
 from coda_sim.workload.gangs import Gang
@@ -153,7 +153,7 @@ class JobRun:
             attempt=job.attempt + 1,
             placement=None,
             bound=frozenset(),
-            returned=cause is not StopCause.PREEMPT,
+            returned=cause in RETURNING,
             reclaimed=reclaimed,
             wish=None,
             served_s=job.served_s + (now_s - began.committed_s if began else 0.0),

@@ -59,7 +59,7 @@ class JobEntry:
         """Count a stop of the job."""
         self.aborts += cause is StopCause.RECLAIM
         self.migrations += cause is StopCause.MIGRATE
-        self.preemptions += cause is StopCause.PREEMPT
+        self.preemptions += cause in (StopCause.PREEMPT, StopCause.FAIR_SHARE)
 
     def cut_restart(self, now_s: float) -> None:
         """End the last restart at `now_s` if the job was stopped again in the middle of it."""

@@ -64,9 +64,9 @@ class Simulation:
     ) -> None:
         self._config = config
         self._decide = decide
-        # No trace records quotas: only policies that are nothing without them get invented ones.
-        has_quotas = policy_of(config.planner.policy).counts_quotas
-        self._cluster = Cluster(config.shape, virtual_clusters(gangs, config.shape.gpus) if has_quotas else ())
+        has_none = not config.virtual_clusters and policy_of(config.planner.policy).counts_quotas  # no trace has quotas
+        tenants = virtual_clusters(gangs, config.shape.gpus) if has_none else config.virtual_clusters
+        self._cluster = Cluster(config.shape, tenants)
         self._paces = PaceModel(self._cluster, config.profiles)
         self._usage = UsageRecorder(self._cluster)
         self._allocator = AllocatorModel(config.tuning, config.shape, config.inaccuracy) if config.allocator else None

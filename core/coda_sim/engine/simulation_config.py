@@ -13,6 +13,7 @@ from coda.allocator.config import CoreSearchConfig
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
 from coda.history.division import Shares
+from coda.model.world import VirtualCluster
 from coda.policy.config import Component, PolicyConfig
 from coda.policy.cores import CoresRule
 from coda.policy.policies import policy_of
@@ -86,7 +87,7 @@ class SimulationConfig:
     `planner`: the planner's. `allocator`: GPU jobs get the cores that it finds instead of those they ask for.
     `tuning`: the allocator's search. `contention`: the eliminator's; None: no job is throttled. `inaccuracy`: of what
     planner and allocator are told. `divides_from_history`: the arrays follow what finished jobs used, as an ArrayQuota
-    with the division Auto."""
+    with the division Auto. `virtual_clusters`: the tenants; empty: none, or invented ones where a policy needs some."""
 
     shape: ClusterShape
     profiles: ProfileSet
@@ -97,6 +98,7 @@ class SimulationConfig:
     contention: ContentionConfig | None = None
     inaccuracy: Inaccuracy = EXACT
     divides_from_history: bool = False
+    virtual_clusters: tuple[VirtualCluster, ...] = ()
 
     @property
     def cores_rule(self) -> CoresRule:

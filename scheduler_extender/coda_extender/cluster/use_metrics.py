@@ -65,19 +65,30 @@ def _of_arrays(use: ArraySums) -> Iterator[Metric]:
 
 
 def _of_tenants(tenants: VirtualClusters) -> Iterator[Metric]:
-    jobs = GaugeMetricFamily("coda_tenant_jobs", "Jobs of a virtual cluster", labels=_BY_TENANT)
-    gpus = GaugeMetricFamily("coda_tenant_gpus", "GPUs of a virtual cluster's training jobs", labels=_BY_TENANT)
-    cores = GaugeMetricFamily("coda_tenant_cores", "Cores of a virtual cluster's CPU jobs", labels=_BY_TENANT)
+    jobs = GaugeMetricFamily("coda_tenant_jobs", "Jobs of a virtual cluster and of those below it", labels=_BY_TENANT)
+    gpus = GaugeMetricFamily(
+        "coda_tenant_gpus", "GPUs of the training jobs of a virtual cluster and of those below it", labels=_BY_TENANT
+    )
+    cores = GaugeMetricFamily(
+        "coda_tenant_cores", "Cores of the CPU jobs of a virtual cluster and of those below it", labels=_BY_TENANT
+    )
     for name, tenant in tenants.by_name().items():
         sums = tenants.amounts_of(name)
         jobs.add_metric([name, _RUNNING], sums.running)
         jobs.add_metric([name, _WAITING], sums.waiting)
-        for family, used, waiting, quota in (
-            (gpus, sums.gpus, sums.waiting_gpus, tenant.gpus),
-            (cores, sums.cpu_m / 1000, sums.waiting_cpu_m / 1000, tenant.cpu_m and tenant.cpu_m / 1000),
+        seat = tenants.tree.seat(name)
+        for family, used, waiting, quota, own in (
+            (gpus, sums.gpus, sums.waiting_gpus, tenant.gpus, seat.own_gpus),
+            (
+                cores,
+                sums.cpu_m / 1000,
+                sums.waiting_cpu_m / 1000,
+                tenant.cpu_m and tenant.cpu_m / 1000,
+                seat.own_cpu_m / 1000,
+            ),
         ):
             family.add_metric([name, _USED], used)
-            family.add_metric([name, _BORROWED], max(0.0, used - (quota or 0)))
+            family.add_metric([name, _BORROWED], max(0.0, used - own))
             family.add_metric([name, _WAITING], waiting)
             if quota is not None:
                 family.add_metric([name, _QUOTA], quota)

@@ -80,8 +80,8 @@ def test_adds_up_what_jobs_hold_and_wait_for() -> None:
     for one in jobs:
         tenants.count(None, one)
     status = tenants.status_of("lab")
-    assert status["gpus"] == {"used": 4, "borrowed": 1, "waiting": 16}
-    assert status["cpus"] == {"used": "1500m", "borrowed": "500m", "waiting": "2"}
+    assert status["gpus"] == {"used": 4, "own": 3, "borrowed": 1, "waiting": 16}
+    assert status["cpus"] == {"used": "1500m", "own": "1", "borrowed": "500m", "waiting": "2"}
     assert status["jobs"] == {"running": 2, "waiting": 2}
     assert status["observedGeneration"] == 3
 

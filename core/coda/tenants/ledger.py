@@ -1,0 +1,132 @@
+"""What every tenant holds, with all that is below it, and what its quota leaves: running sums, kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from coda.model.job import Job
+from coda.model.resources import NOTHING
+from coda.model.world import Node, VirtualCluster
+from coda.policy.fair_share import borrowed_share
+from coda.tenants.tree import TenantTree
+
+TenantShare = tuple[tuple[bool, float], ...]
+"""How far each level of a job's path borrows, from the top down: whether it does with the job, and by weight what it
+borrows already. Lower goes first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantShortage:
+    """A quota that leaves less than a whole gang needs. GPUs, or millicores if the gang has no GPUs."""
+
+    virtual_cluster: str
+    needed: int
+    left: int
+
+
+class TenantLedger:
+    """GPU jobs count by their GPUs, CPU jobs by their cores. Cores of GPU jobs follow their GPUs: nobody chooses them,
+    so nobody is charged for them (our choice).
+
+    Each job counts on every level of its tenant's path. O(levels) for a job that comes or goes."""
+
+    def __init__(self, nodes: Iterable[Node] = (), holders: Iterable[tuple[Job, tuple[str, ...]]] = ()) -> None:
+        self.tree = TenantTree()
+        self._gpus_by_tenant: dict[str, int] = {}  # of its own jobs alone
+        self._cpu_m_by_tenant: dict[str, int] = {}
+        self._gpus_held: dict[str, int] = {}  # by seat
+        self._cpu_m_held: dict[str, int] = {}
+        self._gpus_leaving: dict[str, int] = {}  # by seat: of what is held, what stopped jobs hold until they are gone
+        self.gpus = 0  # of all nodes
+        self._cpu_m = 0
+        self.set_total(nodes)
+        for job, held_nodes in holders:
+            self.add(job, held_nodes)
+
+    def set_quotas(self, virtual_clusters: Iterable[VirtualCluster]) -> None:
+        """These are all the virtual clusters now. O(tenants x levels)."""
+        self.tree = TenantTree(virtual_clusters)
+        self._gpus_held, self._cpu_m_held = {}, {}
+        for held, by_tenant in (
+            (self._gpus_held, self._gpus_by_tenant),
+            (self._cpu_m_held, self._cpu_m_by_tenant),
+        ):
+            for tenant, amount in by_tenant.items():
+                for seat in self.tree.path(tenant):
+                    held[seat] = held.get(seat, 0) + amount
+
+    def set_total(self, nodes: Iterable[Node]) -> None:
+        """Set the total that shares are part of: these are all the nodes."""
+        total = sum((node.allocatable for node in nodes), NOTHING)
+        self.gpus, self._cpu_m = total.gpus, total.cpu_m
+
+    def add(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job holds a rank on each of these nodes."""
+        self._count(job, len(nodes))
+
+    def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job no longer holds a rank on each of these nodes."""
+        self._count(job, -len(nodes))
+
+    def renew(self, before: Job, job: Job, nodes: tuple[str, ...]) -> None:
+        """The job changed and holds the same: no share changes."""
+
+    def set_leaving(self, leaving: Iterable[tuple[Job, tuple[str, ...]]]) -> None:
+        """These jobs were stopped, and were added as long as they hold these nodes."""
+        self._gpus_leaving = {}
+        for job, nodes in leaving:
+            for seat in self.tree.path(job.virtual_cluster):
+                self._gpus_leaving[seat] = self._gpus_leaving.get(seat, 0) + job.request.gpus * len(nodes)
+
+    def gpus_held(self, seat: str) -> int:
+        """Return the GPUs that jobs hold on a seat of a path, with those of stopped jobs that are not gone."""
+        return self._gpus_held.get(seat, 0)
+
+    def gpus_kept(self, seat: str) -> int:
+        """Return the GPUs that jobs hold on a seat and that were not told to stop."""
+        return self._gpus_held.get(seat, 0) - self._gpus_leaving.get(seat, 0)
+
+    def share(self, job: Job) -> tuple[TenantShare, float]:
+        """Return what borrows on each level with the job, and what its own seat would borrow then, by weight.
+
+        From the top down: so what a tenant leaves goes to its siblings before others get it, and a job within its quota
+        on every level goes before all that borrow on one. O(levels). Source: Kueue's fair sharing, level by level."""
+        gpus, tree = job.request.gpus, self.tree
+        asked = (gpus or job.request.cpu_m) * job.replicas
+        all_held, total = (self._gpus_held, self.gpus) if gpus else (self._cpu_m_held, self._cpu_m)
+        levels: list[tuple[bool, float]] = []
+        last = 0.0
+        for name in tree.path(job.virtual_cluster):
+            seat, held = tree.seat(name), all_held.get(name, 0)
+            own, weight = seat.own_gpus if gpus else seat.own_cpu_m, seat.tenant.weight
+            borrows = held + asked > own
+            levels.append((borrows, borrowed_share(held, own, total) / weight if borrows else 0.0))
+            last = borrowed_share(held + asked, own, total) / weight
+        return tuple(levels), last
+
+    def shortage(self, job: Job) -> TenantShortage | None:
+        """Return the first quota, from the job's tenant upwards, that leaves less than the whole gang needs.
+
+        None if there is none, or whoever has it may borrow."""
+        gpus = job.request.gpus
+        needed = (gpus or job.request.cpu_m) * job.replicas
+        if not needed:
+            return None
+        all_held = self._gpus_held if gpus else self._cpu_m_held
+        for name in reversed(self.tree.path(job.virtual_cluster)):
+            seat = self.tree.seat(name)
+            limit = seat.limit_gpus if gpus else seat.limit_cpu_m
+            if limit is not None and all_held.get(name, 0) + needed > limit:
+                left = max(0, limit - all_held.get(name, 0))
+                return TenantShortage(virtual_cluster=name, needed=needed, left=left)
+        return None
+
+    def _count(self, job: Job, ranks: int) -> None:
+        name, request = job.virtual_cluster, job.request
+        amount = (request.gpus or request.cpu_m) * ranks
+        by_tenant = self._gpus_by_tenant if request.gpus else self._cpu_m_by_tenant
+        held = self._gpus_held if request.gpus else self._cpu_m_held
+        by_tenant[name] = by_tenant.get(name, 0) + amount
+        for seat in self.tree.path(name):
+            held[seat] = held.get(seat, 0) + amount

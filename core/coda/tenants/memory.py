@@ -1,0 +1,55 @@
+"""What a planner remembers of fair shares from one decision to the next: for whom gangs stopped, and when.
+
+The memory ends with its planner. Then an owner may have to ask again, and the budget of a minute begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from coda.model.job import JobId
+from coda.policy.config import FairShareConfig
+from coda.policy.reclaim import WINDOW_S
+
+CLAIM_S: Final = 120.0
+"""For so long a job goes first for which gangs stopped. Our choice: twice the time that pods have to end."""
+
+
+class FairShareMemory:
+    """Give one to every decision of one planner. To decide twice at one time changes nothing more."""
+
+    def __init__(self) -> None:
+        self._claimed_s: dict[JobId, float] = {}  # since when a job goes first, in order
+        self._stopped_s: dict[str, float] = {}  # by job and attempt: when it was told to stop
+
+    def copied(self) -> FairShareMemory:
+        """Return the same memory as an object of its own."""
+        copied = FairShareMemory()
+        copied._claimed_s, copied._stopped_s = dict(self._claimed_s), dict(self._stopped_s)
+        return copied
+
+    def note(self, by: JobId, stopped: Collection[str], now_s: float) -> None:
+        """Gangs stop for this job. `stopped`: their keys, each unique."""
+        self._claimed_s.setdefault(by, now_s)
+        for key in stopped:
+            self._stopped_s.setdefault(key, now_s)
+
+    def claims(self, waiting: Collection[JobId], now_s: float) -> list[JobId]:
+        """Return the waiting jobs for which gangs stopped, the earliest first; forget all others."""
+        if self._claimed_s:
+            self._claimed_s = {
+                job: since_s for job, since_s in self._claimed_s.items() if job in waiting and now_s - since_s < CLAIM_S
+            }
+        return list(self._claimed_s)
+
+    def next_stop_s(self, config: FairShareConfig, now_s: float) -> float | None:
+        """Return when the budget lets gangs stop for one more job; None if it does now.
+
+        What crosses the budget is done as a whole: half of what a gang needs would be in vain."""
+        if self._stopped_s:
+            self._stopped_s = {key: at_s for key, at_s in self._stopped_s.items() if at_s > now_s - WINDOW_S}
+        limit = config.stops_per_minute
+        if not limit or len(self._stopped_s) < limit:
+            return None
+        return min(sorted(self._stopped_s.values())[-limit], now_s) + WINDOW_S
