@@ -96,7 +96,7 @@ class Settings(ReplicaSettings):
     without falling behind."""
 
     fair_share_preemption: bool = True
-    """Gangs on lent GPUs stop for tenants within their quota, while so many GPUs are in use as the next setting says."""
+    """Gangs on lent GPUs stop for tenants within their quota, if the pool is as full as the next setting says."""
 
     fair_share_from_use: float = Field(default=FairShareConfig().from_use or 0.0, ge=0, le=1)
     """The share of the pool's GPUs in use from which they do. Default: as Philly."""

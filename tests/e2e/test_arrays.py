@@ -142,10 +142,10 @@ async def test_a_tenant_that_may_not_borrow_keeps_to_its_quota(user: Client, adm
         await wait_for_phase(user, await submit(user, job_json("fits", gpus=2, run_s=None)), "Running")
         full = await submit(user, job_json("full", gpus=4, run_s=None))
         await wait_for_pending(user, full, "VirtualClusterFull")
-        await wait_for(admin, lab, shows("gpus", {"used": 2, "borrowed": 0, "waiting": 4}), within_s=15)
+        await wait_for(admin, lab, shows("gpus", {"used": 2, "own": 2, "borrowed": 0, "waiting": 4}), within_s=15)
         await admin.patch(lab, {"spec": {"mayBorrow": True}})
         await wait_for_phase(user, full, "Running")
-        await wait_for(admin, lab, shows("gpus", {"used": 6, "borrowed": 4, "waiting": 0}), within_s=15)
+        await wait_for(admin, lab, shows("gpus", {"used": 6, "own": 2, "borrowed": 4, "waiting": 0}), within_s=15)
         await admin.create(VIRTUAL_CLUSTERS, virtual_cluster("rival"))
         overlapping = await wait_for(admin, lab, is_overlapping, within_s=15)
         assert "default is named by rival too" in overlapping["status"]["conditions"][0]["message"]

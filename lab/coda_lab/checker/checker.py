@@ -19,6 +19,7 @@ from coda_lab.checker.objects import JobSeen, PodSeen, full_name, read_job, read
 from coda_lab.checker.report import Breach, Counts, Report
 from coda_lab.checker.suspicion import Part, Suspicion
 from coda_lab.checker.suspicion_clock import LOST_AFTER_S, Key, OpenSuspicions
+from coda_lab.checker.tenants import TenantWatch
 from coda_lab.checker.view import Scope, View
 from coda_lab.checker.watch import RETRY_S, Follower, Kind, Reader, Sink, Snapshot, read_snapshot
 
@@ -44,6 +45,7 @@ class Checker:
         self._started_s = clock()
         self._view = View()
         self._history = History()
+        self._tenants = TenantWatch()
         self._open = OpenSuspicions()
         self._fitted: dict[str, Fitted] = {}
         self._count: Counter[str] = Counter()
@@ -63,8 +65,13 @@ class Checker:
         """
         sink = Sink(replace=self._replace, put=self._put, drop=self._drop, outage=self._outage)
         self._followers = [Follower(self._reader, kind, sink) for kind in (Kind.LEASE, Kind.JOB, Kind.NODE, Kind.POD)]
+        tenants = Follower(self._reader, Kind.TENANT, sink)
+        with suppress(Rejected):  # whoever may not read them, or has none, follows the rest
+            await tenants.fill()
+            self._followers.append(tenants)
         for follower in self._followers:
-            await follower.fill()
+            if follower is not tenants:
+                await follower.fill()
         tasks = [asyncio.create_task(follower.follow()) for follower in self._followers]
         tasks.append(asyncio.create_task(self._judge_always()))
         for task in tasks:
@@ -217,8 +224,9 @@ class Checker:
             Kind.POD: self._view.pods,
             Kind.NODE: self._view.nodes,
             Kind.JOB: self._view.jobs,
+            Kind.TENANT: self._tenants.names(),
         }
-        listed = {thing["metadata"]["name" if kind is Kind.NODE else "uid"] for thing in things}
+        listed = {_identity_of(kind, thing) for thing in things}
         for identity in sorted(set(known.get(kind, ())) - listed):
             self._forget(kind, identity)
         for thing in things:
@@ -234,6 +242,8 @@ class Checker:
                 node = read_node(thing)
                 self._count["nodes"] += node.name not in self._view.nodes
                 self._view.put_node(node)
+            elif kind is Kind.TENANT:
+                self._tenants.put(thing, self._clock())
             else:
                 self._put_lease(thing)
         except InvalidInput as error:
@@ -249,6 +259,7 @@ class Checker:
         self._count["jobs"] += job.uid not in self._view.jobs
         self._view.put_job(job)
         self._found(self._history.see_job(job, self._clock(), gap=gap))
+        self._found(self._tenants.see_job(job, self._clock(), gap=gap))
 
     def _put_lease(self, lease: Json) -> None:
         part = _PARTS.get(lease["metadata"]["name"])
@@ -257,7 +268,7 @@ class Checker:
             self._open.services[part].renewed(_term(spec), spec.get("renewTime") or "", self._clock())
 
     def _drop(self, kind: Kind, thing: Json) -> None:
-        self._forget(kind, thing["metadata"]["name" if kind is Kind.NODE else "uid"])
+        self._forget(kind, _identity_of(kind, thing))
         self._changed.set()
 
     def _forget(self, kind: Kind, identity: str) -> None:
@@ -271,7 +282,10 @@ class Checker:
             self._fitted.pop(identity, None)
         elif kind is Kind.JOB:
             self._view.drop_job(identity)
+            self._tenants.forget_job(identity, self._clock())
             self._forget_history(identity)
+        elif kind is Kind.TENANT:
+            self._tenants.drop(identity, self._clock())
 
     def _forget_history(self, job_uid: str) -> None:
         if job_uid not in self._view.jobs and not any(self._view.pods_of(job_uid)):
@@ -297,6 +311,11 @@ async def check_once(reader: Reader) -> list[Breach]:
     checker = Checker(reader)
     await checker.look()
     return checker.breaches
+
+
+def _identity_of(kind: Kind, thing: Json) -> str:
+    """Nodes and tenants are known by their names, all others by their uid."""
+    return str(thing["metadata"]["name" if kind in (Kind.NODE, Kind.TENANT) else "uid"])
 
 
 def _term(spec: Json) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from coda.errors import InvalidInput
 from coda.model import Phase
+from coda.model.job import StopCause
 from coda_kube.objects import names
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time
@@ -96,6 +97,8 @@ class JobSeen:
     plan: PlanSeen | None = None
     pending: PendingSeen | None = None
     rank_request: Amounts = field(default_factory=dict)
+    stop_cause: StopCause | None = None  # its attempt was told to stop
+    stopped_by: str = ""  # namespace/name of the job that it stops for, or namespace/*
 
     @property
     def current_plan(self) -> PlanSeen | None:
@@ -105,14 +108,14 @@ class JobSeen:
     @property
     def waiting(self) -> bool:
         """True if it is queued, wanted, and has no placement that is still valid: somebody owes it a reason."""
-        return self.phase is Phase.QUEUED and not self._has_plan_that_holds and not self.deleting and not self.suspended
+        return self.phase is Phase.QUEUED and not self.has_plan_that_holds and not self.deleting and not self.suspended
 
     @property
     def withholding(self) -> bool:
         """True while a released placement withholds capacity for ranks without a node."""
         return (
             self.plan is not None
-            and self._has_plan_that_holds
+            and self.has_plan_that_holds
             and self.plan.released
             and self.phase in (Phase.QUEUED, Phase.LAUNCHED)
             and not self.deleting
@@ -120,7 +123,7 @@ class JobSeen:
         )
 
     @property
-    def _has_plan_that_holds(self) -> bool:
+    def has_plan_that_holds(self) -> bool:
         """An edit of a queued job voids the placement at once, before the operator accepts it. Later edits never change
         the shape.
         """
@@ -187,7 +190,16 @@ def read_job(job: Json) -> JobSeen:
         plan=_plan(status.get("placement")),
         pending=_pending(status.get("pending")),
         rank_request=amounts_from_quantities(request.get("resources")) | POD_SLOT,
+        stop_cause=_stop_cause((status.get("placement") or {}).get("stop")),
+        stopped_by=((status.get("placement") or {}).get("stop") or {}).get("by") or "",
     )
+
+
+def _stop_cause(stop: Json | None) -> StopCause | None:
+    try:
+        return StopCause(stop["cause"]) if stop else None
+    except ValueError:
+        raise InvalidInput(f"{(stop or {}).get('cause')!r} is not a cause of stops this checker knows") from None
 
 
 def _phase(word: str | None) -> Phase | None:

@@ -22,6 +22,7 @@ class Invariant(Enum):
     HALF_BOUND_GANG = "e"  # past its bind deadline
     STARTED_TWICE = "f"  # the same rank of the same attempt
     WAITING_UNEXPLAINED = "g"  # or explained again and again with nothing new
+    TENANT_RULE_BROKEN = "h"  # on any level: started beyond a limit, or stopped for an owner within its own
 
     @property
     def title(self) -> str:

@@ -38,6 +38,7 @@ class Kind(Enum):
     JOB = f"/apis/{names.API_VERSION}/trainingjobs"
     POD = "/api/v1/pods"
     NODE = "/api/v1/nodes"
+    TENANT = f"/apis/{names.API_VERSION}/virtualclusters"
     LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{names.SYSTEM_NAMESPACE}/leases"
 
 

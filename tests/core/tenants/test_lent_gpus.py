@@ -244,7 +244,7 @@ def test_jobs_say_what_is_wrong_with_the_tree() -> None:
     cache = PlannerCache()
     waiting = [of("red", "owner"), of("firm", "other")]
     plan = decide(world_of([*held, *waiting], 2, tenants), CODA, NOW_S, cache)
-    said = {refusal.job: refusal.message for refusal in plan.refusals}
+    said = {str(refusal.job): refusal.message for refusal in plan.refusals}
     trouble = "VirtualCluster red counts as a top-level one: its parent gone does not exist"
     assert said["red/owner"].endswith(trouble)
     assert trouble not in said["firm/other"]

@@ -39,7 +39,7 @@ async def test_who_is_full_waits_until_its_quota_grows() -> None:
     async with replica(api):
         await api.until(lambda: "pending" in api.item(f"{JOBS}/gang")["status"])
         assert api.item(f"{JOBS}/gang")["status"]["pending"]["code"] == "VirtualClusterFull"
-        await api.until(lambda: shown(api).get("gpus") == {"used": 0, "borrowed": 0, "waiting": 2})
+        await api.until(lambda: shown(api).get("gpus") == {"used": 0, "own": 1, "borrowed": 0, "waiting": 2})
         api.change(f"{VIRTUAL_CLUSTERS}/lab", lambda item: item["spec"].update(quota={"gpus": 2}))
         await api.until(lambda: state_of(api, "gang") == "Released")
 
@@ -128,7 +128,9 @@ async def test_jobs_start_while_the_quotas_of_coda_cannot_be_read() -> None:
         assert (one.cluster.is_synced(), one.cluster.is_in_touch()) == (True, True)
         assert not one.cluster.virtual_clusters.in_touch.is_set()
         api.before = None
-        await api.until(lambda: shown(api).get("gpus") == {"used": 2, "borrowed": 1, "waiting": 0}, timeout_s=10)
+        await api.until(
+            lambda: shown(api).get("gpus") == {"used": 2, "own": 1, "borrowed": 1, "waiting": 0}, timeout_s=10
+        )
 
 
 async def test_an_array_quota_shows_its_arrays_and_overlaps() -> None:

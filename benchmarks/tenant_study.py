@@ -1,0 +1,130 @@
+"""What taking lent GPUs back is worth: waits of jobs within their tenant's quota, and the work that it costs.
+
+    python benchmarks/tenant_study.py TRACE CLUSTER [--keep N] [--sample S ...] [--window A:B] [--resumable X]
+
+Each trace is simulated under `coda` with the tree `--tenants shares`: as it is, with only gangs that resume, and with
+`fair-share` left out. A job counts as owed if its team and its organisation hold no more than their own with it, when
+it is submitted; who that is differs a little between the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from coda.policy import PolicyConfig
+from coda.policy.config import FairShareConfig
+from coda.tenants import TenantTree
+from coda_cli.trace_options import selection_from_options
+from coda_sim.engine import COSTS_BY_SETTING, CostSetting
+from coda_sim.engine.log import JobEntry, RunLog
+from coda_sim.results.statistics import mean, percentile
+from coda_sim.runs import RunOrder, run_with_log, shape_of
+from coda_sim.traces import OnError
+from coda_sim.workload import WorkloadSource, load
+from coda_sim.workload.tenant_tree import SHARES, tenants_of
+
+RUNS = (
+    ("stops all", (), FairShareConfig()),
+    ("stops who resumes", (), FairShareConfig(only_resumable=True)),
+    ("stops nobody", ("fair-share",), FairShareConfig()),
+)
+
+
+def main() -> None:
+    """Print one row of a Markdown table for each run."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("cluster")
+    parser.add_argument("--keep", type=int, default=None)
+    parser.add_argument("--sample", type=int, nargs="+", default=[0])
+    parser.add_argument("--window", default=None)
+    parser.add_argument("--max-gpus", type=int, default=None)
+    parser.add_argument("--resumable", type=float, nargs="+", default=[0.0, 1.0])
+    options = parser.parse_args()
+    print(
+        "| sample | resume | fair share | owed: mean / p90 wait, mean JCT | others: mean wait, JCT | lost GPU-h | stops |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for sample in options.sample:
+        source = WorkloadSource(
+            trace=options.trace,
+            on_error=OnError.SKIP,
+            selection=selection_from_options(
+                window=options.window,
+                gpu_jobs_only=False,
+                max_gpus_per_job=options.max_gpus,
+                keep=options.keep,
+                sample=sample,
+                limit=None,
+                compress=1.0,
+                max_duration=None,
+            ),
+            request_table=None,
+        )
+        for resumable in options.resumable:
+            for title, without, fair_share in RUNS:
+                order = RunOrder(
+                    source=source,
+                    cluster=options.cluster,
+                    profiles="recorded",
+                    policy="coda",
+                    without=without,
+                    planner=PolicyConfig(fair_share=fair_share),
+                    seed=1,
+                    costs=replace(COSTS_BY_SETTING[CostSetting.PAID], resuming_gpu_jobs=resumable),
+                    tenants=SHARES,
+                )
+                print(f"| {sample} | {resumable:.0%} | {title} | {_row(order)} |", flush=True)
+
+
+def _row(order: RunOrder) -> str:
+    shape = shape_of(order)
+    tenants, _ = tenants_of(SHARES, load(order.source, shape, seed=order.seed).gangs, shape.gpus)
+    outcome, log, window = run_with_log(order)
+    owed, others = _by_right(log, TenantTree(tenants), window.from_s)
+    metrics = outcome.result.metrics
+    lost_h = (metrics["lost_gpu_s"] or 0) / 3600
+    return (
+        f"{mean(owed.waits_s) or 0:.0f} / {percentile(owed.waits_s, 0.9) or 0:.0f} s, {mean(owed.jcts_s) or 0:.0f} s "
+        f"({len(owed.waits_s)}) | {mean(others.waits_s) or 0:.0f} s, {mean(others.jcts_s) or 0:.0f} s "
+        f"({len(others.waits_s)}) | {lost_h:.0f} | {metrics['preemptions']:.0f}"
+    )
+
+
+class _Times(NamedTuple):
+    """Of some GPU jobs: waits until the first start, and from submission to the end."""
+
+    waits_s: list[float]
+    jcts_s: list[float]
+
+
+def _by_right(log: RunLog, tree: TenantTree, from_s: float) -> tuple[_Times, _Times]:
+    """The times of the jobs that are owed GPUs when they come, and of the others."""
+    changes: list[tuple[float, int, JobEntry, int]] = []
+    for number, entry in enumerate(log.entries):
+        if entry.gang.gpus:
+            changes.append((entry.gang.row.submit_s, 2 * len(log.entries) + number, entry, 0))
+            for piece in entry.pieces:
+                changes.append((piece.start_s, number, entry, entry.gang.gpus))
+                changes.append((piece.end_s, number, entry, -entry.gang.gpus))
+    held: dict[str, int] = {}
+    owed, others = _Times([], []), _Times([], [])
+    for at_s, _, entry, gpus in sorted(changes, key=lambda change: change[:2]):
+        path: Sequence[str] = tree.path(entry.gang.row.virtual_cluster)
+        for seat in path if gpus else ():
+            held[seat] = held.get(seat, 0) + gpus
+        if not gpus and at_s >= from_s and entry.start_s is not None:
+            is_owed = all(held.get(seat, 0) + entry.gang.gpus <= tree.seat(seat).own_gpus for seat in path)
+            times = owed if is_owed else others
+            times.waits_s.append(entry.start_s - at_s)
+            if entry.end_s is not None:
+                times.jcts_s.append(entry.end_s - at_s)
+    return owed, others
+
+
+if __name__ == "__main__":
+    main()
