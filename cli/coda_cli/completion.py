@@ -38,9 +38,9 @@ def make_ready() -> None:
 
 
 def words_so_far() -> list[str]:
-    """Return the words after `coda` where bash asks for what can follow the first; none where no shell asks, or another.
+    """Return the words after `coda` where bash asks what can follow the first; none where it does not.
 
-    Else all commands are loaded, which is only slower."""
+    Other shells say their words otherwise: for them all commands are loaded, which is only slower."""
     words = os.environ.get("COMP_WORDS", "").split()[1:]
     return words if _VARIABLE in os.environ and len(words) > 1 else []
 
