@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from coda.lifecycle.state import Progress, Situation, Step, deletable
-from coda.model.job import Phase, PlacementState, StopCause, StopOrder
+from coda.model.job import Phase, PlacementState
 
 LAUNCHED = "Launched"
 """The reason of a gang whose pods all exist."""
 STARTING = "Starting"
 """The reason of a gang whose pods are bound, if nothing keeps them from starting."""
-_STOPPED: Final = {StopCause.RECLAIM: "Reclaimed", StopCause.MIGRATE: "Migrated", StopCause.PREEMPT: "Preempted"}
 
 
 def suspend(now: Situation) -> Step:
@@ -82,19 +80,6 @@ def all_bound(now: Situation) -> Progress:
     """Return the progress in phase Starting: every rank has its node."""
     message = f"all {now.terms.replicas} pods are bound"
     return replace(now.progress, phase=Phase.STARTING, reason=STARTING, message=message)
-
-
-def stop(now: Situation, order: StopOrder) -> Step:
-    """End the attempt for another job. It does not count as a failure, and the next attempt has no back-off."""
-    stopped = replace(
-        now.progress,
-        phase=Phase.RESTARTING,
-        returned=order.cause is not StopCause.PREEMPT,
-        not_before_s=0.0,
-        reason=_STOPPED[order.cause],
-        message=f"attempt {now.progress.attempt}: stopped so that {order.by} gets its room",
-    )
-    return Step(progress=stopped, delete=deletable(now.pods))
 
 
 def with_served(step: Step, now: Situation, now_s: float) -> Step:

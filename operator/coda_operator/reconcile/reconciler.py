@@ -41,6 +41,7 @@ from coda_operator.reconcile.job_writer import JobWriter
 from coda_operator.reconcile.pod_endings import PodEndings
 from coda_operator.reconcile.rank_logs import RankLogs
 from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.reconcile.stop_announcer import StopAnnouncer
 from coda_operator.view import ClusterView, JobRecord
 from coda_operator.work_queue import FIRST_DELAY_S, LAST_DELAY_S
 
@@ -79,6 +80,7 @@ class Reconciler:
         self._gang = GangPods(client, cluster, requests)
         self._logs = RankLogs(client, rules or built_in_rules())
         self._endings = PodEndings(client, cluster, requests, clock)
+        self._announcer = StopAnnouncer(client, cluster, requests, clock)
         self._writer = JobWriter(client, cluster, requests, recorder, metrics, clock)
 
     async def reconcile(self, key: str) -> float | None:
@@ -188,6 +190,7 @@ class Reconciler:
             return self._clock()  # the next step, at once, decides on the pods that now exist
         await self._writer.write_progress(job, step.progress, request)
         namespace = job.json["metadata"]["namespace"]
+        not_told_s = await self._announcer.tell(job, step.progress.stop_due_s, step.announce)
         not_deleted_s = await self._endings.delete(namespace, job.uid, step.delete)
         not_let_go_s = await self._endings.let_go(namespace, job.uid, step.let_go)
         not_recorded_s = self._post_record(job) if step.record else None
@@ -196,7 +199,7 @@ class Reconciler:
             self._outbox.forget(job.uid, job.progress.attempt)
         if step.remove:
             await self._writer.delete_job(job)
-        moments_s = (step.wake_s, not_deleted_s, not_let_go_s, not_recorded_s)
+        moments_s = (step.wake_s, not_told_s, not_deleted_s, not_let_go_s, not_recorded_s)
         return min((at_s for at_s in moments_s if at_s is not None), default=None)
 
     def _post_record(self, job: JobRecord) -> float:
