@@ -10,8 +10,8 @@ import pytest
 
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.pods.stops import ANNOTATION_STOP, announcement_from_metadata
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
-from coda_kube.objects.stops import ANNOTATION_STOP, announcement_from_metadata
 from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import PODS, FakeCluster, clock
 from tests.operator_tests.operators import Wire, operator

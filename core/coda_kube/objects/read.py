@@ -38,9 +38,9 @@ from coda_kube.objects.pods.cpu_job import (
     is_recreated,
 )
 from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
+from coda_kube.objects.pods.stops import stop_from_json
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
-from coda_kube.objects.stops import stop_from_json
 from coda_kube.objects.tuning_status import answer_from_json, is_tuned_now, resize_from_json, wish_from_json
 
 Item = Mapping[str, Any]

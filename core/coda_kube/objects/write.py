@@ -9,8 +9,8 @@ from coda.model import JobId, Placement
 from coda.model.decision import Refusal
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
+from coda_kube.objects.pods.stops import stop_json
 from coda_kube.objects.quantities import time_from_seconds
-from coda_kube.objects.stops import stop_json
 from coda_kube.objects.tuning_status import answer_json
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from coda_kube.objects.stops import ANNOTATION_STOP
+from coda_kube.objects.pods.stops import ANNOTATION_STOP
 from coda_lab.kubelets.behaviour import PREFIX
 from coda_lab.kubelets.machine import OVER, Machine, SimPod, Stage, Timer
 from coda_lab.kubelets.nodes import is_ready

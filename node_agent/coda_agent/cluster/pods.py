@@ -11,10 +11,10 @@ from coda.errors import InvalidInput
 from coda_agent.cluster.claims import ClaimUse, claim_uses_from_json
 from coda_kube.objects.names import ANNOTATION_CORES, THROTTLING
 from coda_kube.objects.pod_requests import pod_amounts
+from coda_kube.objects.pods.stops import Announcement, announcement_from_metadata
 from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.read import AUTO, GangMember, pod_from_json
 from coda_kube.objects.resize_obstacles import obstacle_from_json
-from coda_kube.objects.stops import Announcement, announcement_from_metadata
 
 Item = Mapping[str, Any]
 

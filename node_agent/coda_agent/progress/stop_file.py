@@ -16,7 +16,7 @@ from typing import Final
 
 from coda_agent.progress.report_file import open_folder
 from coda_kube.objects.names import STOP_FILE
-from coda_kube.objects.stops import Announcement
+from coda_kube.objects.pods.stops import Announcement
 
 _PART: Final = f".{STOP_FILE}.coda"
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

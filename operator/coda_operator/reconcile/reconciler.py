@@ -27,7 +27,7 @@ from coda.lifecycle import (
 from coda.lifecycle.event_rules import is_passing
 from coda.lifecycle.evidence import logs_needed
 from coda.lifecycle.steps import is_refused_for_good, not_admitted, template_refused
-from coda.lifecycle.waiting import after_acceptance
+from coda.lifecycle.transitions import after_acceptance
 from coda.model import FINISHED
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
@@ -38,10 +38,9 @@ from coda_operator.reconcile.api_refusals import QUOTA_EXCEEDED
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.gang_pods import GangPods, PodRefused
 from coda_operator.reconcile.job_writer import JobWriter
-from coda_operator.reconcile.pod_endings import PodEndings
+from coda_operator.reconcile.pod_endings import PodEndings, StopAnnouncer
 from coda_operator.reconcile.rank_logs import RankLogs
 from coda_operator.reconcile.request_slots import RequestSlots
-from coda_operator.reconcile.stop_announcer import StopAnnouncer
 from coda_operator.view import ClusterView, JobRecord
 from coda_operator.work_queue import FIRST_DELAY_S, LAST_DELAY_S
 

@@ -23,8 +23,8 @@ from coda_kube.objects.names import (
     pod_name,
 )
 from coda_kube.objects.pods.node_terms import pin_of
+from coda_kube.objects.pods.stops import announcement_from_metadata
 from coda_kube.objects.quantities import seconds_from_time
-from coda_kube.objects.stops import announcement_from_metadata
 from coda_operator.view.rank_sizes import rank_size_from_json
 
 Item = Mapping[str, Any]

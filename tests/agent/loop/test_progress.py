@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
+from coda_kube.objects.pods.stops import ANNOTATION_STOP
 from coda_kube.objects.quantities import time_from_seconds
-from coda_kube.objects.stops import ANNOTATION_STOP
 from coda_lab.emulators.agent_rig import Rig
 from tests.agent.loop.conftest import MakeRig
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coda_agent.progress import tell_stop
-from coda_kube.objects.stops import Announcement
+from coda_kube.objects.pods.stops import Announcement
 
 UID = "0a1b2c3d-0000-4000-8000-000000000001"
 STOP = Announcement(id="plan-7", cause="Migrate", notice_s=60.0, until_s=0.0)
