@@ -8,10 +8,13 @@ from typing import Any
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Timers fire in order and at once; waiting for what no timer ends raises instead of hanging."""
+    """Timers fire in order and at once; waiting for what no timer ends raises instead of hanging.
+
+    The work of threads takes no time: the clock stands still until they are done."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
+        self.in_threads = 0
         super().__init__(_Jump(self))
 
     def time(self) -> float:
@@ -20,6 +23,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def jump(self, seconds: float) -> None:
         self._now_s += seconds
 
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+        self.in_threads += 1
+        future.add_done_callback(self._leave_thread)
+        return future
+
+    def _leave_thread(self, _: asyncio.Future[Any]) -> None:
+        self.in_threads -= 1
+
 
 class _Jump(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:
@@ -27,7 +39,10 @@ class _Jump(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        events: list[Any] = super().select(0)
+        waits = timeout != 0 and self._loop.in_threads > 0
+        events: list[Any] = super().select(None if waits else 0)
+        if waits:
+            return events
         if not events and timeout is None:
             raise RuntimeError("everything waits and no timer is set: nothing would ever happen again")
         if not events and timeout:
