@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -23,8 +28,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def jump(self, seconds: float) -> None:
         self._now_s += seconds
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Args]], Result], *args: Unpack[Args]
+    ) -> asyncio.Future[Result]:
+        future = super().run_in_executor(executor, func, *args)
         self.in_threads += 1
         future.add_done_callback(self._leave_thread)
         return future
