@@ -29,7 +29,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now_s += seconds
 
     def run_in_executor(
-        self, executor: Executor | None, func: Callable[[Unpack[Args]], Result], *args: Unpack[Args]
+        self, executor: Executor | None, func: Callable[[Unpack[Args]], Result], *args: *Args
     ) -> asyncio.Future[Result]:
         future = super().run_in_executor(executor, func, *args)
         self.in_threads += 1
