@@ -48,7 +48,10 @@ class FailedJobs:
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""
         owner = self._owner_by_uid.pop(uid, None)
-        if owner is not None and self._jobs_by_owner[owner].pop(uid, None) and not self._jobs_by_owner[owner]:
+        if owner is None:
+            return
+        del self._jobs_by_owner[owner][uid]
+        if not self._jobs_by_owner[owner]:
             del self._jobs_by_owner[owner]
 
     def forget_all(self) -> None:
