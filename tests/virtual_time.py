@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import Any, TypeVar, TypeVarTuple, Unpack
-
-Args = TypeVarTuple("Args")
-Result = TypeVar("Result")
+from typing import Any
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Timers fire in order and at once; waiting for what no timer ends raises instead of hanging.
-
-    The work of threads takes no time: the clock stands still until they are done."""
+    """Timers fire in order and at once; waiting for what no timer ends raises instead of hanging."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
-        self.in_threads = 0
         super().__init__(_Jump(self))
 
     def time(self) -> float:
@@ -39,17 +31,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def jump(self, seconds: float) -> None:
         self._now_s += seconds
 
-    def run_in_executor(
-        self, executor: Executor | None, func: Callable[[Unpack[Args]], Result], *args: *Args
-    ) -> asyncio.Future[Result]:
-        future = super().run_in_executor(executor, func, *args)
-        self.in_threads += 1
-        future.add_done_callback(self._leave_thread)
-        return future
-
-    def _leave_thread(self, _: asyncio.Future[Any]) -> None:
-        self.in_threads -= 1
-
 
 class _Jump(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:
@@ -57,10 +38,7 @@ class _Jump(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        waits = timeout != 0 and self._loop.in_threads > 0
-        events: list[Any] = super().select(None if waits else 0)
-        if waits:
-            return events
+        events: list[Any] = super().select(0)
         if not events and timeout is None:
             raise RuntimeError("everything waits and no timer is set: nothing would ever happen again")
         if not events and timeout:
