@@ -85,9 +85,7 @@ class ClusterState:
             Part.ARRAYS: {},
         }
         self.gang_pods = GangPods()
-        self._left_ranks = LeftRanks(
-            self.gang_pods, lambda job, left: self._set_job(job, left and self._with_rules(left))
-        )
+        self._left = LeftRanks(self.gang_pods, lambda job, left: self._set_job(job, left and self._with_rules(left)))
         self._jobs: VersionedMap[JobId, Job] = VersionedMap()
         self._starting_by_id: dict[JobId, Job] = {}  # of `_jobs`, those that may await a decision
         self.cpu_jobs = CpuJobs(now_s)
@@ -109,7 +107,7 @@ class ClusterState:
             self.pod_by_uid.pop(before.uid, None)
         if after is not None:
             self.pod_by_id[after.id] = self.pod_by_uid[after.uid] = after
-        self._left_ranks.note_pod(key_of(old or new or {}), after, new)
+        self._left.note_pod(key_of(old or new or {}), after, new)
         if before == after:
             if after is not None:
                 self.cpu_jobs.renew(after)
@@ -354,7 +352,7 @@ class ClusterState:
             self._local_times.forget(job)
         if after != before:
             self._set_job(job, after)
-        return self._left_ranks.read(job, uid) or self._jobs.get(job) != before
+        return self._left.read(job, uid) or self._jobs.get(job) != before
 
     def _as_written(self, seen: Job, pods: Mapping[str, Pod]) -> Job:
         """The job with the rules that count for it, and with what was written and not seen yet."""
@@ -377,7 +375,7 @@ class ClusterState:
             return
         if (after := with_ranks(known, self.gang_pods.of((job, known.uid)))) != known:
             self._set_job(job, after)
-        self._left_ranks.read(job, known.uid)
+        self._left.read(job, known.uid)
 
     def read_outdated_ranks(self) -> None:
         """Read the ranks of every job whose pods changed. O(pods of these jobs)."""
