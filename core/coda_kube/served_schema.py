@@ -32,9 +32,11 @@ _WRITTEN: Final[Mapping[str, str]] = {
     "TrainingJob": """
         status.array status.attempt status.avoidNodes status.completionTime status.conditions status.cores
         status.disruptions status.disruptionsInARow
-        status.failure.advice status.failure.attempt status.failure.category status.failure.decision
+        status.failure.advice status.failure.alike.jobs status.failure.alike.names status.failure.attempt
+        status.failure.category status.failure.cutShort status.failure.decision
         status.failure.evidence status.failure.explicit status.failure.node status.failure.rank status.failure.reason
-        status.failure.repeats status.failure.retry status.failure.subReason status.failure.unread
+        status.failure.repeats status.failure.retry status.failure.signature status.failure.subReason
+        status.failure.time status.failure.unread
         status.failures status.gpus status.lastStop.answer status.lastStop.attempt status.lastStop.by
         status.lastStop.cause status.lastStop.lostSeconds status.launchTime status.lostGPUSeconds status.lostSeconds
         status.message

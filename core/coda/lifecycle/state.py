@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from coda.allocator.resize import RankSize, Resize
+from coda.correlation import Alike
 from coda.diagnosis import Diagnosis
 from coda.model.job import Phase, Placement, PlacementState, StopCause
 
@@ -82,7 +83,9 @@ class RankPod:
 class FailureRecord:
     """Why the last attempt that failed did: the words of the diagnosis, as the status has them.
 
-    `decision`: one sentence, what followed. `repeats`: attempts in a row with this reason, this one included."""
+    `decision`: one sentence, what followed. `repeats`: attempts in a row with this reason, this one included.
+    `signature`: what failures with the same cause share. `alike`: how many other jobs of the user failed so within a
+    day, and the newest of them. `cut_short`: it was not tried again because they had stopped."""
 
     attempt: int
     reason: str
@@ -97,6 +100,11 @@ class FailureRecord:
     decision: str = ""
     repeats: int = 1
     unread: str = ""  # which logs could not be read, and why
+    time_s: float = 0.0
+    signature: str = ""
+    alike: int = 0
+    alike_names: tuple[str, ...] = ()
+    cut_short: bool = False
 
 
 class StopAnswer(Enum):
@@ -200,6 +208,8 @@ class Situation:
     outages: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)  # node -> its last: since, until
     diagnosis: Diagnosis | None = None  # why the attempt failed, once its logs were read
     unread: str = ""  # which of them could not be read, and why
+    signature: str = ""  # of the diagnosis
+    alike: Alike = field(default_factory=Alike)  # the user's other jobs with this signature
     converged: str = ""  # why it is to end by its own rule: it no longer learns; "": it is not
     answered: str = ""  # the placement whose announced end it answered: it has saved
     saved_s: float = 0.0  # when it was last seen to have saved, in this attempt; 0: never

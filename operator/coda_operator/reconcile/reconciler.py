@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from coda.correlation import signature_of
 from coda.diagnosis import RuleBook, built_in_rules
 from coda.errors import Conflict
 from coda.lifecycle import (
@@ -155,7 +156,9 @@ class Reconciler:
         if not logs_needed(now, self._clock(), self._config):
             return now
         diagnosis, unread = await self._logs.diagnose(job, now)
-        return replace(now, diagnosis=diagnosis, unread=unread)
+        signature = signature_of(diagnosis, job.json["metadata"]["name"])
+        alike = self._cluster.failed_jobs.alike(job.json, signature, self._clock())
+        return replace(now, diagnosis=diagnosis, unread=unread, signature=signature, alike=alike)
 
     async def _ask(self, job: JobRecord, step: Step) -> tuple[JobRecord, Json | TemplateRefused | NotAdmitted]:
         """Ask the API server what one rank is, and add our finalizer meanwhile. Returns the job as it is then."""

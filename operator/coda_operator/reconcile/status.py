@@ -102,8 +102,16 @@ def failure_json(failure: FailureRecord) -> Json:
         "decision": failure.decision,
         "repeats": failure.repeats,
         "unread": failure.unread,
+        "signature": failure.signature,
     }
-    return {name: value for name, value in fields.items() if value is not None and value != ""}
+    fields = {name: value for name, value in fields.items() if value is not None and value != ""}
+    if failure.time_s:
+        fields["time"] = time_from_seconds(failure.time_s)
+    if failure.alike:
+        fields["alike"] = {"jobs": failure.alike, "names": list(failure.alike_names)}
+    if failure.cut_short:
+        fields["cutShort"] = True
+    return fields
 
 
 def _of_stops(progress: Progress, gpus: int) -> Json:

@@ -205,4 +205,9 @@ def failure_from_json(failure: Item | None) -> FailureRecord | None:
         decision=failure.get("decision") or "",
         repeats=failure.get("repeats") or 1,
         unread=failure.get("unread") or "",
+        time_s=seconds_from_time(failure.get("time")),
+        signature=failure.get("signature") or "",
+        alike=(failure.get("alike") or {}).get("jobs") or 0,
+        alike_names=tuple((failure.get("alike") or {}).get("names") or ()),
+        cut_short=bool(failure.get("cutShort")),
     )

@@ -87,6 +87,22 @@ def _told(metadata: Item) -> str:
     return "" if announcement is None else announcement.id
 
 
+def of_attempt(gone: Mapping[str, tuple[int, set[int]]], job_uid: str, attempt: int) -> frozenset[int]:
+    """Return the ranks of that attempt whose pods are gone."""
+    newest, ranks = gone.get(job_uid, (0, set()))
+    return frozenset(ranks) if newest == attempt else frozenset()
+
+
+def note_gone(gone: dict[str, tuple[int, set[int]]], job_uid: str, pod: RankPod) -> None:
+    """Add the rank of a pod that is gone; ranks of older attempts are forgotten."""
+    attempt, ranks = gone.get(job_uid, (pod.attempt, set()))
+    if pod.attempt > attempt:
+        attempt, ranks = pod.attempt, set()
+    if pod.attempt == attempt:
+        ranks.add(pod.rank)
+        gone[job_uid] = attempt, ranks
+
+
 def _number(label: str | None) -> int:
     """Return the number of a label; -1 for one that the operator never writes."""
     return int(label) if label and len(label) < 10 and label.isascii() and label.isdecimal() else -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.waiting import PLACED, Waiting, queue_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER, GATE
+from coda_kube.objects.quantities import time_from_seconds
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, PODS, job_json, placement, pod_json
 
@@ -205,3 +207,25 @@ async def test_a_job_that_was_stopped_says_how_it_went_and_what_it_lost() -> Non
         "Attempt 1 was stopped so that default/large got its room. It did not answer within its notice; "
         "it lost 1h 2m of work."
     )
+
+
+def failed_job(name: str, **failure: Any) -> Json:
+    told = {"attempt": 2, "reason": "Core dump", "rank": 1, "node": "n1", "evidence": "Segmentation fault"}
+    told |= {"decision": "it is not tried again: it failed so twice", "advice": "look at its version"}
+    told |= {"signature": "Core dump: segmentation fault", "time": time_from_seconds(time.time() - 60)}
+    return training_job(name, phase="Failed", reason="RankFailed", message="rank 1 failed", failure=told | failure)
+
+
+async def test_a_failed_job_says_why_what_follows_and_which_others_failed_alike() -> None:
+    api = FakeApi()
+    for name in ("mine", "b", "a"):
+        api.set(JOBS, failed_job(name))
+    api.set(JOBS, failed_job("other", signature="Import error: x"))
+    told = await explained(api, "default", "mine")
+    assert told.sentences[1:] == (
+        "Attempt 2 failed with Core dump (rank 1 on n1): Segmentation fault.",
+        "What followed: it is not tried again: it failed so twice.",
+        "You can: look at its version.",
+        "2 other jobs of its user failed alike within a day: default/a and default/b.",
+    )
+    assert told.as_json()["failure"]["reason"] == "Core dump"
