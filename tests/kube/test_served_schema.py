@@ -48,7 +48,7 @@ def test_the_fields_are_those_of_the_manifests() -> None:
 
 def test_a_field_that_an_older_definition_lacks_is_named() -> None:
     assert list(missing_fields(DOCUMENT)) == []
-    lacking = [f"status.placement.stop.{name}" for name in ("by", "cause", "time")]
+    lacking = [f"status.placement.stop.{name}" for name in ("by", "cause", "noticeSeconds", "time")]
     assert sorted(missing_fields(without_stop())) == lacking
 
 
