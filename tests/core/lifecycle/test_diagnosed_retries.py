@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from coda.correlation import Alike
 from coda.diagnosis import Diagnosis, Reason, Retry
 from coda.lifecycle.evidence import logs_needed
 from coda.lifecycle.failures import RANK_FAILED, Failure
@@ -108,7 +109,40 @@ def test_the_record_says_what_was_found_and_what_followed() -> None:
         advice="mend it",
         retry="other-node",
         decision="it is tried again without n1, and not counted as a failure",
+        time_s=100.0,
     )
+
+
+STOPPED_ALIKE = Alike(names=("ns/c", "ns/b", "ns/a", "ns/z"), stops_s=(90.0, 80.0, 70.0))
+
+
+def test_what_stopped_three_jobs_of_the_user_stops_the_next_at_its_first_failure() -> None:
+    now = replace(situation(diagnosis(Reason.CORE_DUMP, Retry.ONCE)), signature="s", alike=STOPPED_ALIKE)
+    progress = roll_back(now, OWN, 100.0, CONFIG).progress
+    assert (progress.phase, progress.failures) == (Phase.FAILED, 1)
+    assert progress.failure is not None
+    assert (progress.failure.cut_short, progress.failure.alike) == (True, 4)
+    assert progress.message.endswith(
+        "it is not tried again: 3 other jobs of this user stopped so within a day;"
+        " 4 other jobs of this user failed so within a day: ns/c, ns/b, ns/a and 1 more"
+    )
+
+
+def test_jobs_that_failed_alike_are_named_where_they_decide_nothing() -> None:
+    now = replace(situation(diagnosis(Reason.ECC, Retry.OTHER_NODE)), signature="s", alike=STOPPED_ALIKE)
+    progress = roll_back(now, OWN, 100.0, CONFIG).progress
+    assert progress.phase is Phase.RESTARTING
+    assert "4 other jobs of this user failed so" in progress.message
+    assert progress.failure is not None
+    assert not progress.failure.cut_short
+
+
+def test_a_job_that_would_have_stopped_anyway_is_not_cut_short() -> None:
+    """It counts as a stop of its own: the rule did not decide it."""
+    now = replace(situation(diagnosis(Reason.SYNTAX, Retry.NO)), signature="s", alike=STOPPED_ALIKE)
+    progress = roll_back(now, OWN, 100.0, CONFIG).progress
+    assert progress.failure is not None
+    assert (progress.phase, progress.failure.cut_short) == (Phase.FAILED, False)
 
 
 def test_without_a_signature_all_is_as_before() -> None:
