@@ -2,9 +2,9 @@
 
     python benchmarks/tenant_study.py TRACE CLUSTER [--keep N] [--sample S ...] [--window A:B] [--resumable X]
 
-Each trace is simulated under `coda` with the tree `--tenants shares`: as it is, with only gangs that resume, and with
-`fair-share` left out. A job counts as owed if its team and its organisation hold no more than their own with it, when
-it is submitted; who that is differs a little between the runs.
+Each trace is simulated under `coda` with the tree `--tenants shares`: with `fair-share` left out, with only gangs that
+resume, and as it is. A job counts as owed if its team and its organisation hold no more than their own with it when it
+is submitted, in the first of these runs; so the same jobs are compared.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from coda_sim.workload import WorkloadSource, load
 from coda_sim.workload.tenant_tree import SHARES, tenants_of
 
 RUNS = (
-    ("stops all", (), FairShareConfig()),
-    ("stops who resumes", (), FairShareConfig(only_resumable=True)),
     ("stops nobody", ("fair-share",), FairShareConfig()),
+    ("stops who resumes", (), FairShareConfig(only_resumable=True)),
+    ("stops all", (), FairShareConfig()),
 )
 
 
@@ -45,9 +45,7 @@ def main() -> None:
     parser.add_argument("--max-gpus", type=int, default=None)
     parser.add_argument("--resumable", type=float, nargs="+", default=[0.0, 1.0])
     options = parser.parse_args()
-    print(
-        "| sample | resume | fair share | owed: mean / p90 wait, mean JCT | others: mean wait, JCT | lost GPU-h | stops |"
-    )
+    print("| sample | resume | fair share | owed: mean, p90 wait; JCT | others: wait, JCT | lost GPU-h | stops |")
     print("|---|---|---|---|---|---|---|")
     for sample in options.sample:
         source = WorkloadSource(
@@ -66,6 +64,7 @@ def main() -> None:
             request_table=None,
         )
         for resumable in options.resumable:
+            owed: set[str] = set()
             for title, without, fair_share in RUNS:
                 order = RunOrder(
                     source=source,
@@ -78,14 +77,22 @@ def main() -> None:
                     costs=replace(COSTS_BY_SETTING[CostSetting.PAID], resuming_gpu_jobs=resumable),
                     tenants=SHARES,
                 )
-                print(f"| {sample} | {resumable:.0%} | {title} | {_row(order)} |", flush=True)
+                print(f"| {sample} | {resumable:.0%} | {title} | {_row(order, owed)} |", flush=True)
 
 
-def _row(order: RunOrder) -> str:
+def _row(order: RunOrder, owed_ids: set[str]) -> str:
+    """`owed_ids`: the jobs that count as owed; the first call fills it."""
     shape = shape_of(order)
     tenants, _ = tenants_of(SHARES, load(order.source, shape, seed=order.seed).gangs, shape.gpus)
     outcome, log, window = run_with_log(order)
-    owed, others = _by_right(log, TenantTree(tenants), window.from_s)
+    owed_ids |= set() if owed_ids else _owed(log, TenantTree(tenants))
+    owed, others = _Times([], []), _Times([], [])
+    for entry in log.entries:
+        row = entry.gang.row
+        if entry.gang.gpus and row.submit_s >= window.from_s and entry.start_s is not None and entry.end_s is not None:
+            times = owed if row.job_id in owed_ids else others
+            times.waits_s.append(entry.start_s - row.submit_s)
+            times.jcts_s.append(entry.end_s - row.submit_s)
     metrics = outcome.result.metrics
     lost_h = (metrics["lost_gpu_s"] or 0) / 3600
     return (
@@ -102,8 +109,8 @@ class _Times(NamedTuple):
     jcts_s: list[float]
 
 
-def _by_right(log: RunLog, tree: TenantTree, from_s: float) -> tuple[_Times, _Times]:
-    """The times of the jobs that are owed GPUs when they come, and of the others."""
+def _owed(log: RunLog, tree: TenantTree) -> set[str]:
+    """The ids of the jobs that are owed GPUs when they come."""
     changes: list[tuple[float, int, JobEntry, int]] = []
     for number, entry in enumerate(log.entries):
         if entry.gang.gpus:
@@ -112,18 +119,14 @@ def _by_right(log: RunLog, tree: TenantTree, from_s: float) -> tuple[_Times, _Ti
                 changes.append((piece.start_s, number, entry, entry.gang.gpus))
                 changes.append((piece.end_s, number, entry, -entry.gang.gpus))
     held: dict[str, int] = {}
-    owed, others = _Times([], []), _Times([], [])
-    for at_s, _, entry, gpus in sorted(changes, key=lambda change: change[:2]):
+    owed: set[str] = set()
+    for _, _, entry, gpus in sorted(changes, key=lambda change: change[:2]):
         path: Sequence[str] = tree.path(entry.gang.row.virtual_cluster)
         for seat in path if gpus else ():
             held[seat] = held.get(seat, 0) + gpus
-        if not gpus and at_s >= from_s and entry.start_s is not None:
-            is_owed = all(held.get(seat, 0) + entry.gang.gpus <= tree.seat(seat).own_gpus for seat in path)
-            times = owed if is_owed else others
-            times.waits_s.append(entry.start_s - at_s)
-            if entry.end_s is not None:
-                times.jcts_s.append(entry.end_s - at_s)
-    return owed, others
+        if not gpus and all(held.get(seat, 0) + entry.gang.gpus <= tree.seat(seat).own_gpus for seat in path):
+            owed.add(entry.gang.row.job_id)
+    return owed
 
 
 if __name__ == "__main__":

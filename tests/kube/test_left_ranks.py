@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from coda.cache.tenants import Tenants
 
 from coda.cache.job_facts import facts_of
-from coda.cache.tenants import Tenants
 from coda.model import Job, JobId, Phase, Resources
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
