@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from coda.cache.tenants import Tenants
 
 from coda.cache.job_facts import facts_of
 from coda.model import Job, JobId, Phase, Resources
+from coda.tenants import TenantLedger
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
 from tests.extender.objects import job_json, node_json, placement, rank_json
@@ -56,7 +56,7 @@ class Watched:
     def charged(self) -> int:
         """What the team's quota is charged, by the planner's sum; the status says the same."""
         world = self.state.snapshot()
-        tenants = Tenants()
+        tenants = TenantLedger()
         tenants.set_quotas(world.virtual_clusters)
         for one in world.jobs:
             facts = facts_of(one)
