@@ -11,7 +11,7 @@ from coda.cycle.victims import stopped_in_turn
 from coda.model.decision import Stop, WaitCode, WaitReason
 from coda.model.job import JobId, StopCause
 from coda.tenants import FairShareMemory, TenantLedger
-from coda.tenants.fair_share import Candidates, Takings, candidates
+from coda.tenants.fair_share import LentGangs, Takings, lent_gangs
 from coda.wording import clock_text, counted, numbers_of
 
 
@@ -25,7 +25,7 @@ class LentGpus:
         self._ledger = ledger
         self._config = index.config.fair_share
         self._now_s = now_s
-        self._candidates: Candidates | None = None
+        self._candidates: LentGangs | None = None
         self.reasons: dict[JobId, WaitReason] = {}
         self.wake_s: float | None = None
         capacity, blocked, free = index.capacity, 0, 0
@@ -66,7 +66,7 @@ class LentGpus:
 
         O(jobs that hold nodes) for the first job of a cycle, and O(gangs that might stop x their nodes) for each."""
         if self._candidates is None:
-            self._candidates = candidates(self._ledger, self._index.holdings.all(), self._config, self._now_s)
+            self._candidates = lent_gangs(self._ledger, self._index.holdings.all(), self._config, self._now_s)
         job, (ready, later) = queued.job, self._candidates
         rank_class = self._index.rank_class(queued.gang_class)
         takings = Takings(self._ledger, job, owns=True)

@@ -76,14 +76,14 @@ def _levels_beyond(ledger: TenantLedger, job: Job, path: tuple[str, ...]) -> int
     return 0
 
 
-class Candidates(NamedTuple):
+class LentGangs(NamedTuple):
     """Gangs that hold lent GPUs, in the order in which they stop."""
 
     ready: list[Runner]
     later: list[tuple[float, Job, tuple[str, ...]]]  # spared until then, for they have not run for the minimum time
 
 
-def candidates(ledger: TenantLedger, holders: Iterable[Runner], config: FairShareConfig, now_s: float) -> Candidates:
+def lent_gangs(ledger: TenantLedger, holders: Iterable[Runner], config: FairShareConfig, now_s: float) -> LentGangs:
     """Return the gangs that might stop for somebody: of tenants that hold more than their own.
 
     First those that resume, since less work is lost, then the newest (ties: by id). O(jobs that hold nodes x levels).
@@ -111,7 +111,7 @@ def candidates(ledger: TenantLedger, holders: Iterable[Runner], config: FairShar
             ready.append((not job.resumable, -placement.committed_s, job.id, job, nodes))
     ready.sort(key=lambda one: one[:3])
     later.sort(key=lambda one: one[:2])
-    return Candidates(
+    return LentGangs(
         [(job, nodes) for _, _, _, job, nodes in ready],
         [(until_s, job, nodes) for until_s, _, job, nodes in later],
     )
