@@ -18,7 +18,7 @@ from tests.virtual_time import VirtualLoop
 
 
 def manifest(plural: str) -> dict[str, Any]:
-    loaded = yaml.safe_load((crds() / f"{plural}.yaml").read_text())
+    loaded = yaml.load((crds() / f"{plural}.yaml").read_text(), yaml.CSafeLoader)
     schema: dict[str, Any] = loaded["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return schema | {"x-kubernetes-group-version-kind": [{"kind": loaded["spec"]["names"]["kind"]}]}
 
