@@ -37,7 +37,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.failure.evidence status.failure.explicit status.failure.node status.failure.rank status.failure.reason
         status.failure.repeats status.failure.retry status.failure.signature status.failure.subReason
         status.failure.time status.failure.unread
-        status.failures status.gpus status.launchTime status.message
+        status.failures status.gpus status.grownMemory.limit status.grownMemory.request
+        status.launchTime status.message
         status.notBefore status.observedGeneration status.pending.code status.pending.generation
         status.pending.holders status.pending.message status.pending.numbers status.pending.since status.phase
         status.placement.attempt status.placement.bindDeadline status.placement.borrows
